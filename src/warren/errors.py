@@ -1,0 +1,253 @@
+"""Every exception that Warren raises, in one tree, and the registry of AMQP reply codes.
+
+    WarrenError
+    ├── AmqpError                    carries reply_code, reply_text, scope, class_id, method_id
+    │   ├── ChannelError             the peer ends (or refuses on) one channel
+    │   │   ├── ContentTooLarge      311
+    │   │   ├── NoRoute              312
+    │   │   ├── NoConsumers          313
+    │   │   ├── AccessRefused        403
+    │   │   ├── NotFound             404
+    │   │   ├── ResourceLocked       405
+    │   │   └── PreconditionFailed   406
+    │   └── ConnectionError          the peer ends (or refuses) the whole connection
+    │       ├── ConnectionForced     320
+    │       ├── InvalidPath          402
+    │       ├── FrameError           501
+    │       ├── SyntaxError          502
+    │       ├── CommandInvalid       503
+    │       ├── ChannelMisused       504 (the specification's CHANNEL_ERROR)
+    │       ├── UnexpectedFrame      505
+    │       ├── ResourceError        506
+    │       ├── NotAllowed           530
+    │       ├── NotImplemented       540
+    │       └── InternalError        541
+    ├── RemoteProtocolError          the peer broke the protocol; reply_code and scope say how to answer
+    ├── LocalProtocolError           the caller asked the engine for something the protocol forbids now
+    ├── ConnectionLost               the transport went away without a goodbye
+    ├── ChannelClosed                a call on a channel that is closed
+    ├── Nacked                       the broker refused a publication
+    ├── Unroutable                   a mandatory publication reached no queue; carries what was returned
+    ├── DeadlineExceeded             no answer within the caller's timeout (also a TimeoutError)
+    ├── InvalidArgument              a value that the API cannot take (also a ValueError)
+    └── DataLoss                     messages that were asked for are no longer there
+
+The same classes serve both sides: the broker raises `NotFound("no queue 'q' in vhost '/'")` and answers
+404 with that text; the client receives the 404 and raises `NotFound` with the same text.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final, Literal
+
+Scope = Literal["channel", "connection"]
+
+MAX_REPLY_TEXT: Final = 255  # a shortstr; RabbitMQ cuts longer texts and ends them with "..."
+
+
+class WarrenError(Exception):
+    """The root: `except WarrenError` catches everything that Warren raises on purpose."""
+
+
+class AmqpError(WarrenError):
+    """An error with a reply code: raised by the broker to refuse, by the client when it was refused.
+
+    Arguments: the detail text without the code's name; the class and method id of the failing method
+    (0 and 0 when there is none). `reply_text` is what travels: "NOT_FOUND - no queue 'q' in vhost '/'".
+    """
+
+    reply_code: ClassVar[int] = 541
+    reply_name: ClassVar[str] = "INTERNAL_ERROR"
+    scope: ClassVar[Scope] = "connection"
+
+    def __init__(self, detail: str, class_id: int = 0, method_id: int = 0) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.class_id = class_id
+        self.method_id = method_id
+
+    @property
+    def reply_text(self) -> str:
+        return clip_reply_text(f"{self.reply_name} - {self.detail}")
+
+    def __str__(self) -> str:
+        return f"{self.reply_code} {self.reply_text}"
+
+
+def clip_reply_text(text: str) -> str:
+    """The text as it fits into a shortstr: at most 255 bytes of UTF-8, "..." in place of what was cut."""
+    raw = text.encode()
+    if len(raw) <= MAX_REPLY_TEXT:
+        return text
+    return raw[: MAX_REPLY_TEXT - 3].decode(errors="ignore") + "..."
+
+
+class ChannelError(AmqpError):
+    scope = "channel"
+
+
+class ContentTooLarge(ChannelError):
+    reply_code, reply_name = 311, "CONTENT_TOO_LARGE"
+
+
+class NoRoute(ChannelError):
+    reply_code, reply_name = 312, "NO_ROUTE"
+
+
+class NoConsumers(ChannelError):
+    reply_code, reply_name = 313, "NO_CONSUMERS"
+
+
+class AccessRefused(ChannelError):
+    reply_code, reply_name = 403, "ACCESS_REFUSED"
+
+
+class NotFound(ChannelError):
+    reply_code, reply_name = 404, "NOT_FOUND"
+
+
+class ResourceLocked(ChannelError):
+    reply_code, reply_name = 405, "RESOURCE_LOCKED"
+
+
+class PreconditionFailed(ChannelError):
+    reply_code, reply_name = 406, "PRECONDITION_FAILED"
+
+
+class ConnectionError(AmqpError):  # noqa: A001  the field's own word; always used qualified
+    scope = "connection"
+
+
+class ConnectionForced(ConnectionError):
+    reply_code, reply_name = 320, "CONNECTION_FORCED"
+
+
+class InvalidPath(ConnectionError):
+    reply_code, reply_name = 402, "INVALID_PATH"
+
+
+class FrameError(ConnectionError):
+    reply_code, reply_name = 501, "FRAME_ERROR"
+
+
+class SyntaxError(ConnectionError):  # noqa: A001  the specification's name of 502
+    reply_code, reply_name = 502, "SYNTAX_ERROR"
+
+
+class CommandInvalid(ConnectionError):
+    reply_code, reply_name = 503, "COMMAND_INVALID"
+
+
+class ChannelMisused(ConnectionError):
+    reply_code, reply_name = 504, "CHANNEL_ERROR"
+
+
+class UnexpectedFrame(ConnectionError):
+    reply_code, reply_name = 505, "UNEXPECTED_FRAME"
+
+
+class ResourceError(ConnectionError):
+    reply_code, reply_name = 506, "RESOURCE_ERROR"
+
+
+class NotAllowed(ConnectionError):
+    reply_code, reply_name = 530, "NOT_ALLOWED"
+
+
+class NotImplemented(ConnectionError):  # noqa: A001  the specification's name of 540
+    reply_code, reply_name = 540, "NOT_IMPLEMENTED"
+
+
+class InternalError(ConnectionError):
+    reply_code, reply_name = 541, "INTERNAL_ERROR"
+
+
+REPLY_CODES: Final[dict[int, type[AmqpError]]] = {
+    cls.reply_code: cls
+    for base in (ChannelError, ConnectionError)
+    for cls in base.__subclasses__()
+}
+
+
+def from_reply(
+    code: int, text: str, class_id: int = 0, method_id: int = 0, scope: Scope = "connection"
+) -> AmqpError:
+    """The exception for a received close: its class follows the code, its detail is the text.
+
+    A code outside the registry becomes a plain ChannelError or ConnectionError, by `scope`, that keeps
+    the peer's number and text. A 403 that closes the connection (a refused login) is an AccessRefused too.
+    """
+    cls = REPLY_CODES.get(code)
+    if cls is None:
+        unknown: AmqpError = (ChannelError if scope == "channel" else ConnectionError)(text, class_id, method_id)
+        unknown.reply_code = code  # type: ignore[misc]  # the peer's own number, on this instance only
+        unknown.reply_name = "UNKNOWN"  # type: ignore[misc]
+        return unknown
+    prefix = f"{cls.reply_name} - "
+    return cls(text.removeprefix(prefix), class_id, method_id)
+
+
+class RemoteProtocolError(WarrenError):
+    """The peer broke the protocol. `reply_code`, `reply_text` and `scope` are the answer it should get."""
+
+    def __init__(
+        self, cls: type[AmqpError], detail: str, class_id: int = 0, method_id: int = 0, channel: int = 0
+    ) -> None:
+        super().__init__(detail)
+        self.answer = cls(detail, class_id, method_id)
+        self.channel = channel
+
+    @property
+    def reply_code(self) -> int:
+        return self.answer.reply_code
+
+    @property
+    def reply_text(self) -> str:
+        return self.answer.reply_text
+
+    @property
+    def scope(self) -> Scope:
+        return self.answer.scope
+
+    def __str__(self) -> str:
+        return str(self.answer)
+
+
+class LocalProtocolError(WarrenError):
+    """The caller asked for something that the protocol forbids in this state; nothing was sent."""
+
+
+class ConnectionLost(WarrenError):
+    """The transport ended without connection.close, or was never reached; the text names the peer."""
+
+
+class ChannelClosed(WarrenError):
+    """A call on a channel or connection that is already closed; `__cause__` is why it closed, when known."""
+
+
+class Nacked(WarrenError):
+    """The broker answered a publication with basic.nack; `publish_tags` are the refused ones."""
+
+    def __init__(self, message: str, publish_tags: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.publish_tags = publish_tags
+
+
+class Unroutable(WarrenError):
+    """A mandatory publication reached no queue; `returned` is what the broker sent back."""
+
+    def __init__(self, message: str, returned: object = None) -> None:
+        super().__init__(message)
+        self.returned = returned
+
+
+class DeadlineExceeded(WarrenError, TimeoutError):
+    """No answer came within the caller's timeout; what was asked may still happen."""
+
+
+class InvalidArgument(WarrenError, ValueError):
+    """A value that the API cannot take; the text names it, what is allowed, and the next thing to try."""
+
+
+class DataLoss(WarrenError):
+    """Messages that were asked for are no longer there (retention, or a queue that was recreated)."""
