@@ -19,7 +19,7 @@ No clock is read: times come in as seconds. It does not route.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Final, Literal
 
 from warren.routing.copies import without_bcc
@@ -64,7 +64,7 @@ class Death:
             "count": self.count,
             "reason": self.reason,
             "queue": self.queue,
-            "time": datetime.fromtimestamp(self.time, timezone.utc),
+            "time": datetime.fromtimestamp(self.time, UTC),
             "exchange": self.exchange,
             "routing-keys": list(self.routing_keys),
         }
@@ -76,7 +76,7 @@ def deaths(headers: Table) -> tuple[Death, ...]:
     Only for headers that a broker wrote: a publisher can send anything under this name.
     """
     entries = headers.get(_HEADER)
-    if not isinstance(entries, Sequence) or isinstance(entries, (str, bytes)):
+    if not isinstance(entries, (list, tuple)):
         return ()
     return tuple(death for entry in entries if (death := _parse(entry)) is not None)
 
@@ -120,7 +120,7 @@ def dead_letter_headers(
 
 
 def dead_letter_keys(dead_letter_routing_key: str | None, routing_keys: Sequence[str]) -> tuple[str, ...]:
-    """The keys that the dead letter is routed by: the queue's own setting, else the message's, CC's and BCC's included."""
+    """The keys that the dead letter is routed by: the queue's setting, else the message's own with CC's and BCC's."""
     return tuple(routing_keys) if dead_letter_routing_key is None else (dead_letter_routing_key,)
 
 
@@ -152,7 +152,7 @@ def _parse(entry: object) -> Death | None:
     keys, time, expiration = (entry.get(field) for field in ("routing-keys", "time", "original-expiration"))
     if not (isinstance(queue, str) and isinstance(reason, str) and isinstance(exchange, str)):
         return None
-    if not (isinstance(count, int) and isinstance(time, datetime) and isinstance(keys, Sequence)):
+    if not (isinstance(count, int) and isinstance(time, datetime) and isinstance(keys, (list, tuple))):
         return None
     return Death(
         queue,

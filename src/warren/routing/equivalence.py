@@ -24,7 +24,7 @@ def check_property(what: str, field: str, received: object, current: object) -> 
     `what` is the object as texts call it, e.g. "exchange 'x' in vhost '/'"; `field` the property's AMQP name.
     Raises PreconditionFailed.
     """
-    if type(received) is not type(current) or received != current:
+    if received != current:
         raise PreconditionFailed(
             f"inequivalent arg '{field}' for {what}: received '{display(received)}' but current is '{display(current)}'"
         )

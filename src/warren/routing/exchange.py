@@ -15,8 +15,9 @@ It does not check that a destination exists.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, KeysView, Sequence
+from collections.abc import Hashable, Iterable, Iterator, KeysView, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar, Final, Literal, NamedTuple
 
 from warren.routing.headers import HeadersMatch
@@ -72,7 +73,7 @@ class Binding:
         return identity(self.source, self.destination, self.binding_key, self.arguments)
 
 
-def identity(source: str, destination: Destination, binding_key: str, arguments: Table) -> BindingIdentity:
+def identity(source: str, destination: Destination, binding_key: str, arguments: Table | None) -> BindingIdentity:
     """What makes two bindings the same one, hashable."""
     return (source, destination, binding_key, canonical(arguments) if arguments else ())
 
@@ -107,33 +108,28 @@ class Exchange(ABC):
         self._bindings: dict[BindingIdentity, Binding] = {}
         self._begin()
 
-    def bind(self, destination: Destination, binding_key: str, arguments: Table | None = None) -> bool:
-        """Make the binding; False when it was there. Raises PreconditionFailed when this kind can't take the arguments."""
+    def bind(self, destination: Destination, binding_key: str, arguments: Table | None = None) -> Binding | None:
+        """The new binding, or None when it was there. Raises PreconditionFailed for bad arguments."""
         table = dict(arguments or {})
         key = identity(self.name, destination, binding_key, table)
         if key in self._bindings:
-            return False
+            return None
         binding = Binding(self.name, destination, binding_key, table)
         self._attach(key, binding)
         self._bindings[key] = binding
-        return True
+        return binding
 
-    def unbind(self, destination: Destination, binding_key: str, arguments: Table | None = None) -> bool:
-        """Remove the binding; False when there is none such."""
-        key = identity(self.name, destination, binding_key, arguments or {})
+    def unbind(self, destination: Destination, binding_key: str, arguments: Table | None = None) -> Binding | None:
+        """The binding, now removed, or None when there is none such."""
+        key = identity(self.name, destination, binding_key, arguments)
         binding = self._bindings.pop(key, None)
-        if binding is None:
-            return False
-        self._detach(key, binding)
-        return True
+        if binding is not None:
+            self._detach(key, binding)
+        return binding
 
     def bindings(self) -> Iterator[Binding]:
         """The bindings of which this exchange is the source, oldest first."""
         return iter(tuple(self._bindings.values()))
-
-    def find(self, destination: Destination, binding_key: str, arguments: Table | None = None) -> Binding | None:
-        """The binding of that identity, or None."""
-        return self._bindings.get(identity(self.name, destination, binding_key, arguments or {}))
 
     @property
     def is_bound(self) -> bool:
@@ -176,6 +172,10 @@ class _Counted(dict[Destination, int]):
             del self[destination]
 
 
+def _once(found: Iterable[Iterable[Destination]]) -> tuple[Destination, ...]:
+    return tuple(dict.fromkeys(chain.from_iterable(found)))
+
+
 class DirectExchange(Exchange):
     """The bindings whose key equals the routing key."""
 
@@ -187,10 +187,9 @@ class DirectExchange(Exchange):
         self._by_key: dict[str, _Counted] = {}
 
     def match(self, routing_keys: Sequence[str], headers: Table) -> Sequence[Destination]:
-        found: dict[Destination, None] = {}
-        for routing_key in routing_keys:
-            found.update(dict.fromkeys(self._by_key.get(routing_key, ())))
-        return tuple(found)
+        if len(routing_keys) == 1:
+            return tuple(self._by_key.get(routing_keys[0], ()))
+        return _once(self._by_key.get(routing_key, ()) for routing_key in routing_keys)
 
     def _attach(self, key: BindingIdentity, binding: Binding) -> None:
         self._by_key.setdefault(binding.binding_key, _Counted()).include(binding.destination)
@@ -235,10 +234,7 @@ class TopicExchange(Exchange):
     def match(self, routing_keys: Sequence[str], headers: Table) -> Sequence[Destination]:
         if len(routing_keys) == 1:
             return self._matcher.match(routing_keys[0])
-        found: dict[Destination, None] = {}
-        for routing_key in routing_keys:
-            found.update(dict.fromkeys(self._matcher.match(routing_key)))
-        return tuple(found)
+        return _once(self._matcher.match(routing_key) for routing_key in routing_keys)
 
     def _attach(self, key: BindingIdentity, binding: Binding) -> None:
         self._matcher.add(binding.binding_key, binding.destination)

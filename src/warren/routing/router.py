@@ -16,7 +16,7 @@ Queues are names here: what a queue is, who may touch it, and what is stored, th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence, ValuesView
+from collections.abc import Callable, Iterable, Iterator, KeysView, Sequence, ValuesView
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,6 +29,7 @@ from warren.routing.exchange import (
     DefaultExchange,
     Destination,
     Exchange,
+    identity,
     to_exchange,
     to_queue,
 )
@@ -188,10 +189,10 @@ class Router:
         return True
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> Removed:
-        """Delete the exchange and every binding from and to it; what that took away, nothing when there is none such.
+        """Delete the exchange and every binding from and to it; what that took away, nothing when it is not there.
 
-        Raises AccessRefused (the default exchange, a reserved name), and PreconditionFailed (`if_unused` while it is the
-        source of a binding; being a destination is no use).
+        Raises AccessRefused (the default exchange, a reserved name), and PreconditionFailed (`if_unused` while
+        it is the source of a binding; being a destination is no use).
         """
         self._refuse_default(name)
         what = self._called("exchange", name)
@@ -202,7 +203,7 @@ class Router:
             return Removed()
         if if_unused and exchange.is_bound:
             raise PreconditionFailed(f"{what} in use")
-        return self._remove([], [name])
+        return self._remove([], name)
 
     def add_queue(self, name: str) -> bool:
         """Let the default exchange reach a queue of that name; False when it was there."""
@@ -217,11 +218,12 @@ class Router:
         if name not in self._queues:
             return Removed()
         del self._queues[name]
-        self.version += 1
-        return self._remove(list(self.bindings_to(to_queue(name))), [])
+        return self._remove(self.bindings_to(to_queue(name)))
 
-    def bind(self, source: str, destination: Destination, binding_key: str, arguments: Table | None = None) -> bool:
-        """Bind a queue or an exchange to the exchange `source`; True when the binding is new.
+    def bind(
+        self, source: str, destination: Destination, binding_key: str, arguments: Table | None = None
+    ) -> Binding | None:
+        """Bind a queue or an exchange to the exchange `source`: the new binding, or None when it was there.
 
         Raises AccessRefused (the default exchange at either end), NotFound (the source is looked for first), and
         PreconditionFailed (a headers exchange and a bad x-match).
@@ -232,13 +234,11 @@ class Router:
             self.exchange(destination.name)
         elif destination.name not in self._queues:
             raise NotFound(f"no {self._called('queue', destination.name)}")
-        if not exchange.bind(destination, binding_key, arguments):
-            return False
-        binding = exchange.find(destination, binding_key, arguments)
-        assert binding is not None  # it was just made
-        self._inbound.setdefault(destination, {})[binding.identity] = binding
-        self.version += 1
-        return True
+        binding = exchange.bind(destination, binding_key, arguments)
+        if binding is not None:
+            self._inbound.setdefault(destination, {})[binding.identity] = binding
+            self.version += 1
+        return binding
 
     def unbind(
         self, source: str, destination: Destination, binding_key: str, arguments: Table | None = None
@@ -248,29 +248,29 @@ class Router:
         Raises AccessRefused for the default exchange at either end.
         """
         self._refuse_default_ends(source, destination)
-        exchange = self._exchanges.get(source)
-        binding = exchange.find(destination, binding_key, arguments) if exchange is not None else None
-        return self._remove([binding], []) if binding is not None else Removed()
+        key = identity(source, destination, binding_key, arguments)
+        binding = self._inbound.get(destination, {}).get(key)
+        return self._remove([binding]) if binding is not None else Removed()
 
     # Routing
 
-    def route(self, exchange: str, routing_key: str, headers: Callable[[], Mapping[str, object]] | None = None) -> Route:
+    def route(self, exchange: str, routing_key: str, headers: Callable[[], Table] | None = None) -> Route:
         """The queues that a message published to `exchange` with `routing_key` goes to.
 
         `headers` is called at most once, and only when a headers exchange is on the way: the caller decodes the
-        properties no earlier. None stands for a message without headers. Raises NotFound when there is no such exchange.
+        properties no earlier. None stands for no headers. Raises NotFound when there is no such exchange.
         """
         return self.route_keys(exchange, (routing_key,), headers)
 
     def route_keys(
-        self, exchange: str, routing_keys: Sequence[str], headers: Callable[[], Mapping[str, object]] | None = None
+        self, exchange: str, routing_keys: Sequence[str], headers: Callable[[], Table] | None = None
     ) -> Route:
         """As `route`, for a message with several keys: the routing key, then those of CC and BCC."""
         exchanges = self._exchanges
         todo = [self.exchange(exchange)]
         seen = {exchange, ""}
         queues: dict[str, None] = {}
-        table: Mapping[str, object] | None = None
+        table: Table | None = None
         for at in todo:
             if at.reads_headers and table is None:
                 table = headers() if headers is not None else _NO_HEADERS
@@ -289,34 +289,29 @@ class Router:
 
     # Within
 
-    def _remove(self, bindings: list[Binding], exchanges: list[str]) -> Removed:
-        """Take away bindings and exchanges, and what can't stay without them, until nothing more goes."""
+    def _remove(self, bindings: Iterable[Binding], exchange: str | None = None) -> Removed:
+        """Take away bindings, an exchange, and the auto_delete exchanges that this leaves unused, until none is."""
         gone: list[Binding] = []
-        deleted: list[str] = []
-        while bindings or exchanges:
-            if bindings:
-                binding = bindings.pop(0)
-                source = self._exchanges[binding.source]
-                if not source.unbind(binding.destination, binding.binding_key, binding.arguments):
-                    continue  # a binding of a deleted exchange to itself is met at both its ends
-                inbound = self._inbound[binding.destination]
-                del inbound[binding.identity]
-                if not inbound:
-                    del self._inbound[binding.destination]
-                gone.append(binding)
-                if source.auto_delete and not source.is_bound and source.name not in exchanges:
-                    exchanges.append(source.name)
-                continue
-            name = exchanges[0]
-            exchange = self._exchanges[name]
-            bindings = [*exchange.bindings(), *self.bindings_to(to_exchange(name))]
-            if not bindings:
-                exchanges.pop(0)
-                del self._exchanges[name]
-                deleted.append(name)
-        if gone or deleted:
-            self.version += 1
-        return Removed(tuple(gone), tuple(deleted))
+        doomed = [] if exchange is None else [exchange]
+        self._cut(bindings, gone, doomed)
+        for name in doomed:  # grows while it is walked
+            self._cut((*self._exchanges[name].bindings(), *self.bindings_to(to_exchange(name))), gone, doomed)
+            del self._exchanges[name]
+        self.version += 1
+        return Removed(tuple(gone), tuple(doomed))
+
+    def _cut(self, bindings: Iterable[Binding], gone: list[Binding], doomed: list[str]) -> None:
+        for binding in bindings:
+            source = self._exchanges[binding.source]
+            if source.unbind(binding.destination, binding.binding_key, binding.arguments) is None:
+                continue  # an exchange bound to itself meets that binding at both its ends
+            inbound = self._inbound[binding.destination]
+            del inbound[binding.identity]
+            if not inbound:
+                del self._inbound[binding.destination]
+            gone.append(binding)
+            if source.auto_delete and not source.is_bound and source.name not in doomed:
+                doomed.append(source.name)
 
     def _called(self, kind: str, name: str) -> str:
         return f"{kind} '{name}' in vhost '{self.vhost}'"

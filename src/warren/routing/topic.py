@@ -46,7 +46,7 @@ class _Node(Generic[T]):
 
 
 class _State(Generic[T]):
-    """A set of nodes: the literal ways out (None until asked for), the common way out, and the values that match here."""
+    """A set of nodes: the literal ways out (None until asked for), the common way out, the values that match here."""
 
     __slots__ = ("nodes", "other", "values", "ways")
 

@@ -15,7 +15,7 @@ It does not encode or decode, and knows no exchange.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from decimal import Decimal
 
 from warren.errors import InvalidArgument
@@ -122,8 +122,8 @@ def erlang_term(value: object) -> str:
 
 
 def _seconds(value: datetime) -> int:
-    """Seconds since the epoch; a datetime without a zone is taken as UTC, since this package reads no clock or zone."""
-    aware = value if value.tzinfo is not None else value.replace(tzinfo=timezone.utc)
+    """Seconds since the epoch; a datetime without a zone is taken as UTC, whatever zone the machine is in."""
+    aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
     return int(aware.timestamp())
 
 
