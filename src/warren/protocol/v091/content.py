@@ -62,6 +62,12 @@ class Content:
         return self.frames[FLAGS_AT : self._header_end - 1]
 
     @property
+    def flags(self) -> int:
+        """The property flags: which properties the message has (specification 2.3.5.2)."""
+        frames = self.frames
+        return frames[FLAGS_AT] << 8 | frames[FLAGS_AT + 1]
+
+    @property
     def persistent(self) -> bool:
         """delivery-mode 2, read without decoding the rest where nothing stands before it."""
         frames = self.frames
