@@ -156,6 +156,7 @@ class RabbitMQ:
         directory = self._prepare_directory()
         try:
             self._epmd = self._spawn(epmd)
+            self._wait_epmd()  # or the node would start one of its own, as a daemon that nobody ends
             self._node = self._spawn(str(script))
             self._guard = subprocess.Popen(
                 ["/bin/sh", "-c", GUARD, "guard", str(self._node.pid), str(self._epmd.pid), str(directory)],
@@ -269,6 +270,16 @@ class RabbitMQ:
                 stderr=output,
                 start_new_session=True,  # Ctrl-C in a terminal goes to the tests, which then end the node in order
             )
+
+    def _wait_epmd(self) -> None:
+        assert self._epmd is not None
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and self._epmd.poll() is None:
+            with socket.socket() as sock:
+                if sock.connect_ex(("127.0.0.1", self._ports[2])) == 0:
+                    return
+            time.sleep(POLL_SECONDS)
+        raise ServerUnavailable(f"Erlang's epmd does not come up\n{self._log_tail()}")
 
     def _wait_ready(self) -> None:
         assert self._node is not None
