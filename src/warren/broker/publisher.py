@@ -29,9 +29,7 @@ __all__ = ["Publisher", "Target"]
 
 MAX_TARGETS: Final = 16_384  # distinct publish frames remembered per connection: a few MB at most
 
-_DELIVERY_MODE: Final = 0x1000
-_HEADERS: Final = 0x2000
-_LOOKED_AT: Final = 0x0010 | 0x0100 | 0x0200  # user-id, expiration, reply-to
+_LOOKED_AT: Final = 0x2000 | 0x0010 | 0x0100 | 0x0200  # headers, user-id, expiration, reply-to
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
 
 
@@ -74,8 +72,10 @@ class Publisher:
             target = self._resolve(content.method)
         content.method = target.method  # the same bytes, but one copy of them
         queues, message = target.queues, None
-        if content.flags & ~_DELIVERY_MODE or target.reads_headers:
+        if content.flags & _LOOKED_AT or target.reads_headers:
             message, queues = self._look(target, content)
+        else:
+            content.check_properties()
         if queues:
             if message is None:
                 message = Message(target.address, content)
@@ -123,12 +123,6 @@ class Publisher:
 
     def _look(self, target: Target, content: Content) -> tuple[Message, tuple[Queue, ...]]:
         """The message and its queues where properties have a say; a refusal where they may not be as they are."""
-        flags = content.flags
-        if not flags & (_HEADERS | _LOOKED_AT):
-            content.check_properties()
-            return Message(target.address, content), target.queues if not target.reads_headers else self._route(
-                target, (target.address.routing_key,), {}
-            )
         properties = content.decode_properties()
         if properties.user_id is not None and properties.user_id != self._connection.user:
             raise PreconditionFailed(
