@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from warren.broker.connection import Connection, Phase
 from warren.protocol.v091.codec import HEARTBEAT_FRAME
@@ -43,8 +43,7 @@ class SocketTransport(asyncio.Protocol):
     # -- asyncio.Protocol ----------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's own class is not one by name
         transport.set_write_buffer_limits(high=OUTPUT_HIGH_WATER)
         with contextlib.suppress(OSError):  # a socket that is gone already has no options
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
