@@ -55,7 +55,7 @@ def main() -> None:
     results: dict[tuple[str, str], list[Result]] = {}
     with warren_server() as (warren_port, warren_pid), RabbitMQ() as rabbit:
         brokers = {"warren": (warren_port, warren_pid), "rabbitmq": (rabbit.port, rabbit.pid)}
-        for _, (port, pid) in brokers.items():
+        for port, pid in brokers.values():
             run(port, pid, Load("warm-up", 20_000))
         total, done = options.rounds * len(loads) * len(brokers), 0
         for _ in range(options.rounds):
