@@ -31,7 +31,8 @@
     ├── Unroutable                   a mandatory publication reached no queue; carries what was returned
     ├── DeadlineExceeded             no answer within the caller's timeout (also a TimeoutError)
     ├── InvalidArgument              a value that the API cannot take (also a ValueError)
-    └── DataLoss                     messages that were asked for are no longer there
+    ├── DataLoss                     messages that were asked for are no longer there
+    └── ServerUnavailable            a server that the test kit was asked to start does not run
 
 The same classes serve both sides: the broker raises `NotFound("no queue 'q' in vhost '/'")` and answers
 404 with that text; the client receives the 404 and raises `NotFound` with the same text.
@@ -256,3 +257,7 @@ class InvalidArgument(WarrenError, ValueError):
 
 class DataLoss(WarrenError):
     """Messages that were asked for are no longer there (retention, or a queue that was recreated)."""
+
+
+class ServerUnavailable(WarrenError):
+    """A server that the test kit was asked to start is not installed or did not come up; the text says which."""
