@@ -26,7 +26,8 @@ from warren.client.handshake import Handshake
 from warren.client.publishes import Publishes, PublishWaiter
 from warren.client.records import Delivery, Returned
 from warren.client.url import ConnectionParameters
-from warren.protocol.v091 import Content, Engine, OversizedContent, Role, encode_content, methods as m
+from warren.protocol.v091 import Content, Engine, OversizedContent, Role, encode_content
+from warren.protocol.v091 import methods as m
 from warren.protocol.v091.codec import decode_method
 from warren.protocol.v091.hot import DELIVER, GET_OK, ClientFrames, DeliverReader
 
@@ -48,6 +49,10 @@ def fresh(error: errors.WarrenError) -> errors.WarrenError:
         answer = error.answer
         return errors.RemoteProtocolError(type(answer), answer.detail, answer.class_id, answer.method_id, error.channel)
     return copy.copy(error)
+
+
+def _raw(tag: str) -> bytes:
+    return tag.encode("utf-8", "surrogateescape")
 
 
 class Slot:
@@ -135,16 +140,17 @@ class ChannelCore:
     def abandon(self, slot: Slot) -> None:
         """Nobody waits for this reply any more: it is dropped when it comes, and what it grants is given back."""
         slot.abandoned = True
+        if self.reason is not None:
+            return
         request = slot.request
-        if self.reason is not None or slot.done:
-            if slot.done and slot.reply is not None:
-                self._give_back(slot, slot.reply)
-        elif isinstance(request, m.ChannelOpen):
+        if isinstance(request, m.ChannelOpen):
             self.close()
         elif isinstance(request, m.BasicConsume):
-            consumer = self.consumers.get(request.consumer_tag.encode())
+            consumer = self.consumers.get(_raw(request.consumer_tag))
             if consumer is not None:
                 self.cancel_unheard(consumer)
+        elif slot.reply is not None:  # it came in the same turn as the cancellation
+            self._give_back(slot, slot.reply)
 
     def close(self, slot: Slot | None = None) -> None:
         """Send channel.close and fail what waits on the channel; the slot gets the close-ok."""
@@ -164,7 +170,7 @@ class ChannelCore:
     def consume(self, slot: Slot, consumer: ConsumerCore) -> None:
         """Subscribe: deliveries may come before the caller sees the consume-ok, so the consumer is known at once."""
         self.check_open()
-        key = consumer.tag.encode("utf-8", "surrogateescape")
+        key = _raw(consumer.tag)
         if key in self.consumers:
             raise errors.InvalidArgument(
                 f"consumer tag {consumer.tag!r} is in use on channel {self.number}: leave it out, or take another"
@@ -302,12 +308,12 @@ class ChannelCore:
             self.nack(self.get_delivery(reply).delivery_tag)
 
     def _end_consumer(self, tag: str, reason: errors.WarrenError | None) -> None:
-        consumer = self.consumers.pop(tag.encode("utf-8", "surrogateescape"), None)
+        consumer = self.consumers.pop(_raw(tag), None)
         if consumer is not None:
             consumer.ended(reason)
 
     def _cancelled_by_broker(self, method: m.BasicCancel) -> None:
-        consumer = self.consumers.get(method.consumer_tag.encode("utf-8", "surrogateescape"))
+        consumer = self.consumers.get(_raw(method.consumer_tag))
         if consumer is not None and not consumer.cancelling:
             self._end_consumer(
                 method.consumer_tag,

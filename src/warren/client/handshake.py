@@ -5,7 +5,7 @@
     handshake.receive(event)                 # for each event of channel 0, until handshake.done
 
 Limits are negotiated as RabbitMQ's clients do: the smaller of the two wishes, and where one side has no wish (0) the
-other's. A login that is refused becomes AccessRefused, a vhost that is not there NotAllowed, each with the broker's text.
+other's. A refused login becomes AccessRefused, a missing vhost NotAllowed, each with the broker's text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Final
 
 from warren import __version__, errors
 from warren.client.url import ConnectionParameters, Mechanism
-from warren.protocol.v091 import Engine, Table, methods as m
+from warren.protocol.v091 import Engine, Table
+from warren.protocol.v091 import methods as m
 from warren.protocol.v091.fields import write_table
 
 __all__ = ["CAPABILITIES", "Handshake"]
