@@ -2,8 +2,9 @@
 
     python tools/record_v091.py amqp://guest:guest@127.0.0.1:5672/ "RabbitMQ 3.10.8" > tests/protocol/v091/golden.json
 
-Run by hand, once for a version of RabbitMQ. The conversation: handshake, channel, declare, confirm, two publications (one
-with all properties, one in several frames), their confirms and deliveries, an unroutable one returned, get, close.
+Run by hand, once for a version of RabbitMQ. The conversation: handshake, channel, declare, confirm, two
+publications (one with all properties, one in several frames), their confirms and deliveries, an unroutable one
+returned, get, close.
 Nothing is decoded here but frame boundaries, so that the record owes nothing to the code that it tests but the client's
 own side.
 """
@@ -17,7 +18,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from urllib.parse import urlsplit
 
-from warren.protocol.v091 import Properties
+from warren.protocol.v091 import Properties, Table
 from warren.protocol.v091 import methods as m
 from warren.protocol.v091.codec import PROTOCOL_HEADER, encode_method
 from warren.protocol.v091.content import encode_content
@@ -88,7 +89,7 @@ def main() -> int:
 
     tape.say(PROTOCOL_HEADER)
     tape.hear()
-    capabilities: m.Table = {"publisher_confirms": True, "basic.nack": True, "authentication_failure_close": True}
+    capabilities: Table = {"publisher_confirms": True, "basic.nack": True, "authentication_failure_close": True}
     start_ok = m.ConnectionStartOk(
         {"product": "warren", "capabilities": capabilities}, "PLAIN", f"\0{user}\0{password}".encode(), "en_US"
     )

@@ -86,8 +86,14 @@ TABLE = {"a": 1}
 TABLE_RAW = long(7) + b"\x01aI\x00\x00\x00\x01"
 
 METHODS: list[tuple[Method, bytes]] = [
-    (m.ConnectionStart(0, 9, TABLE, b"PLAIN", b"en_US"), ids(10, 10) + b"\0\x09" + TABLE_RAW + ls(b"PLAIN") + ls(b"en_US")),
-    (m.ConnectionStartOk(TABLE, "PLAIN", b"\0g\0p", "en_US"), ids(10, 11) + TABLE_RAW + s("PLAIN") + ls(b"\0g\0p") + s("en_US")),
+    (
+        m.ConnectionStart(0, 9, TABLE, b"PLAIN", b"en_US"),
+        ids(10, 10) + b"\0\x09" + TABLE_RAW + ls(b"PLAIN") + ls(b"en_US"),
+    ),
+    (
+        m.ConnectionStartOk(TABLE, "PLAIN", b"\0g\0p", "en_US"),
+        ids(10, 11) + TABLE_RAW + s("PLAIN") + ls(b"\0g\0p") + s("en_US"),
+    ),
     (m.ConnectionSecure(b"why"), ids(10, 20) + ls(b"why")),
     (m.ConnectionSecureOk(b"so"), ids(10, 21) + ls(b"so")),
     (m.ConnectionTune(2047, 131072, 60), ids(10, 30) + short(2047) + long(131072) + short(60)),
@@ -113,7 +119,10 @@ METHODS: list[tuple[Method, bytes]] = [
     (m.ExchangeDeclareOk(), ids(40, 11)),
     (m.ExchangeDelete("e", True, False), ids(40, 20) + short(0) + s("e") + b"\1"),
     (m.ExchangeDeleteOk(), ids(40, 21)),
-    (m.ExchangeBind("to", "from", "k", True, TABLE), ids(40, 30) + short(0) + s("to") + s("from") + s("k") + b"\1" + TABLE_RAW),
+    (
+        m.ExchangeBind("to", "from", "k", True, TABLE),
+        ids(40, 30) + short(0) + s("to") + s("from") + s("k") + b"\1" + TABLE_RAW,
+    ),
     (m.ExchangeBindOk(), ids(40, 31)),
     (m.ExchangeUnbind("to", "from", "k"), ids(40, 40) + short(0) + s("to") + s("from") + s("k") + b"\0" + long(0)),
     (m.ExchangeUnbindOk(), ids(40, 51)),
@@ -195,8 +204,20 @@ PROPERTIES: list[tuple[Properties, bytes]] = [
             app_id="a",
             reserved="x",
         ),
-        b"\xff\xfc" + s("a/b") + s("gzip") + TABLE_RAW + b"\1\0" + s("c") + s("r") + s("1") + s("m") + NOON_SECONDS
-        + s("t") + s("u") + s("a") + s("x"),
+        b"\xff\xfc"
+        + s("a/b")
+        + s("gzip")
+        + TABLE_RAW
+        + b"\1\0"
+        + s("c")
+        + s("r")
+        + s("1")
+        + s("m")
+        + NOON_SECONDS
+        + s("t")
+        + s("u")
+        + s("a")
+        + s("x"),
     ),
 ]
 

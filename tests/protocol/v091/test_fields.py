@@ -162,7 +162,9 @@ def test_a_table_in_itself_is_refused() -> None:
         write_table(table)
 
 
-@pytest.mark.parametrize("raw", [table_of(raw) for _, raw in FIELD_VALUES] + [table_of(raw) for raw, _ in READ_ONLY_VALUES])
+@pytest.mark.parametrize(
+    "raw", [table_of(raw) for _, raw in FIELD_VALUES] + [table_of(raw) for raw, _ in READ_ONLY_VALUES]
+)
 def test_every_truncation_is_malformed(raw: bytes) -> None:
     for end in range(len(raw)):
         for reader in (read_table, skip_table):

@@ -1,4 +1,7 @@
-"""A conversation recorded from a real RabbitMQ (tools/record_v091.py): heard by both roles, and said again byte for byte."""
+"""A conversation recorded from a real RabbitMQ: heard by both roles, and said again byte for byte.
+
+tools/record_v091.py recorded it.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,13 @@ def test_both_roles_understand_and_say_the_same(cut: int) -> None:
         assert engines[speaker].state is ConnectionState.CLOSED
         assert engines[speaker].frame_max == GOLDEN["frame_max"]
     names = [event.decode_method().NAME if isinstance(event, Content) else event.NAME for _, (_, event) in heard]
-    assert names[:5] == ["connection.start", "connection.start-ok", "connection.tune", "connection.tune-ok", "connection.open"]
+    assert names[:5] == [
+        "connection.start",
+        "connection.start-ok",
+        "connection.tune",
+        "connection.tune-ok",
+        "connection.open",
+    ]
     assert names[-2:] == ["connection.close", "connection.close-ok"]
     assert sorted(names).count("basic.ack") == 4
     assert names.count("basic.deliver") == 2

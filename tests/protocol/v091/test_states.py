@@ -108,7 +108,11 @@ def test_channels_need_an_open_connection(state: ConnectionState, role: Role) ->
         method = sample(cls)
         if not (state is S.OPEN or (state in usable and role is Role.CLIENT)):
             refuses_to_send(engine_in(state, role), 1, method)
-        if state is S.OPEN or (state in usable and role is Role.SERVER) or (state is S.AWAIT_HEADER and role is Role.SERVER):
+        if (
+            state is S.OPEN
+            or (state in usable and role is Role.SERVER)
+            or (state is S.AWAIT_HEADER and role is Role.SERVER)
+        ):
             continue
         engine = engine_in(state, role)
         if state is S.CLOSED or state.name in (SILENT[role], "CLOSED_BY_BOTH"):
