@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 
 from hypothesis import strategies as st
 
-from warren.protocol.v091 import Method, Properties
-from warren.protocol.v091 import methods as m
+from warren.protocol.v091 import Method, Properties, methods as m
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 short_strings = texts.filter(lambda text: len(text.encode()) <= 255)
