@@ -10,7 +10,7 @@ from typing import Final
 
 from warren.errors import NotImplemented as NotImplemented540, PreconditionFailed
 from warren.protocol.v091 import Table
-from warren.protocol.v091.splice import OFFSET_HEADER
+from warren.protocol.v091.splice import STREAM_OFFSET
 from warren.routing.values import type_name
 
 __all__ = ["COMPARED_QUEUE_ARGUMENTS", "check_consume_arguments", "check_queue_arguments", "queue_type"]
@@ -61,5 +61,5 @@ def check_consume_arguments(arguments: Table, kind: str, where: str) -> None:
     for name in CONSUME_NOT_YET:
         if name in arguments:
             raise NotImplemented540(f"argument '{name}' of a consumer of {where}")
-    if OFFSET_HEADER in arguments and kind != "stream":
-        raise PreconditionFailed(f"invalid arg '{OFFSET_HEADER}' for {where} of queue type {kind}")
+    if STREAM_OFFSET.name in arguments and kind != "stream":
+        raise PreconditionFailed(f"invalid arg '{STREAM_OFFSET.name}' for {where} of queue type {kind}")

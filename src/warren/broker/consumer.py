@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from warren.broker.message import Message
+from warren.broker.message import Held, Message
 from warren.protocol.v091 import Table
 from warren.protocol.v091.deliver import DeliverPrefixes, pack_tag
 
@@ -27,8 +27,9 @@ class Consumer:
     """One basic.consume. `credit` is how many more messages its window takes."""
 
     __slots__ = (
-        "arguments", "cancelled", "channel", "credit", "exclusive", "no_ack", "prefetch", "prefixes", "queue", "tag",
-    )
+        "arguments", "cancelled", "channel", "credit", "exclusive", "no_ack", "prefetch", "prefixes", "priority",
+        "queue", "tag",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -49,13 +50,15 @@ class Consumer:
         self.prefetch = prefetch
         self.credit = UNLIMITED if no_ack or not prefetch else prefetch
         self.arguments = arguments
+        priority = arguments.get("x-priority", 0)
+        self.priority = priority if isinstance(priority, int) else 0
         self.cancelled = False
         self.prefixes = DeliverPrefixes(channel.number, tag)
 
     def room(self) -> int:
         """How many messages may be delivered now: 0 when a window is full or the socket is."""
         channel = self.channel
-        if not channel.connection.writable:
+        if not channel.connection.writable or not channel.flowing:
             return 0
         return self.credit if self.no_ack else min(self.credit, channel.credit)
 
@@ -91,13 +94,13 @@ class Consumer:
         channel.connection.has_output(size)
         return delivered
 
-    def redeliver(self, position: int, message: Message) -> None:
-        """Deliver one message that was delivered before."""
-        self.send(position, message, message.address.again, message.content.frames_for(
-            self.channel.number, self.channel.connection.engine.frame_max
-        ))
+    def redeliver(self, held: Held) -> None:
+        """Deliver a message that was delivered before, or that has a place of its own in its queue."""
+        address = held.message.address
+        frames = held.frames_for(self.channel.number, self.channel.connection.engine.frame_max)
+        self.send(held.position, held, address.again if held.count else address.fresh, frames)
 
-    def send(self, position: int, message: Message | None, end: bytes, frames: bytes) -> None:
+    def send(self, position: int, message: Message | Held | None, end: bytes, frames: bytes) -> None:
         """Deliver one message from its parts; `message` is None where the queue needs none back (a stream)."""
         channel = self.channel
         channel.tag += 1

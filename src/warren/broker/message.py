@@ -1,12 +1,13 @@
-"""What a queue holds: a message with the address that it was published to."""
+"""What a queue holds: a message with the address that it was published to, and what queues note about it."""
 
 from __future__ import annotations
 
-from warren.protocol.v091 import Content
+from warren.protocol.v091 import Content, encode_content
 from warren.protocol.v091.codec import END
 from warren.protocol.v091.fields import write_shortstr
+from warren.protocol.v091.splice import DELIVERY_COUNT
 
-__all__ = ["Address", "MarkedMessage", "Message"]
+__all__ = ["Address", "Held", "MarkedMessage", "Message"]
 
 
 class Address:
@@ -31,8 +32,8 @@ class Message:
 
     `keys` are the keys that it was routed by, where its address and CC header do not tell: after a BCC header, which
     nobody may see, or a dead-letter routing key, which overrules CC. `bcc` are those of them that were in BCC. `died`
-    says that this broker dead-lettered it before. Nearly no message has any of these, so only a MarkedMessage
-    has room for them.
+    says that this broker dead-lettered it before. `ttl` is its expiration in milliseconds. Nearly no message has any of
+    these, so only a MarkedMessage has room for them.
     """
 
     __slots__ = ("address", "content")
@@ -40,6 +41,7 @@ class Message:
     keys: tuple[str, ...] | None = None
     bcc: tuple[str, ...] = ()
     died: bool = False
+    ttl: int | None = None
 
     def __init__(self, address: Address, content: Content) -> None:
         self.address = address
@@ -47,12 +49,60 @@ class Message:
 
 
 class MarkedMessage(Message):
-    __slots__ = ("bcc", "died", "keys")
+    __slots__ = ("bcc", "died", "keys", "ttl")
 
     def __init__(
-        self, address: Address, content: Content, keys: tuple[str, ...], bcc: tuple[str, ...], *, died: bool = False
+        self,
+        address: Address,
+        content: Content,
+        keys: tuple[str, ...] | None = None,
+        bcc: tuple[str, ...] = (),
+        *,
+        died: bool = False,
+        ttl: int | None = None,
     ) -> None:
         super().__init__(address, content)
         self.keys = keys
         self.bcc = bcc
         self.died = died
+        self.ttl = ttl
+
+
+class Held:
+    """A message as one queue has it: where it stands there, until when, and how often it was delivered.
+
+    position  its place in the queue; a message that comes back goes to the place it had
+    deadline  when it expires, in milliseconds of the node's clock; 0: never
+    priority  of its level in the queue
+    count     deliveries so far that ended without an acknowledgement
+    gone      it left the queue from the middle; who meets it next drops it
+    """
+
+    __slots__ = ("count", "deadline", "gone", "message", "position", "priority")
+
+    def __init__(self, message: Message, position: int, deadline: int = 0, priority: int = 0) -> None:
+        self.message = message
+        self.position = position
+        self.deadline = deadline
+        self.priority = priority
+        self.count = 0
+        self.gone = False
+
+    def __lt__(self, other: Held) -> bool:
+        return self.position < other.position
+
+    @property
+    def size(self) -> int:
+        return self.message.content.body_size
+
+    def frames_for(self, channel: int, frame_max: int) -> bytes:
+        """The message's frames, with x-delivery-count among its headers when it was delivered before."""
+        content = self.message.content
+        frames = content.frames_for(channel, frame_max)
+        if not self.count:
+            return frames
+        if DELIVERY_COUNT.may_be_in(frames):  # a publisher's own, or one of another broker's: ours takes its place
+            properties = content.decode_properties()
+            properties.headers = {k: v for k, v in (properties.headers or {}).items() if k != DELIVERY_COUNT.name}
+            frames = encode_content(channel, properties, content.body, frame_max)
+        return DELIVERY_COUNT.put_into(frames, self.count)

@@ -1,8 +1,14 @@
-"""Queues: what all kinds share, and the classic queue.
+"""Queues: what all kinds share, and the classic queue with the delivery path.
 
-A classic queue is a deque of messages that nobody has seen (`ready`) and a heap of those that came back (`returned`),
-which go first: they keep the position they had, so a requeued message stands where it stood (RabbitMQ does the same).
-Positions count messages taken from `ready`; nothing needs to be stored for them.
+A classic queue is plain until something asks for more. Plain, it is a deque of messages that nobody has seen (`ready`)
+and a heap of those that came back (`returned`), which go first: they keep the position they had, so a requeued message
+stands where it stood (RabbitMQ does the same). Positions count messages; nothing needs to be stored for them.
+
+A setting (a TTL, a limit, priorities) or a message with an expiration turns `ready` into a `Backlog`, and `publish`
+takes the whole delivery path:
+
+    duplicate? -> reject when over the limit -> attempt delivery -> discard when its time is up
+    -> enqueue -> drop what is over the limit -> drop what has expired
 
 Messages of classic queues are in memory. It knows no sockets and no wire format.
 """
@@ -12,18 +18,27 @@ from __future__ import annotations
 import heapq
 from abc import ABC, abstractmethod
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+from warren.broker.backlog import Backlog
 from warren.broker.consumer import Consumer
-from warren.broker.message import Message
+from warren.broker.consumers import Consumers
+from warren.broker.message import Held, Message
+from warren.broker.timers import Timer
 from warren.errors import AccessRefused, ResourceLocked
 from warren.protocol.v091 import Table
+from warren.routing import Reason
 
 if TYPE_CHECKING:
     from warren.broker.connection import Connection
     from warren.broker.vhost import VirtualHost
 
-__all__ = ["ClassicQueue", "Queue"]
+__all__ = ["Back", "ClassicQueue", "Queue"]
+
+Back: TypeAlias = "tuple[int, Message | Held]"  # what was delivered: its position, and the message
+
+TAKES_NOTHING: Final = "queue '{}' in vhost '{}' in exclusive use"
 
 
 class Queue(ABC):
@@ -35,7 +50,7 @@ class Queue(ABC):
     def __init__(
         self, vhost: VirtualHost, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table,
         owner: Connection | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.vhost = vhost
         self.name = name
         self.durable = durable
@@ -43,9 +58,12 @@ class Queue(ABC):
         self.auto_delete = auto_delete
         self.arguments = arguments
         self.owner = owner  # the connection of an exclusive queue
-        self.consumers: deque[Consumer] = deque()
+        self.settings = vhost.settings_for(name, arguments)
+        self.consumers = Consumers(single=bool(self.settings.single_active_consumer))
         self.scheduled = False
         self.deleted = False
+        self._lease: Timer | None = None
+        self.renew_lease()
 
     def __str__(self) -> str:
         return f"queue '{self.name}' in vhost '{self.vhost.name}'"
@@ -58,30 +76,30 @@ class Queue(ABC):
         """Messages ready for delivery."""
 
     @abstractmethod
-    def publish(self, message: Message) -> None:
-        """Take a message; delivery follows at the end of the batch."""
+    def publish(self, message: Message) -> bool:
+        """Take a message, or refuse it (False); delivery follows at the end of the batch."""
 
     @abstractmethod
     def deliver(self) -> None:
         """Give consumers what their windows take."""
 
     @abstractmethod
-    def take(self) -> tuple[int, Message, bool] | None:
-        """The next message for basic.get: (position, message, redelivered)."""
+    def take(self) -> Held | None:
+        """The next message, for basic.get."""
 
     @abstractmethod
-    def requeue(self, entries: list[tuple[int, Message]]) -> None:
+    def requeue(self, entries: Iterable[Back]) -> None:
         """Put delivered messages back where they stood."""
 
     @abstractmethod
-    def reject(self, entries: list[tuple[int, Message]]) -> None:
+    def reject(self, entries: Iterable[Back]) -> None:
         """Drop delivered messages: dead-letter them where the queue says so."""
 
     @abstractmethod
     def purge(self) -> int:
         """Drop the ready messages; how many."""
 
-    def check_consume(self, no_ack: bool, prefetch: int, arguments: Table) -> None:  # noqa: B027  a hook
+    def check_consume(self, no_ack: bool, prefetch: int) -> None:  # noqa: B027  a hook
         """Raise when this kind of queue cannot serve such a consumer."""
 
     def check_negative(self, method: str) -> None:  # noqa: B027  a hook
@@ -107,97 +125,241 @@ class Queue(ABC):
         )
 
     def add_consumer(self, consumer: Consumer) -> None:
-        if self.consumers and (consumer.exclusive or self.consumers[0].exclusive):
+        alone = consumer.exclusive and (self.consumers or self.consumers.single)
+        if alone or self.consumers.exclusive:
             raise AccessRefused(f"{self} in exclusive use")
-        self.consumers.append(consumer)
+        self.consumers.add(consumer)
+        self.renew_lease()
         self.schedule()
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """Forget a consumer; an auto-delete queue goes with its last one."""
-        if consumer in self.consumers:
-            self.consumers.remove(consumer)
-            if self.auto_delete and not self.consumers and not self.deleted:
+        if self.consumers.remove(consumer) and not self.deleted:
+            if self.auto_delete and not self.consumers:
                 self.vhost.delete_queue(self)
+            else:
+                self.renew_lease()
+                self.schedule()  # where only one is active at a time, another one is now
 
-    def next_consumer(self) -> tuple[Consumer, int] | None:
-        """The consumer whose turn it is and the room it has; None when no consumer takes anything now."""
-        consumers = self.consumers
-        for _ in range(len(consumers)):
-            consumer = consumers[0]
-            room = consumer.room()
-            if len(consumers) > 1:
-                consumers.rotate(-1)
-            if room > 0:
-                return consumer, room
-        return None
+    def renew_lease(self) -> None:
+        """The queue is used: x-expires counts from now. It does not count while there are consumers."""
+        if self._lease is not None:
+            self._lease.cancel()
+            self._lease = None
+        expires = self.settings.expires
+        if expires is not None and not self.consumers:
+            timers = self.vhost.node.timers
+            self._lease = timers.at(timers.now() + expires, self._lease_over)
+
+    def _lease_over(self) -> None:
+        if not self.deleted:
+            self.vhost.delete_queue(self)
+
+    def forget(self) -> None:
+        """The queue was deleted: let go of its timers and consumers."""
+        self.deleted = True
+        self.consumers.clear()
+        if self._lease is not None:
+            self._lease.cancel()
 
 
 class ClassicQueue(Queue):
-    """A queue whose messages are consumed once."""
-
-    type = "classic"
+    """A queue whose messages are consumed once. `type` is what it was declared as: classic or quorum."""
 
     def __init__(
         self, vhost: VirtualHost, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table,
-        owner: Connection | None,
-    ) -> None:
+        owner: Connection | None, type: str = "classic",
+    ) -> None:  # fmt: skip
+        self.type = type
         super().__init__(
             vhost, name, durable=durable, exclusive=exclusive, auto_delete=auto_delete, arguments=arguments, owner=owner
         )
         self.ready: deque[Message] = deque()
-        self.returned: list[tuple[int, Message]] = []  # a heap by position
-        self.position = 0  # of the first message in `ready`
-        exchange, key = arguments.get("x-dead-letter-exchange"), arguments.get("x-dead-letter-routing-key")
-        self.dead_letter_exchange = exchange if isinstance(exchange, str) else None
-        self.dead_letter_routing_key = key if isinstance(key, str) else None
+        self.returned: list[Held] = []  # a heap by position
+        self.backlog: Backlog | None = None  # in place of the two above once the queue is not plain
+        self.position = 0  # of the first message in `ready`; of the next message with a backlog
+        self._expiry: Timer | None = None
+        if not self.settings.plain:
+            self.enrich()
 
     @property
     def message_count(self) -> int:
-        return len(self.ready) + len(self.returned)
+        return len(self.ready) + len(self.returned) if self.backlog is None else self.backlog.count
 
-    def publish(self, message: Message) -> None:
-        self.ready.append(message)
-        if not self.scheduled:
-            self.scheduled = True
-            self.vhost.node.scheduled.append(self)
+    def enrich(self) -> None:
+        """From here on messages may leave from the middle."""
+        if self.backlog is None:
+            backlog = self.backlog = Backlog(self.settings.max_priority or 0)
+            for held in self.returned:
+                backlog.put_back(held)
+            for message in self.ready:
+                backlog.push(Held(message, self.position))
+                self.position += 1
+            self.returned.clear()
+            self.ready.clear()
+
+    # -- the delivery path ---------------------------------------------------------------------------------------
+
+    def publish(self, message: Message) -> bool:
+        if self.backlog is None:
+            self.ready.append(message)
+            if not self.scheduled:
+                self.scheduled = True
+                self.vhost.node.scheduled.append(self)
+            return True
+        return self._deliver_or_enqueue(message, self.backlog)
+
+    def _deliver_or_enqueue(self, message: Message, backlog: Backlog) -> bool:
+        settings, timers = self.settings, self.vhost.node.timers
+        if settings.rejects_publish and self._is_full(backlog, message):
+            if settings.overflow == "reject-publish-dlx":
+                self.vhost.dead_letter(self, message, "maxlen")
+            return False
+        ttl = _least(message.ttl, settings.message_ttl)
+        held = Held(message, self.position, 0 if ttl is None else timers.now() + ttl, self._priority(message))
+        self.position += 1
+        if ttl == 0:
+            if not self._attempt_delivery(held):
+                self._drop(held, "expired")
+            return True
+        backlog.push(held)
+        self._drop_over_limit(backlog)
+        self._arm_expiry(backlog)
+        self.schedule()
+        return True
+
+    def _is_full(self, backlog: Backlog, message: Message) -> bool:
+        """Whether one more would be over the limit, once consumers have what they can take."""
+        if not self._over(backlog, 1, message.content.body_size):
+            return False
+        self.deliver()
+        return self._over(backlog, 1, message.content.body_size)
+
+    def _over(self, backlog: Backlog, more: int = 0, more_bytes: int = 0) -> bool:
+        length, size = self.settings.max_length, self.settings.max_length_bytes
+        return (length is not None and backlog.count + more > length) or (
+            size is not None and backlog.bytes + more_bytes > size
+        )
+
+    def _attempt_delivery(self, held: Held) -> bool:
+        """Give a message that cannot wait to a consumer that is ready, if nothing waits before it."""
+        self.deliver()
+        if self.message_count or (turn := self.consumers.next()) is None:
+            return False
+        turn[0].redeliver(held)
+        return True
+
+    def _priority(self, message: Message) -> int:
+        top = self.settings.max_priority
+        if top is None:
+            return 0
+        return min(message.content.decode_properties().priority or 0, top)
+
+    def _drop_over_limit(self, backlog: Backlog) -> None:
+        if self._over(backlog):
+            self.deliver()
+            while self._over(backlog) and (held := backlog.pop()) is not None:
+                self._drop(held, "maxlen")
+
+    def _drop(self, held: Held, reason: Reason) -> None:
+        if self.settings.dead_letter_exchange is not None:
+            self.vhost.dead_letter(self, held.message, reason)
+
+    # -- expiry --------------------------------------------------------------------------------------------------
+
+    def _arm_expiry(self, backlog: Backlog) -> None:
+        deadline = backlog.next_deadline
+        if deadline and (self._expiry is None or self._expiry.deadline > deadline):
+            if self._expiry is not None:
+                self._expiry.cancel()
+            self._expiry = self.vhost.node.timers.at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        self._expiry = None
+        if not self.deleted and self.backlog is not None:
+            for held in self.backlog.expired(self.vhost.node.timers.now()):
+                self._drop(held, "expired")
+            self._arm_expiry(self.backlog)
+
+    # -- consuming -----------------------------------------------------------------------------------------------
 
     def deliver(self) -> None:
-        ready, returned = self.ready, self.returned
+        if self.backlog is not None:
+            self._deliver_backlog(self.backlog)
+            return
+        ready, returned, consumers = self.ready, self.returned, self.consumers
         while ready or returned:
-            turn = self.next_consumer()
+            turn = consumers.next()
             if turn is None:
                 return
             consumer, room = turn
             if returned:
-                position, message = heapq.heappop(returned)
-                consumer.redeliver(position, message)
+                consumer.redeliver(heapq.heappop(returned))
             else:
                 # Several consumers take strict turns, as with RabbitMQ; a single one takes all its window holds.
-                count = min(room, len(ready)) if len(self.consumers) == 1 else 1
+                count = min(room, len(ready)) if len(consumers) == 1 or consumers.single else 1
                 self.position += consumer.feed(ready, self.position, count)
 
-    def take(self) -> tuple[int, Message, bool] | None:
+    def _deliver_backlog(self, backlog: Backlog) -> None:
+        if backlog.next_deadline:
+            self._expire()
+        while backlog.count and (turn := self.consumers.next()) is not None:
+            held = backlog.pop()
+            if held is not None:
+                turn[0].redeliver(held)
+
+    def take(self) -> Held | None:
+        self.renew_lease()
+        if self.backlog is not None:
+            self._expire()
+            return self.backlog.pop()
         if self.returned:
-            return *heapq.heappop(self.returned), True
+            return heapq.heappop(self.returned)
         if self.ready:
             self.position += 1
-            return self.position - 1, self.ready.popleft(), False
+            return Held(self.ready.popleft(), self.position - 1)
         return None
 
-    def requeue(self, entries: list[tuple[int, Message]]) -> None:
-        if not self.deleted:
-            for entry in entries:
-                heapq.heappush(self.returned, entry)
-            self.schedule()
+    def requeue(self, entries: Iterable[Back]) -> None:
+        if self.deleted:
+            return
+        limit = self.settings.delivery_limit
+        for position, message in entries:
+            held = message if isinstance(message, Held) else Held(message, position)
+            held.count += 1
+            if limit is not None and held.count > limit:
+                self._drop(held, "delivery_limit")
+            elif self.backlog is None:
+                heapq.heappush(self.returned, held)
+            else:
+                self.backlog.put_back(held)
+        if self.backlog is not None:
+            self._drop_over_limit(self.backlog)
+            self._arm_expiry(self.backlog)
+        self.schedule()
 
-    def reject(self, entries: list[tuple[int, Message]]) -> None:
-        if self.dead_letter_exchange is not None:
+    def reject(self, entries: Iterable[Back]) -> None:
+        if self.settings.dead_letter_exchange is not None and not self.deleted:
             for _, message in entries:
-                self.vhost.dead_letter(self, message, "rejected")
+                self.vhost.dead_letter(self, message.message if isinstance(message, Held) else message, "rejected")
 
     def purge(self) -> int:
         count = self.message_count
+        if self.backlog is not None:
+            self.backlog.clear()
         self.position += len(self.ready)
         self.ready.clear()
         self.returned.clear()
         return count
+
+    def forget(self) -> None:
+        super().forget()
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self.purge()
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return one if other is None else other
+    return min(one, other)

@@ -21,7 +21,7 @@ from warren.broker.store.log import Cursor, SegmentLog
 from warren.errors import NotImplemented as NotImplemented540, PreconditionFailed
 from warren.protocol.v091 import FieldValue, Table, encode_content
 from warren.protocol.v091.codec import END
-from warren.protocol.v091.splice import OFFSET_HEADER, holds_offset_header, with_offset_header
+from warren.protocol.v091.splice import STREAM_OFFSET
 
 if TYPE_CHECKING:
     from warren.broker.vhost import VirtualHost
@@ -54,11 +54,11 @@ class StreamQueue(Queue):
     def publish(self, message: Message) -> None:
         content = message.content
         frames = content.frames_for(CHANNEL, FRAME_MAX)
-        if holds_offset_header(frames):
+        if STREAM_OFFSET.may_be_in(frames):
             properties = content.decode_properties()
-            properties.headers = {k: v for k, v in (properties.headers or {}).items() if k != OFFSET_HEADER}
+            properties.headers = {k: v for k, v in (properties.headers or {}).items() if k != STREAM_OFFSET.name}
             frames = encode_content(CHANNEL, properties, content.body, FRAME_MAX)
-        self.log.append(message.address.wire, with_offset_header(frames, self.log.next_offset))
+        self.log.append(message.address.wire, STREAM_OFFSET.put_into(frames, self.log.next_offset))
         if not self._unwritten:
             self._unwritten = True
             self.vhost.node.written.append(self)
@@ -92,7 +92,7 @@ class StreamQueue(Queue):
         return None
 
     def add_consumer(self, consumer: Consumer) -> None:
-        cursor = self.log.cursor(self._start(consumer.arguments.get(OFFSET_HEADER, "next")))
+        cursor = self.log.cursor(self._start(consumer.arguments.get(STREAM_OFFSET.name, "next")))
         super().add_consumer(consumer)
         self._cursors[consumer] = cursor
 
@@ -120,7 +120,7 @@ class StreamQueue(Queue):
                 seconds = int(interval[1]) * _UNIT_SECONDS[interval[2]]
                 return log.offset_at(int((time.time() - seconds) * 1000))
         raise PreconditionFailed(
-            f"invalid arg '{OFFSET_HEADER}' for {self}: {value!r}; expected first, last, next, an offset, a timestamp "
+            f"invalid arg '{STREAM_OFFSET.name}' for {self}: {value!r}; expected first, last, next, an offset, a timestamp "
             "or an interval such as 1h"
         )
 

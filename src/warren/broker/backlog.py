@@ -1,0 +1,124 @@
+"""The backlog of a queue from whose middle messages may leave: by priority, by deadline, by limits.
+
+A plain queue needs none of this and keeps a deque (`queue`). Here a message costs a `Held` and an entry in an ordered
+dictionary, and in return each of these is O(1), or O(log n) with a deadline: push, pop of the first message of the
+highest priority, return to the old place, removal anywhere.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Iterator
+
+from warren.broker.message import Held
+
+__all__ = ["Backlog"]
+
+
+class _Level:
+    """The messages of one priority: those nobody has seen, and before them those that came back."""
+
+    __slots__ = ("ready", "returned")
+
+    def __init__(self) -> None:
+        self.ready: OrderedDict[int, Held] = OrderedDict()
+        self.returned: list[Held] = []
+
+    def first(self) -> Held | None:
+        returned = self.returned
+        while returned and returned[0].gone:
+            heapq.heappop(returned)
+        if returned:
+            return returned[0]
+        return next(iter(self.ready.values()), None)
+
+    def __iter__(self) -> Iterator[Held]:
+        yield from sorted(held for held in self.returned if not held.gone)
+        yield from self.ready.values()
+
+
+class Backlog:
+    """`count` messages of together `bytes` bytes of body, on levels of priority 0 to `top`."""
+
+    def __init__(self, top: int = 0) -> None:
+        self.count = self.bytes = 0
+        self._levels = [_Level() for _ in range(top + 1)]
+        self._busy: list[int] = []  # heap of -priority of levels that may hold something
+        self._deadlines: list[tuple[int, int, Held]] = []
+
+    @property
+    def top(self) -> int:
+        return len(self._levels) - 1
+
+    def push(self, held: Held) -> None:
+        """A new message, at the end of its level."""
+        self._add(held)
+        self._levels[held.priority].ready[held.position] = held
+
+    def put_back(self, held: Held) -> None:
+        """A message that was taken: to the place that it had."""
+        self._add(held)
+        heapq.heappush(self._levels[held.priority].returned, held)
+
+    def _add(self, held: Held) -> None:
+        held.gone = False
+        self.count += 1
+        self.bytes += held.size
+        if -held.priority not in self._busy:
+            heapq.heappush(self._busy, -held.priority)
+        if held.deadline:
+            heapq.heappush(self._deadlines, (held.deadline, held.position, held))
+
+    def first(self) -> Held | None:
+        """The message that is next; it stays."""
+        busy = self._busy
+        while busy:
+            held = self._levels[-busy[0]].first()
+            if held is not None:
+                return held
+            heapq.heappop(busy)
+        return None
+
+    def pop(self) -> Held | None:
+        """The message that is next, taken."""
+        held = self.first()
+        if held is not None:
+            self.remove(held)
+            returned = self._levels[held.priority].returned
+            if returned and returned[0] is held:
+                heapq.heappop(returned)  # at once: it may be put back, and must not lie there twice
+        return held
+
+    def remove(self, held: Held) -> None:
+        """Take a message from wherever it stands."""
+        held.gone = True
+        self.count -= 1
+        self.bytes -= held.size
+        self._levels[held.priority].ready.pop(held.position, None)  # else it lies in `returned`, marked as gone
+
+    @property
+    def next_deadline(self) -> int:
+        """When the next message expires; 0 when none does."""
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][2].gone:
+            heapq.heappop(deadlines)
+        return deadlines[0][0] if deadlines else 0
+
+    def expired(self, now: int) -> Iterator[Held]:
+        """Take the messages whose time is over, wherever they stand."""
+        while 0 < self.next_deadline <= now:
+            held = heapq.heappop(self._deadlines)[2]
+            self.remove(held)
+            yield held
+
+    def clear(self) -> int:
+        """Drop everything; how many."""
+        count = self.count
+        self.__init__(self.top)  # type: ignore[misc]  # back to the empty state
+        return count
+
+    def __iter__(self) -> Iterator[Held]:
+        """In the order of delivery."""
+        for level in reversed(self._levels):
+            yield from level

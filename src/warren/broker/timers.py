@@ -1,0 +1,56 @@
+"""Timers of the broker: a heap of deadlines, driven by whoever has a clock.
+
+`net` asks for `next_deadline` after each batch and calls `run` when it has come. Times are milliseconds of the node's
+clock, which never goes back; a test gives its own clock and calls `run` itself.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from itertools import count
+
+__all__ = ["Timer", "Timers"]
+
+
+class Timer:
+    """One deadline; `cancel` makes it never come."""
+
+    __slots__ = ("callback", "deadline")
+
+    def __init__(self, deadline: int, callback: Callable[[], None]) -> None:
+        self.deadline = deadline
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class Timers:
+    """`clock` gives milliseconds."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self.now = clock
+        self._heap: list[tuple[int, int, Timer]] = []
+        self._order = count()
+
+    def at(self, deadline: int, callback: Callable[[], None]) -> Timer:
+        """Call back once when the clock has reached `deadline`."""
+        timer = Timer(deadline, callback)
+        heapq.heappush(self._heap, (deadline, next(self._order), timer))
+        return timer
+
+    @property
+    def next_deadline(self) -> int | None:
+        heap = self._heap
+        while heap and heap[0][2].callback is None:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def run(self) -> None:
+        """Call back everything that is due."""
+        now = self.now()
+        while (deadline := self.next_deadline) is not None and deadline <= now:
+            callback = heapq.heappop(self._heap)[2].callback
+            if callback is not None:
+                callback()
