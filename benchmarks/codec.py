@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import pamqp
 from pamqp import body as pamqp_body
@@ -28,15 +29,15 @@ from warren.protocol.v091.codec import decode_method, encode_method
 MESSAGES = 1000
 ROUNDS = 15
 BODY = b"x" * 100
-VALUES = {
+VALUES: dict[str, Any] = {
     "content_type": "application/json",
     "delivery_mode": 2,
     "message_id": "0f8fad5b-d9cb-469f-a165-70867728950e",
     "timestamp": datetime(2013, 1, 1, 5, 15, tzinfo=UTC),
 }
 HEADERS: Table = {"origin": "EWR", "carrier": "UA", "flight": 1545, "delayed": True, "distance": 1400.5}
-TYPICAL = Properties(**VALUES)  # type: ignore[arg-type]
-WITH_HEADERS = Properties(**VALUES, headers=HEADERS)  # type: ignore[arg-type]
+TYPICAL = Properties(**VALUES)
+WITH_HEADERS = Properties(**VALUES, headers=HEADERS)
 SMALL = Properties(delivery_mode=2)
 
 
@@ -184,7 +185,8 @@ def main() -> int:
         ("encode deliveries, content too", warren_deliver_encoding, pamqp_deliver),
     ]
     print(
-        f"{len(BODY)}-byte messages; Python {platform.python_version()}, {platform.machine()}, pamqp {pamqp.__version__}"
+    machine = f"Python {platform.python_version()}, {platform.machine()}, pamqp {pamqp.__version__}"
+    print(f"{len(BODY)}-byte messages; {machine}")
     )
     print(f"{'':42} {'ratio':>6} {'Warren msg/s':>13} {'ns':>7} {'pamqp msg/s':>13} {'ns':>7}")
     for name, ours, theirs in rows:
