@@ -184,10 +184,8 @@ def main() -> int:
         ("encode deliveries, content as it came", warren_deliver, pamqp_deliver),
         ("encode deliveries, content too", warren_deliver_encoding, pamqp_deliver),
     ]
-    print(
     machine = f"Python {platform.python_version()}, {platform.machine()}, pamqp {pamqp.__version__}"
     print(f"{len(BODY)}-byte messages; {machine}")
-    )
     print(f"{'':42} {'ratio':>6} {'Warren msg/s':>13} {'ns':>7} {'pamqp msg/s':>13} {'ns':>7}")
     for name, ours, theirs in rows:
         ns = best(ours)
