@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 from datetime import UTC, datetime
 
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, settings, strategies as st
 
 from warren.protocol.v091 import Method, Properties, methods as m
 
