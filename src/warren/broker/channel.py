@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from warren.broker.arguments import check_consume_arguments
+from warren.broker.confirms import Confirms
 from warren.broker.consumer import UNLIMITED, Consumer
-from warren.broker.publisher import REPLY_TO, Publisher
-from warren.broker.unacked import Unacked
+from warren.broker.message import Message
+from warren.broker.publisher import Publisher, Target
+from warren.broker.reply_to import PSEUDO_QUEUE, ReplyQueue
+from warren.broker.unacked import Entry, Unacked
 from warren.errors import (
     CommandInvalid,
     NotAllowed,
@@ -31,6 +35,15 @@ if TYPE_CHECKING:
 __all__ = ["Channel"]
 
 
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """Deliveries that a client acknowledged (`positive`), or rejected, with or without putting them back."""
+
+    taken: dict[int, Entry]
+    positive: bool = True
+    requeue: bool = False
+
+
 class Channel:
     """One open channel of one connection.
 
@@ -42,12 +55,16 @@ class Channel:
         self.vhost = connection.vhost
         self.number = number
         self.open = True
+        self.flowing = True  # False after channel.flow(active=false): no deliveries
         self.tag = 0
         self.credit = UNLIMITED
         self.consumers: dict[str, Consumer] = {}
         self.unacked = Unacked(self)
         self.publisher = Publisher(self)
+        self.replies: ReplyQueue | None = None  # this channel's address for direct replies
         self._prefetch = 0  # of consumers to come
+        self._settlements: list[Settlement] = []  # of the transaction
+        self._commits = Confirms(self)  # the line in which tx.commit-ok waits for the disk
         self._window = UNLIMITED
         self._last_queue = ""
 
@@ -66,6 +83,7 @@ class Channel:
         self.open = False
         for consumer in tuple(self.consumers.values()):
             self._remove(consumer)
+        self._restore_settlements()
         self.unacked.requeue_all()
 
     def cancelled_by_broker(self, consumer: Consumer) -> None:
@@ -84,12 +102,17 @@ class Channel:
     # -- channel -------------------------------------------------------------------------------------------------
 
     def _flow(self, method: m.ChannelFlow) -> None:
-        if not method.active:
-            raise NotImplemented540("active=false")
-        self.reply(m.ChannelFlowOk(active=True))
+        self.flowing = method.active
+        self.reply(m.ChannelFlowOk(method.active))
+        for consumer in self.consumers.values():
+            consumer.queue.schedule()
 
     def _flow_ok(self, method: m.ChannelFlowOk) -> None:
         raise CommandInvalid("channel.flow-ok without channel.flow", method.CLASS_ID, method.METHOD_ID)
+
+    def _access_request(self, method: m.AccessRequest) -> None:
+        """Realms are of AMQP 0-8; every ticket is good (RabbitMQ answers 1)."""
+        self.reply(m.AccessRequestOk(1))
 
     # -- exchanges -----------------------------------------------------------------------------------------------
 
@@ -128,8 +151,10 @@ class Channel:
     # -- queues --------------------------------------------------------------------------------------------------
 
     def _queue_declare(self, method: m.QueueDeclare) -> None:
+        queue: Queue
         if method.passive:
-            queue = self._queue(method.queue)
+            queue = self.vhost.node.reply_queues.get(method.queue) or self._queue(method.queue)
+            queue.renew_lease()
         else:
             queue = self.vhost.declare_queue(
                 self.connection,
@@ -200,14 +225,22 @@ class Channel:
         self.reply(m.BasicQosOk())
 
     def _consume(self, method: m.BasicConsume) -> None:
-        if method.queue == REPLY_TO:
-            raise NotImplemented540("direct reply-to")
-        queue = self._queue(method.queue)
         if method.consumer_tag in self.consumers:
             raise NotAllowed(f"attempt to reuse consumer tag '{method.consumer_tag}'")
-        check_consume_arguments(method.arguments, queue.type, str(queue))
-        queue.check_consume(method.no_ack, self._prefetch, method.arguments)
-        consumer = Consumer(
+        if method.queue == PSEUDO_QUEUE:
+            consumer = self._consume_replies(method)
+        else:
+            queue = self._queue(method.queue)
+            check_consume_arguments(method.arguments, queue.type, str(queue))
+            queue.check_consume(method.no_ack, self._prefetch)
+            consumer = self._make_consumer(method, queue)
+            queue.add_consumer(consumer)
+        self.consumers[consumer.tag] = consumer
+        if not method.no_wait:
+            self.reply(m.BasicConsumeOk(consumer.tag))
+
+    def _make_consumer(self, method: m.BasicConsume, queue: Queue) -> Consumer:
+        return Consumer(
             self,
             queue,
             method.consumer_tag or f"amq.ctag-{secrets.token_urlsafe(16)}",
@@ -216,10 +249,17 @@ class Channel:
             prefetch=self._prefetch,
             arguments=method.arguments,
         )
+
+    def _consume_replies(self, method: m.BasicConsume) -> Consumer:
+        if self.replies is not None:
+            raise PreconditionFailed("reply consumer already set")
+        if not method.no_ack:
+            raise PreconditionFailed("reply consumer cannot acknowledge")
+        queue = self.replies = ReplyQueue(self.vhost)
+        self.vhost.node.reply_queues[queue.name] = queue
+        consumer = self._make_consumer(method, queue)
         queue.add_consumer(consumer)
-        self.consumers[consumer.tag] = consumer
-        if not method.no_wait:
-            self.reply(m.BasicConsumeOk(consumer.tag))
+        return consumer
 
     def _cancel(self, method: m.BasicCancel) -> None:
         consumer = self.consumers.get(method.consumer_tag)
@@ -235,33 +275,50 @@ class Channel:
         consumer.cancelled = True
         self.consumers.pop(consumer.tag, None)
         consumer.queue.remove_consumer(consumer)
+        if consumer.queue is self.replies:
+            del self.vhost.node.reply_queues[self.replies.name]
+            self.vhost.router.version += 1  # publishers that know the address must ask again
+            self.replies = None
 
     def _get(self, method: m.BasicGet) -> None:
         queue = self._queue(method.queue)
-        taken = queue.take()
-        if taken is None:
+        held = queue.take()
+        if held is None:
             self.reply(m.BasicGetEmpty())
             return
-        position, message, redelivered = taken
         self.tag += 1
         if not method.no_ack:
-            self.unacked.entries[self.tag] = (queue, None, position, message)
-        address, content = message.address, message.content
-        self.connection.engine.send_content(
+            self.unacked.entries[self.tag] = (queue, None, held.position, held)
+        address, engine = held.message.address, self.connection.engine
+        engine.send_get_ok(
             self.number,
-            m.BasicGetOk(self.tag, redelivered, address.exchange, address.routing_key, queue.message_count),
-            content.raw_properties,
-            content.body,
+            m.BasicGetOk(self.tag, held.count > 0, address.exchange, address.routing_key, queue.message_count),
+            held.frames_for(self.number, engine.frame_max),
         )
 
     def _ack(self, method: m.BasicAck) -> None:
-        self.unacked.ack(method.delivery_tag, method.multiple)
+        self._settle(Settlement(self.unacked.take(method.delivery_tag, method.multiple)))
 
     def _nack(self, method: m.BasicNack) -> None:
-        self.unacked.reject(method.delivery_tag, method.multiple, method.requeue, method.NAME)
+        self._refuse(method.delivery_tag, method.multiple, method.requeue, method.NAME)
 
     def _reject(self, method: m.BasicReject) -> None:
-        self.unacked.reject(method.delivery_tag, False, method.requeue, method.NAME)
+        self._refuse(method.delivery_tag, False, method.requeue, method.NAME)
+
+    def _refuse(self, tag: int, multiple: bool, requeue: bool, name: str) -> None:
+        taken = self.unacked.take(tag, multiple)
+        for queue in {entry[0] for entry in taken.values()}:
+            queue.check_negative(name)
+        self._settle(Settlement(taken, positive=False, requeue=requeue))
+
+    def _settle(self, settlement: Settlement) -> None:
+        """Acknowledge or reject now, or at the commit of the transaction."""
+        if self.publisher.transaction is not None:
+            self._settlements.append(settlement)
+        elif settlement.positive:
+            self.unacked.ack(settlement.taken)
+        else:
+            self.unacked.reject(settlement.taken, settlement.requeue)
 
     def _recover(self, method: m.BasicRecover) -> None:
         self._recover_async(method)
@@ -273,12 +330,55 @@ class Channel:
         else:
             self.unacked.redeliver_all()
 
-    # -- confirms ------------------------------------------------------------------------------------------------
+    # -- confirms and transactions -------------------------------------------------------------------------------
 
     def _confirm_select(self, method: m.ConfirmSelect) -> None:
-        self.publisher.confirming = True
+        if self.publisher.transaction is not None:
+            raise PreconditionFailed("cannot switch from tx to confirm mode")
+        if self.publisher.confirms is None:
+            self.publisher.confirms = Confirms(self)
         if not method.no_wait:
             self.reply(m.ConfirmSelectOk())
+
+    def _tx_select(self, method: m.TxSelect) -> None:
+        if self.publisher.confirms is not None:
+            raise PreconditionFailed("cannot switch from confirm to tx mode")
+        if self.publisher.transaction is None:
+            self.publisher.transaction = []
+        self.reply(m.TxSelectOk())
+
+    def _tx_commit(self, method: m.TxCommit) -> None:
+        """Publishes first, then acknowledgements (RabbitMQ's order); commit-ok when all of it is durable."""
+        publications = self._transaction()
+        self.publisher.transaction = []
+        accepted, stored = True, False
+        for target, message, queues in publications:
+            accepted &= self.publisher.deliver(target, message, queues)
+            stored |= target.stored or target.reads_headers
+        settlements, self._settlements = self._settlements, []
+        self.publisher.transaction = None
+        for settlement in settlements:
+            self._settle(settlement)
+        self.publisher.transaction = []
+        if not accepted:
+            raise PreconditionFailed("partial tx completion")
+        self._commits.commit(stored)
+
+    def _tx_rollback(self, method: m.TxRollback) -> None:
+        """Drop the publishes; what was acknowledged or rejected is unacknowledged again, and not redelivered."""
+        self._transaction().clear()
+        self._restore_settlements()
+        self.reply(m.TxRollbackOk())
+
+    def _transaction(self) -> list[tuple[Target, Message, tuple[Queue, ...]]]:
+        if self.publisher.transaction is None:
+            raise PreconditionFailed("channel is not transactional")
+        return self.publisher.transaction
+
+    def _restore_settlements(self) -> None:
+        for settlement in self._settlements:
+            self.unacked.restore(settlement.taken)
+        self._settlements.clear()
 
 
 def _name(name: str) -> str:
@@ -312,4 +412,8 @@ HANDLERS: Final[dict[type[m.Method], Handler]] = {
     m.BasicRecover: Channel._recover,
     m.BasicRecoverAsync: Channel._recover_async,
     m.ConfirmSelect: Channel._confirm_select,
+    m.TxSelect: Channel._tx_select,
+    m.TxCommit: Channel._tx_commit,
+    m.TxRollback: Channel._tx_rollback,
+    m.AccessRequest: Channel._access_request,
 }

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import logging
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from warren.broker.auth import Users
+from warren.broker.confirms import Confirms
 from warren.broker.connection import Connection, Transport
-from warren.broker.publisher import Publisher
 from warren.broker.queue import Queue
+from warren.broker.reply_to import ReplyQueue
 from warren.broker.store.commit import GroupCommit
 from warren.broker.store.streams import StreamStore
 from warren.broker.stream import StreamQueue
+from warren.broker.timers import Timers
 from warren.broker.vhost import VirtualHost
 from warren.errors import ConnectionForced, InternalError
 
@@ -27,27 +30,46 @@ __all__ = ["Node"]
 log = logging.getLogger("warren.broker")
 
 
+def _nothing() -> None:
+    pass
+
+
+def monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
 class Node:
     """One broker.
 
     data        folder of the store; it is made when missing
     call_soon   runs a callable in this thread, from any thread
     sync        False: publisher confirms do not wait for the disk
+    clock       milliseconds that never go back
     """
 
-    def __init__(self, data: Path, call_soon: Callable[[Callable[[], None]], object], *, sync: bool = True) -> None:
+    def __init__(
+        self,
+        data: Path,
+        call_soon: Callable[[Callable[[], None]], object],
+        *,
+        sync: bool = True,
+        clock: Callable[[], int] = monotonic_ms,
+    ) -> None:
         self.name = f"warren@{socket.gethostname()}"
         self.users = Users()
         self.connections: set[Connection] = set()
+        self.timers = Timers(clock)
+        self.reply_queues: dict[str, ReplyQueue] = {}
         self.vhosts = {"/": VirtualHost(self, "/")}
         self.failed: OSError | None = None
         # What the current batch leaves to do.
         self.scheduled: list[Queue] = []
         self.written: list[StreamQueue] = []
-        self.publishing: list[Publisher] = []
+        self.confirming: list[Confirms] = []
         self.unflushed: list[Connection] = []
-        self._awaiting: list[Publisher] = []
+        self._awaiting: list[Confirms] = []
         self._ending = False
+        self.rearm: Callable[[], None] = _nothing  # told after each batch: the next deadline may have changed
         self.commit = GroupCommit(call_soon, self._synced, self._store_failed, sync=sync)
         self.streams = StreamStore(data / "streams", self.commit)
         for stored in self.streams.recover():
@@ -70,16 +92,22 @@ class Node:
             return  # a transport that pauses or fails inside a flush ends up here; the loop below goes on
         self._ending = True
         try:
-            while self.scheduled or self.written or self.publishing or self.unflushed:
+            while self.scheduled or self.written or self.confirming or self.unflushed:
                 ticket = self._write_streams()
                 self._deliver()
-                publishers, self.publishing = self.publishing, []
-                self._awaiting += [publisher for publisher in publishers if publisher.end_batch(ticket)]
+                confirming, self.confirming = self.confirming, []
+                self._awaiting += [confirms for confirms in confirming if confirms.end_batch(ticket)]
                 connections, self.unflushed = self.unflushed, []
                 for connection in connections:
                     connection.flush()
         finally:
             self._ending = False
+        self.rearm()
+
+    def run_timers(self) -> None:
+        """The clock has reached `timers.next_deadline`: do what is due."""
+        self.timers.run()
+        self.end_batch()
 
     def _write_streams(self) -> int:
         ticket = 0
@@ -106,7 +134,7 @@ class Node:
             for queue in vhost.queues.values():
                 if isinstance(queue, StreamQueue):
                     queue.advance()
-        self._awaiting = [publisher for publisher in self._awaiting if publisher.confirm()]
+        self._awaiting = [confirms for confirms in self._awaiting if confirms.confirm()]
         self.end_batch()
 
     def _store_failed(self, error: OSError) -> None:
@@ -115,7 +143,7 @@ class Node:
             self.failed = error
             log.critical("the store failed, the broker stops: %s", error)
             self._awaiting.clear()
-            self.publishing.clear()
+            self.confirming.clear()
             for connection in tuple(self.connections):
                 connection.close(InternalError(f"the broker's store failed: {error.strerror}"))
 

@@ -19,7 +19,7 @@ import heapq
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from warren.broker.backlog import Backlog
 from warren.broker.consumer import Consumer
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["Back", "ClassicQueue", "Queue"]
 
 Back: TypeAlias = "tuple[int, Message | Held]"  # what was delivered: its position, and the message
-
-TAKES_NOTHING: Final = "queue '{}' in vhost '{}' in exclusive use"
 
 
 class Queue(ABC):
@@ -58,7 +56,7 @@ class Queue(ABC):
         self.auto_delete = auto_delete
         self.arguments = arguments
         self.owner = owner  # the connection of an exclusive queue
-        self.settings = vhost.settings_for(name, arguments)
+        self.settings = vhost.settings_for(arguments)
         self.consumers = Consumers(single=bool(self.settings.single_active_consumer))
         self.scheduled = False
         self.deleted = False
@@ -98,6 +96,13 @@ class Queue(ABC):
     @abstractmethod
     def purge(self) -> int:
         """Drop the ready messages; how many."""
+
+    @abstractmethod
+    def can_deliver(self) -> bool:
+        """Whether a message published now would go to a consumer at once."""
+
+    def enrich(self) -> None:  # noqa: B027  a hook
+        """A message is coming that may leave from the middle of the queue."""
 
     def check_consume(self, no_ack: bool, prefetch: int) -> None:  # noqa: B027  a hook
         """Raise when this kind of queue cannot serve such a consumer."""
@@ -240,6 +245,10 @@ class ClassicQueue(Queue):
         return (length is not None and backlog.count + more > length) or (
             size is not None and backlog.bytes + more_bytes > size
         )
+
+    def can_deliver(self) -> bool:
+        self.deliver()
+        return not self.message_count and any(consumer.room() > 0 for consumer in self.consumers)
 
     def _attempt_delivery(self, held: Held) -> bool:
         """Give a message that cannot wait to a consumer that is ready, if nothing waits before it."""

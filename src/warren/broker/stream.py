@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from warren.broker.consumer import Consumer
-from warren.broker.message import Message
-from warren.broker.queue import Queue
-from warren.broker.store.log import Cursor, SegmentLog
+from warren.broker.message import Held, Message
+from warren.broker.queue import Back, Queue
+from warren.broker.store.log import Cursor, Record, SegmentLog
 from warren.errors import NotImplemented as NotImplemented540, PreconditionFailed
 from warren.protocol.v091 import FieldValue, Table, encode_content
 from warren.protocol.v091.codec import END
@@ -51,7 +52,7 @@ class StreamQueue(Queue):
     def message_count(self) -> int:
         return self.log.durable - self.log.first
 
-    def publish(self, message: Message) -> None:
+    def publish(self, message: Message) -> bool:
         content = message.content
         frames = content.frames_for(CHANNEL, FRAME_MAX)
         if STREAM_OFFSET.may_be_in(frames):
@@ -62,6 +63,7 @@ class StreamQueue(Queue):
         if not self._unwritten:
             self._unwritten = True
             self.vhost.node.written.append(self)
+        return True
 
     def flush(self) -> int:
         """Write the batch to the log; the ticket of the sync that will cover it."""
@@ -74,22 +76,24 @@ class StreamQueue(Queue):
             self.schedule()
 
     def deliver(self) -> None:
-        while (turn := self.next_consumer()) is not None:
-            consumer, room = turn
-            for record in self._cursors[consumer].read(min(room, SHARE)):
-                frames = record.frames
-                if consumer.channel.number != CHANNEL or len(frames) > consumer.channel.connection.engine.frame_max:
-                    frames = consumer.channel.rewrite(frames)
-                consumer.send(record.offset, None, b"\0" + record.address + END, frames)
+        """Readers in turn, a share each, until none has room or anything left to read."""
+        progress = True
+        while progress:
+            progress = False
+            for consumer in tuple(self.consumers):
+                room, cursor = consumer.room(), self._cursors[consumer]
+                if room > 0 and cursor.offset < self.log.durable:
+                    self._feed(consumer, cursor.read(min(room, SHARE)))
+                    progress = True
 
-    def next_consumer(self) -> tuple[Consumer, int] | None:
-        for _ in range(len(self.consumers)):
-            consumer = self.consumers[0]
-            self.consumers.rotate(-1)
-            room = consumer.room()
-            if room > 0 and self._cursors[consumer].offset < self.log.durable:
-                return consumer, room
-        return None
+    def _feed(self, consumer: Consumer, records: list[Record]) -> None:
+        channel = consumer.channel
+        frame_max = channel.connection.engine.frame_max
+        for record in records:
+            frames = record.frames
+            if channel.number != CHANNEL or len(frames) > frame_max:
+                frames = channel.rewrite(frames)
+            consumer.send(record.offset, None, b"\0" + record.address + END, frames)
 
     def add_consumer(self, consumer: Consumer) -> None:
         cursor = self.log.cursor(self._start(consumer.arguments.get(STREAM_OFFSET.name, "next")))
@@ -120,11 +124,14 @@ class StreamQueue(Queue):
                 seconds = int(interval[1]) * _UNIT_SECONDS[interval[2]]
                 return log.offset_at(int((time.time() - seconds) * 1000))
         raise PreconditionFailed(
-            f"invalid arg '{STREAM_OFFSET.name}' for {self}: {value!r}; expected first, last, next, an offset, a timestamp "
-            "or an interval such as 1h"
+            f"invalid arg '{STREAM_OFFSET.name}' for {self}: {value!r}; expected first, last, next, an offset, "
+            "a timestamp or an interval such as 1h"
         )
 
-    def check_consume(self, no_ack: bool, prefetch: int, arguments: Table) -> None:
+    def can_deliver(self) -> bool:
+        return any(consumer.room() > 0 for consumer in self.consumers)
+
+    def check_consume(self, no_ack: bool, prefetch: int) -> None:
         if no_ack:
             raise NotImplemented540(f"consuming without acknowledgement not supported by stream queues {self}")
         if not prefetch:
@@ -133,13 +140,13 @@ class StreamQueue(Queue):
     def check_negative(self, method: str) -> None:
         raise NotImplemented540(f"{method} not supported by stream queues {self}")
 
-    def take(self) -> tuple[int, Message, bool] | None:
+    def take(self) -> Held | None:
         raise NotImplemented540(f"basic.get not supported by stream queues {self}")
 
-    def requeue(self, entries: list[tuple[int, Message]]) -> None:
+    def requeue(self, entries: Iterable[Back]) -> None:
         """Nothing goes back: the log still has it, and the consumer whose window this was is gone."""
 
-    def reject(self, entries: list[tuple[int, Message]]) -> None:
+    def reject(self, entries: Iterable[Back]) -> None:
         self.check_negative("basic.reject")
 
     def purge(self) -> int:

@@ -6,10 +6,12 @@ order and a `multiple` takes from its front.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 from warren.broker.consumer import Consumer
-from warren.broker.message import Message
+from warren.broker.message import Held, Message
+from warren.broker.queue import Back
 from warren.errors import PreconditionFailed
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Entry", "Unacked"]
 
-Entry: TypeAlias = "tuple[Queue, Consumer | None, int, Message | None]"
+Entry: TypeAlias = "tuple[Queue, Consumer | None, int, Message | Held | None]"
 """Queue, consumer (None: basic.get), position in the queue, message (None: a stream still has it)."""
 
 
@@ -32,16 +34,38 @@ class Unacked:
     def __len__(self) -> int:
         return len(self.entries)
 
-    def ack(self, tag: int, multiple: bool) -> None:
-        """Done: open the windows again. PreconditionFailed for a tag that is not outstanding."""
-        self._release(self._take(tag, multiple))
+    def take(self, tag: int, multiple: bool) -> dict[int, Entry]:
+        """Take deliveries out of the table, to settle them. PreconditionFailed for a tag that is not outstanding."""
+        entries = self.entries
+        if not multiple:
+            entry = entries.pop(tag, None)
+            if entry is None:
+                raise PreconditionFailed(f"unknown delivery tag {tag}")
+            return {tag: entry}
+        if tag == 0:  # specification 1.8.3.13: all outstanding messages
+            taken = dict(entries)
+            entries.clear()
+            return taken
+        if tag not in entries:
+            raise PreconditionFailed(f"unknown delivery tag {tag}")
+        tags = []
+        for each in entries:
+            tags.append(each)
+            if each == tag:
+                break
+        return {each: entries.pop(each) for each in tags}
 
-    def reject(self, tag: int, multiple: bool, requeue: bool, method: str) -> None:
+    def restore(self, taken: dict[int, Entry]) -> None:
+        """Put deliveries back into the table: what was to settle them was rolled back."""
+        self.entries = dict(sorted((taken | self.entries).items()))
+
+    def ack(self, taken: dict[int, Entry]) -> None:
+        """Done: open the windows again."""
+        self._release(taken.values())
+
+    def reject(self, taken: dict[int, Entry], requeue: bool) -> None:
         """Back to their queues, or out of them by way of the dead-letter exchange."""
-        entries = self._take(tag, multiple)
-        for queue in {id(entry[0]): entry[0] for entry in entries}.values():
-            queue.check_negative(method)
-        self._give_back(entries, requeue)
+        self._give_back(taken.values(), requeue)
 
     def requeue_all(self) -> None:
         """Everything back, as when the channel closes or on recover(requeue=true)."""
@@ -63,29 +87,11 @@ class Unacked:
             elif consumer is None or consumer.cancelled:
                 queue.requeue([(position, message)])
             else:
-                consumer.redeliver(position, message)
+                held = message if isinstance(message, Held) else Held(message, position)
+                held.count += 1
+                consumer.redeliver(held)
 
-    def _take(self, tag: int, multiple: bool) -> list[Entry]:
-        entries = self.entries
-        if not multiple:
-            entry = entries.pop(tag, None)
-            if entry is None:
-                raise PreconditionFailed(f"unknown delivery tag {tag}")
-            return [entry]
-        if tag == 0:  # specification 1.8.3.13: all outstanding messages
-            taken = list(entries.values())
-            entries.clear()
-            return taken
-        if tag not in entries:
-            raise PreconditionFailed(f"unknown delivery tag {tag}")
-        tags = []
-        for each in entries:
-            tags.append(each)
-            if each == tag:
-                break
-        return [entries.pop(each) for each in tags]
-
-    def _release(self, entries: list[Entry]) -> None:
+    def _release(self, entries: Iterable[Entry]) -> None:
         """Give the consumers their windows back, and let their queues deliver."""
         opened: dict[Consumer, int] = {}
         for _, consumer, _, _ in entries:
@@ -101,9 +107,9 @@ class Unacked:
             for consumer in channel.consumers.values():
                 consumer.queue.schedule()
 
-    def _give_back(self, entries: list[Entry], requeue: bool) -> None:
+    def _give_back(self, entries: Collection[Entry], requeue: bool) -> None:
         self._release(entries)
-        by_queue: dict[Queue, list[tuple[int, Message]]] = {}
+        by_queue: dict[Queue, list[Back]] = {}
         for queue, _, position, message in entries:
             if message is not None:
                 by_queue.setdefault(queue, []).append((position, message))

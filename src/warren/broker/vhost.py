@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, cast
 from warren.broker import arguments as args
 from warren.broker.message import Address, MarkedMessage, Message
 from warren.broker.queue import ClassicQueue, Queue
+from warren.broker.settings import QueueSettings, settings_of
 from warren.broker.stream import StreamQueue
 from warren.errors import AccessRefused, LocalProtocolError, NotFound, PreconditionFailed
 from warren.protocol.v091 import Content, FieldValue, Table, encode_content
@@ -57,6 +58,7 @@ class VirtualHost:
         where = f"queue '{name}' in vhost '{self.name}'"
         if current is not None:
             self._check_equal(current, connection, durable, exclusive, auto_delete, arguments)
+            current.renew_lease()
             return current
         kind = args.queue_type(arguments, where)
         args.check_queue_arguments(kind, arguments, where)
@@ -66,6 +68,8 @@ class VirtualHost:
         if kind == "stream":
             queue = self._make_stream(name, where, durable, exclusive, auto_delete, arguments)
         else:
+            if kind == "quorum":
+                self._check_quorum(where, durable, exclusive, name)
             queue = ClassicQueue(
                 self,
                 name or f"amq.gen-{secrets.token_urlsafe(16)}",
@@ -74,11 +78,25 @@ class VirtualHost:
                 auto_delete=auto_delete,
                 arguments=arguments,
                 owner=connection if exclusive else None,
+                type=kind,
             )
         if exclusive:
             connection.exclusive_queues.append(queue)
         self.add_queue(queue)
         return queue
+
+    def _check_quorum(self, where: str, durable: bool, exclusive: bool, name: str) -> None:
+        """RabbitMQ's rules for quorum queues, which here are durable queues with a delivery limit."""
+        if not name:
+            raise PreconditionFailed("Cannot declare a server-named queue for type rabbit_quorum_queue")
+        if not durable:
+            raise PreconditionFailed(f"invalid property 'non-durable' for {where}")
+        if exclusive:
+            raise PreconditionFailed(f"invalid property 'exclusive-owner' for {where}")
+
+    def settings_for(self, arguments: Table) -> QueueSettings:
+        kind = arguments.get("x-queue-type", "classic")
+        return settings_of(kind if isinstance(kind, str) else "classic", arguments)
 
     def add_queue(self, queue: Queue) -> None:
         self.queues[queue.name] = queue
@@ -108,14 +126,14 @@ class VirtualHost:
     def delete_queue(self, queue: Queue) -> int:
         """Delete the queue, tell its consumers; how many ready messages went with it."""
         count = queue.message_count
-        queue.deleted = True
+        consumers = tuple(queue.consumers)
+        queue.forget()
         del self.queues[queue.name]
         self.router.remove_queue(queue.name)
         if queue.owner is not None and queue in queue.owner.exclusive_queues:
             queue.owner.exclusive_queues.remove(queue)
-        for consumer in tuple(queue.consumers):
+        for consumer in consumers:
             consumer.channel.cancelled_by_broker(consumer)
-        queue.consumers.clear()
         if isinstance(queue, StreamQueue):
             self.node.streams.delete(queue.log)
         return count
@@ -127,7 +145,7 @@ class VirtualHost:
 
         At most once, like RabbitMQ's classic queues: the new copy is in memory when this returns.
         """
-        exchange = queue.dead_letter_exchange
+        exchange = queue.settings.dead_letter_exchange
         if exchange is None or not self.router.has_exchange(exchange):
             return
         properties = message.content.decode_properties()
@@ -146,7 +164,7 @@ class VirtualHost:
         )
         properties.headers = cast("dict[str, FieldValue]", after)
         properties.expiration = None
-        routing_keys = dead_letter_keys(queue.dead_letter_routing_key, keys)
+        routing_keys = dead_letter_keys(queue.settings.dead_letter_routing_key, keys)
         route = self.router.route_keys(exchange, routing_keys, lambda: after)
         names = without_cycles(reason, after, route.queues)
         if not names:
@@ -158,7 +176,7 @@ class VirtualHost:
             log.warning("%s: dead letter without x-death: %s", queue, error)
             frames = source.frames
         content = Content(source.channel, source.method, frames, source.body_size)
-        bcc = message.bcc if queue.dead_letter_routing_key is None else ()
+        bcc = message.bcc if queue.settings.dead_letter_routing_key is None else ()
         letter = MarkedMessage(Address(exchange, routing_keys[0]), content, routing_keys, bcc, died=True)
         for name in names:
             self.queues[name].publish(letter)

@@ -44,6 +44,8 @@ class Broker:
         self._node: Node | None = None
         self._server: asyncio.Server | None = None
         self._transports: set[SocketTransport] = set()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._armed_for: int | None = None
         self._idle = asyncio.Event()  # set when the last transport has gone
 
     @property
@@ -66,6 +68,7 @@ class Broker:
         folder = Path(self._temporary.name if self._temporary else self._data or "")
         loop = asyncio.get_running_loop()
         node = self._node = Node(folder, loop.call_soon_threadsafe, sync=self._sync)
+        node.rearm = self._rearm
         try:
             self._server = await loop.create_server(
                 lambda: SocketTransport(node, self._made, self._lost), self.host, self.port, backlog=BACKLOG
@@ -86,10 +89,31 @@ class Broker:
                 for transport in tuple(self._transports):
                     transport.abort()
                 await self._all_gone(GOODBYE_SECONDS)
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = self._armed_for = None
         self._server = self._node = None
         if self._temporary is not None:
             self._temporary.cleanup()
             self._temporary = None
+
+    def _rearm(self) -> None:
+        """Have the loop call when the node's next deadline comes."""
+        node = self.node
+        deadline = node.timers.next_deadline
+        if deadline == self._armed_for:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        self._armed_for = deadline
+        if deadline is not None:
+            delay = (deadline - node.timers.now()) / 1000
+            self._alarm = asyncio.get_running_loop().call_later(max(0.0, delay), self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = self._armed_for = None
+        self.node.run_timers()
 
     def _made(self, transport: SocketTransport) -> None:
         self._transports.add(transport)

@@ -2044,6 +2044,80 @@ class ConnectionUpdateSecretOk(Method):
         return self
 
 
+class AccessRequest(Method):
+    """access.request"""
+
+    __slots__ = ("realm", "exclusive", "passive", "active", "write", "read")
+    CLASS_ID: ClassVar[int] = 30
+    METHOD_ID: ClassVar[int] = 10
+    NAME: ClassVar[str] = "access.request"
+
+    def __init__(
+        self,
+        realm: str = "",
+        exclusive: bool = False,
+        passive: bool = False,
+        active: bool = False,
+        write: bool = False,
+        read: bool = False,
+    ) -> None:
+        self.realm = realm
+        self.exclusive = exclusive
+        self.passive = passive
+        self.active = active
+        self.write = write
+        self.read = read
+
+    def encode(self) -> bytes:
+        return b"".join((
+            b'\x00\x1e\x00\n',
+            write_shortstr(self.realm, "realm"),
+            _B.pack((1 if self.exclusive else 0) | (2 if self.passive else 0) | (4 if self.active else 0) | (8 if self.write else 0) | (16 if self.read else 0)),
+        ))
+
+    @classmethod
+    def decode(cls, data: bytes) -> AccessRequest:
+        self = cls.__new__(cls)
+        self.realm, at = read_shortstr(data, 4)
+        bits = data[at]
+        self.exclusive = bits & 1 != 0
+        self.passive = bits & 2 != 0
+        self.active = bits & 4 != 0
+        self.write = bits & 8 != 0
+        self.read = bits & 16 != 0
+        at += 1
+        check_end(data, at)
+        return self
+
+
+class AccessRequestOk(Method):
+    """access.request-ok"""
+
+    __slots__ = ("ticket",)
+    CLASS_ID: ClassVar[int] = 30
+    METHOD_ID: ClassVar[int] = 11
+    NAME: ClassVar[str] = "access.request-ok"
+
+    def __init__(
+        self,
+        ticket: int = 0,
+    ) -> None:
+        self.ticket = ticket
+
+    def encode(self) -> bytes:
+        return b"".join((
+            b'\x00\x1e\x00\x0b',
+            _H.pack(self.ticket),
+        ))
+
+    @classmethod
+    def decode(cls, data: bytes) -> AccessRequestOk:
+        self = cls.__new__(cls)
+        self.ticket, = _H.unpack_from(data, 4)
+        check_end(data, 6)
+        return self
+
+
 class Properties:
     """The basic properties of a message; None means absent, which differs from empty on the wire.
 
@@ -2268,6 +2342,8 @@ METHODS: Final[dict[bytes, type[Method]]] = {
     b'\x00\n\x00=': ConnectionUnblocked,
     b'\x00\n\x00F': ConnectionUpdateSecret,
     b'\x00\n\x00G': ConnectionUpdateSecretOk,
+    b'\x00\x1e\x00\n': AccessRequest,
+    b'\x00\x1e\x00\x0b': AccessRequestOk,
 }
 
 CARRIES_CONTENT: Final[frozenset[type[Method]]] = frozenset({
@@ -2314,6 +2390,7 @@ CLIENT_SENDS: Final[frozenset[type[Method]]] = frozenset({
     TxRollback,
     ConfirmSelect,
     ConnectionUpdateSecret,
+    AccessRequest,
 })
 
 SERVER_SENDS: Final[frozenset[type[Method]]] = frozenset({
@@ -2355,6 +2432,7 @@ SERVER_SENDS: Final[frozenset[type[Method]]] = frozenset({
     ConnectionBlocked,
     ConnectionUnblocked,
     ConnectionUpdateSecretOk,
+    AccessRequestOk,
 })
 
 REPLIES: Final[dict[type[Method], tuple[type[Method], ...]]] = {
@@ -2385,4 +2463,5 @@ REPLIES: Final[dict[type[Method], tuple[type[Method], ...]]] = {
     TxRollback: (TxRollbackOk,),
     ConfirmSelect: (ConfirmSelectOk,),
     ConnectionUpdateSecret: (ConnectionUpdateSecretOk,),
+    AccessRequest: (AccessRequestOk,),
 }
