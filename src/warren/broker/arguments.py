@@ -18,7 +18,6 @@ __all__ = ["COMPARED_QUEUE_ARGUMENTS", "check_consume_arguments", "check_queue_a
 
 NOT_YET: Final = (
     "x-dead-letter-strategy", "x-max-age", "x-stream-max-segment-size-bytes", "x-stream-filter-size-bytes",
-    "x-message-deduplication", "x-delayed-retry-type", "x-delayed-retry-min", "x-delayed-retry-max",
 )  # fmt: skip
 CONSUME_NOT_YET: Final = ("x-stream-filter", "x-stream-match-unfiltered")
 
@@ -81,6 +80,12 @@ CHECKS: Final[dict[str, Callable[[FieldValue], Problem]]] = {
     "x-single-active-consumer": _boolean,
     "x-delivery-limit": _integer,
     "x-consumer-timeout": _positive_time,
+    "x-message-deduplication": _boolean,
+    "x-cache-size": _natural,
+    "x-cache-ttl": _positive_time,
+    "x-delayed-retry-type": _one_of("invalid_delayed_retry_type", "disabled", "all"),
+    "x-delayed-retry-min": _positive_time,
+    "x-delayed-retry-max": _positive_time,
     "x-queue-mode": _one_of("invalid_queue_mode", "default", "lazy"),
     "x-queue-version": _natural,
 }
@@ -95,7 +100,7 @@ REFUSED: Final[dict[str, tuple[str, ...]]] = {
     "stream": (
         "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-message-ttl", "x-expires", "x-max-length",
         "x-overflow", "x-max-priority", "x-single-active-consumer", "x-delivery-limit", "x-queue-mode",
-        "x-consumer-timeout",
+        "x-consumer-timeout", "x-message-deduplication", "x-delayed-retry-type",
     ),
 }  # fmt: skip
 
@@ -131,6 +136,8 @@ def check_queue_arguments(kind: str, arguments: Table, where: str) -> None:
         raise PreconditionFailed(
             f"invalid arg 'x-dead-letter-routing-key' for {where}: routing_key_but_no_dlx_defined"
         )
+    if arguments.get("x-delayed-retry-type", "disabled") != "disabled" and "x-delayed-retry-min" not in arguments:
+        raise PreconditionFailed(f"invalid arg 'x-delayed-retry-type' for {where}: x-delayed-retry-min is not set")
     for name, check in CHECKS.items():
         if name in arguments and (problem := check(arguments[name])) is not None:
             raise PreconditionFailed(f"invalid arg '{name}' for {where}: {problem}")

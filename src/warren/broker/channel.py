@@ -7,6 +7,7 @@ turns that into channel.close or connection.close. Publishing is `publisher`'s, 
 from __future__ import annotations
 
 import secrets
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
@@ -63,6 +64,7 @@ class Channel:
         self.publisher = Publisher(self)
         self.replies: ReplyQueue | None = None  # this channel's address for direct replies
         self._prefetch = 0  # of consumers to come
+        self._marks: deque[tuple[int, int]] = deque()  # (time, last delivery tag by then), oldest first
         self._settlements: list[Settlement] = []  # of the transaction
         self._commits = Confirms(self)  # the line in which tx.commit-ok waits for the disk
         self._window = UNLIMITED
@@ -93,6 +95,40 @@ class Channel:
         if self.open and self.connection.capability("consumer_cancel_notify"):
             self.reply(m.BasicCancel(consumer.tag, no_wait=True))
             self.connection.has_output(0)
+
+    def give_back_overdue(self, now: int, default: int, least: int) -> None:
+        """Return what was not acknowledged within its queue's consumer timeout, and cancel who had it.
+
+        RabbitMQ 4.3 does so; before, and here for clients that do not understand basic.cancel, the channel is closed.
+        Called now and then: `marks` tell which tags had been delivered at earlier calls, so a delivery costs nothing.
+        `default` is the timeout of queues without one of their own, `least` the smallest there is.
+        """
+        marks, overdue = self._marks, []
+        oldest = next(iter(self.unacked.entries), self.tag + 1)
+        while marks and marks[0][1] < oldest:
+            marks.popleft()
+        for tag, entry in self.unacked.entries.items():
+            delivered = next((at for at, last in marks if last >= tag), now)
+            if now - delivered < least:
+                break
+            if now - delivered >= (entry[0].settings.consumer_timeout or default):
+                overdue.append(tag)
+        if self.tag and (not marks or marks[-1][1] < self.tag):
+            marks.append((now, self.tag))
+        if not overdue:
+            return
+        if not self.connection.capability("consumer_cancel_notify"):
+            raise PreconditionFailed(
+                f"delivery acknowledgement on channel {self.number} timed out. Timeout value used: {default} ms. "
+                "This timeout value can be configured, see consumers doc guide to learn more"
+            )
+        for tag in overdue:
+            taken = self.unacked.take(tag, multiple=False)
+            consumer = taken[tag][1]
+            self.unacked.reject(taken, requeue=True)
+            if consumer is not None and not consumer.cancelled:
+                consumer.queue.remove_consumer(consumer)
+                self.cancelled_by_broker(consumer)
 
     def rewrite(self, frames: bytes) -> bytes:
         """Frames from a log (channel 1) for this channel and its connection's frame_max."""
@@ -222,6 +258,8 @@ class Channel:
                 consumer.queue.schedule()
         else:
             self._prefetch = method.prefetch_count
+            for consumer in self.consumers.values():
+                consumer.set_prefetch(method.prefetch_count)
         self.reply(m.BasicQosOk())
 
     def _consume(self, method: m.BasicConsume) -> None:

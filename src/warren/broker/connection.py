@@ -38,6 +38,9 @@ CAPABILITIES: Final[Table] = {
     "exchange_exchange_bindings": True,
     "basic.nack": True,
     "consumer_cancel_notify": True,
+    "connection.blocked": True,
+    "consumer_priorities": True,
+    "direct_reply_to": True,
     "per_consumer_qos": True,
     "authentication_failure_close": True,
 }
@@ -54,6 +57,8 @@ class Transport(Protocol):
         """End the connection when what was written is sent, `after` seconds from now."""
 
     def set_heartbeat(self, seconds: int) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
 
 
 class Phase(Enum):
@@ -78,6 +83,7 @@ class Connection:
         self.exclusive_queues: list[Queue] = []
         self.targets: dict[bytes, Target] = {}
         self.writable = True
+        self.blocked = False
         self._topology = -1
         self._dirty = False
         self._output_bytes = 0
@@ -92,13 +98,14 @@ class Connection:
         except RemoteProtocolError as error:
             failure = error
         self._forget_stale_targets()
-        channels = self.channels
+        channels, published = self.channels, False
         for number, event in engine.events():
             try:
                 if type(event) is Content:
                     channel = channels.get(number)
                     if channel is not None:  # else it was closed for an error earlier in this batch
                         channel.publisher.publish(event)
+                    published = True
                     continue
                 self._handle(number, event)
             except AmqpError as error:
@@ -106,6 +113,8 @@ class Connection:
             except RemoteProtocolError as error:
                 self._refuse(number, error.answer, event)
             self._forget_stale_targets()
+        if published and self.node.alarms:
+            self.block()
         if failure is not None:
             self._fail(failure)
         elif engine.state is ConnectionState.AWAIT_START:
@@ -158,6 +167,8 @@ class Connection:
                 self._end()
             case m.ConnectionCloseOk():
                 self._end()
+            case m.ConnectionUpdateSecret():
+                self._update_secret(method)
             case _:
                 raise warren.errors.NotImplemented(method.NAME)
 
@@ -188,6 +199,12 @@ class Connection:
             )
         self._end(SILENT_CLOSE_DELAY)
 
+    def _update_secret(self, method: m.ConnectionUpdateSecret) -> None:
+        """A new password for the user who is logged in: it must be the right one."""
+        if not self.node.users.login(self.user, method.new_secret.decode("utf-8", "replace"), self.transport.peer_host):
+            raise NotAllowed("New secret was refused by one of the backends")
+        self.engine.send_method(0, m.ConnectionUpdateSecretOk())
+
     def capability(self, name: str) -> bool:
         """Whether the client said that it understands an extension."""
         capabilities = self.client_properties.get("capabilities")
@@ -199,6 +216,14 @@ class Connection:
         self.vhost = self.node.vhosts[vhost]
         self.phase = Phase.OPEN
         self.engine.send_method(0, m.ConnectionOpenOk())
+
+    def give_back_overdue(self, now: int, default: int, least: int) -> None:
+        """See Channel.give_back_overdue."""
+        for number, channel in tuple(self.channels.items()):
+            try:
+                channel.give_back_overdue(now, default, least)
+            except AmqpError as error:
+                self._refuse(number, error, m.BasicAck())
 
     # -- errors and the end --------------------------------------------------------------------------------------
 
@@ -256,6 +281,26 @@ class Connection:
         self.phase = Phase.CLOSED
         self.flush()
         self.transport.close(after)
+
+    # -- alarms --------------------------------------------------------------------------------------------------
+
+    def block(self) -> None:
+        """A publisher during an alarm: tell it, and read nothing more of it until `unblock`."""
+        if not self.blocked and self.phase is Phase.OPEN:
+            self.blocked = True
+            if self.capability("connection.blocked"):
+                reasons = " & ".join(sorted(self.node.alarms))
+                self.engine.send_method(0, m.ConnectionBlocked(f"low on {reasons}"))
+            self.has_output(0)
+            self.transport.pause_reading()
+
+    def unblock(self) -> None:
+        if self.blocked:
+            self.blocked = False
+            if self.phase is Phase.OPEN and self.capability("connection.blocked"):
+                self.engine.send_method(0, m.ConnectionUnblocked())
+            self.has_output(0)
+            self.transport.resume_reading()
 
     # -- output --------------------------------------------------------------------------------------------------
 

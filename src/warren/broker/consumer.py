@@ -62,6 +62,13 @@ class Consumer:
             return 0
         return self.credit if self.no_ack else min(self.credit, channel.credit)
 
+    def set_prefetch(self, prefetch: int) -> None:
+        """Change the window of a consumer at work (RabbitMQ applies basic.qos to later consumers only)."""
+        if not self.no_ack:
+            self.credit += (prefetch or UNLIMITED) - (self.prefetch or UNLIMITED)
+            self.prefetch = prefetch
+            self.queue.schedule()
+
     def feed(self, ready: deque[Message], position: int, count: int) -> int:
         """Deliver the first `count` messages of `ready`, or as many as one share of output holds; how many.
 

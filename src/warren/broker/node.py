@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from warren.broker.auth import Users
 from warren.broker.confirms import Confirms
@@ -26,6 +27,9 @@ from warren.broker.vhost import VirtualHost
 from warren.errors import ConnectionForced, InternalError
 
 __all__ = ["Node"]
+
+CONSUMER_TIMEOUT_MS: Final = 1_800_000  # RabbitMQ's default, half an hour
+SWEEP_MS: Final = 60_000  # between two looks for overdue acknowledgements, at most
 
 log = logging.getLogger("warren.broker")
 
@@ -59,8 +63,11 @@ class Node:
         self.users = Users()
         self.connections: set[Connection] = set()
         self.timers = Timers(clock)
+        self.consumer_timeout = CONSUMER_TIMEOUT_MS
+        self._next_sweep = self.timers.at(self.timers.now() + SWEEP_MS, self._sweep)
         self.reply_queues: dict[str, ReplyQueue] = {}
         self.vhosts = {"/": VirtualHost(self, "/")}
+        self.alarms: set[str] = set()
         self.failed: OSError | None = None
         # What the current batch leaves to do.
         self.scheduled: list[Queue] = []
@@ -104,6 +111,23 @@ class Node:
             self._ending = False
         self.rearm()
 
+    def _sweep(self) -> None:
+        """Look for deliveries that nobody acknowledged in time; how often follows from the shortest timeout."""
+        queues = [queue for vhost in self.vhosts.values() for queue in vhost.queues.values()]
+        timeouts = [queue.settings.consumer_timeout or self.consumer_timeout for queue in queues]
+        least = min(timeouts, default=self.consumer_timeout)
+        now = self.timers.now()
+        for connection in tuple(self.connections):
+            connection.give_back_overdue(now, self.consumer_timeout, least)
+        self._next_sweep = self.timers.at(now + min(SWEEP_MS, max(1, least // 4)), self._sweep)
+
+    def watch_consumers(self, timeout: int) -> None:
+        """There is a queue with this consumer timeout, in milliseconds: look often enough."""
+        soon = self.timers.now() + max(1, timeout // 4)
+        if self._next_sweep.deadline > soon:
+            self._next_sweep.cancel()
+            self._next_sweep = self.timers.at(soon, self._sweep)
+
     def run_timers(self) -> None:
         """The clock has reached `timers.next_deadline`: do what is due."""
         self.timers.run()
@@ -136,6 +160,17 @@ class Node:
                     queue.advance()
         self._awaiting = [confirms for confirms in self._awaiting if confirms.confirm()]
         self.end_batch()
+
+    def raise_alarm(self, resource: str) -> None:
+        """Publishers are blocked from their next message on, because the broker is low on it ("memory", "disk")."""
+        self.alarms.add(resource)
+
+    def clear_alarm(self, resource: str) -> None:
+        self.alarms.discard(resource)
+        if not self.alarms:
+            for connection in tuple(self.connections):
+                connection.unblock()
+            self.end_batch()
 
     def _store_failed(self, error: OSError) -> None:
         """The disk refused. Nothing is confirmed any more, and everybody is told."""

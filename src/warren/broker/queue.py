@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from warren.broker.backlog import Backlog
 from warren.broker.consumer import Consumer
 from warren.broker.consumers import Consumers
+from warren.broker.duplicates import Duplicates
 from warren.broker.message import Held, Message
 from warren.broker.timers import Timer
 from warren.errors import AccessRefused, ResourceLocked
@@ -62,6 +63,8 @@ class Queue(ABC):
         self.deleted = False
         self._lease: Timer | None = None
         self.renew_lease()
+        if self.settings.consumer_timeout is not None:
+            vhost.node.watch_consumers(self.settings.consumer_timeout)
 
     def __str__(self) -> str:
         return f"queue '{self.name}' in vhost '{self.vhost.name}'"
@@ -184,6 +187,9 @@ class ClassicQueue(Queue):
         self.backlog: Backlog | None = None  # in place of the two above once the queue is not plain
         self.position = 0  # of the first message in `ready`; of the next message with a backlog
         self._expiry: Timer | None = None
+        self._duplicates: Duplicates | None = None
+        if self.settings.deduplicated:
+            self._duplicates = Duplicates(self.settings.cache_size, self.settings.cache_ttl)
         if not self.settings.plain:
             self.enrich()
 
@@ -216,6 +222,8 @@ class ClassicQueue(Queue):
 
     def _deliver_or_enqueue(self, message: Message, backlog: Backlog) -> bool:
         settings, timers = self.settings, self.vhost.node.timers
+        if self._duplicates is not None and self._duplicates.seen(message, timers.now()):
+            return True
         if settings.rejects_publish and self._is_full(backlog, message):
             if settings.overflow == "reject-publish-dlx":
                 self.vhost.dead_letter(self, message, "maxlen")
@@ -338,6 +346,8 @@ class ClassicQueue(Queue):
             held.count += 1
             if limit is not None and held.count > limit:
                 self._drop(held, "delivery_limit")
+            elif delay := self.settings.retry_delay(held.count):
+                self._put_back_later(held, delay)
             elif self.backlog is None:
                 heapq.heappush(self.returned, held)
             else:
@@ -346,6 +356,19 @@ class ClassicQueue(Queue):
             self._drop_over_limit(self.backlog)
             self._arm_expiry(self.backlog)
         self.schedule()
+
+    def _put_back_later(self, held: Held, delay: int) -> None:
+        """Delayed retry: until then the message is neither ready nor anybody's."""
+
+        def put_back() -> None:
+            if not self.deleted and self.backlog is not None:
+                self.backlog.put_back(held)
+                self._drop_over_limit(self.backlog)
+                self._arm_expiry(self.backlog)
+                self.schedule()
+
+        timers = self.vhost.node.timers
+        timers.at(timers.now() + delay, put_back)
 
     def reject(self, entries: Iterable[Back]) -> None:
         if self.settings.dead_letter_exchange is not None and not self.deleted:

@@ -27,6 +27,11 @@ class QueueSettings:
     single_active_consumer: bool = False
     delivery_limit: int | None = None
     consumer_timeout: int | None = None
+    deduplicated: bool = False
+    cache_size: int | None = None
+    cache_ttl: int | None = None
+    retry_min: int | None = None
+    retry_max: int | None = None
 
     @property
     def plain(self) -> bool:
@@ -36,7 +41,19 @@ class QueueSettings:
             and self.max_length is None
             and self.max_length_bytes is None
             and self.max_priority is None
+            and not self.deduplicated
+            and self.retry_min is None
         )
+
+    def retry_delay(self, count: int) -> int:
+        """How long a message that came back for the count-th time stays away; 0: not at all.
+
+        The smallest delay times the count, at most the largest (RabbitMQ 4.3's delayed retry of quorum queues).
+        """
+        if self.retry_min is None:
+            return 0
+        delay = self.retry_min * count
+        return delay if self.retry_max is None else min(delay, self.retry_max)
 
     @property
     def rejects_publish(self) -> bool:
@@ -69,4 +86,9 @@ def settings_of(kind: str, arguments: Table) -> QueueSettings:
         single_active_consumer=arguments.get("x-single-active-consumer") is True,
         delivery_limit=None if limit is not None and limit < 0 else limit,
         consumer_timeout=number("x-consumer-timeout"),
+        deduplicated=arguments.get("x-message-deduplication") is True,
+        cache_size=number("x-cache-size"),
+        cache_ttl=number("x-cache-ttl"),
+        retry_min=number("x-delayed-retry-min") if text("x-delayed-retry-type") not in (None, "disabled") else None,
+        retry_max=number("x-delayed-retry-max"),
     )

@@ -96,6 +96,15 @@ class SocketTransport(asyncio.Protocol):
             self._received, self._silent = True, 0
             self._timer = self._loop.call_later(self._half, self._beat)
 
+    def pause_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._received = True  # what it sent meanwhile was not read: it was not silent
+            self._transport.resume_reading()
+
     def abort(self) -> None:
         self._abort()
 
@@ -103,7 +112,7 @@ class SocketTransport(asyncio.Protocol):
 
     def _beat(self) -> None:
         """Twice per interval."""
-        self._silent = 0 if self._received else self._silent + 1
+        self._silent = 0 if self._received or self.connection.blocked else self._silent + 1
         self._received = False
         if self._silent >= 4:
             self._abort()
