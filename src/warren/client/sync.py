@@ -367,18 +367,16 @@ class Channel:
             raise errors.InvalidArgument(f"max_messages is {max_messages}: at least 1 is needed")
         arrived, link, core = self._arrived, self.connection._link, self._core
         deadline = time.monotonic() + (self.connection.timeout if timeout is None else timeout)
-        if core.reason is None:
-            while len(arrived) < max_messages and link.poll() and core.reason is None:
-                pass
+        if core.reason is not None and not arrived:
+            core.check_open()
+        while len(arrived) < max_messages and core.reason is None and link.poll():
+            pass
         while not arrived:
             if self._ended:
                 raise self._ended.popleft()
             if core.reason is not None:
-                core.check_open()
-            link.step(deadline)
-            if core.reason is not None and not arrived:
                 raise fresh(core.reason)
-            if not arrived and time.monotonic() >= deadline:
+            if not link.step(deadline):
                 return []
         if len(arrived) <= max_messages:
             batch = list(arrived)
