@@ -1,4 +1,4 @@
-"""What the client's tests run against: both brokers, and a scripted one for what a real broker does not do on demand."""
+"""What the client's tests run against: RabbitMQ and Warren, each test that asks for a broker against both."""
 
 from __future__ import annotations
 

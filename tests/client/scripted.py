@@ -19,8 +19,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar, cast
 
-from warren.protocol.v091 import Content, Engine, Properties, Role
-from warren.protocol.v091 import methods as m
+from warren.protocol.v091 import Content, Engine, Properties, Role, methods as m
+from warren.protocol.v091.codec import encode_method
 
 E = TypeVar("E")
 
@@ -62,6 +62,10 @@ class Peer:
         self.engine.send_method(channel, method)
         self.writer.write(self.engine.data_to_send())
 
+    def send_unchecked(self, channel: int, method: m.Method) -> None:
+        """What a broker may have said before it read what we know it was sent."""
+        self.writer.write(encode_method(channel, method))
+
     def send_content(self, channel: int, method: m.Method, body: bytes, properties: Properties | None = None) -> None:
         self.engine.send_content(channel, method, properties or Properties(), body)
         self.writer.write(self.engine.data_to_send())
@@ -98,6 +102,8 @@ class Peer:
                     return
                 if isinstance(event, m.ChannelClose):
                     self.send(number, m.ChannelCloseOk())
+                if isinstance(event, m.BasicCancel):
+                    self.send(number, m.BasicCancelOk(event.consumer_tag))
         except HungUp:
             pass
 
@@ -130,12 +136,13 @@ async def scripted(script: Script, *, receive_buffer: int = 65536) -> AsyncItera
         yield f"amqp://guest:guest@127.0.0.1:{port}/"
         async with asyncio.timeout(SECONDS):
             await ended
+    except BaseException as error:
+        if ended.done() and (cause := ended.exception()) is not None and cause is not error:
+            raise cause from error  # the script's failure explains the test's
+        raise
     finally:
         server.close()
-        if ended.done() and not ended.cancelled():
-            ended.exception()
-        else:
-            ended.cancel()
+        ended.cancel()
 
 
 __all__ = ["Content", "HungUp", "Peer", "m", "scripted"]

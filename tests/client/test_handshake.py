@@ -7,8 +7,7 @@ import pytest
 from warren import errors
 from warren.client.handshake import Handshake
 from warren.client.url import ConnectionParameters
-from warren.protocol.v091 import Engine, Role
-from warren.protocol.v091 import methods as m
+from warren.protocol.v091 import Engine, Role, methods as m
 
 
 class Opening:

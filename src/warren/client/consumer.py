@@ -216,9 +216,9 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Delivery:
-        feed = self._feed
         if self._starting is None or not self._starting.done() or self._starting.cancelled():
             await self.start()
+        feed = self._feed
         self._handed += 1
         if not self._handed % FAIR:
             await asyncio.sleep(0)
