@@ -128,6 +128,6 @@ def test_a_batch_counts_what_was_refused() -> None:
         batch.settle(tag, tag % 2 == 1)
     _, back = given_back(b"a")
     batch.returned(1, back)
-    with pytest.raises(errors.Nacked, match="2 of 5 .* 1 of 5 publications reached no queue") as caught:
+    with pytest.raises(errors.Nacked, match=r"2 of 5 .* 1 of 5 publications reached no queue") as caught:
         batch.raise_refused()
     assert caught.value.publish_tags == (2, 4)

@@ -134,7 +134,7 @@ def test_unroutable(ch: Channel, name: str) -> None:
     ch.confirm_select()
     with pytest.raises(errors.Unroutable, match=name) as caught:
         ch.publish(b"lost", "", name, mandatory=True)
-    (returned,) = caught.value.returned  # type: ignore[misc]
+    returned = caught.value.returned
     assert isinstance(returned, Returned)
     assert (returned.reply_code, returned.body, returned.routing_key) == (312, b"lost", name)
     assert ch.is_open

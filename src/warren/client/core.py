@@ -329,7 +329,10 @@ class ChannelCore:
         if self.publishes.returned(frame, content.raw_properties, returned):
             return
         if self.on_return is not None:
-            self.on_return(returned)
+            try:
+                self.on_return(returned)
+            except Exception:  # a callback's failure is not the connection's
+                logger.exception("channel %d: on_return failed on %r", self.number, returned)
         else:
             logger.warning("channel %d: nobody takes the returned message %r", self.number, returned)
 

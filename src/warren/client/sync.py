@@ -428,7 +428,7 @@ class Channel:
         self._send_all((Publication(message, exchange, routing_key, mandatory),), batch, 1, timeout)
         if not self._core.publishes.confirming:
             return None
-        batch.raise_refused()
+        batch.raise_refused(one=True)
         return Confirmation(self._core.publishes.last_tag, True)
 
     def publish_many(
