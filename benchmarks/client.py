@@ -3,9 +3,9 @@
     python benchmarks/client.py [--rounds 3] [--count 20000] [--url amqp://...]
 
 Each run is a process of its own, and its CPU (user and system) is the client's cost: the ratio to count on. Messages
-per second are often the broker's limit rather than the client's. Every client gets its best documented way: a batch where
-it has one (Warren's publish_many), many at once where it has not (aio-pika: 500 in flight), one by one where it can do
-no other (pika's BlockingConnection). Each delivery is acknowledged on its own.
+per second are often the broker's limit rather than the client's. Every client gets its best documented way: a batch
+where it has one (Warren's publish_many), many at once where it has not (aio-pika: 500 in flight), one by one where it
+can do no other (pika's BlockingConnection). Each delivery is acknowledged on its own.
 """
 
 from __future__ import annotations

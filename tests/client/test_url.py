@@ -4,7 +4,7 @@ import ssl
 
 import pytest
 
-from warren.client.url import ConnectionParameters, parse_url
+from warren.client.url import ConnectionParameters, parameters_of, parse_url
 from warren.errors import InvalidArgument
 
 
@@ -120,6 +120,17 @@ def test_a_context_of_ones_own() -> None:
     assert parse_url("amqps://host", context=context).ssl_context() is context
     with pytest.raises(InvalidArgument, match="amqps"):
         parse_url("amqp://host", context=context)
+
+
+def test_parameters_instead_of_a_url() -> None:
+    given = ConnectionParameters(host="h", timeout=3, heartbeat=9)
+    assert parameters_of(given) == given
+    assert parameters_of(given, timeout=1, heartbeat=2) == ConnectionParameters(host="h", timeout=1, heartbeat=2)
+    assert parameters_of("amqp://h", timeout=1) == ConnectionParameters(host="h", timeout=1)
+    with pytest.raises(InvalidArgument, match="timeout"):
+        parameters_of(given, timeout=0)
+    with pytest.raises(InvalidArgument, match="TLS"):
+        parameters_of(given, context=ssl.create_default_context())
 
 
 def test_a_certificate_instead_of_a_user_means_external() -> None:

@@ -26,7 +26,7 @@ from warren.client.handshake import Handshake
 from warren.client.publishes import Publishes, PublishWaiter
 from warren.client.records import Delivery, Returned
 from warren.client.url import ConnectionParameters
-from warren.protocol.v091 import Content, Engine, OversizedContent, Role, encode_content, methods as m
+from warren.protocol.v091 import ConnectionState, Content, Engine, OversizedContent, Role, encode_content, methods as m
 from warren.protocol.v091.codec import decode_method
 from warren.protocol.v091.hot import DELIVER, GET_OK, ClientFrames, DeliverReader
 
@@ -273,8 +273,7 @@ class ChannelCore:
             self._cancelled_by_broker(method)
         elif isinstance(method, m.ChannelFlow):
             self.active = method.active
-            self.connection.engine.send_method(self.number, m.ChannelFlowOk(method.active))
-            self.connection.flush()
+            self.connection.answer(self.number, m.ChannelFlowOk(method.active))
             if method.active:
                 self.connection.resumed()
         else:
@@ -337,8 +336,7 @@ class ChannelCore:
             logger.warning("channel %d: nobody takes the returned message %r", self.number, returned)
 
     def _closed_by_broker(self, method: m.ChannelClose) -> None:
-        self.connection.engine.send_method(self.number, m.ChannelCloseOk())
-        self.connection.flush()
+        self.connection.answer(self.number, m.ChannelCloseOk())
         if self.reason is not None:
             return  # both closed at once: the close-ok to ours is still to come
         reason = errors.from_reply(method.reply_code, method.reply_text, method.class_id, method.method_id, "channel")
@@ -445,6 +443,14 @@ class ConnectionCore:
         self.slots.append(slot)
         self.flush()
 
+    def answer(self, number: int, method: m.Method) -> None:
+        """Answer what the broker said, unless something it said after that, in the same read, makes it pointless."""
+        try:
+            self.engine.send_method(number, method)
+        except errors.LocalProtocolError:
+            return
+        self.flush()
+
     def close(self, slot: Slot) -> None:
         """Send connection.close and fail what waits on any channel; the slot gets the close-ok."""
         self.check_open()
@@ -497,7 +503,11 @@ class ConnectionCore:
         elif not self.handshake.done:
             try:
                 self.handshake.receive(method)
-            except (errors.AmqpError, errors.LocalProtocolError) as error:
+            except errors.LocalProtocolError as error:
+                if self.engine.state is not ConnectionState.CLOSED_BY_SERVER:  # else its close comes next, and says why
+                    self._fail(error)
+                    self.closed()
+            except errors.AmqpError as error:
                 self._fail(error)
                 self.flush()
                 self.closed()
@@ -506,8 +516,7 @@ class ConnectionCore:
                 if self.handshake.done:
                     self.resumed()
         elif isinstance(method, m.ConnectionClose):
-            self.engine.send_method(0, m.ConnectionCloseOk())
-            self.flush()
+            self.answer(0, m.ConnectionCloseOk())
             if self.reason is not None:
                 return
             reason = errors.from_reply(method.reply_code, method.reply_text, method.class_id, method.method_id)

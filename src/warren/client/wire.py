@@ -53,10 +53,10 @@ class FutureSlot(Slot):
 class AsyncCore(ConnectionCore, asyncio.Protocol):
     """One connection on one transport."""
 
-    def __init__(self, parameters: ConnectionParameters, timeout: float, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, parameters: ConnectionParameters, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(parameters)
         self.loop = loop
-        self.timeout = timeout
+        self.timeout = parameters.timeout
         self.deadlines = Deadlines(loop)
         self.opened: asyncio.Future[None] = loop.create_future()
         self.gone: asyncio.Future[None] = loop.create_future()  # the transport has ended
