@@ -674,6 +674,8 @@ async def test_unread_deliveries_stop_the_reading_until_they_are_taken(monkeypat
         for n in range(1, count + 1):
             peer.send_content(number, m.BasicDeliver(tag, n, False, "", "q"), b"x" * 1000)
             await peer.writer.drain()
+        for _ in range(20):
+            await peer.expect(m.BasicAck)
         await peer.expect(m.QueuePurge)
         peer.send(number, m.QueuePurgeOk(3))
         await peer.goodbye()
@@ -684,6 +686,12 @@ async def test_unread_deliveries_stop_the_reading_until_they_are_taken(monkeypat
             asked.set()
             await until(lambda: connection._core.reading_paused)
             assert consumer.buffered < count
+            buffered = consumer.buffered
+            for tag in range(1, 21):
+                channel.ack(tag)  # what needs no answer starts no reading
+                await asyncio.sleep(0)
+            assert consumer.buffered == buffered
+            assert connection._core.reading_paused
             purged = asyncio.ensure_future(channel.queue_purge("q"))  # an answer behind deliveries nobody takes
             assert await purged == 3
             taken = [(await anext(consumer)).delivery_tag for _ in range(count)]

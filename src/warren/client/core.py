@@ -134,6 +134,7 @@ class ChannelCore:
         self.check_open()
         self.connection.engine.send_method(self.number, slot.request)
         self.slots.append(slot)
+        self.connection.expecting()
         self.connection.flush()
 
     def abandon(self, slot: Slot) -> None:
@@ -160,6 +161,7 @@ class ChannelCore:
             slot = Slot(m.ChannelClose())
             slot.abandoned = True
         self.slots.append(slot)
+        self.connection.expecting()
         self.connection.flush()
 
     def next_consumer_tag(self) -> str:
@@ -393,6 +395,9 @@ class ConnectionCore:
     def flush(self) -> None:
         """Something is in `engine.outgoing`: have it written."""
 
+    def expecting(self) -> None:
+        """An answer will be waited for."""
+
     def resumed(self) -> None:
         """Publishers that were held up (blocked, flow) should look again."""
 
@@ -441,6 +446,7 @@ class ConnectionCore:
         self.check_open()
         self.engine.send_method(0, slot.request)
         self.slots.append(slot)
+        self.expecting()
         self.flush()
 
     def answer(self, number: int, method: m.Method) -> None:
@@ -457,6 +463,7 @@ class ConnectionCore:
         self.engine.send_method(0, m.ConnectionClose(200, "closed by the client"))
         self._fail(errors.ChannelClosed("the connection was closed by this client"), ours=True)
         self.slots.append(slot)
+        self.expecting()
         self.flush()
 
     # -- what the broker sends ---------------------------------------------------------------------------------------

@@ -108,8 +108,10 @@ class AsyncCore(ConnectionCore, asyncio.Protocol):
         if not self._flush_due:
             self._flush_due = True
             self.loop.call_soon(self._flush)
-            if self.reading_paused:
-                self.resume_reading()  # an answer may be wanted; data_received pauses again when it is not
+
+    def expecting(self) -> None:
+        if self.reading_paused:
+            self.resume_reading()  # data_received pauses again once the answer is there
 
     def flush_now(self) -> None:
         """Write what was gathered, in this turn of the loop."""
