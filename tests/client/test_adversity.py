@@ -759,3 +759,89 @@ async def test_acks_of_one_turn_leave_in_one_write(monkeypatch: pytest.MonkeyPat
 def acknowledge(channel: Channel, count: int) -> None:
     for tag in range(1, count + 1):
         channel.ack(tag)
+
+
+@pytest.mark.parametrize("face", ["asyncio", "blocking"])
+async def test_publishing_into_a_connection_that_was_cut(face: str) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.handshake()
+        await peer.channel()
+        await peer.expect(Content)
+        peer.writer.transport.abort()
+
+    def block(url: str) -> None:
+        with connect_blocking(url, timeout=10) as connection:
+            channel = connection.channel()
+            with pytest.raises((errors.ConnectionLost, errors.ChannelClosed)):
+                while True:
+                    channel.publish(b"m", "", "q")
+            with pytest.raises(errors.ChannelClosed):
+                channel.publish(b"m", "", "q")
+
+    async with scripted(script) as url:
+        if face == "blocking":
+            await asyncio.to_thread(block, url)
+            return
+        async with warren.connect(url, timeout=10) as connection:
+            channel = await connection.channel()
+            with pytest.raises((errors.ConnectionLost, errors.ChannelClosed)):
+                while True:
+                    await channel.publish(b"m", "", "q")
+
+
+async def test_two_tasks_that_start_a_consumer_subscribe_once() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.handshake()
+        number = await peer.channel()
+        tag = (await peer.expect(m.BasicConsume)).consumer_tag
+        peer.send(number, m.BasicConsumeOk(tag))
+        for n in (1, 2):
+            peer.send_content(number, m.BasicDeliver(tag, n, False, "", "q"), b"")
+        await peer.goodbye()
+
+    async with scripted(script) as url, warren.connect(url, timeout=10) as connection:
+        consumer = (await connection.channel()).consume("q")
+        first, second = await asyncio.gather(anext(consumer), anext(consumer))
+        assert {first.delivery_tag, second.delivery_tag} == {1, 2}
+
+
+async def test_what_the_program_raised_is_not_hidden_by_a_close_that_fails() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.handshake()
+        number = await peer.channel()
+        tag = (await peer.expect(m.BasicConsume)).consumer_tag
+        peer.send(number, m.BasicConsumeOk(tag))
+        await peer.expect(m.BasicCancel)
+
+    async with scripted(script) as url:
+        with pytest.raises(ValueError, match="the program's own"):
+            async with warren.connect(url, timeout=10) as connection, connection.channel() as channel:
+                async with channel.consume("q"):
+                    raise ValueError("the program's own")
+
+
+async def test_a_program_that_fails_ends() -> None:
+    """No task of the client's is left to wait for: an error leaves through asyncio.run, whatever is under way."""
+
+    async def script(peer: Peer) -> None:
+        await peer.handshake()
+        number = await peer.channel()
+        tag = (await peer.expect(m.BasicConsume)).consumer_tag
+        peer.send(number, m.BasicConsumeOk(tag))
+        with pytest.raises((HungUp, ConnectionError)):
+            while True:
+                await peer.next()
+
+    async def program(url: str) -> None:
+        connection = await warren.connect(url, timeout=10)
+        consumer = (await connection.channel()).consume("q")
+        await consumer.start()
+        waiting = asyncio.ensure_future(anext(consumer))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        connection._core.abort()
+        raise ValueError("the program's own")
+
+    async with scripted(script) as url:
+        with pytest.raises(ValueError, match="the program's own"):
+            await asyncio.to_thread(asyncio.run, program(url))
