@@ -30,7 +30,8 @@
     ├── Unroutable                   a mandatory publication reached no queue; carries what was returned
     ├── DeadlineExceeded             no answer within the caller's timeout (also a TimeoutError)
     ├── InvalidArgument              a value that the API cannot take (also a ValueError)
-    └── DataLoss                     messages that were asked for are no longer there
+    ├── DataLoss                     messages that were asked for are no longer there
+    └── MissingDependency            a program or optional package is not installed; the text says how to get it
 
 The same classes serve both sides: the broker raises `NotFound("no queue 'q' in vhost '/'")` and answers
 404 with that text; the client receives the 404 and raises `NotFound` with the same text.
@@ -251,3 +252,7 @@ class InvalidArgument(WarrenError, ValueError):
 
 class DataLoss(WarrenError):
     """Messages that were asked for are no longer there (retention, or a queue that was recreated)."""
+
+
+class MissingDependency(WarrenError):
+    """A program or an optional package that was needed is not installed; the text says how to get it."""
