@@ -1,0 +1,380 @@
+"""Write src/warren/protocol/v091/methods.py from the specification files under spec/.
+
+    python tools/generate_v091.py            # writes the file
+    python tools/generate_v091.py --check    # exits 1 when the committed file differs
+
+One class per method with its fields as slots, `encode` and `decode`; the basic properties; and the tables that
+the engine reads: which role may send what, what carries content, what answers what.
+"""
+
+from __future__ import annotations
+
+import keyword
+import sys
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SPECS = [ROOT / "spec" / "amqp0-9-1.stripped.extended.xml", ROOT / "spec" / "warren-additions.0-9-1.xml"]
+TARGET = ROOT / "src" / "warren" / "protocol" / "v091" / "methods.py"
+
+FIXED = {"octet": ("B", 1), "short": ("H", 2), "long": ("I", 4), "longlong": ("Q", 8)}
+PYTHON_TYPE = {
+    "bit": "bool", "octet": "int", "short": "int", "long": "int", "longlong": "int",
+    "shortstr": "str", "longstr": "bytes", "table": "Table | None", "timestamp": "Timestamp",
+}
+DEFAULT = {
+    "bit": "False", "octet": "0", "short": "0", "long": "0", "longlong": "0",
+    "shortstr": '""', "longstr": 'b""', "table": "None",
+}
+# RabbitMQ calls it so in every text; the specification's name of the basic property is only "type".
+RENAMED = {"nowait": "no_wait"}
+
+
+def identifier(name: str) -> str:
+    snake = name.replace("-", "_")
+    snake = RENAMED.get(snake, snake)
+    return snake + "_" if keyword.iskeyword(snake) else snake
+
+
+def camel(*names: str) -> str:
+    return "".join(part.capitalize() for name in names for part in name.split("-"))
+
+
+@dataclass
+class Field:
+    name: str
+    type: str
+    reserved: bool
+
+
+@dataclass
+class Method:
+    class_name: str
+    name: str
+    class_id: int
+    method_id: int
+    fields: list[Field]
+    to_server: bool
+    to_client: bool
+    content: bool
+    replies: list[str]
+
+    @property
+    def python_name(self) -> str:
+        return camel(self.class_name, self.name)
+
+    @property
+    def ids(self) -> bytes:
+        return self.class_id.to_bytes(2, "big") + self.method_id.to_bytes(2, "big")
+
+    @property
+    def visible(self) -> list[Field]:
+        return [f for f in self.fields if not f.reserved]
+
+
+@dataclass
+class Spec:
+    methods: list[Method] = field(default_factory=list)
+    properties: list[Field] = field(default_factory=list)
+    constants: list[tuple[str, int]] = field(default_factory=list)
+
+
+def read_specs() -> Spec:
+    spec, domains = Spec(), {}
+    for path in SPECS:
+        root = ET.parse(path).getroot()
+        spec.constants += [(c.attrib["name"], int(c.attrib["value"])) for c in root.findall("constant")]
+        domains.update({d.attrib["name"]: d.attrib["type"] for d in root.findall("domain")})
+
+        def read_field(element: ET.Element) -> Field:
+            domain = element.attrib.get("domain") or element.attrib["type"]
+            reserved = element.attrib.get("reserved") == "1"
+            return Field(identifier(element.attrib["name"]), domains.get(domain, domain), reserved)
+
+        for cls in root.findall("class"):
+            class_name, class_id = cls.attrib["name"], int(cls.attrib["index"])
+            spec.properties += [read_field(f) for f in cls.findall("field")]
+            for m in cls.findall("method"):
+                chassis = {c.attrib["name"] for c in m.findall("chassis")}
+                spec.methods.append(
+                    Method(
+                        class_name, m.attrib["name"], class_id, int(m.attrib["index"]),
+                        [read_field(f) for f in m.findall("field")],
+                        "server" in chassis, "client" in chassis, m.attrib.get("content") == "1",
+                        [camel(class_name, r.attrib["name"]) for r in m.findall("response")],
+                    )
+                )
+    return spec
+
+
+def groups(fields: list[Field]) -> list[list[Field]]:
+    """Runs of fields that are read and written in one go: fixed-size ones together, bits together."""
+    runs: list[list[Field]] = []
+    for f in fields:
+        kind = "fixed" if f.type in FIXED else f.type
+        previous = runs[-1][-1] if runs else None
+        previous_kind = None if previous is None else ("fixed" if previous.type in FIXED else previous.type)
+        if kind == previous_kind and kind in ("fixed", "bit") and not (kind == "bit" and len(runs[-1]) == 8):
+            runs[-1].append(f)
+        else:
+            runs.append([f])
+    return runs
+
+
+def struct_name(run: list[Field]) -> str:
+    return "_" + "".join(FIXED[f.type][0] for f in run)
+
+
+def write_encode(method: Method, structs: set[str]) -> list[str]:
+    pieces, constant = [], method.ids
+    for run in groups(method.fields):
+        kind = run[0].type
+        if all(f.reserved for f in run):
+            sizes = {"bit": 1, "shortstr": 1, "longstr": 4, "table": 4}
+            constant += bytes(sum(FIXED[f.type][1] for f in run) if kind in FIXED else sizes[kind])
+            continue
+        if constant:
+            pieces.append(repr(constant))
+            constant = b""
+        if kind in FIXED:
+            structs.add(struct_name(run)[1:])
+            values = ", ".join("0" if f.reserved else f"self.{f.name}" for f in run)
+            pieces.append(f"{struct_name(run)}.pack({values})")
+        elif kind == "bit":
+            bits = " | ".join(
+                f"self.{f.name} << {i}" if i else f"self.{f.name} << 0" for i, f in enumerate(run) if not f.reserved
+            )
+            pieces.append(f"_B.pack({bits})")
+            structs.add("B")
+        else:
+            name = run[0].name
+            pieces.append({
+                "shortstr": f'write_shortstr(self.{name}, "{name}")',
+                "longstr": f"write_longstr(self.{name})",
+                "table": f"write_table(self.{name})",
+            }[kind])
+    if constant:
+        pieces.append(repr(constant))
+    if len(pieces) == 1:
+        return [f"        return {pieces[0]}"]
+    return ["        return b\"\".join((", *[f"            {p}," for p in pieces], "        ))"]
+
+
+def write_decode(method: Method, structs: set[str]) -> list[str]:
+    lines = ["        self = cls.__new__(cls)"]
+    offset = 4
+    fixed_at: str | None = "4"
+
+    def at() -> str:
+        return fixed_at if fixed_at is not None else "at"
+
+    for run in groups(method.fields):
+        kind = run[0].type
+        if kind in FIXED:
+            structs.add(struct_name(run)[1:])
+            size = sum(FIXED[f.type][1] for f in run)
+            targets = ", ".join("_" if f.reserved else f"self.{f.name}" for f in run)
+            if not all(f.reserved for f in run):
+                comma = "," if len(run) == 1 else ""
+                lines.append(f"        {targets}{comma} = {struct_name(run)}.unpack_from(data, {at()})")
+            if fixed_at is not None:
+                offset += size
+                fixed_at = str(offset)
+            else:
+                lines.append(f"        at += {size}")
+        elif kind == "bit":
+            if not all(f.reserved for f in run):
+                lines.append(f"        bits = data[{at()}]")
+                lines += [
+                    f"        self.{f.name} = bits & {1 << i} != 0" for i, f in enumerate(run) if not f.reserved
+                ]
+            if fixed_at is not None:
+                offset += 1
+                fixed_at = str(offset)
+            else:
+                lines.append("        at += 1")
+        else:
+            target = "_" if run[0].reserved else f"self.{run[0].name}"
+            lines.append(f"        {target}, at = read_{kind}(data, {at()})")
+            fixed_at = None
+    lines.append(f"        check_end(data, {at()})")
+    lines.append("        return self")
+    return lines
+
+
+def write_method(method: Method, structs: set[str]) -> list[str]:
+    name, visible = method.python_name, method.visible
+    slots = ", ".join(f'"{f.name}"' for f in visible) + ("," if len(visible) == 1 else "")
+    lines = ["", "", f"class {name}(Method):", f'    """{method.class_name}.{method.name}"""', ""]
+    lines.append(f"    __slots__ = ({slots})")
+    lines.append(f"    CLASS_ID: ClassVar[int] = {method.class_id}")
+    lines.append(f"    METHOD_ID: ClassVar[int] = {method.method_id}")
+    lines.append(f'    NAME: ClassVar[str] = "{method.class_name}.{method.name}"')
+    lines.append("")
+    if visible:
+        arguments = ", ".join(f"{f.name}: {PYTHON_TYPE[f.type]} = {DEFAULT[f.type]}" for f in visible)
+        lines.append(f"    def __init__(self, {arguments}) -> None:")
+        for f in visible:
+            value = f"{f.name} if {f.name} is not None else {{}}" if f.type == "table" else f.name
+            annotation = ": Table" if f.type == "table" else ""
+            lines.append(f"        self.{f.name}{annotation} = {value}")
+    else:
+        lines.append("    def __init__(self) -> None:")
+        lines.append("        pass")
+    lines += ["", "    def encode(self) -> bytes:", *write_encode(method, structs)]
+    lines += ["", "    @classmethod", f"    def decode(cls, data: bytes) -> {name}:", *write_decode(method, structs)]
+    return lines
+
+
+def write_properties(properties: list[Field]) -> list[str]:
+    kept = [(15 - i, f) for i, f in enumerate(properties)]
+    types = {**PYTHON_TYPE, "table": "Table", "timestamp": "Timestamp"}
+    lines = ["", "", "class Properties:"]
+    lines.append('    """The basic properties of a message; None means absent, which differs from empty on the wire.')
+    lines += ["", "    `timestamp` is an aware datetime in UTC (whole seconds), or an int where a peer sent"]
+    lines += ["    seconds that no datetime can hold.", '    """', ""]
+    lines.append("    __slots__ = (")
+    lines += [f'        "{f.name}",' for _, f in kept]
+    lines += ["    )", "", "    def __init__(", "        self,", "        *,"]
+    lines += [f"        {f.name}: {types[f.type]} | None = None," for _, f in kept]
+    lines += ["    ) -> None:"]
+    lines += [f"        self.{f.name} = {f.name}" for _, f in kept]
+    lines += ["", "    def encode(self) -> bytes:", '        """Flags and values, as a content header carries them."""']
+    lines += ["        flags = 0", '        pieces = [b""]']
+    for bit, f in kept:
+        writer = {
+            "shortstr": f'write_shortstr(self.{f.name}, "{f.name}")',
+            "octet": f'write_octet(self.{f.name}, "{f.name}")',
+            "table": f"write_table(self.{f.name})",
+            "timestamp": f"write_timestamp(self.{f.name})",
+        }[f.type]
+        lines += [f"        if self.{f.name} is not None:", f"            flags |= {1 << bit:#06x}"]
+        lines += [f"            pieces.append({writer})"]
+    lines += ['        pieces[0] = _H.pack(flags)', '        return b"".join(pieces)', ""]
+    lines += ["    @classmethod", "    def decode(cls, data: bytes, at: int = 0) -> Properties:"]
+    lines += ['        """The properties that start (with their flags) at `at` and end with the data."""']
+    lines += ["        self = cls()", "        flags = data[at] << 8 | data[at + 1]", "        at += 2"]
+    for bit, f in kept:
+        lines.append(f"        if flags & {1 << bit:#06x}:")
+        if f.type == "octet":
+            lines += [f"            self.{f.name} = data[at]", "            at += 1"]
+        else:
+            lines.append(f"            self.{f.name}, at = read_{f.type}(data, at)")
+    lines += ["        if flags & 0x0003:", '            raise ValueError("unknown property flags")']
+    lines += ["        check_end(data, at)", "        return self", ""]
+    lines += ["    def __eq__(self, other: object) -> bool:"]
+    lines += ["        if not isinstance(other, Properties):", "            return NotImplemented"]
+    lines += ["        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)", ""]
+    lines += ["    __hash__ = None  # type: ignore[assignment]  # mutable", ""]
+    lines += ["    def __repr__(self) -> str:"]
+    lines += ['        held = ((name, getattr(self, name)) for name in self.__slots__)']
+    lines += ['        return f"Properties({\', \'.join(f\'{n}={v!r}\' for n, v in held if v is not None)})"']
+    return lines
+
+
+def table_of(name: str, annotation: str, members: list[str], opening: str = "frozenset({", closing: str = "})") -> list[str]:
+    return ["", f"{name}: Final[{annotation}] = {opening}", *[f"    {m}," for m in members], closing]
+
+
+def generate() -> str:
+    spec, structs = read_specs(), {"H", "B"}
+    classes: list[str] = []
+    for method in spec.methods:
+        classes += write_method(method, structs)
+    used_constants = [(n, v) for n, v in spec.constants if n.startswith("frame-") and n != "frame-error"]
+    lines = [
+        '"""The methods and the basic properties of AMQP 0-9-1 with RabbitMQ\'s extensions.',
+        "",
+        "Generated by tools/generate_v091.py from spec/; do not edit. It is long because the protocol has that many",
+        "methods, each a class of the same shape: slots, encode (class id, method id, arguments), decode (the same bytes).",
+        "Decoding raises ValueError, IndexError or struct.error on malformed bytes; `codec.decode_method` turns these",
+        "into RemoteProtocolError.",
+        '"""',
+        "",
+        "from __future__ import annotations",
+        "",
+        "from struct import Struct",
+        "from typing import ClassVar, Final",
+        "",
+        "from warren.protocol.v091.fields import (",
+        "    Table,",
+        "    Timestamp,",
+        "    check_end,",
+        "    read_longstr,",
+        "    read_shortstr,",
+        "    read_table,",
+        "    read_timestamp,",
+        "    write_longstr,",
+        "    write_octet,",
+        "    write_shortstr,",
+        "    write_table,",
+        "    write_timestamp,",
+        ")",
+        "",
+    ]
+    lines += [f"{identifier(n).upper()}: Final = {v}" for n, v in used_constants]
+    lines += ["", "@@STRUCTS@@", "", ""]
+    lines += [
+        "class Method:",
+        '    """What every method has: its ids, its name, `encode` and `decode`, equality by value."""',
+        "",
+        "    __slots__: tuple[str, ...] = ()",
+        "    CLASS_ID: ClassVar[int]",
+        "    METHOD_ID: ClassVar[int]",
+        "    NAME: ClassVar[str]",
+        "",
+        "    def encode(self) -> bytes:",
+        "        raise NotImplementedError",
+        "",
+        "    @classmethod",
+        "    def decode(cls, data: bytes) -> Method:",
+        "        raise NotImplementedError",
+        "",
+        "    def __eq__(self, other: object) -> bool:",
+        "        return type(self) is type(other) and all(getattr(self, n) == getattr(other, n) for n in self.__slots__)",
+        "",
+        "    __hash__ = None  # type: ignore[assignment]  # mutable",
+        "",
+        "    def __repr__(self) -> str:",
+        '        fields = ", ".join(f"{n}={getattr(self, n)!r}" for n in self.__slots__)',
+        '        return f"{type(self).__name__}({fields})"',
+    ]
+    lines += classes + write_properties(spec.properties) + [""]
+    lines += table_of(
+        "METHODS", "dict[bytes, type[Method]]",
+        [f"{m.ids!r}: {m.python_name}" for m in spec.methods], "{", "}",
+    )
+    lines += table_of(
+        "CARRIES_CONTENT", "frozenset[type[Method]]", [m.python_name for m in spec.methods if m.content]
+    )
+    lines += table_of(
+        "CLIENT_SENDS", "frozenset[type[Method]]", [m.python_name for m in spec.methods if m.to_server]
+    )
+    lines += table_of(
+        "SERVER_SENDS", "frozenset[type[Method]]", [m.python_name for m in spec.methods if m.to_client]
+    )
+    lines += table_of(
+        "REPLIES", "dict[type[Method], tuple[type[Method], ...]]",
+        [f"{m.python_name}: ({', '.join(m.replies)},)" for m in spec.methods if m.replies], "{", "}",
+    )
+    text = "\n".join(lines) + "\n"
+    struct_lines = "\n".join(f'_{s} = Struct(">{s}")' for s in sorted(structs))
+    return text.replace("@@STRUCTS@@", struct_lines)
+
+
+def main() -> int:
+    text = generate()
+    if "--check" in sys.argv[1:]:
+        if TARGET.read_text() == text:
+            return 0
+        print(f"{TARGET.relative_to(ROOT)} differs from what the specification gives: run python {sys.argv[0]}")
+        return 1
+    TARGET.write_text(text)
+    print(f"wrote {TARGET.relative_to(ROOT)}: {text.count(chr(10))} lines")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
