@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 __all__ = ["Offsets", "Range", "advance", "batch_ranges", "initial", "split", "water_fill"]
 
@@ -87,5 +88,5 @@ def split(ranges: list[Range], partitions: int, least: int) -> list[Range]:
         share = -(-partitions * size // total)
         count = max(1, min(share, size // least))
         cuts = [whole.start + size * i // count for i in range(count + 1)]
-        pieces += [Range(whole.queue, a, b) for a, b in zip(cuts, cuts[1:], strict=False) if b > a]
+        pieces += [Range(whole.queue, a, b) for a, b in pairwise(cuts) if b > a]
     return pieces

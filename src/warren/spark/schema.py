@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -33,6 +34,7 @@ from warren.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from warren.client import Delivery
+    from warren.protocol.v091 import Properties, Table
 
 __all__ = ["PROPERTY_COLUMNS", "Rows", "arrow_schema", "headers_from_json", "headers_to_json", "project", "row_schema"]
 
@@ -114,15 +116,15 @@ class Rows:
             elif name == "offset":
                 array = pa.nulls(len(deliveries), kind) if offsets is None else pa.array(offsets, kind)
             elif name == "exchange":
-                array = pa.array([d.exchange for d in deliveries], kind)
+                array = _strings([d.exchange for d in deliveries], kind)
             elif name == "routing_key":
-                array = pa.array([d.routing_key for d in deliveries], kind)
+                array = _strings([d.routing_key for d in deliveries], kind)
             elif name == "redelivered":
                 array = pa.array([d.redelivered for d in deliveries], kind)
             else:
                 if properties is None:
                     properties = [d.properties for d in deliveries]
-                array = pa.array(_GETTERS[name](properties), kind)
+                array = _property(name, properties, kind)
             arrays.append(array)
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
@@ -162,7 +164,7 @@ def headers_to_json(headers: Mapping[str, object] | None) -> str | None:
     return json.dumps(headers, default=_plain, ensure_ascii=False, separators=(",", ":"))
 
 
-def headers_from_json(text: str) -> dict[str, object]:
+def headers_from_json(text: str) -> Table:
     """The header table that JSON text describes. Raises InvalidArgument when it is not a JSON object."""
     try:
         table = json.loads(text, object_hook=_unpack)
@@ -190,10 +192,19 @@ def _unpack(table: dict[str, object]) -> object:
     return base64.b64decode(packed) if len(table) == 1 and isinstance(packed, str) else table
 
 
-def _getter(name: str) -> Callable[[Sequence[object]], list[object]]:
-    return lambda properties: [getattr(p, name) for p in properties]
+def _strings(values: Sequence[str | None], kind: pa.DataType) -> pa.Array:
+    try:
+        return pa.array(values, kind)
+    except UnicodeEncodeError:
+        # A peer sent bytes that are not UTF-8 where text belongs; one such message must not stop the whole read.
+        return pa.array([v if v is None else v.encode("utf-8", "surrogateescape").decode(errors="replace") for v in values])
 
 
-_GETTERS: Final[dict[str, Callable[[Sequence[object]], list[object]]]] = {
-    name: _getter(name) for name in PROPERTY_COLUMNS
-} | {"headers": lambda properties: [headers_to_json(p.headers) for p in properties]}  # type: ignore[attr-defined]
+def _property(name: str, properties: Sequence[Properties], kind: pa.DataType) -> pa.Array:
+    if name == "headers":
+        return _strings([headers_to_json(p.headers) for p in properties], kind)
+    values = list(map(attrgetter(name), properties))
+    if name == "timestamp":
+        # An int is a number of seconds that no datetime holds (people send milliseconds).
+        return pa.array([None if type(value) is int else value for value in values], kind)
+    return _strings(values, kind) if pa.types.is_string(kind) else pa.array(values, kind)
