@@ -58,9 +58,9 @@ def water_fill(available: Mapping[str, int], limit: int) -> dict[str, int]:
     left = limit
     thirsty = [queue for queue in shares if available[queue] > 0]
     while left > 0 and thirsty:
-        level, rest = divmod(left, len(thirsty))
-        for place, queue in enumerate(thirsty):
-            share = min(level + (1 if place < rest else 0), available[queue] - shares[queue])
+        level = left // len(thirsty)
+        for queue in thirsty if level else thirsty[:left]:
+            share = min(level or 1, available[queue] - shares[queue])
             shares[queue] += share
             left -= share
         thirsty = [queue for queue in thirsty if available[queue] > shares[queue]]
