@@ -21,15 +21,30 @@ TARGET = ROOT / "src" / "warren" / "protocol" / "v091" / "methods.py"
 
 FIXED = {"octet": ("B", 1), "short": ("H", 2), "long": ("I", 4), "longlong": ("Q", 8)}
 PYTHON_TYPE = {
-    "bit": "bool", "octet": "int", "short": "int", "long": "int", "longlong": "int",
-    "shortstr": "str", "longstr": "bytes", "table": "Table | None", "timestamp": "Timestamp",
+    "bit": "bool",
+    "octet": "int",
+    "short": "int",
+    "long": "int",
+    "longlong": "int",
+    "shortstr": "str",
+    "longstr": "bytes",
+    "table": "Table | None",
+    "timestamp": "Timestamp",
 }
 DEFAULT = {
-    "bit": "False", "octet": "0", "short": "0", "long": "0", "longlong": "0",
-    "shortstr": '""', "longstr": 'b""', "table": "None",
+    "bit": "False",
+    "octet": "0",
+    "short": "0",
+    "long": "0",
+    "longlong": "0",
+    "shortstr": '""',
+    "longstr": 'b""',
+    "table": "None",
 }
 # RabbitMQ calls it so in every text; the specification's name of the basic property is only "type".
 RENAMED = {"nowait": "no_wait"}
+# The specification's text says that recover-ok answers recover, its XML forgets to.
+FORGOTTEN_REPLIES = {("basic", "recover"): "recover-ok"}
 
 
 def identifier(name: str) -> str:
@@ -97,13 +112,21 @@ def read_specs() -> Spec:
             class_name, class_id = cls.attrib["name"], int(cls.attrib["index"])
             spec.properties += [read_field(f) for f in cls.findall("field")]
             for m in cls.findall("method"):
+                replies = [r.attrib["name"] for r in m.findall("response")]
+                if forgotten := FORGOTTEN_REPLIES.get((class_name, m.attrib["name"])):
+                    replies.append(forgotten)
                 chassis = {c.attrib["name"] for c in m.findall("chassis")}
                 spec.methods.append(
                     Method(
-                        class_name, m.attrib["name"], class_id, int(m.attrib["index"]),
+                        class_name,
+                        m.attrib["name"],
+                        class_id,
+                        int(m.attrib["index"]),
                         [read_field(f) for f in m.findall("field")],
-                        "server" in chassis, "client" in chassis, m.attrib.get("content") == "1",
-                        [camel(class_name, r.attrib["name"]) for r in m.findall("response")],
+                        "server" in chassis,
+                        "client" in chassis,
+                        m.attrib.get("content") == "1",
+                        [camel(class_name, reply) for reply in replies],
                     )
                 )
     return spec
@@ -143,23 +166,25 @@ def write_encode(method: Method, structs: set[str]) -> list[str]:
             values = ", ".join("0" if f.reserved else f"self.{f.name}" for f in run)
             pieces.append(f"{struct_name(run)}.pack({values})")
         elif kind == "bit":
-            bits = " | ".join(
-                f"self.{f.name} << {i}" if i else f"self.{f.name} << 0" for i, f in enumerate(run) if not f.reserved
-            )
+            # by truth, not by number: a 2 given for one flag must not become the next one
+            flags = [f"{1 << i} if self.{f.name} else 0" for i, f in enumerate(run) if not f.reserved]
+            bits = " | ".join(f"({bit})" for bit in flags) if len(flags) > 1 else flags[0]
             pieces.append(f"_B.pack({bits})")
             structs.add("B")
         else:
             name = run[0].name
-            pieces.append({
-                "shortstr": f'write_shortstr(self.{name}, "{name}")',
-                "longstr": f"write_longstr(self.{name})",
-                "table": f"write_table(self.{name})",
-            }[kind])
+            pieces.append(
+                {
+                    "shortstr": f'write_shortstr(self.{name}, "{name}")',
+                    "longstr": f"write_longstr(self.{name})",
+                    "table": f"write_table(self.{name})",
+                }[kind]
+            )
     if constant:
         pieces.append(repr(constant))
     if len(pieces) == 1:
         return [f"        return {pieces[0]}"]
-    return ["        return b\"\".join((", *[f"            {p}," for p in pieces], "        ))"]
+    return ['        return b"".join((', *[f"            {p}," for p in pieces], "        ))"]
 
 
 def write_decode(method: Method, structs: set[str]) -> list[str]:
@@ -187,9 +212,7 @@ def write_decode(method: Method, structs: set[str]) -> list[str]:
         elif kind == "bit":
             if not all(f.reserved for f in run):
                 lines.append(f"        bits = data[{at()}]")
-                lines += [
-                    f"        self.{f.name} = bits & {1 << i} != 0" for i, f in enumerate(run) if not f.reserved
-                ]
+                lines += [f"        self.{f.name} = bits & {1 << i} != 0" for i, f in enumerate(run) if not f.reserved]
             if fixed_at is not None:
                 offset += 1
                 fixed_at = str(offset)
@@ -214,8 +237,8 @@ def write_method(method: Method, structs: set[str]) -> list[str]:
     lines.append(f'    NAME: ClassVar[str] = "{method.class_name}.{method.name}"')
     lines.append("")
     if visible:
-        arguments = ", ".join(f"{f.name}: {PYTHON_TYPE[f.type]} = {DEFAULT[f.type]}" for f in visible)
-        lines.append(f"    def __init__(self, {arguments}) -> None:")
+        arguments = [f"{f.name}: {PYTHON_TYPE[f.type]} = {DEFAULT[f.type]}" for f in visible]
+        lines += ["    def __init__(", "        self,", *[f"        {a}," for a in arguments], "    ) -> None:"]
         for f in visible:
             value = f"{f.name} if {f.name} is not None else {{}}" if f.type == "table" else f.name
             annotation = ": Table" if f.type == "table" else ""
@@ -252,7 +275,7 @@ def write_properties(properties: list[Field]) -> list[str]:
         }[f.type]
         lines += [f"        if self.{f.name} is not None:", f"            flags |= {1 << bit:#06x}"]
         lines += [f"            pieces.append({writer})"]
-    lines += ['        pieces[0] = _H.pack(flags)', '        return b"".join(pieces)', ""]
+    lines += ["        pieces[0] = _H.pack(flags)", '        return b"".join(pieces)', ""]
     lines += ["    @classmethod", "    def decode(cls, data: bytes, at: int = 0) -> Properties:"]
     lines += ['        """The properties that start (with their flags) at `at` and end with the data."""']
     lines += ["        self = cls()", "        flags = data[at] << 8 | data[at + 1]", "        at += 2"]
@@ -269,12 +292,14 @@ def write_properties(properties: list[Field]) -> list[str]:
     lines += ["        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)", ""]
     lines += ["    __hash__ = None  # type: ignore[assignment]  # mutable", ""]
     lines += ["    def __repr__(self) -> str:"]
-    lines += ['        held = ((name, getattr(self, name)) for name in self.__slots__)']
-    lines += ['        return f"Properties({\', \'.join(f\'{n}={v!r}\' for n, v in held if v is not None)})"']
+    lines += ["        held = ((name, getattr(self, name)) for name in self.__slots__)"]
+    lines += ["        return f\"Properties({', '.join(f'{n}={v!r}' for n, v in held if v is not None)})\""]
     return lines
 
 
-def table_of(name: str, annotation: str, members: list[str], opening: str = "frozenset({", closing: str = "})") -> list[str]:
+def table_of(
+    name: str, annotation: str, members: list[str], opening: str = "frozenset({", closing: str = "})"
+) -> list[str]:
     return ["", f"{name}: Final[{annotation}] = {opening}", *[f"    {m}," for m in members], closing]
 
 
@@ -288,7 +313,7 @@ def generate() -> str:
         '"""The methods and the basic properties of AMQP 0-9-1 with RabbitMQ\'s extensions.',
         "",
         "Generated by tools/generate_v091.py from spec/; do not edit. It is long because the protocol has that many",
-        "methods, each a class of the same shape: slots, encode (class id, method id, arguments), decode (the same bytes).",
+        "methods, each a class of the same shape: slots, encode (class id, method id, arguments), decode (the same).",
         "Decoding raises ValueError, IndexError or struct.error on malformed bytes; `codec.decode_method` turns these",
         "into RemoteProtocolError.",
         '"""',
@@ -333,7 +358,9 @@ def generate() -> str:
         "        raise NotImplementedError",
         "",
         "    def __eq__(self, other: object) -> bool:",
-        "        return type(self) is type(other) and all(getattr(self, n) == getattr(other, n) for n in self.__slots__)",
+        "        if type(self) is not type(other):",
+        "            return False",
+        "        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)",
         "",
         "    __hash__ = None  # type: ignore[assignment]  # mutable",
         "",
@@ -343,21 +370,21 @@ def generate() -> str:
     ]
     lines += classes + write_properties(spec.properties) + [""]
     lines += table_of(
-        "METHODS", "dict[bytes, type[Method]]",
-        [f"{m.ids!r}: {m.python_name}" for m in spec.methods], "{", "}",
+        "METHODS",
+        "dict[bytes, type[Method]]",
+        [f"{m.ids!r}: {m.python_name}" for m in spec.methods],
+        "{",
+        "}",
     )
+    lines += table_of("CARRIES_CONTENT", "frozenset[type[Method]]", [m.python_name for m in spec.methods if m.content])
+    lines += table_of("CLIENT_SENDS", "frozenset[type[Method]]", [m.python_name for m in spec.methods if m.to_server])
+    lines += table_of("SERVER_SENDS", "frozenset[type[Method]]", [m.python_name for m in spec.methods if m.to_client])
     lines += table_of(
-        "CARRIES_CONTENT", "frozenset[type[Method]]", [m.python_name for m in spec.methods if m.content]
-    )
-    lines += table_of(
-        "CLIENT_SENDS", "frozenset[type[Method]]", [m.python_name for m in spec.methods if m.to_server]
-    )
-    lines += table_of(
-        "SERVER_SENDS", "frozenset[type[Method]]", [m.python_name for m in spec.methods if m.to_client]
-    )
-    lines += table_of(
-        "REPLIES", "dict[type[Method], tuple[type[Method], ...]]",
-        [f"{m.python_name}: ({', '.join(m.replies)},)" for m in spec.methods if m.replies], "{", "}",
+        "REPLIES",
+        "dict[type[Method], tuple[type[Method], ...]]",
+        [f"{m.python_name}: ({', '.join(m.replies)},)" for m in spec.methods if m.replies],
+        "{",
+        "}",
     )
     text = "\n".join(lines) + "\n"
     struct_lines = "\n".join(f'_{s} = Struct(">{s}")' for s in sorted(structs))

@@ -31,7 +31,8 @@
     ├── DeadlineExceeded             no answer within the caller's timeout (also a TimeoutError)
     ├── InvalidArgument              a value that the API cannot take (also a ValueError)
     ├── DataLoss                     messages that were asked for are no longer there
-    └── MissingDependency            a program or optional package is not installed; the text says how to get it
+    ├── MissingDependency            a program or optional package is not installed; the text says how to get it
+    └── ServerUnavailable            a server that the test kit was asked to start does not run
 
 The same classes serve both sides: the broker raises `NotFound("no queue 'q' in vhost '/'")` and answers
 404 with that text; the client receives the 404 and raises `NotFound` with the same text.
@@ -256,3 +257,7 @@ class DataLoss(WarrenError):
 
 class MissingDependency(WarrenError):
     """A program or an optional package that was needed is not installed; the text says how to get it."""
+
+
+class ServerUnavailable(WarrenError):
+    """A server that the test kit was asked to start is not installed or did not come up; the text says which."""

@@ -6,13 +6,24 @@ A method's payload starts with its class id and method id; the first four bytes 
 
 from __future__ import annotations
 
-from struct import Struct, error as StructError
+from struct import Struct
+from struct import error as StructError
 from typing import Final
 
 from warren import errors
+from warren.protocol.v091.fields import skip_table
 from warren.protocol.v091.methods import FRAME_END, FRAME_HEARTBEAT, FRAME_METHOD, METHODS, Method, Properties
 
-__all__ = ["HEARTBEAT_FRAME", "PROTOCOL_HEADER", "decode_method", "decode_properties", "encode_frame"]
+__all__ = [
+    "HEARTBEAT_FRAME",
+    "PROTOCOL_HEADER",
+    "check_properties",
+    "decode_method",
+    "decode_properties",
+    "encode_frame",
+    "encode_method",
+    "encode_properties",
+]
 
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 PROTOCOL_HEADER_0_9: Final = b"AMQP\x01\x01\x00\x09"  # RabbitMQ accepts it as an alias of 0-9-1
@@ -22,7 +33,8 @@ FRAME_OVERHEAD: Final = 8  # the prefix and the frame-end octet
 END: Final = bytes([FRAME_END])
 HEARTBEAT_FRAME: Final = FRAME_PREFIX.pack(FRAME_HEARTBEAT, 0, 0) + END
 
-MALFORMED: Final = (ValueError, IndexError, StructError)  # UnicodeDecodeError is a ValueError
+MALFORMED: Final = (ValueError, IndexError, StructError)  # what decoding raises on malformed bytes
+MISFITS: Final = (StructError, TypeError, ValueError, AttributeError)  # what encoding raises on values of a wrong type
 
 
 def encode_frame(kind: int, channel: int, payload: bytes) -> bytes:
@@ -32,10 +44,17 @@ def encode_frame(kind: int, channel: int, payload: bytes) -> bytes:
 def encode_method(channel: int, method: Method) -> bytes:
     """The method as one frame. LocalProtocolError when a field does not fit its type."""
     try:
-        payload = method.encode()
-    except StructError as error:
-        raise errors.LocalProtocolError(f"{method!r} does not fit the wire: {error}") from None
-    return encode_frame(FRAME_METHOD, channel, payload)
+        return encode_frame(FRAME_METHOD, channel, method.encode())
+    except MISFITS as error:
+        raise errors.LocalProtocolError(f"{method!r} on channel {channel} does not fit the wire: {error}") from None
+
+
+def encode_properties(properties: Properties) -> bytes:
+    """Flags and values. LocalProtocolError when a property does not fit its type."""
+    try:
+        return properties.encode()
+    except MISFITS as error:
+        raise errors.LocalProtocolError(f"{properties!r} does not fit the wire: {error}") from None
 
 
 def decode_method(payload: bytes, channel: int = 0) -> Method:
@@ -65,3 +84,31 @@ def decode_properties(data: bytes, at: int, channel: int = 0) -> Properties:
         raise errors.RemoteProtocolError(
             errors.SyntaxError, f"malformed content header: {error}", 60, 0, channel
         ) from None
+
+
+def check_properties(data: bytes, at: int, channel: int = 0) -> None:
+    """Raises what `decode_properties` would, without building what it would."""
+    try:
+        flags, start = data[at] << 8 | data[at + 1], at
+        at += 2
+        if flags & 0x8000:  # content-type
+            at += 1 + data[at]
+        if flags & 0x4000:  # content-encoding
+            at += 1 + data[at]
+        if flags & 0x2000:
+            at = skip_table(data, at)
+        at += _OCTETS[flags >> 11 & 3]
+        if flags & 0x07FC:
+            for flag in _SHORT_STRINGS_AND_TIMESTAMP:
+                if flags & flag:
+                    at += 8 if flag == 0x0040 else 1 + data[at]
+        if at == len(data) and not flags & 3:
+            return
+        at = start
+    except MALFORMED:
+        at = start
+    decode_properties(data, at, channel)
+
+
+_OCTETS: Final = (0, 1, 1, 2)  # delivery-mode, priority: how many bytes for which of their two flags
+_SHORT_STRINGS_AND_TIMESTAMP: Final = (0x0400, 0x0200, 0x0100, 0x0080, 0x0040, 0x0020, 0x0010, 0x0008, 0x0004)

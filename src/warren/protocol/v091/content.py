@@ -10,10 +10,19 @@ is rewritten); a client asks for properties and body. Frames are laid out as
 from __future__ import annotations
 
 from struct import Struct
+from struct import error as StructError
 from typing import Final
 
-from warren.protocol.v091.codec import END, FRAME_OVERHEAD, FRAME_PREFIX, decode_properties
-from warren.protocol.v091.methods import FRAME_BODY, FRAME_HEADER, Properties
+from warren.protocol.v091.codec import (
+    END,
+    FRAME_OVERHEAD,
+    FRAME_PREFIX,
+    check_properties,
+    decode_method,
+    decode_properties,
+    encode_properties,
+)
+from warren.protocol.v091.methods import FRAME_BODY, FRAME_HEADER, Method, Properties
 
 __all__ = ["Content", "OversizedContent", "encode_content"]
 
@@ -23,7 +32,10 @@ FLAGS_AT: Final = 7 + HEADER_FIXED.size  # of the property flags in the header f
 _LENGTH: Final = Struct(">I")
 _CHANNEL: Final = Struct(">H")
 
-_DELIVERY_MODE, _BEFORE_DELIVERY_MODE = 0x1000, 0xE000  # content-type, content-encoding and headers precede it
+# the header frame's payload length and its property flags
+_SIZE_AND_FLAGS: Final = Struct(">3xI12xH")
+_NO_PROPERTIES: Final = (HEADER_FIXED.size + 2, 0)
+_DELIVERY_MODE_ONLY: Final = (HEADER_FIXED.size + 3, 0x1000)
 
 
 class Content:
@@ -52,9 +64,25 @@ class Content:
             self._properties: Properties = self.decode_properties()
             return self._properties
 
+    def decode_method(self) -> Method:
+        """The method that carried it. RemoteProtocolError (502) when its arguments are malformed."""
+        return decode_method(self.method, self.channel)
+
     def decode_properties(self) -> Properties:
         """As `properties`, but not kept: for a broker that looks once and stores the message for long."""
         return decode_properties(self.raw_properties, 0, self.channel)
+
+    def check_properties(self) -> None:
+        """Returns when `decode_properties` would, raises what it would, and builds nothing.
+
+        For a broker, which passes properties on undecoded and must not let malformed ones reach its consumers. Lengths
+        are walked; messages with no property or with a delivery-mode alone, most of what a load is made of, are done
+        after one look.
+        """
+        found = _SIZE_AND_FLAGS.unpack_from(self.frames)
+        if found == _NO_PROPERTIES or found == _DELIVERY_MODE_ONLY:
+            return
+        check_properties(self.raw_properties, 0, self.channel)
 
     @property
     def raw_properties(self) -> bytes:
@@ -62,18 +90,32 @@ class Content:
         return self.frames[FLAGS_AT : self._header_end - 1]
 
     @property
-    def persistent(self) -> bool:
-        """delivery-mode 2, read without decoding the rest where nothing stands before it."""
+    def flags(self) -> int:
+        """The property flags: which properties the message has (specification 2.3.5.2)."""
         frames = self.frames
-        flags = frames[FLAGS_AT] << 8 | frames[FLAGS_AT + 1]
-        if not flags & _DELIVERY_MODE:
+        return frames[FLAGS_AT] << 8 | frames[FLAGS_AT + 1]
+
+    @property
+    def persistent(self) -> bool:
+        """delivery-mode 2, read without decoding the rest; of no meaning where the properties are malformed."""
+        frames = self.frames
+        flags, at = frames[FLAGS_AT], FLAGS_AT + 2
+        if not flags & 0x10:
             return False
-        if not flags & _BEFORE_DELIVERY_MODE:
-            return frames[FLAGS_AT + 2] == 2
-        return self.decode_properties().delivery_mode == 2
+        try:
+            if flags & 0x80:  # content-type
+                at += 1 + frames[at]
+            if flags & 0x40:  # content-encoding
+                at += 1 + frames[at]
+            if flags & 0x20:  # headers
+                at += 4 + _LENGTH.unpack_from(frames, at)[0]
+            return frames[at] == 2
+        except (IndexError, StructError):
+            return False
 
     @property
     def body(self) -> bytes:
+        """The whole body; joined at each use when it came in several frames."""
         frames, at = self.frames, self._header_end
         if self.body_size == len(frames) - at - FRAME_OVERHEAD:  # nearly always: one body frame
             return frames[at + 7 : -1]
@@ -89,8 +131,11 @@ class Content:
         return FRAME_OVERHEAD + int(_LENGTH.unpack_from(self.frames, 3)[0])
 
     def frames_for(self, channel: int, frame_max: int) -> bytes:
-        """The frames for another connection: on that channel, none larger than `frame_max` bytes."""
-        if len(self.frames) > frame_max and self._largest_frame() > frame_max:
+        """The frames for another connection: on that channel, body frames cut to `frame_max` bytes (0: no limit).
+
+        A header frame cannot be cut: one that is larger goes out as it is, and the peer may refuse it.
+        """
+        if 0 < frame_max < len(self.frames) and self._largest_frame() > frame_max:
             return encode_content(channel, self.raw_properties, self.body, frame_max)
         if channel == self.channel:
             return self.frames
@@ -109,11 +154,15 @@ class Content:
         return largest
 
     def __repr__(self) -> str:
-        return f"Content(channel={self.channel}, body_size={self.body_size}, properties={self.properties!r})"
+        return f"Content(channel={self.channel}, body_size={self.body_size}, properties={self.raw_properties!r})"
 
 
 class OversizedContent:
-    """A header frame that announced more than `max_message_size` bytes; its body will be thrown away."""
+    """A header frame that announced more than `max_message_size` bytes; its body will be thrown away.
+
+    method     payload of the method frame that carried it (class id, method id, arguments)
+    body_size  the announced length in bytes
+    """
 
     __slots__ = ("body_size", "method")
 
@@ -123,8 +172,11 @@ class OversizedContent:
 
 
 def encode_content(channel: int, properties: Properties | bytes, body: bytes, frame_max: int) -> bytes:
-    """Header frame and body frames, none larger than `frame_max` bytes (0: no limit)."""
-    raw = properties if isinstance(properties, bytes) else properties.encode()
+    """Header frame and body frames, the body cut to frames of at most `frame_max` bytes (0: no limit).
+
+    LocalProtocolError when a property does not fit its type.
+    """
+    raw = properties if isinstance(properties, bytes) else encode_properties(properties)
     size, room = len(body), (frame_max or 1 << 31) - FRAME_OVERHEAD
     head = b"%b%b%b%b" % (
         FRAME_PREFIX.pack(FRAME_HEADER, channel, HEADER_FIXED.size + len(raw)),

@@ -15,10 +15,14 @@ holds its header and body frames. When all of them are in one buffer, which is n
 slice (`_whole_content`); otherwise frames are gathered per channel (`_Assembly`).
 
 Rules:
-1. On any input, `receive_data` either returns or raises RemoteProtocolError; after that the engine only sends.
+1. On any input, `receive_data` either returns or raises RemoteProtocolError. Where the peer broke framing, nothing is
+   received after that; otherwise the next call goes on behind the offending frame, so that the answer to the
+   connection.close that the caller sends is understood.
 2. `send_*` raises LocalProtocolError for what the tables forbid now, and sends nothing then.
-3. After a close was sent, everything but close and close-ok is dropped, per channel or for the connection.
+3. After a close was sent, everything but close and close-ok is dropped, per channel or for the connection. After
+   the connection's last close-ok everything is.
 4. The peer's frames may not exceed `frame_max`, its channels `channel_max`, its bodies `max_message_size`.
+5. How the input is cut into buffers changes nothing, and no cut makes receiving cost more than linear time.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ from warren.protocol.v091.codec import (
     PROTOCOL_HEADER_0_9,
     decode_method,
     encode_method,
+    encode_properties,
 )
 from warren.protocol.v091.content import HEADER_FIXED, Content, OversizedContent, encode_content
 from warren.protocol.v091.states import (
@@ -54,37 +59,57 @@ __all__ = ["Engine", "Event"]
 Event: TypeAlias = "tuple[int, m.Method | Content | OversizedContent]"
 
 HANDSHAKE_FRAME_MAX: Final = 131_072  # before tuning; the specification's 4096 is too small for a token in start-ok
+UNLIMITED_FRAME_MAX: Final = 1 << 20  # what is sent where both peers set no limit
+MOST_CHANNELS: Final = 65_535  # what 16 bits can number
 DEFAULT_CHANNEL_MAX: Final = 2047  # as RabbitMQ: a leak of channels is found before it hurts
 MAX_MESSAGE_SIZE: Final = 134_217_728  # 128 MiB, RabbitMQ 3.10's default
 
 _METHOD, _HEADER, _BODY, _HEARTBEAT = m.FRAME_METHOD, m.FRAME_HEADER, m.FRAME_BODY, m.FRAME_HEARTBEAT
-_CONTENT_HEADER: Final = Struct(">BHIHHQ")  # a header frame up to its property flags
+_CONTENT_HEADER: Final = Struct(">BHIIQ")  # a header frame up to its property flags; class and weight as one number
+_BASIC_WEIGHT_0: Final = 60 << 16
 _MIN_HEADER_PAYLOAD: Final = HEADER_FIXED.size + 2  # class, weight, size, flags
 _CONTENT_KEYS: Final = {
-    role: frozenset(key for key, cls in m.METHODS.items() if cls in m.CARRIES_CONTENT & MAY_SEND[role])
-    for role in Role
+    role: frozenset(key for key, cls in m.METHODS.items() if cls in m.CARRIES_CONTENT & MAY_SEND[role]) for role in Role
+}
+_CONNECTION_CLOSING: Final = frozenset({b"\0\x0a\0\x32", b"\0\x0a\0\x33"})  # connection.close, close-ok
+_CHANNEL_CLOSING: Final = frozenset({b"\0\x14\0\x28", b"\0\x14\0\x29"})  # channel.close, close-ok
+# where each peer may use a channel, and channels at all: rule 6 of `states` lets the client run ahead
+_USABLE: Final = {
+    Role.CLIENT: frozenset({ChannelState.OPEN, ChannelState.AWAIT_OPEN_OK}),
+    Role.SERVER: frozenset({ChannelState.OPEN}),
+}
+_CONNECTION_USABLE: Final = {
+    Role.CLIENT: frozenset({ConnectionState.OPEN, ConnectionState.AWAIT_OPEN_OK}),
+    Role.SERVER: frozenset({ConnectionState.OPEN}),
 }
 
 
 class _Assembly:
-    """A message whose frames did not come in one buffer."""
+    """A message whose frames did not come in one buffer.
 
-    __slots__ = ("body_size", "frames", "method", "missing")
+    A body in more than `most_frames` pieces is gathered in `crumbs` instead: each frame kept costs some 60 bytes of
+    memory whatever its size, and consumers get it in frames of full size.
+    """
+
+    __slots__ = ("body_size", "crumbs", "frames", "method", "missing", "most_frames")
 
     def __init__(self, method: bytes) -> None:
         self.method = method
         self.frames: list[bytes] = []
         self.body_size = 0
         self.missing = -1  # no header yet
+        self.most_frames = 0
+        self.crumbs: bytearray | None = None
 
 
 class Engine:
     """One peer of one connection.
 
     role              which peer this is
-    frame_max         largest frame offered or accepted, in bytes (0 is not accepted from a peer that has a limit)
-    channel_max       largest channel number
+    frame_max         largest frame in bytes; what was negotiated from tune-ok on
+    channel_max       largest channel number; likewise
     max_message_size  largest body accepted, in bytes
+    outgoing          whole frames that wait for `data_to_send`; a broker may append its own
     """
 
     def __init__(
@@ -104,7 +129,10 @@ class Engine:
         self.outgoing: list[bytes] = []  # the hot path appends whole frames here; data_to_send takes them
         self._peer = role.peer
         self._content_keys = _CONTENT_KEYS[role.peer]
-        self._tail = b""
+        self._held: list[bytes] = []  # pieces of a frame that is not whole yet
+        self._missing = 0  # bytes until it is, or until more can be said about it
+        self._deaf = False  # nothing is received any more: framing is lost, or the connection is closed
+        self._offered = m.ConnectionTune(channel_max, frame_max)
         self._events: list[Event] = []
         self._assemblies: dict[int, _Assembly] = {}
         self._limit_payload(max(frame_max, HANDSHAKE_FRAME_MAX))
@@ -117,59 +145,70 @@ class Engine:
 
     def receive_data(self, data: bytes) -> None:
         """Take what the transport read. RemoteProtocolError when the peer broke the protocol."""
-        if self._tail:
-            data = self._tail + data
-            self._tail = b""
+        if self._deaf:
+            return
+        held = self._held
+        if held:
+            held.append(data)
+            self._missing -= len(data)
+            if self._missing > 0:
+                return
+            data = b"".join(held)
+            held.clear()
         at = 0
         if self.state is ConnectionState.AWAIT_HEADER or self.state is ConnectionState.AWAIT_START:
             at = self._receive_header(data)
             if at < 0:
-                self._tail = data
+                held.append(data)
+                self._missing = 1
                 return
+        self._receive_frames(data, at)
+
+    def _receive_frames(self, data: bytes, at: int) -> None:
         end, append, channels, assemblies = len(data), self._events.append, self.channels, self._assemblies
         is_open, max_payload, content_keys = ChannelState.OPEN, self._max_payload, self._content_keys
-        while end - at >= FRAME_OVERHEAD:
-            kind, channel, size = FRAME_PREFIX.unpack_from(data, at)
-            stop = at + 7 + size
-            if stop >= end:
+        size = 0
+        try:
+            while end - at >= FRAME_OVERHEAD:
+                kind, channel, size = FRAME_PREFIX.unpack_from(data, at)
+                stop = at + 7 + size
                 if size > max_payload:
-                    raise self._frame_too_large(kind, channel, size)
-                break
-            if data[stop] != 206 or size > max_payload:
-                if size > max_payload:
-                    raise self._frame_too_large(kind, channel, size)
-                raise errors.RemoteProtocolError(
-                    errors.FrameError,
-                    f"type {kind}, all octets = {_octets(data[at + 7 : stop])}: "
-                    f"{{invalid_frame_end_marker,{data[stop]}}}",
-                )
-            if kind == _METHOD:
-                start = at + 7
-                if data[start : start + 4] in content_keys and channels.get(channel) is is_open:
-                    if channel not in assemblies:
-                        content = self._whole_content(data, stop + 1, end, channel, data[start:stop])
-                        if content is not None:
-                            append((channel, content))
-                            at = stop + 1 + len(content.frames)
-                            continue
-                    self._begin_content(channel, data[start:stop])
-                else:
-                    self._receive_method(channel, data[start:stop])
-                    max_payload = self._max_payload  # tune-ok changes it
-            elif kind == _BODY or kind == _HEADER:
-                self._receive_content_frame(kind, channel, data[at : stop + 1])
-            elif kind == _HEARTBEAT:
-                if channel or size:
-                    raise errors.RemoteProtocolError(
-                        errors.UnexpectedFrame, f"type 8, all octets = {_octets(data[at + 7 : stop])}"
-                    )
-            else:
-                raise errors.RemoteProtocolError(
-                    errors.FrameError, f"type {kind}, all octets = {_octets(data[at + 7 : stop])}: unknown frame type"
-                )
-            at = stop + 1
+                    raise self._framing_lost(kind, b"", f": {{frame_too_large,{size},{max_payload}}}")
+                if stop >= end:
+                    break
+                if data[stop] != 206:
+                    payload = data[at + 7 : stop]
+                    raise self._framing_lost(kind, payload, f": {{invalid_frame_end_marker,{data[stop]}}}")
+                if kind == _METHOD:
+                    start = at + 7
+                    if data[start : start + 4] in content_keys and channels.get(channel) is is_open:
+                        if channel not in assemblies:
+                            content = self._whole_content(data, stop + 1, end, channel, data[start:stop])
+                            if content is not None:
+                                append((channel, content))
+                                at = stop + 1 + len(content.frames)
+                                continue
+                        self._begin_content(channel, data[start:stop])
+                    else:
+                        self._receive_method(channel, data[start:stop])
+                        if self._deaf:
+                            return
+                        max_payload = self._max_payload  # tune-ok changes it
+                elif kind == _BODY or kind == _HEADER:
+                    self._receive_content_frame(kind, channel, data[at : stop + 1])
+                elif kind != _HEARTBEAT or size:
+                    raise self._framing_lost(kind, data[at + 7 : stop], ": unknown_frame")
+                elif channel:
+                    raise errors.RemoteProtocolError(errors.UnexpectedFrame, "type 8, all octets = <<>>")
+                at = stop + 1
+        except errors.RemoteProtocolError:
+            if not self._deaf and stop + 1 < end:
+                self._held.append(data[stop + 1 :])
+                self._missing = 0
+            raise
         if at < end:
-            self._tail = data[at:] if at else data
+            self._held.append(data[at:] if at else data)
+            self._missing = at + (FRAME_OVERHEAD + size if end - at >= FRAME_OVERHEAD else FRAME_OVERHEAD) - end
 
     def events(self) -> list[Event]:
         """What was received since the last call, in order: (channel number, method or message)."""
@@ -180,12 +219,12 @@ class Engine:
         """The message whose header frame starts at `at`, if all of it is in this buffer and in one body frame."""
         if end - at < 22:
             return None
-        kind, number, size, class_id, _, body_size = _CONTENT_HEADER.unpack_from(data, at)
+        kind, number, size, class_and_weight, body_size = _CONTENT_HEADER.unpack_from(data, at)
         stop = at + 7 + size
         if (
             kind != _HEADER
             or number != channel
-            or class_id != 60
+            or class_and_weight != _BASIC_WEIGHT_0
             or size < _MIN_HEADER_PAYLOAD
             or size > self._max_payload
             or body_size > self._max_whole_body
@@ -201,12 +240,12 @@ class Engine:
         return Content(channel, method, data[at : stop + 1], body_size)
 
     def _receive_header(self, data: bytes) -> int:
-        """How many bytes the protocol header took; -1 when more are needed."""
+        """How many bytes the protocol header took; -1 when more are needed to tell."""
         if self.role is Role.CLIENT:
             if self.state is ConnectionState.AWAIT_START and data[:4] == b"AMQP"[: len(data)] and data:
                 if len(data) < 8:
                     return -1
-                self.state = ConnectionState.CLOSED
+                self._end()
                 raise errors.RemoteProtocolError(
                     errors.NotImplemented, f"the server does not speak AMQP 0-9-1; it answered {data[:8]!r}"
                 )
@@ -218,56 +257,46 @@ class Engine:
         if data[:8] in (PROTOCOL_HEADER, PROTOCOL_HEADER_0_9):
             self.state = ConnectionState.AWAIT_START
             return 8
-        self.state = ConnectionState.CLOSED
+        self._end()
         self.outgoing.append(PROTOCOL_HEADER)  # specification 2.2.1: answer with the version that is spoken here
         raise errors.RemoteProtocolError(errors.NotImplemented, f"not an AMQP 0-9-1 protocol header: {data[:8]!r}")
 
     def _receive_method(self, channel: int, payload: bytes) -> None:
-        if self._drops(channel, payload):
+        # a channel in the open state also says that the connection is open
+        if self.channels.get(channel) is not ChannelState.OPEN and self._drops(channel, payload):
             return
         if channel in self._assemblies:
-            raise self._content_expected(self._assemblies[channel])
+            raise self._content_expected(channel)
         method = decode_method(payload, channel)
-        cls = type(method)
         if channel == 0:
             self._step_connection(self._peer, method)
         else:
-            self._require_open_connection(channel, method)
             self._step_channel(self._peer, channel, method)
-            if cls not in MAY_SEND[self._peer]:
-                raise errors.RemoteProtocolError(
+            if type(method) not in MAY_SEND[self._peer]:
+                raise _remote(
                     errors.CommandInvalid,
                     f"{method.NAME} does not go from the {self._peer.name.lower()} to the {self.role.name.lower()}",
-                    method.CLASS_ID,
-                    method.METHOD_ID,
+                    method,
                 )
+            if type(method) in m.CARRIES_CONTENT:  # the client runs ahead: the channel's open-ok is not sent yet
+                self._assemblies[channel] = _Assembly(payload)
+                return
         self._events.append((channel, method))
 
     def _drops(self, channel: int, payload: bytes) -> bool:
         """Rule 3: whether a frame is what a peer said before it saw our close."""
         key = payload[:4]
-        if self.state is CLOSED_BY[self.role] and not (channel == 0 and key in (b"\0\x0a\0\x32", b"\0\x0a\0\x33")):
+        if self.state in CLOSED_BY[self.role] and not (channel == 0 and key in _CONNECTION_CLOSING):
             return True
-        closing = self.channels.get(channel) is CHANNEL_CLOSED_BY[self.role]
-        return closing and key not in (b"\0\x14\0\x28", b"\0\x14\0\x29")
-
-    def _require_open_connection(self, channel: int, method: m.Method) -> None:
-        if self.state is not ConnectionState.OPEN:
-            raise errors.RemoteProtocolError(
-                errors.ChannelMisused,
-                f"{method.NAME} on channel {channel} before the connection is open",
-                method.CLASS_ID,
-                method.METHOD_ID,
-            )
+        return self.channels.get(channel) in CHANNEL_CLOSED_BY[self.role] and key not in _CHANNEL_CLOSING
 
     def _begin_content(self, channel: int, method: bytes) -> None:
         if channel in self._assemblies:
-            raise self._content_expected(self._assemblies[channel])
+            raise self._content_expected(channel)
         self._assemblies[channel] = _Assembly(method)
 
     def _receive_content_frame(self, kind: int, channel: int, frame: bytes) -> None:
         if self._drops(channel, b""):
-            self._assemblies.pop(channel, None)
             return
         assembly = self._assemblies.get(channel)
         if assembly is None:
@@ -276,20 +305,12 @@ class Engine:
             )
         if kind == _HEADER:
             if assembly.missing >= 0:
-                raise errors.RemoteProtocolError(
-                    errors.UnexpectedFrame, "expected content body, got non content body frame instead", 60
-                )
+                raise self._content_expected(channel)
             self._receive_content_header(channel, assembly, frame)
         else:
             if assembly.missing < 0:
-                raise self._content_expected(assembly)
-            assembly.missing -= len(frame) - FRAME_OVERHEAD
-            if assembly.missing < 0:
-                raise errors.RemoteProtocolError(
-                    errors.FrameError, f"content body exceeds the {assembly.body_size} bytes of its header", 60
-                )
-            if assembly.body_size <= self.max_message_size:
-                assembly.frames.append(frame)
+                raise self._content_expected(channel)
+            self._receive_body(channel, assembly, frame)
         if assembly.missing == 0:
             del self._assemblies[channel]
             if assembly.body_size <= self.max_message_size:
@@ -297,115 +318,141 @@ class Engine:
 
     def _receive_content_header(self, channel: int, assembly: _Assembly, frame: bytes) -> None:
         if len(frame) < FRAME_OVERHEAD + _MIN_HEADER_PAYLOAD:
-            raise errors.RemoteProtocolError(errors.SyntaxError, "content header is too short", 60)
-        class_id, _, body_size = HEADER_FIXED.unpack_from(frame, 7)
+            raise self._framing_lost(_HEADER, frame[7:-1], ": unknown_frame")
+        class_id, weight, body_size = HEADER_FIXED.unpack_from(frame, 7)
         if class_id != 60:
-            raise errors.RemoteProtocolError(
-                errors.UnexpectedFrame, f"expected content header for class 60, got one for class {class_id} instead", 60
-            )
+            raise self._content_expected(channel, f"got one for class {class_id} instead")
+        if weight:
+            raise self._content_expected(channel)
         assembly.body_size = assembly.missing = body_size
         assembly.frames.append(frame)
+        assembly.most_frames = 2 * (body_size // self._max_payload + 2)
         if body_size > self.max_message_size:
             self._events.append((channel, OversizedContent(assembly.method, body_size)))
 
+    def _receive_body(self, channel: int, assembly: _Assembly, frame: bytes) -> None:
+        size = len(frame) - FRAME_OVERHEAD
+        if size > assembly.missing:
+            del self._assemblies[channel]
+            raise errors.RemoteProtocolError(
+                errors.FrameError,
+                f"content body exceeds the {assembly.body_size} bytes of its header",
+                60,
+                assembly.method[3],
+            )
+        assembly.missing -= size
+        if not size or assembly.body_size > self.max_message_size:
+            return
+        if assembly.crumbs is not None:
+            assembly.crumbs += frame[7:-1]
+        else:
+            assembly.frames.append(frame)
+            if len(assembly.frames) > assembly.most_frames:
+                assembly.crumbs = bytearray().join([piece[7:-1] for piece in assembly.frames[1:]])
+                del assembly.frames[1:]
+
     def _assembled(self, channel: int, assembly: _Assembly) -> Content:
-        frames = b"".join(assembly.frames)
-        content = Content(channel, assembly.method, frames, assembly.body_size)
-        least = assembly.body_size // self._max_payload + 2
-        if len(assembly.frames) > 2 * least:
-            # A body cut into crumbs would cost every consumer; it goes on in frames of full size.
-            content.frames = encode_content(channel, content.raw_properties, content.body, self._max_payload + 8)
+        content = Content(channel, assembly.method, b"".join(assembly.frames), assembly.body_size)
+        if assembly.crumbs is not None:
+            frame_max = self._max_payload + FRAME_OVERHEAD
+            content.frames = encode_content(channel, content.raw_properties, bytes(assembly.crumbs), frame_max)
         return content
 
-    def _content_expected(self, assembly: _Assembly) -> errors.RemoteProtocolError:
-        what = "content header for class 60" if assembly.missing < 0 else "content body"
-        got = "content header" if assembly.missing < 0 else "content body"
-        return errors.RemoteProtocolError(
-            errors.UnexpectedFrame, f"expected {what}, got non {got} frame instead", 60, assembly.method[3]
-        )
+    def _content_expected(self, channel: int, got: str = "") -> errors.RemoteProtocolError:
+        """What stands where content should: the message is given up."""
+        assembly = self._assemblies.pop(channel)
+        if assembly.missing < 0:
+            detail = f"expected content header for class 60, {got or 'got non content header frame instead'}"
+        else:
+            detail = "expected content body, got non content body frame instead"
+        return errors.RemoteProtocolError(errors.UnexpectedFrame, detail, 60, assembly.method[3])
 
-    def _frame_too_large(self, kind: int, channel: int, size: int) -> errors.RemoteProtocolError:
-        return errors.RemoteProtocolError(
-            errors.FrameError, f"type {kind}, all octets = <<>>: {{frame_too_large,{size},{self._max_payload}}}"
-        )
+    def _framing_lost(self, kind: int, payload: bytes, what: str) -> errors.RemoteProtocolError:
+        self._deaf = True
+        return errors.RemoteProtocolError(errors.FrameError, f"type {kind}, all octets = {_octets(payload)}{what}")
 
     # -- the state machine ---------------------------------------------------------------------------------------
 
     def _step_connection(self, speaker: Role, method: m.Method) -> None:
         after = CONNECTION_TRANSITIONS[self.state].get((speaker, type(method)))
         if after is None:
-            raise errors.RemoteProtocolError(
-                errors.CommandInvalid,
-                f"{method.NAME} from the {speaker.name.lower()} on channel 0 in state {self.state.name.lower()}",
-                method.CLASS_ID,
-                method.METHOD_ID,
-            )
+            state = "running" if self.state is ConnectionState.OPEN else self.state.name.lower()
+            raise _remote(errors.ChannelMisused, f"unexpected method in connection state {state}", method)
         if isinstance(method, m.ConnectionTune):
-            self._tuned_to(method.channel_max, method.frame_max)
+            self._check_tuning("frame_max", method.frame_max, 0, m.FRAME_MIN_SIZE, method)
+            self._offered = method
+            self._tuned_to(method)
         elif isinstance(method, m.ConnectionTuneOk):
-            self._check_tune_ok(method)
-            self._tuned_to(method.channel_max, method.frame_max)
-            self._limit_payload(self.frame_max)
+            offered = self._offered
+            self._check_tuning("frame_max", method.frame_max, offered.frame_max, m.FRAME_MIN_SIZE, method)
+            self._check_tuning("channel_max", method.channel_max, offered.channel_max, 0, method)
+            self._tuned_to(method)
+            # without a limit for frames, the one for messages holds: a frame has one body at most
+            self._limit_payload(method.frame_max or max(self.max_message_size, HANDSHAKE_FRAME_MAX) + FRAME_OVERHEAD)
+        if after is ConnectionState.CLOSED:
+            self._end()
+            return
         self.state = after
         if after.value > ConnectionState.OPEN.value:
             self.channels.clear()  # no content is gathered any more, `_drops` decides on the rest
             self._assemblies.clear()
 
-    def _tuned_to(self, channel_max: int, frame_max: int) -> None:
-        self.channel_max = channel_max or 65_535
-        self.frame_max = frame_max or HANDSHAKE_FRAME_MAX * 8
+    def _end(self) -> None:
+        self.state = ConnectionState.CLOSED
+        self._deaf = True
+        self._held.clear()
 
-    def _check_tune_ok(self, method: m.ConnectionTuneOk) -> None:
-        if 0 < method.frame_max < m.FRAME_MIN_SIZE:
-            raise errors.RemoteProtocolError(
-                errors.NotAllowed,
-                f"negotiated frame_max = {method.frame_max} is lower than the minimum allowed value "
-                f"({m.FRAME_MIN_SIZE})",
-                method.CLASS_ID,
-                method.METHOD_ID,
-            )
-        for name, value, limit in (
-            ("frame_max", method.frame_max, self.frame_max),
-            ("channel_max", method.channel_max, self.channel_max),
-        ):
-            if value > limit or (value == 0 and limit != (65_535 if name == "channel_max" else 0)):
-                raise errors.RemoteProtocolError(
-                    errors.NotAllowed,
-                    f"negotiated {name} = {value} is higher than the maximum allowed value ({limit})",
-                    method.CLASS_ID,
-                    method.METHOD_ID,
-                )
+    def _tuned_to(self, method: m.ConnectionTune | m.ConnectionTuneOk) -> None:
+        self.channel_max = method.channel_max or MOST_CHANNELS
+        self.frame_max = method.frame_max or UNLIMITED_FRAME_MAX
+
+    def _check_tuning(self, name: str, value: int, limit: int, least: int, method: m.Method) -> None:
+        if 0 < value < least:
+            which = f"lower than the minimum allowed value ({least})"
+        elif limit and not 0 < value <= limit:
+            which = f"higher than the maximum allowed value ({limit})"
+        else:
+            return
+        raise _remote(errors.NotAllowed, f"negotiated {name} = {value} is {which}", method)
 
     def _step_channel(self, speaker: Role, channel: int, method: m.Method) -> None:
-        state = self.channels.get(channel, ChannelState.CLOSED)
-        if state is ChannelState.OPEN and method.CLASS_ID != 20:
+        state, class_id = self.channels.get(channel, ChannelState.CLOSED), method.CLASS_ID
+        if class_id != 20 and class_id != 10 and state in _USABLE[speaker]:
             return
+        if self.state not in _CONNECTION_USABLE[speaker]:
+            raise _remote(
+                errors.ChannelMisused, f"{method.NAME} on channel {channel} of a connection that is not open", method
+            )
+        if class_id == 10:
+            raise _remote(errors.CommandInvalid, f"{method.NAME} on channel {channel}: it belongs on channel 0", method)
         after = CHANNEL_TRANSITIONS[state].get((speaker, type(method)))
-        if after is None or method.CLASS_ID == 10:
-            detail = (
-                f"second '{method.NAME}' seen"
-                if isinstance(method, m.ChannelOpen)
-                else "expected 'channel.open'"
-                if state is ChannelState.CLOSED
-                else f"{method.NAME} from the {speaker.name.lower()} in state {state.name.lower()}"
-            )
-            raise errors.RemoteProtocolError(
-                errors.ChannelMisused, detail, method.CLASS_ID, method.METHOD_ID, channel
-            )
-        if state is ChannelState.CLOSED and (channel > self.channel_max or len(self.channels) >= self.channel_max):
-            raise errors.RemoteProtocolError(
-                errors.NotAllowed,
-                f"number of channels opened ({max(channel, len(self.channels))}) has reached the negotiated "
-                f"channel_max ({self.channel_max})",
-                method.CLASS_ID,
-                method.METHOD_ID,
-            )
+        if after is None:
+            raise self._channel_misused(speaker, state, method)
+        if state is ChannelState.CLOSED:
+            self._check_channel_number(channel, method)
         if after is ChannelState.CLOSED:
             del self.channels[channel]
         else:
             self.channels[channel] = after
         if after is not ChannelState.OPEN:
             self._assemblies.pop(channel, None)
+
+    def _channel_misused(self, speaker: Role, state: ChannelState, method: m.Method) -> errors.RemoteProtocolError:
+        if isinstance(method, m.ChannelOpen):
+            return _remote(errors.ChannelMisused, "second 'channel.open' seen", method)
+        if state is ChannelState.CLOSED:
+            return _remote(errors.ChannelMisused, "expected 'channel.open'", method)
+        said = f"{method.NAME} from the {speaker.name.lower()} in state {state.name.lower()}"
+        return _remote(errors.CommandInvalid if state is ChannelState.OPEN else errors.ChannelMisused, said, method)
+
+    def _check_channel_number(self, channel: int, method: m.Method) -> None:
+        if channel <= self.channel_max:
+            return
+        if len(self.channels) >= self.channel_max:
+            detail = f"number of channels opened ({len(self.channels)}) has reached the negotiated channel_max"
+        else:
+            detail = f"channel number {channel} is above the negotiated channel_max"
+        raise _remote(errors.NotAllowed, f"{detail} ({self.channel_max})", method)
 
     # -- sending -------------------------------------------------------------------------------------------------
 
@@ -421,22 +468,30 @@ class Engine:
         if type(method) in m.CARRIES_CONTENT:
             raise errors.LocalProtocolError(f"{method.NAME} carries content: send_content sends it")
         frame = encode_method(channel, method)
-        self._check_size(frame, method)
+        self._check_size(len(frame), method, "arguments")
         self._step_out(channel, method)
         self.outgoing.append(frame)
 
     def send_content(self, channel: int, method: m.Method, properties: m.Properties | bytes, body: bytes) -> None:
-        """A method with its message: basic.publish, deliver, return or get-ok."""
+        """A method with its message: basic.publish, deliver, return or get-ok. Raises as `send_method`.
+
+        Properties may be given as the bytes of `Content.raw_properties` or `Properties.encode`.
+        """
         if type(method) not in m.CARRIES_CONTENT:
             raise errors.LocalProtocolError(f"{method.NAME} carries no content: send_method sends it")
         frame = encode_method(channel, method)
-        content = encode_content(channel, properties, body, self.frame_max)
-        self._check_size(frame, method)
+        raw = properties if isinstance(properties, bytes) else encode_properties(properties)
+        self._check_size(len(frame), method, "arguments")
+        self._check_size(FRAME_OVERHEAD + HEADER_FIXED.size + len(raw), method, "properties")
+        content = encode_content(channel, raw, body, self.frame_max)
         self._step_out(channel, method)
         self.outgoing.append(frame)
         self.outgoing.append(content)
 
     def send_heartbeat(self) -> None:
+        """LocalProtocolError before the protocol header and after the connection is closed."""
+        if self.state is ConnectionState.AWAIT_HEADER or self.state is ConnectionState.CLOSED:
+            raise errors.LocalProtocolError(f"heartbeat: the connection is {self.state.name.lower()}")
         self.outgoing.append(HEARTBEAT_FRAME)
 
     def data_to_send(self) -> bytes:
@@ -445,32 +500,34 @@ class Engine:
         self.outgoing.clear()  # the same list: the hot path holds on to it
         return data
 
-    def _check_size(self, frame: bytes, method: m.Method) -> None:
-        if self.state is ConnectionState.OPEN and len(frame) > self.frame_max:
+    def _check_size(self, size: int, method: m.Method, part: str) -> None:
+        if size > self.frame_max and self.state is ConnectionState.OPEN:
             raise errors.LocalProtocolError(
-                f"{method.NAME} takes {len(frame)} bytes, the negotiated frame_max is {self.frame_max}: "
-                "shorten its arguments"
+                f"{method.NAME} with its {part} takes a frame of {size} bytes, the negotiated frame_max is "
+                f"{self.frame_max}: shorten its {part}"
             )
 
     def _step_out(self, channel: int, method: m.Method) -> None:
         if type(method) not in MAY_SEND[self.role]:
             raise errors.LocalProtocolError(f"a {self.role.name.lower()} does not send {method.NAME}")
-        if channel and self.state is not ConnectionState.OPEN:
-            raise errors.LocalProtocolError(f"{method.NAME}: the connection is {self.state.name.lower()}")
         try:
             if channel:
                 self._step_channel(self.role, channel, method)
             else:
                 self._step_connection(self.role, method)
         except errors.RemoteProtocolError as error:
-            raise errors.LocalProtocolError(error.answer.detail) from None
+            raise errors.LocalProtocolError(f"{method.NAME}: {error.answer.detail}") from None
+
+
+def _remote(cls: type[errors.AmqpError], detail: str, method: m.Method) -> errors.RemoteProtocolError:
+    return errors.RemoteProtocolError(cls, detail, method.CLASS_ID, method.METHOD_ID)
 
 
 def _octets(payload: bytes) -> str:
     """A payload as RabbitMQ prints it in its error texts."""
+    payload = payload[: errors.MAX_REPLY_TEXT]  # no reply text can hold more
     if not payload:
         return "<<>>"
     if all(32 <= byte < 127 for byte in payload):
         return f'<<"{payload.decode()}">>'
     return f"<<{','.join(map(str, payload))}>>"
-

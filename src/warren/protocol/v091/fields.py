@@ -14,7 +14,7 @@ a table is str when it is UTF-8 and bytes when it is not.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from struct import Struct
 from typing import Final, TypeAlias
@@ -24,7 +24,7 @@ from warren.errors import LocalProtocolError
 __all__ = ["FieldValue", "MAX_TABLE_DEPTH", "Table", "Timestamp", "read_table", "write_table"]
 
 FieldValue: TypeAlias = (
-    "None | bool | int | float | Decimal | str | bytes | datetime | list[FieldValue] | dict[str, FieldValue]"
+    "bool | int | float | Decimal | str | bytes | datetime | list[FieldValue] | dict[str, FieldValue] | None"
 )
 Table: TypeAlias = "dict[str, FieldValue]"
 Timestamp: TypeAlias = datetime | int
@@ -34,6 +34,10 @@ MAX_TABLE_DEPTH: Final = 64  # x-death nests 2 deep, people's headers 3 or 4; re
 _B, _b, _H, _h = Struct(">B"), Struct(">b"), Struct(">H"), Struct(">h")
 _I, _i, _Q, _q = Struct(">I"), Struct(">i"), Struct(">Q"), Struct(">q")
 _f, _d = Struct(">f"), Struct(">d")
+
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_SECOND = timedelta(seconds=1)
 
 
 def check_end(data: bytes, at: int) -> None:
@@ -49,10 +53,17 @@ def read_shortstr(data: bytes, at: int) -> tuple[str, int]:
 
 
 def write_shortstr(value: str, name: str) -> bytes:
-    raw = value.encode("utf-8", "surrogateescape")
+    raw = _utf8(value, name)
     if len(raw) > 255:
         raise LocalProtocolError(f"{name} is {len(raw)} bytes long; a short string holds at most 255")
     return _B.pack(len(raw)) + raw
+
+
+def _utf8(value: str, name: str) -> bytes:
+    try:
+        return value.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise LocalProtocolError(f"{name} {value!r} has no UTF-8 form: {error.reason}") from None
 
 
 def read_longstr(data: bytes, at: int) -> tuple[bytes, int]:
@@ -82,7 +93,12 @@ def read_timestamp(data: bytes, at: int) -> tuple[Timestamp, int]:
 
 
 def write_timestamp(value: Timestamp) -> bytes:
-    seconds = value if isinstance(value, int) else int(value.timestamp())
+    if isinstance(value, int):
+        seconds = value
+    elif value.tzinfo is None:
+        raise LocalProtocolError(f"timestamp {value!r} has no time zone: use datetime.now(UTC) or astimezone()")
+    else:
+        seconds = (value - _EPOCH) // _SECOND
     if not 0 <= seconds < 1 << 64:
         raise LocalProtocolError(f"timestamp {value!r} is outside of 0 to 2**64 - 1 seconds")
     return _Q.pack(seconds)
@@ -105,12 +121,16 @@ def read_table(data: bytes, at: int, depth: int = 0) -> tuple[Table, int]:
 
 
 def write_table(table: Table | None, depth: int = 0) -> bytes:
-    if not table:
-        return b"\0\0\0\0"
     if depth > MAX_TABLE_DEPTH:
         raise LocalProtocolError(f"tables nested more than {MAX_TABLE_DEPTH} deep")
+    if not table:
+        return b"\0\0\0\0"
     raw = b"".join(
-        [piece for name, value in table.items() for piece in (write_shortstr(name, "table key"), _write_value(value, depth))]
+        [
+            piece
+            for name, value in table.items()
+            for piece in (write_shortstr(name, "table key"), _write_value(value, depth))
+        ]
     )
     return _I.pack(len(raw)) + raw
 
@@ -142,14 +162,24 @@ def _read_value(data: bytes, at: int, depth: int) -> tuple[FieldValue, int]:
         return read_longstr(data, at)
     if letter == 0x44:  # D
         scale, unscaled = data[at], _i.unpack_from(data, at + 1)[0]
-        return Decimal(unscaled).scaleb(-scale), at + 5
+        # from a text, which is exact whatever the caller's decimal context
+        return Decimal(f"{unscaled}E-{scale}"), at + 5
     raise ValueError(f"unknown field type {chr(letter)!r}")
 
 
 _NUMBERS: Final = {
     ord(letter): struct
     for letter, struct in {
-        "I": _i, "l": _q, "L": _q, "i": _I, "b": _b, "B": _B, "s": _h, "u": _H, "d": _d, "f": _f,
+        "I": _i,
+        "l": _q,
+        "L": _q,
+        "i": _I,
+        "b": _b,
+        "B": _B,
+        "s": _h,
+        "u": _H,
+        "d": _d,
+        "f": _f,
     }.items()
 }
 
@@ -172,7 +202,7 @@ def _read_array(data: bytes, at: int, depth: int) -> tuple[list[FieldValue], int
 
 def _write_value(value: FieldValue, depth: int) -> bytes:
     if isinstance(value, str):
-        raw = value.encode("utf-8", "surrogateescape")
+        raw = _utf8(value, "table value")
         return b"S" + _I.pack(len(raw)) + raw
     if isinstance(value, bool):  # before int: True is an int too
         return b"t\1" if value else b"t\0"
@@ -187,28 +217,75 @@ def _write_value(value: FieldValue, depth: int) -> bytes:
     if isinstance(value, float):
         return b"d" + _d.pack(value)
     if isinstance(value, bytes | bytearray | memoryview):
-        return b"x" + _I.pack(len(value)) + bytes(value)
+        return b"x" + write_longstr(bytes(value))
     if isinstance(value, datetime):
         return b"T" + write_timestamp(value)
     if isinstance(value, dict):
         return b"F" + write_table(value, depth + 1)
     if isinstance(value, list | tuple):
-        if depth > MAX_TABLE_DEPTH:
+        if depth >= MAX_TABLE_DEPTH:
             raise LocalProtocolError(f"arrays nested more than {MAX_TABLE_DEPTH} deep")
         raw = b"".join([_write_value(element, depth + 1) for element in value])
         return b"A" + _I.pack(len(raw)) + raw
     if isinstance(value, Decimal):
         return b"D" + _write_decimal(value)
-    raise LocalProtocolError(f"{type(value).__name__} {value!r} has no AMQP field type; use str, bytes, int, float, "
-                             "bool, None, Decimal, datetime, list or dict")
+    raise LocalProtocolError(
+        f"{type(value).__name__} {value!r} has no AMQP field type; use str, bytes, int, float, "
+        "bool, None, Decimal, datetime, list or dict"
+    )
 
 
 def _write_decimal(value: Decimal) -> bytes:
-    sign, digits, exponent = value.as_tuple()
-    if not isinstance(exponent, int):
+    sign, digits, power = value.as_tuple()
+    if isinstance(power, str):
         raise LocalProtocolError(f"{value} is not a finite decimal")
-    scale = max(0, -exponent)
-    unscaled = int(value.scaleb(scale))
-    if scale > 255 or not -0x8000_0000 <= unscaled < 0x8000_0000:
-        raise LocalProtocolError(f"{value} does not fit an AMQP decimal (8-bit scale, 32-bit digits)")
-    return _B.pack(scale) + _i.pack(unscaled)
+    exponent = int(power)
+    # by its digits: arithmetic would round to the caller's decimal context, or build a number of 10**9 digits
+    unscaled = int("".join(map(str, digits[:11])))
+    if unscaled == 0:
+        exponent = min(max(exponent, -255), 0)
+    if len(digits) > 10 or not -255 <= exponent <= 9:
+        raise LocalProtocolError(_DECIMAL_MISFIT.format(value))
+    unscaled = (-unscaled if sign else unscaled) * 10 ** max(0, exponent)
+    if not -0x8000_0000 <= unscaled < 0x8000_0000:
+        raise LocalProtocolError(_DECIMAL_MISFIT.format(value))
+    return _B.pack(max(0, -exponent)) + _i.pack(unscaled)
+
+
+_DECIMAL_MISFIT: Final = "{} does not fit an AMQP decimal (8-bit scale, 32-bit digits)"
+
+
+# -- checking without decoding -----------------------------------------------------------------------------------
+
+# bytes of a value after its type letter
+_WIDTHS: Final = {letter: struct.size for letter, struct in _NUMBERS.items()} | {0x74: 1, 0x44: 5, 0x54: 8, 0x56: 0}
+
+
+def skip_table(data: bytes, at: int, depth: int = 0, named: bool = True) -> int:
+    """Where the table (or, without names, the array) at `at` ends; raises where reading it would.
+
+    Overruns need no check of their own: `at` only grows, so that it cannot meet `end` again.
+    """
+    if depth > MAX_TABLE_DEPTH:
+        raise ValueError("nested too deep")
+    end = at + 4 + _I.unpack_from(data, at)[0]
+    if end > len(data):
+        raise ValueError("ends too early")
+    at += 4
+    while at < end:
+        if named:
+            at += 1 + data[at]
+        letter = data[at]
+        at += 1
+        if letter == 0x53 or letter == 0x78:  # S, x
+            at += 4 + _I.unpack_from(data, at)[0]
+        elif letter == 0x46 or letter == 0x41:  # F, A
+            at = skip_table(data, at, depth + 1, letter == 0x46)
+        else:
+            width = _WIDTHS.get(letter)
+            if width is None:
+                raise ValueError("unknown field type")
+            at += width
+    if at != end:
+        raise ValueError("runs past its end")
+    return at

@@ -5,9 +5,10 @@ Both peers track the same machine; a transition is keyed by who speaks, so the e
 Rules:
 1. A connection opens in one order: header, start, start-ok, (secure, secure-ok)*, tune, tune-ok, open, open-ok.
 2. From start on, either peer may send connection.close; after it the sender ignores everything but close and close-ok.
-3. If both close at once, each answers the other's close with close-ok.
+3. If both close at once, each answers the other's close with close-ok; it is over when both have answered.
 4. A channel opens with open, open-ok and closes like a connection; after close-ok its number may be used again.
 5. Methods of other classes need an open connection and an open channel, and go in the directions of the specification.
+6. The client may run ahead: use the connection before open-ok, and a channel before its open-ok, as RabbitMQ lets it.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class ConnectionState(Enum):
     OPEN = auto()
     CLOSED_BY_CLIENT = auto()  # the client has sent close, the server has not answered
     CLOSED_BY_SERVER = auto()
+    CLOSED_BY_BOTH = auto()  # both have sent close, nobody has answered yet
     CLOSED = auto()
 
 
@@ -49,6 +51,7 @@ class ChannelState(Enum):
     OPEN = auto()
     CLOSED_BY_CLIENT = auto()
     CLOSED_BY_SERVER = auto()
+    CLOSED_BY_BOTH = auto()
     CLOSED = auto()  # never stored: a closed channel leaves the engine's table
 
 
@@ -76,13 +79,15 @@ CONNECTION_TRANSITIONS: Final[ConnectionTable] = {
     },
     _K.CLOSED_BY_CLIENT: {
         (S, m.ConnectionCloseOk): _K.CLOSED,
-        (S, m.ConnectionClose): _K.CLOSED_BY_CLIENT,
-        (C, m.ConnectionCloseOk): _K.CLOSED_BY_CLIENT,
+        (S, m.ConnectionClose): _K.CLOSED_BY_BOTH,
     },
     _K.CLOSED_BY_SERVER: {
         (C, m.ConnectionCloseOk): _K.CLOSED,
-        (C, m.ConnectionClose): _K.CLOSED_BY_SERVER,
+        (C, m.ConnectionClose): _K.CLOSED_BY_BOTH,
+    },
+    _K.CLOSED_BY_BOTH: {
         (S, m.ConnectionCloseOk): _K.CLOSED_BY_SERVER,
+        (C, m.ConnectionCloseOk): _K.CLOSED_BY_CLIENT,
     },
     _K.CLOSED: {},
 }
@@ -108,16 +113,25 @@ CHANNEL_TRANSITIONS: Final[ChannelTable] = {
     },
     _H.CLOSED_BY_CLIENT: {
         (S, m.ChannelCloseOk): _H.CLOSED,
-        (S, m.ChannelClose): _H.CLOSED_BY_CLIENT,
-        (C, m.ChannelCloseOk): _H.CLOSED_BY_CLIENT,
+        (S, m.ChannelClose): _H.CLOSED_BY_BOTH,
     },
     _H.CLOSED_BY_SERVER: {
         (C, m.ChannelCloseOk): _H.CLOSED,
-        (C, m.ChannelClose): _H.CLOSED_BY_SERVER,
+        (C, m.ChannelClose): _H.CLOSED_BY_BOTH,
+    },
+    _H.CLOSED_BY_BOTH: {
         (S, m.ChannelCloseOk): _H.CLOSED_BY_SERVER,
+        (C, m.ChannelCloseOk): _H.CLOSED_BY_CLIENT,
     },
 }
 
 MAY_SEND: Final = {C: m.CLIENT_SENDS, S: m.SERVER_SENDS}
-CLOSED_BY: Final = {C: _K.CLOSED_BY_CLIENT, S: _K.CLOSED_BY_SERVER}
-CHANNEL_CLOSED_BY: Final = {C: _H.CLOSED_BY_CLIENT, S: _H.CLOSED_BY_SERVER}
+# the states in which a peer has sent close and still waits for the answer
+CLOSED_BY: Final = {
+    C: frozenset({_K.CLOSED_BY_CLIENT, _K.CLOSED_BY_BOTH}),
+    S: frozenset({_K.CLOSED_BY_SERVER, _K.CLOSED_BY_BOTH}),
+}
+CHANNEL_CLOSED_BY: Final = {
+    C: frozenset({_H.CLOSED_BY_CLIENT, _H.CLOSED_BY_BOTH}),
+    S: frozenset({_H.CLOSED_BY_SERVER, _H.CLOSED_BY_BOTH}),
+}

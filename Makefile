@@ -1,0 +1,42 @@
+# The commands of the repository; `make` alone lists them. What they do lives in tools/ and pyproject.toml.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## make .venv with the package, all its extras and the development tools
+	@echo "setup: ready, $$($(BIN)/python --version) in $(VENV)"
+
+$(STAMP): pyproject.toml tools/setup.sh
+	@tools/setup.sh $(VENV)
+
+demo: setup ## run the main job: 336,776 flights through the broker, the client and Spark
+	@echo "demo: warren demo flights"
+	@$(BIN)/warren demo flights
+
+lint: setup ## check style (ruff), types (mypy --strict) and the arrows between packages (import-linter)
+	@echo "lint: ruff"
+	@$(BIN)/ruff check .
+	@echo "lint: mypy --strict"
+	@$(BIN)/mypy
+	@echo "lint: import-linter"
+	@PYTHONPATH=. $(BIN)/lint-imports --no-logo
+
+test: setup ## install the test servers where that is possible, then lint and run every test
+	@tools/test_servers.sh
+	@$(MAKE) --no-print-directory lint
+	@echo "test: pytest"
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+bench: setup ## measure the broker beside RabbitMQ
+	@echo "bench: benchmarks/broker.py"
+	@$(BIN)/python benchmarks/broker.py
+
+clean: ## remove .venv and every cache
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage* htmlcov

@@ -1,0 +1,286 @@
+"""A connection as the broker sees it: login, channels, errors; bytes in, bytes out. It knows no sockets.
+
+`receive_data` is one batch: the engine splits it into events, publications go to their channel's publisher, methods to
+their channel's handler, and the node ends the batch (delivers, confirms, writes). A refusal (AmqpError) closes the
+channel or the connection, as its scope says, and the batch goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final, Protocol
+
+import warren
+from warren.broker.auth.users import MECHANISMS, read_plain
+from warren.broker.channel import Channel
+from warren.broker.publisher import Target
+from warren.broker.queue import Queue
+from warren.broker.vhost import VirtualHost
+from warren.errors import AccessRefused, AmqpError, ChannelError, NotAllowed, RemoteProtocolError
+from warren.protocol.v091 import ConnectionState, Content, Engine, OversizedContent, Role, Table, methods as m
+
+if TYPE_CHECKING:
+    from warren.broker.node import Node
+
+__all__ = ["Connection", "Transport"]
+
+log = logging.getLogger("warren.broker.connection")
+
+FRAME_MAX: Final = 131_072
+CHANNEL_MAX: Final = 2047
+HEARTBEAT: Final = 60  # seconds, offered
+FLUSH_BYTES: Final = 1 << 19  # output held back for one write; more would only cost memory
+SILENT_CLOSE_DELAY: Final = 3.0  # seconds; RabbitMQ's pause after a refused login of a client that knows no better
+
+CAPABILITIES: Final[Table] = {
+    "publisher_confirms": True,
+    "exchange_exchange_bindings": True,
+    "basic.nack": True,
+    "consumer_cancel_notify": True,
+    "per_consumer_qos": True,
+    "authentication_failure_close": True,
+}
+
+
+class Transport(Protocol):
+    """What a connection needs of the socket behind it."""
+
+    peer: str  # "127.0.0.1:50212", for log lines
+    peer_host: str
+
+    def write(self, data: bytes) -> None: ...
+    def close(self, after: float = 0.0) -> None:
+        """End the connection when what was written is sent, `after` seconds from now."""
+
+    def set_heartbeat(self, seconds: int) -> None: ...
+
+
+class Phase(Enum):
+    OPENING = auto()
+    OPEN = auto()
+    CLOSING = auto()  # our connection.close is sent
+    CLOSED = auto()
+
+
+class Connection:
+    """One client. `writable` is False while its socket takes no more output; `targets` is its publisher's table."""
+
+    def __init__(self, node: Node, transport: Transport) -> None:
+        self.node = node
+        self.transport = transport
+        self.engine = Engine(Role.SERVER, frame_max=FRAME_MAX, channel_max=CHANNEL_MAX)
+        self.phase = Phase.OPENING
+        self.vhost: VirtualHost = node.vhosts["/"]
+        self.user = ""
+        self.client_properties: Table = {}
+        self.channels: dict[int, Channel] = {}
+        self.exclusive_queues: list[Queue] = []
+        self.targets: dict[bytes, Target] = {}
+        self.writable = True
+        self._topology = -1
+        self._dirty = False
+        self._output_bytes = 0
+
+    # -- input ---------------------------------------------------------------------------------------------------
+
+    def receive_data(self, data: bytes) -> None:
+        """One batch of input, to its end: everything that it causes has been handed to the transports."""
+        engine, failure = self.engine, None
+        try:
+            engine.receive_data(data)
+        except RemoteProtocolError as error:
+            failure = error
+        self._forget_stale_targets()
+        channels = self.channels
+        for number, event in engine.events():
+            try:
+                if type(event) is Content:
+                    channel = channels.get(number)
+                    if channel is not None:  # else it was closed for an error earlier in this batch
+                        channel.publisher.publish(event)
+                else:
+                    self._handle(number, event)
+                    self._forget_stale_targets()
+            except AmqpError as error:
+                self._refuse(number, error, event)
+            except RemoteProtocolError as error:
+                self._refuse(number, error.answer, event)
+        if failure is not None:
+            self._fail(failure)
+        elif engine.state is ConnectionState.AWAIT_START:
+            engine.send_method(0, self._start())
+        self.has_output(0)
+        self.node.end_batch()
+
+    def _forget_stale_targets(self) -> None:
+        version = self.vhost.router.version
+        if version != self._topology:
+            self.targets.clear()
+            self._topology = version
+
+    def _handle(self, number: int, event: m.Method | Content | OversizedContent) -> None:
+        if number == 0:
+            if isinstance(event, m.Method):
+                self._handle_connection(event)
+            return
+        if self.phase is not Phase.OPEN:
+            return  # closed for an error earlier in this batch
+        channel = self.channels.get(number)
+        if isinstance(event, m.ChannelOpen):
+            self.channels[number] = Channel(self, number)
+            self.engine.send_method(number, m.ChannelOpenOk())
+        elif isinstance(event, m.ChannelClose):
+            if channel is not None:
+                del self.channels[number]
+                channel.close()
+            self.engine.send_method(number, m.ChannelCloseOk())
+        elif channel is None:
+            return
+        elif isinstance(event, OversizedContent):
+            channel.publisher.refuse(event)
+        elif isinstance(event, m.Method):
+            channel.handle(event)
+
+    # -- login ---------------------------------------------------------------------------------------------------
+
+    def _handle_connection(self, method: m.Method) -> None:
+        match method:
+            case m.ConnectionStartOk():
+                self._login(method)
+            case m.ConnectionTuneOk():
+                self.transport.set_heartbeat(method.heartbeat)
+            case m.ConnectionOpen():
+                self._open(method.virtual_host)
+            case m.ConnectionClose():
+                self._release()
+                self.engine.send_method(0, m.ConnectionCloseOk())
+                self._end()
+            case m.ConnectionCloseOk():
+                self._end()
+            case _:
+                raise warren.errors.NotImplemented(method.NAME)
+
+    def _start(self) -> m.ConnectionStart:
+        properties: Table = {
+            "product": "Warren",
+            "version": warren.__version__,
+            "platform": "Python",
+            "information": "AMQP 0-9-1 with RabbitMQ's extensions",
+            "copyright": "Apache-2.0",
+            "cluster_name": self.node.name,
+            "capabilities": CAPABILITIES,
+        }
+        return m.ConnectionStart(0, 9, properties, MECHANISMS, b"en_US")
+
+    def _login(self, method: m.ConnectionStartOk) -> None:
+        self.client_properties = method.client_properties
+        credentials = read_plain(method.response) if method.mechanism == "PLAIN" else None
+        if credentials is not None and self.node.users.login(*credentials, self.transport.peer_host):
+            self.user = credentials[0]
+            self.engine.send_method(0, m.ConnectionTune(CHANNEL_MAX, FRAME_MAX, HEARTBEAT))
+            return
+        log.warning("%s: login refused (mechanism %s)", self.transport.peer, method.mechanism)
+        if self.capability("authentication_failure_close"):
+            raise AccessRefused(
+                f"Login was refused using authentication mechanism {method.mechanism}. "
+                "For details see the broker logfile."
+            )
+        self._end(SILENT_CLOSE_DELAY)
+
+    def capability(self, name: str) -> bool:
+        """Whether the client said that it understands an extension."""
+        capabilities = self.client_properties.get("capabilities")
+        return isinstance(capabilities, dict) and capabilities.get(name) is True
+
+    def _open(self, vhost: str) -> None:
+        if vhost not in self.node.vhosts:
+            raise NotAllowed(f"vhost {vhost} not found")
+        self.vhost = self.node.vhosts[vhost]
+        self.phase = Phase.OPEN
+        self.engine.send_method(0, m.ConnectionOpenOk())
+
+    # -- errors and the end --------------------------------------------------------------------------------------
+
+    def _refuse(self, number: int, error: AmqpError, event: m.Method | Content | OversizedContent) -> None:
+        class_id, method_id = error.class_id, error.method_id
+        if not class_id:
+            ids = event if isinstance(event, m.Method) else m.BasicPublish
+            class_id, method_id = ids.CLASS_ID, ids.METHOD_ID
+        if isinstance(error, ChannelError) and number:
+            log.info("%s: channel %d closed: %s", self.transport.peer, number, error)
+            channel = self.channels.pop(number)
+            channel.close()
+            self.engine.send_method(
+                number, m.ChannelClose(error.reply_code, error.reply_text, class_id, method_id)
+            )
+        else:
+            self.close(error, class_id, method_id)
+
+    def close(self, error: AmqpError, class_id: int = 0, method_id: int = 0) -> None:
+        """End the connection with a reply code; the transport is closed when the client has answered."""
+        if self.phase in (Phase.CLOSING, Phase.CLOSED):
+            return
+        log.warning("%s: connection closed: %s", self.transport.peer, error)
+        self._release()
+        self.phase = Phase.CLOSING
+        self.engine.send_method(0, m.ConnectionClose(error.reply_code, error.reply_text, class_id, method_id))
+        self.has_output(0)
+
+    def _fail(self, error: RemoteProtocolError) -> None:
+        """What the engine refused: no more input is understood, so the answer is also the end."""
+        if self.engine.state is ConnectionState.CLOSED:
+            log.warning("%s: %s", self.transport.peer, error)
+        else:
+            self.close(error.answer, error.answer.class_id, error.answer.method_id)
+        self._end()
+
+    def lost(self) -> None:
+        """The transport is gone: nothing more can be said."""
+        self._release()
+        self.phase = Phase.CLOSED
+        self.writable = False
+        self.node.connections.discard(self)
+        self.node.end_batch()
+
+    def _release(self) -> None:
+        channels = tuple(self.channels.values())
+        self.channels.clear()
+        for channel in channels:
+            channel.close()
+        for queue in tuple(self.exclusive_queues):
+            if not queue.deleted:
+                queue.vhost.delete_queue(queue)
+
+    def _end(self, after: float = 0.0) -> None:
+        self.phase = Phase.CLOSED
+        self.flush()
+        self.transport.close(after)
+
+    # -- output --------------------------------------------------------------------------------------------------
+
+    def has_output(self, size: int) -> None:
+        """The engine holds output of about `size` bytes more; it leaves at the end of the batch, or when it is much."""
+        if not self._dirty:
+            self._dirty = True
+            self.node.unflushed.append(self)
+        self._output_bytes += size
+        if self._output_bytes > FLUSH_BYTES:
+            self.flush()
+            self._dirty = True  # still listed: the batch may add more
+
+    def flush(self) -> None:
+        self._dirty = False
+        self._output_bytes = 0
+        data = self.engine.data_to_send()
+        if data:
+            self.transport.write(data)
+
+    def resume(self) -> None:
+        """The socket takes output again: let the queues behind its consumers go on."""
+        self.writable = True
+        for channel in self.channels.values():
+            for consumer in channel.consumers.values():
+                consumer.queue.schedule()
+        self.node.end_batch()
+

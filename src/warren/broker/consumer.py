@@ -1,0 +1,101 @@
+"""A consumer: its window of unacknowledged messages, and the loop that turns messages into frames.
+
+`feed` is the hottest loop of the broker after the parser: per message it does one popleft, one tuple of four cached
+byte strings onto the connection's output, and, with acknowledgements, one entry in the channel's unacked table.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from warren.broker.message import Message
+from warren.protocol.v091 import Table
+from warren.protocol.v091.deliver import DeliverPrefixes, pack_tag
+
+if TYPE_CHECKING:
+    from warren.broker.channel import Channel
+    from warren.broker.queue import Queue
+
+__all__ = ["UNLIMITED", "Consumer"]
+
+UNLIMITED: Final = 1 << 62  # prefetch 0: a window that is never used up
+OUTPUT_BYTES: Final = 1 << 18  # a consumer's share before the socket is asked whether it takes more
+
+
+class Consumer:
+    """One basic.consume. `credit` is how many more messages its window takes."""
+
+    __slots__ = (
+        "arguments", "cancelled", "channel", "credit", "exclusive", "no_ack", "prefetch", "prefixes", "queue", "tag",
+    )
+
+    def __init__(
+        self, channel: Channel, queue: Queue, tag: str, *, no_ack: bool, exclusive: bool, prefetch: int, arguments: Table
+    ) -> None:
+        self.channel = channel
+        self.queue = queue
+        self.tag = tag
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+        self.prefetch = prefetch
+        self.credit = UNLIMITED if no_ack or not prefetch else prefetch
+        self.arguments = arguments
+        self.cancelled = False
+        self.prefixes = DeliverPrefixes(channel.number, tag)
+
+    def room(self) -> int:
+        """How many messages may be delivered now: 0 when a window is full or the socket is."""
+        channel = self.channel
+        if not channel.connection.writable:
+            return 0
+        return self.credit if self.no_ack else min(self.credit, channel.credit)
+
+    def feed(self, ready: deque[Message], position: int, count: int) -> int:
+        """Deliver the first `count` messages of `ready`, or as many as one share of output holds; how many.
+
+        `position` is that of the first one in its queue. The caller has asked `room()`.
+        """
+        channel, prefixes, keep = self.channel, self.prefixes, not self.no_ack
+        number, frame_max, unacked = channel.number, channel.connection.engine.frame_max, channel.unacked.entries
+        out, popleft, queue, tag, size = channel.connection.engine.outgoing, ready.popleft, self.queue, channel.tag, 0
+        first = tag
+        for _ in range(count):
+            message = popleft()
+            content = message.content
+            frames = content.frames
+            if content.channel != number or len(frames) > frame_max:
+                frames = content.frames_for(number, frame_max)
+            end = message.address.fresh
+            tag += 1
+            out += (prefixes[len(end)], pack_tag(tag), end, frames)
+            if keep:
+                unacked[tag] = (queue, self, position, message)
+                position += 1
+            size += len(frames)
+            if size > OUTPUT_BYTES:
+                break
+        channel.tag = tag
+        delivered = tag - first
+        if keep:
+            self.credit -= delivered
+            channel.credit -= delivered
+        channel.connection.has_output(size)
+        return delivered
+
+    def redeliver(self, position: int, message: Message) -> None:
+        """Deliver one message that was delivered before."""
+        self.send(position, message, message.address.again, message.content.frames_for(
+            self.channel.number, self.channel.connection.engine.frame_max
+        ))
+
+    def send(self, position: int, message: Message | None, end: bytes, frames: bytes) -> None:
+        """Deliver one message from its parts; `message` is None where the queue needs none back (a stream)."""
+        channel = self.channel
+        channel.tag += 1
+        channel.connection.engine.outgoing += (self.prefixes[len(end)], pack_tag(channel.tag), end, frames)
+        if not self.no_ack:
+            channel.unacked.entries[channel.tag] = (self.queue, self, position, message)
+            self.credit -= 1
+            channel.credit -= 1
+        channel.connection.has_output(len(frames))

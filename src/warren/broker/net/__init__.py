@@ -1,0 +1,5 @@
+"""Listeners and sockets: the only part of the broker that knows asyncio."""
+
+from warren.broker.net.server import Broker
+
+__all__ = ["Broker"]

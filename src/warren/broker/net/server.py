@@ -1,0 +1,102 @@
+"""The embeddable broker: a node, its listener, and their life.
+
+    async with Broker() as broker:
+        connection = await warren.connect(broker.url)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from warren.broker.net.transport import SocketTransport
+from warren.broker.node import Node
+
+__all__ = ["Broker"]
+
+GOODBYE_SECONDS: Final = 3.0  # for clients to answer connection.close when the broker stops
+BACKLOG: Final = 1024
+
+
+class Broker:
+    """An AMQP 0-9-1 broker in this process.
+
+    host   address to listen on; the default takes connections of this machine only
+    port   TCP port; 0 takes a free one, which `port` and `url` name once it has started
+    data   folder of what is kept on disk (stream queues); None: a temporary one that goes with the broker
+    sync   False: publisher confirms do not wait until the disk has the message
+
+    One user, guest with password guest, who may connect from this machine. Raises OSError when the address is taken or
+    the data folder cannot be used.
+    """
+
+    def __init__(
+        self, host: str = "127.0.0.1", port: int = 0, *, data: str | Path | None = None, sync: bool = True
+    ) -> None:
+        self.host = host
+        self.port = port
+        self._data = data
+        self._sync = sync
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._node: Node | None = None
+        self._server: asyncio.Server | None = None
+        self._transports: set[SocketTransport] = set()
+
+    @property
+    def url(self) -> str:
+        """The URL that clients on this machine connect to."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)  # noqa: S104  where it listens, not a default
+        return f"amqp://guest:guest@{host}:{self.port}/"
+
+    @property
+    def node(self) -> Node:
+        """The broker behind the listener. RuntimeError before `start`."""
+        if self._node is None:
+            raise RuntimeError("the broker is not started: use `async with Broker()` or await start()")
+        return self._node
+
+    async def start(self) -> Self:
+        """Recover the store and listen."""
+        if self._data is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="warren-")
+        folder = Path(self._temporary.name if self._temporary else self._data or "")
+        loop = asyncio.get_running_loop()
+        node = self._node = Node(folder, loop.call_soon_threadsafe, sync=self._sync)
+        try:
+            self._server = await loop.create_server(
+                lambda: SocketTransport(node, self._transports), self.host, self.port, backlog=BACKLOG
+            )
+        except OSError:
+            await self.stop()
+            raise
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def stop(self) -> None:
+        """Close the connections with 320 CONNECTION_FORCED, sync the store, and let go of everything."""
+        if self._server is not None:
+            self._server.close()
+        if self._node is not None:
+            self._node.stop()
+            deadline = asyncio.get_running_loop().time() + GOODBYE_SECONDS
+            while self._transports and asyncio.get_running_loop().time() < deadline:
+                await asyncio.sleep(0.01)
+            for transport in tuple(self._transports):
+                transport.abort()
+            while self._transports:
+                await asyncio.sleep(0)
+        self._server = self._node = None
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = None
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()

@@ -1,0 +1,129 @@
+"""One client's socket: asyncio on this side, a Connection on the other.
+
+Heartbeats (specification 4.2.7): one is sent when nothing was for half the interval; a client that was silent for two
+intervals is gone. Any traffic counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from typing import TYPE_CHECKING, Final
+
+from warren.broker.connection import Connection, Phase
+from warren.protocol.v091.codec import HEARTBEAT_FRAME
+
+if TYPE_CHECKING:
+    from warren.broker.node import Node
+
+__all__ = ["SocketTransport"]
+
+HANDSHAKE_TIMEOUT: Final = 10.0  # seconds, RabbitMQ's
+CLOSING_TIMEOUT: Final = 30.0  # seconds for the answer to our connection.close, RabbitMQ's
+OUTPUT_HIGH_WATER: Final = 1 << 20  # bytes that the socket has not taken before consumers of it wait
+
+
+class SocketTransport(asyncio.Protocol):
+    """The asyncio end of one connection; what it reads it gives to `connection`, at once and whole."""
+
+    peer = "?"
+    peer_host = ""
+
+    def __init__(self, node: Node, open_transports: set[SocketTransport]) -> None:
+        self._node = node
+        self._all = open_transports
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._half = 0.0
+        self._received = self._sent = False
+        self._silent = 0
+
+    # -- asyncio.Protocol ----------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=OUTPUT_HIGH_WATER)
+        with contextlib.suppress(OSError):  # a socket that is gone already has no options
+            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        address = transport.get_extra_info("peername")
+        if address:
+            self.peer_host, self.peer = str(address[0]), f"{address[0]}:{address[1]}"
+        self._all.add(self)
+        self.connection = self._node.accept(self)
+        self._timer = self._loop.call_later(HANDSHAKE_TIMEOUT, self._handshake_overdue)
+
+    def data_received(self, data: bytes) -> None:
+        self._received = True
+        self.connection.receive_data(data)
+        if self.connection.phase is Phase.CLOSING and not self._transport_closing():
+            self._restart_timer(CLOSING_TIMEOUT, self._abort)
+
+    def pause_writing(self) -> None:
+        self.connection.writable = False
+
+    def resume_writing(self) -> None:
+        self.connection.resume()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._all.discard(self)
+        self.connection.lost()
+
+    # -- Transport, for the connection ---------------------------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        self._sent = True
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def close(self, after: float = 0.0) -> None:
+        if after:
+            self._restart_timer(after, self.close)
+        elif self._transport is not None:
+            self._transport.close()
+
+    def set_heartbeat(self, seconds: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if seconds:
+            self._half = seconds / 2
+            self._received, self._silent = True, 0
+            self._timer = self._loop.call_later(self._half, self._beat)
+
+    def abort(self) -> None:
+        self._abort()
+
+    # -- timers --------------------------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        """Twice per interval."""
+        self._silent = 0 if self._received else self._silent + 1
+        self._received = False
+        if self._silent >= 4:
+            self._abort()
+            return
+        if not self._sent:
+            self.write(HEARTBEAT_FRAME)
+        self._sent = False
+        self._timer = self._loop.call_later(self._half, self._beat)
+
+    def _handshake_overdue(self) -> None:
+        self._abort()
+
+    def _restart_timer(self, seconds: float, callback: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, callback)  # type: ignore[arg-type]
+
+    def _transport_closing(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
+    def _abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+

@@ -1,0 +1,1 @@
+"""What is on disk: segment logs, and the group commit that makes them durable."""

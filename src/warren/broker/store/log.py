@@ -1,0 +1,289 @@
+"""A segment log: records appended to 8 MiB files, read by offset, never rewritten. The body of a stream queue.
+
+A record is what a delivery needs, in wire form:
+
+    length of the rest (u32) | CRC-32 of the rest (u32)
+    | time in ms since 1970 (u64) | length of the address (u16) | address: exchange and routing key as short strings
+    | header frame and body frames, their channel number 1
+
+Offsets count records from 0. A segment file is named by the offset of its first record. In memory stand only a sparse
+index per segment (one entry per 64 KiB) and what was appended in the current batch. Recovery reads the segments, cuts
+a torn tail at the last whole record, and says what it cut.
+
+It knows nothing of queues, consumers or protocols; it does not sync (`commit` does).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import zlib
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import Final, NamedTuple
+
+from warren.broker.store.commit import GroupCommit
+
+__all__ = ["Cursor", "Record", "SegmentLog"]
+
+SEGMENT_BYTES: Final = 8 * 1024 * 1024
+INDEX_BYTES: Final = 64 * 1024  # a seek reads at most this much before its record
+READ_BYTES: Final = 256 * 1024  # one read of a cursor: several hundred messages, and no more memory than that
+MAX_RECORD: Final = 1 << 30
+
+_HEAD: Final = Struct(">II")
+_REST: Final = Struct(">QH")
+
+
+class Record(NamedTuple):
+    offset: int
+    timestamp: int  # milliseconds
+    address: bytes
+    frames: bytes
+
+
+class _Segment:
+    __slots__ = ("base", "count", "fd", "index", "indexed", "path", "size")
+
+    def __init__(self, path: Path, base: int) -> None:
+        self.path, self.base = path, base
+        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        self.size = self.count = 0
+        self.index: list[tuple[int, int, int]] = []  # (offset, position, time of that record)
+        self.indexed = -INDEX_BYTES
+
+    def note(self, offset: int, position: int, timestamp: int) -> None:
+        if position - self.indexed >= INDEX_BYTES:
+            self.index.append((offset, position, timestamp))
+            self.indexed = position
+
+
+class SegmentLog:
+    """The log in the folder `path`, which is made when it is missing.
+
+    `first` is the offset of the oldest record, `written` the offset after the last one in the files, `durable` the
+    offset after the last one that is synced (readers see no further), `cut` the bytes that recovery took off a torn
+    tail.
+    """
+
+    def __init__(self, path: Path, commit: GroupCommit, *, segment_bytes: int = SEGMENT_BYTES) -> None:
+        self.path, self._commit, self._segment_bytes = path, commit, segment_bytes
+        self.cut = 0
+        self._buffer: list[bytes] = []
+        self._buffered_bytes = self._buffered = 0
+        self._awaiting: deque[tuple[int, int]] = deque()  # (ticket, offset after what it covers)
+        self._ticket = 0
+        path.mkdir(parents=True, exist_ok=True)
+        self._segments = [_Segment(file, int(file.stem)) for file in sorted(path.glob("*.log"))]
+        for segment in self._segments:
+            self._recover(segment)
+        if not self._segments:
+            self._segments.append(_Segment(path / f"{0:020}.log", 0))
+            self._sync_folder()
+        last = self._segments[-1]
+        self.written = self.durable = self.last_batch = last.base + last.count
+        if last.index:
+            self.last_batch = last.index[-1][0]
+
+    @property
+    def first(self) -> int:
+        return self._segments[0].base
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    @property
+    def next_offset(self) -> int:
+        """The offset that the next appended record will have."""
+        return self.written + self._buffered
+
+    def append(self, address: bytes, frames: bytes, timestamp: int | None = None) -> None:
+        """Add a record to the current batch; `flush` writes the batch."""
+        if timestamp is None:
+            timestamp = time.time_ns() // 1_000_000
+        rest = b"".join((_REST.pack(timestamp, len(address)), address, frames))
+        record = _HEAD.pack(len(rest), zlib.crc32(rest)) + rest
+        segment = self._segments[-1]
+        if segment.size + self._buffered_bytes >= self._segment_bytes:
+            self.flush()
+            segment = self._roll()
+        segment.note(self.next_offset, segment.size + self._buffered_bytes, timestamp)
+        self._buffer.append(record)
+        self._buffered_bytes += len(record)
+        self._buffered += 1
+
+    def flush(self) -> int:
+        """Write the batch; the ticket of the sync that will cover it. OSError when the disk refuses."""
+        if self._buffer:
+            segment = self._segments[-1]
+            data = b"".join(self._buffer)
+            done = 0
+            while done < len(data):
+                done += os.write(segment.fd, data[done:] if done else data)
+            self.last_batch = self.written
+            segment.size += len(data)
+            segment.count += self._buffered
+            self.written += self._buffered
+            self._buffer.clear()
+            self._buffered_bytes = self._buffered = 0
+            self._ticket = self._commit.ticket(segment.fd)
+            self._awaiting.append((self._ticket, self.written))
+        return self._ticket
+
+    def advance(self) -> bool:
+        """Move `durable` to what the finished syncs cover; whether it moved."""
+        before, synced = self.durable, self._commit.synced
+        while self._awaiting and self._awaiting[0][0] <= synced:
+            self.durable = self._awaiting.popleft()[1]
+        return self.durable != before
+
+    def _roll(self) -> _Segment:
+        segment = _Segment(self.path / f"{self.written:020}.log", self.written)
+        self._segments.append(segment)
+        self._sync_folder()
+        return segment
+
+    def _sync_folder(self) -> None:
+        fd = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(fd)  # the new file's name must survive a power loss too
+        finally:
+            os.close(fd)
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def cursor(self, offset: int) -> Cursor:
+        return Cursor(self, max(offset, self.first))
+
+    def locate(self, offset: int) -> tuple[_Segment, int, int]:
+        """The segment that holds `offset`, and the indexed (offset, position) at or before it."""
+        at = max(0, bisect_right(self._segments, offset, key=lambda segment: segment.base) - 1)
+        segment = self._segments[at]
+        entry = bisect_right(segment.index, offset, key=lambda e: e[0]) - 1
+        if entry < 0:
+            return segment, segment.base, 0
+        known, position, _ = segment.index[entry]
+        return segment, known, position
+
+    def after(self, segment: _Segment) -> _Segment | None:
+        at = bisect_right(self._segments, segment.base, key=lambda other: other.base)
+        return self._segments[at] if at < len(self._segments) else None
+
+    def offset_at(self, milliseconds: int) -> int:
+        """The first offset whose record is not older than that time; the next one to come when all are older."""
+        best = self.first
+        for segment in self._segments:
+            for offset, _, timestamp in segment.index:
+                if timestamp >= milliseconds:
+                    break
+                best = offset
+        cursor = self.cursor(best)
+        while records := cursor.read(1000):
+            for record in records:
+                if record.timestamp >= milliseconds:
+                    return record.offset
+        return self.durable
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        self.flush()
+        for segment in self._segments:
+            self._commit.close(segment.fd)
+
+    def delete(self) -> None:
+        for segment in self._segments:
+            self._commit.close(segment.fd)
+            segment.path.unlink(missing_ok=True)
+
+    def _recover(self, segment: _Segment) -> None:
+        size = os.fstat(segment.fd).st_size
+        position, offset = 0, segment.base
+        for length, record in _scan(segment.fd):
+            segment.note(offset, position, record[0])
+            position += length
+            offset += 1
+        segment.size, segment.count = position, offset - segment.base
+        if position < size:
+            os.ftruncate(segment.fd, position)
+            os.fsync(segment.fd)
+            self.cut += size - position
+
+
+class Cursor:
+    """A reader's place in a log: `offset` is that of the next record."""
+
+    __slots__ = ("_block", "_log", "_position", "_segment", "_start", "offset")
+
+    def __init__(self, log: SegmentLog, offset: int) -> None:
+        self.offset = offset
+        self._log = log
+        self._block, self._start = b"", 0
+        self._segment, self.offset, self._position = log.locate(offset)
+        while self.offset < offset and self._next() is not None:
+            self.offset += 1
+
+    def read(self, count: int) -> list[Record]:
+        """Up to `count` records, as many as are durable; [] at the end."""
+        records: list[Record] = []
+        while len(records) < count and self.offset < self._log.durable:
+            rest = self._next()
+            if rest is None:
+                break
+            timestamp, length = _REST.unpack_from(rest)
+            at = _REST.size + length
+            records.append(Record(self.offset, timestamp, rest[_REST.size : at], rest[at:]))
+            self.offset += 1
+        return records
+
+    def _next(self) -> bytes | None:
+        """The rest of the record at the cursor, which moves behind it; None at the end of what is written."""
+        if self._position >= self._segment.size:
+            following = self._log.after(self._segment)
+            if following is None or following.count == 0:
+                return None
+            self._segment, self._position = following, 0
+            self._block, self._start = b"", 0
+            self.offset = following.base  # differs only where recovery had to cut a segment that is not the last
+        at = self._position - self._start
+        if not 0 <= at <= len(self._block) - _HEAD.size:
+            at = self._load(READ_BYTES)
+        length = _HEAD.unpack_from(self._block, at)[0]
+        end = at + _HEAD.size + length
+        if end > len(self._block):
+            at = self._load(max(READ_BYTES, _HEAD.size + length))
+            end = at + _HEAD.size + length
+        self._position += _HEAD.size + length
+        return self._block[at + _HEAD.size : end]
+
+    def _load(self, size: int) -> int:
+        self._block, self._start = os.pread(self._segment.fd, size, self._position), self._position
+        return 0
+
+
+def _scan(fd: int) -> Iterator[tuple[int, tuple[int, int]]]:
+    """The whole records of a file from its start: (length on disk, (time, length of the address))."""
+    position = 0
+    block = b""
+    start = 0
+    while True:
+        at = position - start
+        if at + _HEAD.size > len(block):
+            block, start, at = os.pread(fd, 1 << 20, position), position, 0
+            if len(block) < _HEAD.size:
+                return
+        length, crc = _HEAD.unpack_from(block, at)
+        if not _REST.size <= length <= MAX_RECORD:
+            return
+        if at + _HEAD.size + length > len(block):
+            block, start, at = os.pread(fd, max(1 << 20, _HEAD.size + length), position), position, 0
+            if len(block) < _HEAD.size + length:
+                return
+        rest = block[at + _HEAD.size : at + _HEAD.size + length]
+        if zlib.crc32(rest) != crc:
+            return
+        timestamp, address = _REST.unpack_from(rest)
+        yield _HEAD.size + length, (timestamp, address)
+        position += _HEAD.size + length

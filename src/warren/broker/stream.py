@@ -1,0 +1,146 @@
+"""The stream queue: a log that is read, not consumed. Every message stays, has an offset, and is on disk.
+
+Each consumer has its own place (`x-stream-offset`: first, last, next, an offset, a timestamp, or an interval such as
+"1h"). Acknowledgements only open the window. Readers see what is synced, so that an offset once read never comes to
+mean another message. Every delivery carries its offset in the header `x-stream-offset`, as RabbitMQ's do.
+
+What RabbitMQ refuses on streams is refused here: no prefetch (406); no_ack, basic.get, nack, reject, purge (540).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from warren.broker.consumer import Consumer
+from warren.broker.message import Message
+from warren.broker.queue import Queue
+from warren.broker.store.log import Cursor, SegmentLog
+from warren.errors import NotImplemented as NotImplemented540, PreconditionFailed
+from warren.protocol.v091 import FieldValue, Table, encode_content
+from warren.protocol.v091.codec import END
+from warren.protocol.v091.splice import OFFSET_HEADER, holds_offset_header, with_offset_header
+
+if TYPE_CHECKING:
+    from warren.broker.vhost import VirtualHost
+
+__all__ = ["StreamQueue"]
+
+CHANNEL: Final = 1  # of the frames in the log: what nearly every client uses first, so nearly no delivery rewrites it
+FRAME_MAX: Final = 131_072  # of the frames in the log; a consumer with less gets them cut again
+SHARE: Final = 256  # messages per turn of a consumer
+_INTERVAL: Final = re.compile(r"(\d+)([YMDhms])")
+_UNIT_SECONDS: Final = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3_600, "m": 60, "s": 1}
+
+
+class StreamQueue(Queue):
+    type = "stream"
+    stored = True
+
+    def __init__(self, vhost: VirtualHost, name: str, arguments: Table, log: SegmentLog) -> None:
+        super().__init__(
+            vhost, name, durable=True, exclusive=False, auto_delete=False, arguments=arguments, owner=None
+        )
+        self.log = log
+        self._cursors: dict[Consumer, Cursor] = {}
+        self._unwritten = False
+
+    @property
+    def message_count(self) -> int:
+        return self.log.durable - self.log.first
+
+    def publish(self, message: Message) -> None:
+        content = message.content
+        frames = content.frames_for(CHANNEL, FRAME_MAX)
+        if holds_offset_header(frames):
+            properties = content.decode_properties()
+            properties.headers = {k: v for k, v in (properties.headers or {}).items() if k != OFFSET_HEADER}
+            frames = encode_content(CHANNEL, properties, content.body, FRAME_MAX)
+        self.log.append(message.address.wire, with_offset_header(frames, self.log.next_offset))
+        if not self._unwritten:
+            self._unwritten = True
+            self.vhost.node.written.append(self)
+
+    def flush(self) -> int:
+        """Write the batch to the log; the ticket of the sync that will cover it."""
+        self._unwritten = False
+        return self.log.flush()
+
+    def advance(self) -> None:
+        """A sync is done: show readers what it covered."""
+        if self.log.advance() and self.consumers:
+            self.schedule()
+
+    def deliver(self) -> None:
+        while (turn := self.next_consumer()) is not None:
+            consumer, room = turn
+            for record in self._cursors[consumer].read(min(room, SHARE)):
+                frames = record.frames
+                if consumer.channel.number != CHANNEL or len(frames) > consumer.channel.connection.engine.frame_max:
+                    frames = consumer.channel.rewrite(frames)
+                consumer.send(record.offset, None, b"\0" + record.address + END, frames)
+
+    def next_consumer(self) -> tuple[Consumer, int] | None:
+        for _ in range(len(self.consumers)):
+            consumer = self.consumers[0]
+            self.consumers.rotate(-1)
+            room = consumer.room()
+            if room > 0 and self._cursors[consumer].offset < self.log.durable:
+                return consumer, room
+        return None
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        cursor = self.log.cursor(self._start(consumer.arguments.get(OFFSET_HEADER, "next")))
+        super().add_consumer(consumer)
+        self._cursors[consumer] = cursor
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        super().remove_consumer(consumer)
+        self._cursors.pop(consumer, None)
+
+    def _start(self, value: FieldValue) -> int:
+        """The offset that an x-stream-offset means now. PreconditionFailed for what it cannot be."""
+        log = self.log
+        match value:
+            case "first":
+                return log.first
+            case "last":
+                return log.last_batch
+            case "next":
+                return log.durable
+            case bool() | None:
+                pass
+            case int():
+                return max(value, log.first)
+            case datetime():
+                return log.offset_at(int(value.timestamp() * 1000))
+            case str() if (interval := _INTERVAL.fullmatch(value)) is not None:
+                seconds = int(interval[1]) * _UNIT_SECONDS[interval[2]]
+                return log.offset_at(int((time.time() - seconds) * 1000))
+        raise PreconditionFailed(
+            f"invalid arg '{OFFSET_HEADER}' for {self}: {value!r}; expected first, last, next, an offset, a timestamp "
+            "or an interval such as 1h"
+        )
+
+    def check_consume(self, no_ack: bool, prefetch: int, arguments: Table) -> None:
+        if no_ack:
+            raise NotImplemented540(f"consuming without acknowledgement not supported by stream queues {self}")
+        if not prefetch:
+            raise PreconditionFailed(f"consumer prefetch count is not set for stream {self}")
+
+    def check_negative(self, method: str) -> None:
+        raise NotImplemented540(f"{method} not supported by stream queues {self}")
+
+    def take(self) -> tuple[int, Message, bool] | None:
+        raise NotImplemented540(f"basic.get not supported by stream queues {self}")
+
+    def requeue(self, entries: list[tuple[int, Message]]) -> None:
+        """Nothing goes back: the log still has it, and the consumer whose window this was is gone."""
+
+    def reject(self, entries: list[tuple[int, Message]]) -> None:
+        self.check_negative("basic.reject")
+
+    def purge(self) -> int:
+        raise NotImplemented540(f"queue.purge not supported by stream queues {self}")

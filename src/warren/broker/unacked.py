@@ -1,0 +1,113 @@
+"""The messages of a channel that were delivered and not acknowledged, and every way in which they leave.
+
+One table for consumers and basic.get, because delivery tags are the channel's. Tags grow, so the table is in tag
+order and a `multiple` takes from its front.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from warren.broker.consumer import Consumer
+from warren.broker.message import Message
+from warren.errors import PreconditionFailed
+
+if TYPE_CHECKING:
+    from warren.broker.channel import Channel
+    from warren.broker.queue import Queue
+
+__all__ = ["Entry", "Unacked"]
+
+Entry: TypeAlias = "tuple[Queue, Consumer | None, int, Message | None]"  # queue, consumer (None: get), position, message
+
+
+class Unacked:
+    __slots__ = ("_channel", "entries")
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self.entries: dict[int, Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def ack(self, tag: int, multiple: bool) -> None:
+        """Done: open the windows again. PreconditionFailed for a tag that is not outstanding."""
+        self._release(self._take(tag, multiple))
+
+    def reject(self, tag: int, multiple: bool, requeue: bool, method: str) -> None:
+        """Back to their queues, or out of them by way of the dead-letter exchange."""
+        entries = self._take(tag, multiple)
+        for queue in {id(entry[0]): entry[0] for entry in entries}.values():
+            queue.check_negative(method)
+        self._give_back(entries, requeue)
+
+    def requeue_all(self) -> None:
+        """Everything back, as when the channel closes or on recover(requeue=true)."""
+        entries = list(self.entries.values())
+        self.entries.clear()
+        self._give_back(entries, requeue=True)
+
+    def redeliver_all(self) -> None:
+        """basic.recover(requeue=false): each message again, with a new tag, to the consumer that had it.
+
+        What basic.get took, or a consumer that is gone, goes back to its queue. RabbitMQ answers 540 here.
+        """
+        entries = list(self.entries.values())
+        self.entries.clear()
+        self._release(entries)
+        for queue, consumer, position, message in entries:
+            if message is None:
+                queue.check_negative("basic.recover")
+            elif consumer is None or consumer.cancelled:
+                queue.requeue([(position, message)])
+            else:
+                consumer.redeliver(position, message)
+
+    def _take(self, tag: int, multiple: bool) -> list[Entry]:
+        entries = self.entries
+        if not multiple:
+            entry = entries.pop(tag, None)
+            if entry is None:
+                raise PreconditionFailed(f"unknown delivery tag {tag}")
+            return [entry]
+        if tag == 0:  # specification 1.8.3.13: all outstanding messages
+            taken = list(entries.values())
+            entries.clear()
+            return taken
+        if tag not in entries:
+            raise PreconditionFailed(f"unknown delivery tag {tag}")
+        tags = []
+        for each in entries:
+            tags.append(each)
+            if each == tag:
+                break
+        return [entries.pop(each) for each in tags]
+
+    def _release(self, entries: list[Entry]) -> None:
+        """Give the consumers their windows back, and let their queues deliver."""
+        credits: dict[Consumer, int] = {}
+        for _, consumer, _, _ in entries:
+            if consumer is not None:
+                credits[consumer] = credits.get(consumer, 0) + 1
+        channel = self._channel
+        was_full = channel.credit <= 0
+        for consumer, count in credits.items():
+            consumer.credit += count
+            channel.credit += count
+            consumer.queue.schedule()
+        if was_full and channel.credit > 0:
+            for consumer in channel.consumers.values():
+                consumer.queue.schedule()
+
+    def _give_back(self, entries: list[Entry], requeue: bool) -> None:
+        self._release(entries)
+        by_queue: dict[Queue, list[tuple[int, Message]]] = {}
+        for queue, _, position, message in entries:
+            if message is not None:
+                by_queue.setdefault(queue, []).append((position, message))
+        for queue, back in by_queue.items():
+            if requeue:
+                queue.requeue(back)
+            else:
+                queue.reject(back)

@@ -1,0 +1,188 @@
+"""Topic patterns compiled to one automaton: which of many patterns match a key, at one dict probe a word.
+
+Rules (RabbitMQ's, probed):
+
+- Keys and patterns are words between dots. `*` is exactly one word, `#` is any number of words, none included.
+- The empty key has no words: it matches "", "#" and "#.#", not "*". Between, before and after dots a word may
+  be empty: "." is two empty words, and "a..b" matches "a.#.b".
+
+Theory of operation. The patterns form a trie whose nodes are the states of a nondeterministic automaton: a node is
+left by the literal word, by `*` on any word; its `#` child is entered without a word and stays on any word. The
+deterministic automaton over sets of nodes is built as keys ask for it. A state knows the literal words that any of
+its nodes can leave by; every other word, also one never seen, takes the state's one common way out. So the number
+of columns follows from the patterns, whatever the keys are, and a key costs one probe a word plus its split.
+
+Adding or removing a pattern drops the deterministic states; they grow back with the next keys. It does not know what
+a value is: queues in the broker, whatever the caller likes elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Final, Generic, TypeVar
+
+__all__ = ["MAX_DFA_CELLS", "TopicMatcher"]
+
+MAX_DFA_CELLS: Final = 250_000
+"""States plus their columns that a matcher keeps: tens of megabytes at worst. Patterns with many `#` can make a state
+for every subset of themselves; at the cap all states are dropped and built anew, so that a key is at worst as slow as
+without a cache, and memory stays bounded."""
+
+_WORD: Final = "*"
+_WORDS: Final = "#"
+
+T = TypeVar("T", bound=Hashable)
+
+
+class _Node(Generic[T]):
+    """A prefix of patterns, and the values of the patterns that end here (value -> [order of arrival, times added])."""
+
+    __slots__ = ("children", "loops", "values")
+
+    def __init__(self, loops: bool) -> None:
+        self.children: dict[str, _Node[T]] = {}
+        self.values: dict[T, list[int]] = {}
+        self.loops = loops  # the node of a `#`: any word comes back to it
+
+
+class _State(Generic[T]):
+    """A set of nodes: the literal ways out (None until asked for), the common way out, the values that match here."""
+
+    __slots__ = ("nodes", "other", "values", "ways")
+
+    def __init__(self, nodes: frozenset[_Node[T]]) -> None:
+        self.nodes = nodes
+        self.ways: dict[str, _State[T] | None] = {
+            word: None for node in nodes for word in node.children if word != _WORD and word != _WORDS
+        }
+        self.other: _State[T] | None = None
+        first: dict[T, int] = {}
+        for node in nodes:
+            for value, (order, _) in node.values.items():
+                first[value] = min(order, first.get(value, order))
+        self.values: tuple[T, ...] = tuple(sorted(first, key=first.__getitem__))
+
+
+class TopicMatcher(Generic[T]):
+    """Patterns with values; `match` gives the values whose patterns match a key, each once, oldest pattern first.
+
+    `cells` is the size of the automaton built so far, `patterns` the number of distinct (pattern, value) pairs.
+    """
+
+    __slots__ = ("_arrivals", "_max_cells", "_root", "_start", "_states", "cells", "patterns")
+
+    def __init__(self, patterns: Iterable[tuple[str, T]] = (), *, max_cells: int = MAX_DFA_CELLS) -> None:
+        self._root: _Node[T] = _Node(loops=False)
+        self._states: dict[frozenset[_Node[T]], _State[T]] = {}
+        self._start: _State[T] | None = None
+        self._max_cells = max_cells
+        self._arrivals = 0
+        self.cells = 0
+        self.patterns = 0
+        for pattern, value in patterns:
+            self.add(pattern, value)
+
+    def add(self, pattern: str, value: T) -> None:
+        """Let `value` match what `pattern` matches. Added twice, a pair must be removed twice."""
+        node = self._root
+        for word in _words(pattern):
+            child = node.children.get(word)
+            if child is None:
+                child = node.children[word] = _Node(loops=word == _WORDS)
+            node = child
+        entry = node.values.get(value)
+        if entry is not None:
+            entry[1] += 1
+            return
+        node.values[value] = [self._arrivals, 1]
+        self._arrivals += 1
+        self.patterns += 1
+        self._forget()
+
+    def remove(self, pattern: str, value: T) -> bool:
+        """Undo one `add`; False when there is nothing to undo."""
+        path: list[tuple[_Node[T], str]] = []
+        node = self._root
+        for word in _words(pattern):
+            child = node.children.get(word)
+            if child is None:
+                return False
+            path.append((node, word))
+            node = child
+        entry = node.values.get(value)
+        if entry is None:
+            return False
+        entry[1] -= 1
+        if entry[1]:
+            return True
+        del node.values[value]
+        self.patterns -= 1
+        for parent, word in reversed(path):
+            child = parent.children[word]
+            if child.children or child.values:
+                break
+            del parent.children[word]
+        self._forget()
+        return True
+
+    def match(self, key: str) -> tuple[T, ...]:
+        """The values whose patterns match the routing key."""
+        state = self._start or self._begin()
+        if key:
+            for word in key.split("."):
+                state = state.ways.get(word, state.other) or self._step(state, word)
+        return state.values
+
+    def _forget(self) -> None:
+        self._states = {}
+        self._start = None
+        self.cells = 0
+
+    def _begin(self) -> _State[T]:
+        self._start = self._state([self._root])
+        return self._start
+
+    def _step(self, state: _State[T], word: str) -> _State[T]:
+        """The state after `word`, built and remembered. The caller found no way there yet."""
+        literal = word in state.ways
+        reached: list[_Node[T]] = []
+        for node in state.nodes:
+            if node.loops:
+                reached.append(node)
+            star = node.children.get(_WORD)
+            if star is not None:
+                reached.append(star)
+            if literal:
+                child = node.children.get(word)
+                if child is not None:
+                    reached.append(child)
+        after = self._state(reached)
+        if literal:
+            state.ways[word] = after
+        else:
+            state.other = after
+        return after
+
+    def _state(self, reached: list[_Node[T]]) -> _State[T]:
+        """The state of these nodes and of the `#` nodes that follow them without a word."""
+        closed: set[_Node[T]] = set()
+        for start in reached:
+            node: _Node[T] | None = start
+            while node is not None and node not in closed:
+                closed.add(node)
+                node = node.children.get(_WORDS)
+        nodes = frozenset(closed)
+        state = self._states.get(nodes)
+        if state is None:
+            state = _State(nodes)
+            self.cells += 1 + len(state.ways)
+            if self.cells > self._max_cells and self._states:
+                # The state that led here keeps its ways until it is garbage with the rest of the dropped ones.
+                self._forget()
+                self.cells = 1 + len(state.ways)
+            self._states[nodes] = state
+        return state
+
+
+def _words(pattern: str) -> list[str]:
+    return pattern.split(".") if pattern else []

@@ -1,0 +1,5 @@
+"""What every test has: fixtures live in tests/fixtures, one concern a file, and are named here."""
+
+from __future__ import annotations
+
+pytest_plugins = ["tests.fixtures.rabbitmq"]

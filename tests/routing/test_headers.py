@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.routing.naive import headers_match
+from warren.errors import PreconditionFailed
+from warren.routing.headers import HeadersMatch
+
+CASES = [  # arguments, headers, matches
+    ({}, {}, True),
+    ({}, {"a": 1}, True),
+    ({"x-match": "all"}, {}, True),
+    ({"x-match": "any"}, {}, False),
+    ({"x-match": "any"}, {"a": 1}, False),
+    ({"a": 1}, {"a": 1}, True),
+    ({"a": 1}, {}, False),
+    ({"a": 1}, {"a": "1"}, False),
+    ({"a": 1}, {"a": True}, False),
+    ({"a": True}, {"a": True}, True),
+    ({"a": "b"}, {"a": b"b"}, True),
+    ({"a": None}, {"a": "whatever"}, True),
+    ({"a": None}, {"a": None}, True),
+    ({"a": None}, {"b": 1}, False),
+    ({"a": 1}, {"a": None}, False),
+    ({"a": {"b": [1]}}, {"a": {"b": [1]}}, True),
+    ({"a": 1, "b": 2}, {"a": 1}, False),
+    ({"a": 1, "b": 2}, {"a": 1, "b": 2, "c": 3}, True),
+    ({"x-match": "any", "a": 1, "b": 2}, {"b": 2}, True),
+    ({"x-match": "any", "a": 1, "b": 2}, {"b": 3}, False),
+    ({"x-match": "any", "a": None}, {"a": 3}, True),
+    ({"x-match": "any", "a": None}, {}, False),
+    ({"x-a": 1}, {}, True),
+    ({"x-match": "any", "x-a": 1}, {"x-a": 1}, False),
+    ({"x-match": "all-with-x", "x-a": 1}, {}, False),
+    ({"x-match": "all-with-x", "x-a": 1}, {"x-a": 1}, True),
+    ({"x-match": "any-with-x", "x-a": 1}, {"x-a": 1}, True),
+    ({"x-match": "any-with-x"}, {"x-match": "any-with-x"}, False),
+    ({"x-match": "all-with-x"}, {}, True),
+]
+
+
+@pytest.mark.parametrize("arguments, headers, matches", CASES)
+def test_one_binding(arguments: dict[str, object], headers: dict[str, object], matches: bool) -> None:
+    assert HeadersMatch(arguments).matches(headers) is matches
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        ("zz", 'Invalid x-match field value <<"zz">>; expected all, any, all-with-x, or any-with-x'),
+        ("", "Invalid x-match field value <<>>; expected all, any, all-with-x, or any-with-x"),
+        (1, "Invalid x-match field type signedint (value 1); expected longstr"),
+        (True, "Invalid x-match field type bool (value true); expected longstr"),
+        (None, "Invalid x-match field type void (value undefined); expected longstr"),
+        (b"all", 'Invalid x-match field type binary (value <<"all">>); expected longstr'),
+        (["a", 1], 'Invalid x-match field type array (value [{longstr,<<"a">>},{signedint,1}]); expected longstr'),
+        ({"a": 1}, 'Invalid x-match field type table (value [{<<"a">>,signedint,1}]); expected longstr'),
+    ],
+)
+def test_a_bad_x_match_is_refused_in_rabbitmqs_words(value: object, text: str) -> None:
+    with pytest.raises(PreconditionFailed) as refused:
+        HeadersMatch({"x-match": value})
+    assert refused.value.detail == text
+
+
+names = st.sampled_from(["a", "b", "x-a", "x-match"])
+values = st.sampled_from([None, 1, 2, True, "1", "b", 1.0])
+modes = st.sampled_from(["all", "any", "all-with-x", "any-with-x"])
+tables = st.dictionaries(names, values, max_size=4)
+
+
+@given(tables, st.none() | modes, tables)
+def test_it_agrees_with_the_naive_matcher(
+    arguments: dict[str, object], mode: str | None, headers: dict[str, object]
+) -> None:
+    arguments.pop("x-match", None)
+    if mode is not None:
+        arguments["x-match"] = mode
+    assert HeadersMatch(arguments).matches(headers) is headers_match(arguments, headers)

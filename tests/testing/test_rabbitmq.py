@@ -1,0 +1,161 @@
+"""The RabbitMQ of the test kit: answers, takes configuration, keeps its data over a restart, leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pika
+import psutil
+import pytest
+
+from warren.errors import LocalProtocolError, ServerUnavailable
+from warren.testing import RabbitMQ
+from warren.testing import rabbitmq as module
+
+
+def connect(server: RabbitMQ) -> pika.BlockingConnection:
+    return pika.BlockingConnection(pika.URLParameters(server.url))
+
+
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[RabbitMQ]:
+    """A node for the tests that stop it."""
+    try:
+        module.find_server()
+    except ServerUnavailable as error:
+        pytest.skip(str(error))
+    with RabbitMQ(config={"channel_max": "77"}) as server:
+        yield server
+
+
+def test_pika_publishes_and_gets(rabbitmq: RabbitMQ) -> None:
+    with connect(rabbitmq) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        queue = channel.queue_declare("", exclusive=True).method.queue
+        channel.basic_publish("", queue, b"hello")
+        assert channel.basic_get(queue, auto_ack=True)[2] == b"hello"
+
+
+def test_pid_is_the_erlang_machine(rabbitmq: RabbitMQ) -> None:
+    assert psutil.Process(rabbitmq.pid).name() == "beam.smp"
+
+
+def test_listens_on_loopback_only(rabbitmq: RabbitMQ) -> None:
+    listening = {c.laddr for c in psutil.Process(rabbitmq.pid).net_connections("tcp") if c.status == "LISTEN"}
+    assert rabbitmq.port in {address.port for address in listening}
+    assert {address.ip for address in listening} == {"127.0.0.1"}
+
+
+def test_stream_queues_are_there(rabbitmq: RabbitMQ) -> None:
+    with connect(rabbitmq) as connection:
+        channel = connection.channel()
+        name = f"stream.{os.getpid()}"
+        channel.queue_declare(name, durable=True, arguments={"x-queue-type": "stream"})
+        channel.queue_delete(name)
+
+
+def test_epmd_is_its_own_and_not_a_daemon(rabbitmq: RabbitMQ) -> None:
+    assert rabbitmq._epmd is not None
+    assert rabbitmq._epmd.poll() is None, "the one that start() began and kill() ends is the one in use"
+    assert rabbitmq._ports[2] in {c.laddr.port for c in psutil.Process(rabbitmq._epmd.pid).net_connections("tcp")}
+
+
+def test_ctl_speaks_to_this_node(rabbitmq: RabbitMQ) -> None:
+    assert rabbitmq.ctl("eval", "node().").strip().strip("'") == rabbitmq.node_name
+
+
+@pytest.mark.rabbitmq
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_data_and_port_outlive_a_restart(own_server: RabbitMQ, how: str) -> None:
+    with connect(own_server) as connection:
+        assert connection._impl.params.channel_max == 77, "the node runs with the configuration it was given"
+        connection.channel().queue_declare("kept", durable=True)
+    port = own_server.port
+    getattr(own_server, how)()
+    with pytest.raises(LocalProtocolError):
+        _ = own_server.pid
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0
+    own_server.start()
+    assert own_server.port == port
+    with connect(own_server) as connection:
+        connection.channel().queue_declare("kept", passive=True)
+
+
+@pytest.mark.rabbitmq
+def test_a_killed_owner_takes_the_node_along(own_server: RabbitMQ) -> None:
+    del own_server  # for its skip
+    script = (
+        "from warren.testing import RabbitMQ\n"
+        "server = RabbitMQ(); server.start()\n"
+        "print(server.pid, server._epmd.pid, server._directory, flush=True)\n"
+        "input()\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    ) as owner:
+        assert owner.stdout is not None
+        assert select.select([owner.stdout], [], [], module.START_SECONDS)[0]
+        beam, epmd, directory = owner.stdout.readline().decode().split()
+        owner.send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while (runs(int(beam)) or runs(int(epmd)) or Path(directory).exists()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not runs(int(beam))
+    assert not runs(int(epmd))
+    assert not Path(directory).exists()
+
+
+def runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_without_rabbitmq_the_error_names_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(module, "SERVER_SCRIPTS", ())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ServerUnavailable, match="apt-get install rabbitmq-server"):
+        RabbitMQ().start()
+
+
+@pytest.mark.rabbitmq
+def test_a_node_that_does_not_come_up_shows_its_output(
+    own_server: RabbitMQ, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    del own_server  # for its skip: this needs Erlang's epmd
+    script = tmp_path / "rabbitmq-server"
+    script.write_text("#!/bin/sh\necho cannot read the configuration\nexit 78\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(module, "SERVER_SCRIPTS", (str(script),))
+    server = RabbitMQ()
+    with pytest.raises(ServerUnavailable, match=r"status 78\n(.*\n)*cannot read the configuration"):
+        server.start()
+    with pytest.raises(LocalProtocolError):
+        server.log()
+
+
+def test_a_server_that_was_never_started_says_so() -> None:
+    server = RabbitMQ()
+    with pytest.raises(LocalProtocolError, match=r"call start\(\)"):
+        _ = server.url
+    server.close()  # harmless
+
+
+def test_free_ports_are_different_and_free() -> None:
+    ports = module.free_ports(3)
+    assert len(set(ports)) == 3
+    for port in ports:
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", port))
