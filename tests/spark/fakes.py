@@ -89,7 +89,8 @@ class FakeClassicLink(FakeLinkBase):
         return len(self.queue.ready)
 
     def consume(self, queue: str, prefetch: int, arguments: object = None) -> str:
-        assert self.consumer is None and prefetch > 0
+        assert self.consumer is None
+        assert prefetch > 0
         self.consumer, self.window = f"c{self.tag}", prefetch
         self._deliver()
         return self.consumer

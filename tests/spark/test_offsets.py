@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from warren.spark.offsets import Range, advance, batch_ranges, initial, split, water_fill
 
@@ -37,7 +39,7 @@ def test_a_split_covers_every_range_once_in_order(sizes: list[tuple[int, int]], 
         mine = [piece for piece in pieces if piece.queue == whole.queue]
         assert mine[0].start == whole.start
         assert mine[-1].end == whole.end
-        assert all(a.end == b.start for a, b in zip(mine, mine[1:], strict=False))
+        assert all(a.end == b.start for a, b in pairwise(mine))
         assert len({piece.end - piece.start for piece in mine}) <= 2
         assert len(mine) == 1 or min(piece.end - piece.start for piece in mine) >= least
     assert len(pieces) <= partitions + len(ranges)
@@ -58,7 +60,7 @@ def test_batches_follow_each_other_without_gap_or_overlap() -> None:
         mine = [r for r in read if r.queue == queue]
         assert mine[0].start == first
         assert mine[-1].end == tails[queue]
-        assert all(a.end == b.start for a, b in zip(mine, mine[1:], strict=False))
+        assert all(a.end == b.start for a, b in pairwise(mine))
 
 
 def test_a_batch_is_planned_from_its_end_alone() -> None:

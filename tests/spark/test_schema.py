@@ -97,7 +97,7 @@ def test_a_projection_keeps_its_order_and_decodes_no_properties_without_need() -
 
 
 def test_a_body_that_is_not_text_is_an_error_that_says_so() -> None:
-    with pytest.raises(InvalidArgument, match="queue 'q' is not UTF-8.*body binary"):
+    with pytest.raises(InvalidArgument, match=r"queue 'q' is not UTF-8.*body binary"):
         Rows(schema_of(body=StringType())).batch("q", [FakeDelivery(b"\xff")], None)
 
 

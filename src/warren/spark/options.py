@@ -182,7 +182,12 @@ def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:
 
 
 def _number(
-    given: Mapping[str, str], name: str, kind: Callable[[str], N], least: N, default: N | None = None, most: N | None = None
+    given: Mapping[str, str],
+    name: str,
+    kind: Callable[[str], N],
+    least: N,
+    default: N | None = None,
+    most: N | None = None,
 ) -> N:
     text = given.get(name.lower())
     if text is None:

@@ -197,7 +197,9 @@ def _strings(values: Sequence[str | None], kind: pa.DataType) -> pa.Array:
         return pa.array(values, kind)
     except UnicodeEncodeError:
         # A peer sent bytes that are not UTF-8 where text belongs; one such message must not stop the whole read.
-        return pa.array([v if v is None else v.encode("utf-8", "surrogateescape").decode(errors="replace") for v in values])
+        return pa.array(
+            [v if v is None else v.encode("utf-8", "surrogateescape").decode(errors="replace") for v in values]
+        )
 
 
 def _property(name: str, properties: Sequence[Properties], kind: pa.DataType) -> pa.Array:

@@ -71,7 +71,8 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
             fits = isinstance(kind, BinaryType | StringType)
         elif name == "headers":
             fits = isinstance(kind, StringType) or (
-                isinstance(kind, MapType) and isinstance(kind.keyType, StringType)
+                isinstance(kind, MapType)
+                and isinstance(kind.keyType, StringType)
                 and isinstance(kind.valueType, StringType)
             )
         elif name in ("delivery_mode", "priority"):
@@ -149,7 +150,9 @@ class _Publisher:
         mandatory = options.mandatory
         return [
             Publication(Message(body, **dict(zip(names, values, strict=True))), exchange, key, mandatory)
-            for body, exchange, key, values in zip(bodies, exchanges, keys, zip(*columns.values(), strict=True), strict=True)
+            for body, exchange, key, values in zip(
+                bodies, exchanges, keys, zip(*columns.values(), strict=True), strict=True
+            )
         ]
 
     def _ids(self, given: list[str | None] | None, prefix: str, row: int, rows: int) -> list[str | None]:
@@ -157,7 +160,7 @@ class _Publisher:
         if ids == "column" and given is not None and None in given:
             raise InvalidArgument("option 'ids' is 'column' but column 'message_id' is null in a row")
         if ids != "auto":
-            return given if given is not None else [None] * rows
+            return [None] * rows if given is None else given
         if given is None:
             return [f"{prefix}/{row + i}" for i in range(rows)]
         return [value if value is not None else f"{prefix}/{row + i}" for i, value in enumerate(given)]

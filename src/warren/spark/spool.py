@@ -64,6 +64,7 @@ log = logging.getLogger("warren.spark")
 
 DIGEST_BYTES: Final = 16
 SEGMENT_BYTES: Final = 32 << 20  # bodies in one segment: bounds a task's memory whatever the message size
+_PAUSE: Final = 0.2  # before connecting again
 _SILENCE: Final = 0.2  # then the queue is asked whether it is empty
 # Headers that the broker adds when it delivers again; they are not part of a message's identity.
 _DELIVERY_HEADERS: Final = ("x-delivery-count", "x-acquired-count")
@@ -111,7 +112,7 @@ class Ticket:
         if fcntl is None:
             yield
             return
-        with open(self.folder / f"{part:05d}.lock", "w") as file:
+        with (self.folder / f"{part:05d}.lock").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
@@ -160,10 +161,10 @@ class _Drain:
                 now = time.monotonic()
                 if deadline is None or self._number > before:
                     deadline = now + self._options.retry_timeout
-                if now > deadline:
+                if now >= deadline:
                     raise
                 log.warning("draining %s: %s; connecting again", self._ticket.spool.queue, error)
-                time.sleep(min(0.2, self._options.retry_timeout))
+                time.sleep(_PAUSE)
 
     def _read_existing(self) -> Iterator[pa.RecordBatch]:
         """Segments that an earlier attempt, or a faster one on another machine, has written."""
@@ -259,7 +260,7 @@ class _Drain:
         full = batch.append_column("digest", pa.array(digests, pa.binary(DIGEST_BYTES)))
         temporary = path.with_name(f"{path.name}.{os.getpid()}.{time.monotonic_ns()}.tmp")
         try:
-            with open(temporary, "wb") as file:
+            with temporary.open("wb") as file:
                 with pa.ipc.new_file(file, full.schema) as writer:
                     writer.write_batch(full)
                 file.flush()

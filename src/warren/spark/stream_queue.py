@@ -33,6 +33,7 @@ BATCH_BYTES: Final = 8 << 20  # bodies in one Arrow batch: bounds the memory of 
 _PROBE_PREFETCH: Final = 1000
 _SILENCE: Final = 0.06  # a stream at rest delivers its last chunk in 3 ms; longer silence is its end
 _FIRST_WAIT: Final = 0.5
+_PAUSE: Final = 0.2  # before connecting again
 _DISAGREEMENT: Final = 2.0  # how long silence is doubted while the queue's count says that there is more
 
 
@@ -129,70 +130,76 @@ def read_range(options: SourceOptions, wanted: Range) -> Iterator[Batch]:
     error when the broker stayed away for retry_timeout seconds without any progress.
     """
     reader = _RangeReader(options, wanted)
-    quiet_since: float | None = None
+    deadline: float | None = None
     while not reader.done:
-        before = reader.next
+        before = reader.position
         try:
             yield from reader.run()
         except TRANSIENT as error:
             now = time.monotonic()
-            if reader.next > before or quiet_since is None:
-                quiet_since = now
-            if now - quiet_since > options.retry_timeout:
+            if deadline is None or reader.position > before:
+                deadline = now + options.retry_timeout
+            if now >= deadline:
                 raise
-            log.warning("reading %s at %d: %s; connecting again", wanted.queue, reader.next, error)
-            time.sleep(min(0.2, options.retry_timeout))
+            log.warning("reading %s at %d: %s; connecting again", wanted.queue, reader.position, error)
+            time.sleep(_PAUSE)
 
 
 class _RangeReader:
-    """Progress through one range over any number of connections. `next` is the next number not yielded yet."""
+    """Progress through one range over any number of connections.
+
+    `position` is the next number wanted from the broker; what came before and is not yielded yet survives the
+    connection it came on.
+    """
 
     def __init__(self, options: SourceOptions, wanted: Range) -> None:
         self._options = options
         self._wanted = wanted
-        self.next = wanted.start
+        self._rows: list[Delivery] = []
+        self._numbers: list[int] = []
+        self._size = 0
+        self.position = wanted.start
         self.done = wanted.start >= wanted.end
 
     def run(self) -> Iterator[Batch]:
         """Reads on one connection until the range is done or the connection fails."""
         options, queue, end = self._options, self._wanted.queue, self._wanted.end
-        rows: list[Delivery] = []
-        numbers: list[int] = []
-        size = 0
-        position = self.next
         checked = False  # that the first delivery on this connection is not later than it should be
         with Link(options.url, options.timeout) as link:
-            link.consume(queue, options.prefetch, {STREAM_OFFSET: position})
-            while position < end:
+            link.consume(queue, options.prefetch, {STREAM_OFFSET: self.position})
+            while self.position < end:
                 got = link.receive(options.prefetch, options.read_timeout)
                 if not got:
-                    self._silent(link, position)
+                    self._silent()
                     break
                 link.ack(got[-1].delivery_tag)
                 if not checked:
                     checked = True
-                    self._gap(position, stream_offset(got[0]))
+                    self._gap(stream_offset(got[0]))
                 for delivery in got:
                     number = stream_offset(delivery)
-                    if number < position:
+                    if number < self.position:
                         continue  # RabbitMQ starts at the chunk that holds the number
                     if number >= end:
-                        position = end
+                        self.position = end
                         break
-                    position = number + 1
-                    rows.append(delivery)
-                    numbers.append(number)
-                    size += len(delivery.body)
-                    if len(rows) >= options.batch_rows or size >= BATCH_BYTES:
-                        self.next = position
-                        yield rows, numbers
-                        rows, numbers, size = [], [], 0
-        if rows:
-            self.next = position
-            yield rows, numbers
+                    self.position = number + 1
+                    self._rows.append(delivery)
+                    self._numbers.append(number)
+                    self._size += len(delivery.body)
+                    if len(self._rows) >= options.batch_rows or self._size >= BATCH_BYTES:
+                        yield self._take()
+        if self._rows:
+            yield self._take()
         self.done = True
 
-    def _gap(self, position: int, number: int) -> None:
+    def _take(self) -> Batch:
+        batch = self._rows, self._numbers
+        self._rows, self._numbers, self._size = [], [], 0
+        return batch
+
+    def _gap(self, number: int) -> None:
+        position = self.position
         if number <= position:
             return
         # Numbers need not be consecutive, so only the stream's beginning tells a gap from a loss.
@@ -205,8 +212,8 @@ class _RangeReader:
                 "(retention removed them before they were read)",
             )
 
-    def _silent(self, link: Link, position: int) -> None:
-        queue = self._wanted.queue
+    def _silent(self) -> None:
+        queue, position = self._wanted.queue, self.position
         with Link(self._options.url, self._options.timeout) as other:
             first = _first(other, queue, self._options.read_timeout)
             tail = _tail(other, queue, first, self._options.read_timeout)
