@@ -64,7 +64,7 @@ class Broker:
             self._connection.close()
 
 
-@pytest.fixture(params=["rabbitmq"])
+@pytest.fixture(params=[pytest.param("rabbitmq_server", marks=pytest.mark.rabbitmq)])
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """A broker with stream, classic and quorum queues."""
     broker = Broker(request.getfixturevalue(request.param).url)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -135,9 +134,9 @@ def test_several_queues_of_one_kind(spark: SparkSession, broker: Broker) -> None
 
 
 @pytest.fixture
-def wrong(broker: Broker) -> Iterator[dict[str, tuple[dict[str, str], str]]]:
+def wrong(broker: Broker) -> dict[str, tuple[dict[str, str], str]]:
     stream, classic = broker.queue("stream"), broker.queue("classic")
-    yield {
+    return {
         "unknown": ({"queue": stream, "prefech": "1"}, "has no option 'prefech'"),
         "no such queue": ({"queue": "spark.nowhere"}, "no queue 'spark.nowhere'"),
         "mixed": ({"queues": f"{stream},{classic}"}, f"of these, {stream} are stream queues"),
