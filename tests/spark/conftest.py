@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from warren.client import Message, Publication
+from warren.client.records import Message, Publication
 from warren.client.sync import connect
 
 from warren.errors import MissingDependency

@@ -41,9 +41,6 @@ class FakeLinkBase:
     def close(self) -> None:
         self.open = False
 
-    def cancel(self, consumer_tag: str) -> None:
-        assert consumer_tag == self.consumer
-        self.consumer = None
 
 
 class FakeQueue:
@@ -87,6 +84,15 @@ class FakeClassicLink(FakeLinkBase):
     def count(self, queue: str) -> int:
         self._deliver()
         return len(self.queue.ready)
+
+    def cancel(self, consumer_tag: str) -> None:
+        """As the client: what arrived and was not received goes back."""
+        assert consumer_tag == self.consumer
+        self.consumer = None
+        for delivery in self.buffer:
+            del self.unacked[delivery.delivery_tag]
+        self.queue.ready.extendleft((delivery.body, True) for delivery in reversed(self.buffer))
+        self.buffer.clear()
 
     def consume(self, queue: str, prefetch: int, arguments: object = None) -> str:
         assert self.consumer is None
@@ -188,3 +194,6 @@ class FakeStreamLink(FakeLinkBase):
 
     def ack(self, delivery_tag: int) -> None:
         assert delivery_tag <= self.tag
+
+    def reset(self) -> None:
+        self.consumer = None

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
-from warren.client import Message
+from warren.client.records import Message
 
 from tests.spark.conftest import Broker, cause
 

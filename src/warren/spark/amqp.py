@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
 
@@ -17,7 +17,8 @@ from warren.client.sync import connect
 from warren.spark.schema import STREAM_OFFSET
 
 if TYPE_CHECKING:
-    from warren.client import Delivery, Publication
+    from warren.client.records import Delivery, Publication
+    from warren.protocol.v091 import Table
 
 __all__ = ["TRANSIENT", "Link", "probe_family", "retrying", "stream_offset"]
 
@@ -31,6 +32,7 @@ TRANSIENT: Final = (
     errors.ConnectionForced,
     errors.InternalError,
     errors.ChannelClosed,
+    errors.ConsumerCancelled,
     errors.DeadlineExceeded,
     OSError,
 )
@@ -68,10 +70,10 @@ class Link:
         """How many messages the queue has ready (a round trip). Raises NotFound when there is no such queue."""
         return self._channel.queue_declare(queue, passive=True).message_count
 
-    def consume(self, queue: str, prefetch: int, arguments: Mapping[str, object] | None = None) -> str:
+    def consume(self, queue: str, prefetch: int, arguments: Table | None = None) -> str:
         """Starts a consumer with at most `prefetch` unacknowledged messages; returns its tag."""
         self._channel.qos(prefetch_count=prefetch)
-        return self._channel.consume(queue, no_ack=False, arguments=dict(arguments or {}))
+        return self._channel.consume(queue, arguments=arguments)
 
     def receive(self, most: int, timeout: float) -> list[Delivery]:
         """What has arrived, waiting for at least one message; empty when `timeout` passed."""
@@ -82,8 +84,13 @@ class Link:
         self._channel.ack(delivery_tag, multiple=True)
 
     def cancel(self, consumer_tag: str) -> None:
-        """Ends a consumer; what it had been sent stays unacknowledged."""
+        """Ends a consumer; what was received stays unacknowledged, what was not goes back to the queue."""
         self._channel.cancel(consumer_tag)
+
+    def reset(self) -> None:
+        """A new channel: ends the consumer of a stream queue, where giving messages back is an error (540)."""
+        self._channel.close()
+        self._channel = self._connection.channel()
 
     def confirm_select(self) -> None:
         """Puts the channel into confirm mode, which `publish` needs."""

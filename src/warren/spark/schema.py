@@ -33,7 +33,7 @@ from pyspark.sql.types import (
 from warren.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from warren.client import Delivery
+    from warren.client.records import Delivery
     from warren.protocol.v091 import Properties, Table
 
 __all__ = ["PROPERTY_COLUMNS", "Rows", "arrow_schema", "headers_from_json", "headers_to_json", "project", "row_schema"]

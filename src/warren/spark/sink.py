@@ -31,7 +31,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from warren.client import Message, Publication
+from warren.client.records import Message, Publication
 from warren.errors import InvalidArgument
 from warren.spark.amqp import TRANSIENT, Link, retrying
 from warren.spark.options import SinkOptions
@@ -167,7 +167,7 @@ class _Publisher:
 
 
 def _values(name: str, column: pa.Array) -> list[Any]:
-    values = column.to_pylist()
+    values: list[Any] = column.to_pylist()
     if name in BODIES:
         return [value.encode() if isinstance(value, str) else value for value in values]
     if name == "headers":

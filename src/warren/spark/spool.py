@@ -56,7 +56,7 @@ except ImportError:  # Windows: two attempts at once then both consume, and os.l
     fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
-    from warren.client import Delivery
+    from warren.client.records import Delivery
 
 __all__ = ["Spool", "Ticket", "drain", "prune"]
 
@@ -65,6 +65,7 @@ log = logging.getLogger("warren.spark")
 DIGEST_BYTES: Final = 16
 SEGMENT_BYTES: Final = 32 << 20  # bodies in one segment: bounds a task's memory whatever the message size
 _PAUSE: Final = 0.2  # before connecting again
+_LATE: Final = 0.05  # a broker may say "empty" just before what it has sent out arrives
 _SILENCE: Final = 0.2  # then the queue is asked whether it is empty
 # Headers that the broker adds when it delivers again; they are not part of a message's identity.
 _DELIVERY_HEADERS: Final = ("x-delivery-count", "x-acquired-count")
@@ -197,10 +198,10 @@ class _Drain:
                 segment = self._fill(link, window) if tag else _Segment()
                 left = self._limit - self._taken - len(segment.rows)
                 if tag and (segment.emptied or left < window):
+                    while segment.size < window and (rest := link.receive(window - segment.size, _LATE)):
+                        self._add(segment, rest)
                     link.cancel(tag)  # before the ack, which would open the whole window again
                     tag = ""
-                    while rest := link.receive(window, 0):
-                        self._add(segment, rest)
                 if segment.emptied:
                     self._limit = self._taken + len(segment.rows)
                 if segment.last_tag and not segment.rows:

@@ -19,7 +19,7 @@ from warren.spark.options import SourceOptions
 from warren.spark.schema import STREAM_OFFSET
 
 if TYPE_CHECKING:
-    from warren.client import Delivery
+    from warren.client.records import Delivery
 
 __all__ = ["Ends", "StreamEnds", "read_range"]
 
@@ -89,10 +89,9 @@ class StreamEnds:
 
 def _first(link: Link, queue: str, timeout: float) -> int:
     expected = link.count(queue)
-    tag = link.consume(queue, 1, {STREAM_OFFSET: "first"})
+    link.consume(queue, 1, {STREAM_OFFSET: "first"})
     got = link.receive(1, timeout if expected else _FIRST_WAIT)
-    link.cancel(tag)
-    link.receive(_PROBE_PREFETCH, 0)
+    link.reset()
     if not got:
         if expected:
             raise DeadlineExceeded(f"queue '{queue}' has {expected} messages but delivered none in {timeout} s")
@@ -105,7 +104,7 @@ def _tail(link: Link, queue: str, floor: int, timeout: float) -> int:
     least = floor + link.count(queue)
     tail = 0
     began = time.monotonic()
-    tag = link.consume(queue, _PROBE_PREFETCH, {STREAM_OFFSET: "last"})
+    link.consume(queue, _PROBE_PREFETCH, {STREAM_OFFSET: "last"})
     while True:
         got = link.receive(_PROBE_PREFETCH, _SILENCE if tail else _FIRST_WAIT)
         if got:
@@ -118,8 +117,7 @@ def _tail(link: Link, queue: str, floor: int, timeout: float) -> int:
             break  # a lower bound, of a queue that is being written; the next question goes on from there
         if waited > timeout:
             raise DeadlineExceeded(f"queue '{queue}' has {least - floor} messages but delivered none in {timeout} s")
-    link.cancel(tag)
-    link.receive(_PROBE_PREFETCH, 0)
+    link.reset()
     return tail
 
 
