@@ -50,6 +50,10 @@ def fresh(error: errors.WarrenError) -> errors.WarrenError:
     return copy.copy(error)
 
 
+def _raw(tag: str) -> bytes:
+    return tag.encode("utf-8", "surrogateescape")
+
+
 class Slot:
     """One request that waits for its reply."""
 
@@ -135,16 +139,17 @@ class ChannelCore:
     def abandon(self, slot: Slot) -> None:
         """Nobody waits for this reply any more: it is dropped when it comes, and what it grants is given back."""
         slot.abandoned = True
+        if self.reason is not None:
+            return
         request = slot.request
-        if self.reason is not None or slot.done:
-            if slot.done and slot.reply is not None:
-                self._give_back(slot, slot.reply)
-        elif isinstance(request, m.ChannelOpen):
+        if isinstance(request, m.ChannelOpen):
             self.close()
         elif isinstance(request, m.BasicConsume):
-            consumer = self.consumers.get(request.consumer_tag.encode())
+            consumer = self.consumers.get(_raw(request.consumer_tag))
             if consumer is not None:
                 self.cancel_unheard(consumer)
+        elif slot.reply is not None:  # it came in the same turn as the cancellation
+            self._give_back(slot, slot.reply)
 
     def close(self, slot: Slot | None = None) -> None:
         """Send channel.close and fail what waits on the channel; the slot gets the close-ok."""
@@ -164,7 +169,7 @@ class ChannelCore:
     def consume(self, slot: Slot, consumer: ConsumerCore) -> None:
         """Subscribe: deliveries may come before the caller sees the consume-ok, so the consumer is known at once."""
         self.check_open()
-        key = consumer.tag.encode("utf-8", "surrogateescape")
+        key = _raw(consumer.tag)
         if key in self.consumers:
             raise errors.InvalidArgument(
                 f"consumer tag {consumer.tag!r} is in use on channel {self.number}: leave it out, or take another"
@@ -302,12 +307,12 @@ class ChannelCore:
             self.nack(self.get_delivery(reply).delivery_tag)
 
     def _end_consumer(self, tag: str, reason: errors.WarrenError | None) -> None:
-        consumer = self.consumers.pop(tag.encode("utf-8", "surrogateescape"), None)
+        consumer = self.consumers.pop(_raw(tag), None)
         if consumer is not None:
             consumer.ended(reason)
 
     def _cancelled_by_broker(self, method: m.BasicCancel) -> None:
-        consumer = self.consumers.get(method.consumer_tag.encode("utf-8", "surrogateescape"))
+        consumer = self.consumers.get(_raw(method.consumer_tag))
         if consumer is not None and not consumer.cancelling:
             self._end_consumer(
                 method.consumer_tag,

@@ -176,6 +176,11 @@ class Delivery:
             return self._body
 
     @property
+    def body_size(self) -> int:
+        """Length of the body in bytes."""
+        return self._content.body_size
+
+    @property
     def properties(self) -> Properties:
         """The basic properties, decoded at the first use. RemoteProtocolError when they are malformed."""
         return self._content.properties

@@ -3,9 +3,9 @@
     amqp://user:password@host:port/vhost?heartbeat=30&connection_timeout=5000
 
 Every part but the scheme may be missing. Parts are percent-decoded one by one. No path is the vhost "/", and so is
-"/%2F". The path "/" alone is "/" too: the specification reads it as a vhost with an empty name, which no broker has, and
-people write `amqp://localhost/`. A query parameter that is not known is refused: a misspelt `verify` must not leave off
-what it was to switch on.
+"/%2F". The path "/" alone is "/" too: the specification reads it as a vhost with an empty name, which no broker has,
+and people write `amqp://localhost/`. A query parameter that is not known is refused: a misspelt `verify` must not leave
+off what it was to switch on.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def parse_url(
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise errors.InvalidArgument(f"not a URL: {error}; an AMQP URL is amqp://user:password@host:port/vhost") from None
+        raise errors.InvalidArgument(f"not a URL: {error}; write amqp://user:password@host:port/vhost") from None
     if parts.scheme not in DEFAULT_PORTS:
         raise errors.InvalidArgument(
             f"the URL's scheme is {parts.scheme!r}, known are amqp and amqps: amqp://user:password@host:port/vhost"
