@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
 from warren.client.records import Message, Publication
 from warren.client.sync import connect
-
 from warren.errors import MissingDependency
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
-from warren.client.records import Message
 
 from tests.spark.conftest import Broker, cause
+from warren.client.records import Message
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -152,13 +152,14 @@ def test_a_killed_query_is_restarted_with_exact_counts(
     commits = tmp_path / "checkpoint" / "commits"
     seen = 0
     for _ in range(2):
-        driver = subprocess.Popen(
-            command,
-            start_new_session=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
-            stdout=subprocess.DEVNULL,
-            stderr=(tmp_path / "driver.log").open("ab"),
-        )
+        with (tmp_path / "driver.log").open("ab") as log:
+            driver = subprocess.Popen(
+                command,
+                start_new_session=True,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+            )
         deadline = time.monotonic() + 120
         try:
             # Killed in the middle of a batch: another one is always in the making, there are 20 of them.

@@ -103,9 +103,8 @@ class Link:
 
 def stream_offset(delivery: Delivery) -> int:
     """The message's number in its stream queue. Raises InvalidArgument for a message that has none."""
-    headers = delivery.properties.headers
-    number = headers.get(STREAM_OFFSET) if headers else None
-    if not isinstance(number, int):
+    number = delivery.stream_offset
+    if number is None:
         raise errors.InvalidArgument("the message has no x-stream-offset: its queue is not a stream queue")
     return number
 
