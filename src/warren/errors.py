@@ -26,6 +26,7 @@
     ├── LocalProtocolError           the caller asked the engine for something the protocol forbids now
     ├── ConnectionLost               the transport went away without a goodbye
     ├── ChannelClosed                a call on a channel that is closed
+    ├── ConsumerCancelled            the broker ended a consumer (its queue was deleted)
     ├── Nacked                       the broker refused a publication
     ├── Unroutable                   a mandatory publication reached no queue; carries what was returned
     ├── DeadlineExceeded             no answer within the caller's timeout (also a TimeoutError)
@@ -224,6 +225,10 @@ class ConnectionLost(WarrenError):
 
 class ChannelClosed(WarrenError):
     """A call on a channel or connection that is already closed; `__cause__` is why it closed, when known."""
+
+
+class ConsumerCancelled(WarrenError):
+    """The broker ended a consumer with basic.cancel: its queue was deleted, or has moved."""
 
 
 class Nacked(WarrenError):

@@ -1,4 +1,4 @@
-"""The routing rules written down as plainly as possible, slow and without state: what the real thing is compared with."""
+"""The routing rules written down as plainly as possible, slow: what the real thing is compared with."""
 
 from __future__ import annotations
 

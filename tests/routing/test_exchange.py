@@ -6,6 +6,7 @@ from warren.errors import PreconditionFailed
 from warren.routing.exchange import (
     EXCHANGE_TYPES,
     DefaultExchange,
+    Destination,
     DirectExchange,
     Exchange,
     FanoutExchange,
@@ -42,7 +43,7 @@ def test_the_same_binding_is_made_once(exchange: Exchange) -> None:
 
 
 def test_every_part_of_a_binding_counts(exchange: Exchange) -> None:
-    for destination, key, arguments in [
+    different: list[tuple[Destination, str, dict[str, object] | None]] = [
         (Q1, "k", {"a": 1}),
         (Q1, "k", {"a": True}),
         (Q1, "k", {"a": "1"}),
@@ -50,7 +51,8 @@ def test_every_part_of_a_binding_counts(exchange: Exchange) -> None:
         (Q1, "l", {"a": 1}),
         (Q2, "k", {"a": 1}),
         (E1, "k", {"a": 1}),
-    ]:
+    ]
+    for destination, key, arguments in different:
         assert exchange.bind(destination, key, arguments) is not None
     assert len(list(exchange.bindings())) == 7
     assert exchange.bind(Q1, "k", {}) is None  # no arguments and an empty table are the same
@@ -132,8 +134,8 @@ def test_only_a_headers_exchange_minds_x_match() -> None:
 
 
 def test_default() -> None:
-    queues = {"q1": None}
-    exchange = DefaultExchange(queues.keys())
+    queues: dict[str, None] = {"q1": None}
+    exchange = DefaultExchange(queues)
     assert (exchange.name, exchange.type, exchange.durable) == ("", "direct", True)
     assert tuple(exchange.match(["q1", "q2", "q1"], {})) == (Q1,)
     queues["q2"] = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 
 import pytest
@@ -352,3 +353,18 @@ def test_internal_exchanges_are_reached_by_bindings(router: Router) -> None:
     router.bind("i", to_queue("q1"), "k")
     assert router.check_publish("f").name == "f"
     assert router.route("f", "k").queues == ("q1",)
+
+
+def test_a_pickled_router_routes_the_same_and_goes_its_own_way(router: Router) -> None:
+    router.bind("amq.topic", to_queue("q1"), "a.#")
+    router.bind("amq.topic", to_exchange("amq.headers"), "#")
+    router.bind("amq.headers", to_queue("q2"), "", {"h": 1})
+    twin = pickle.loads(pickle.dumps(router))
+    for name, key in [("amq.topic", "a.b"), ("amq.topic", "b"), ("d", "bound"), ("", "q3"), ("f", "")]:
+        assert twin.route(name, key, lambda: {"h": 1}).queues == router.route(name, key, lambda: {"h": 1}).queues
+    assert twin.version == router.version
+    twin.add_queue("new")
+    assert twin.route("", "new").queues == ("new",)
+    assert router.route("", "new").queues == ()
+    assert twin.remove_queue("q1").bindings[0].source == "amq.topic"
+    assert router.route("amq.topic", "a").queues == ("q1",)

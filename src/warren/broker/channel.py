@@ -21,7 +21,7 @@ from warren.errors import (
     NotImplemented as NotImplemented540,
     PreconditionFailed,
 )
-from warren.protocol.v091 import Content, encode_content, methods as m
+from warren.protocol.v091 import Content, methods as m
 from warren.routing import to_exchange, to_queue
 
 if TYPE_CHECKING:

@@ -29,12 +29,15 @@ class Address:
 class Message:
     """One message on its way through queues; shared by all the queues that it was routed to.
 
-    `bcc` are routing keys that were in its BCC header, which nobody may see; `died` says that this broker
-    dead-lettered it before. Nearly no message has either, so they take room only in a MarkedMessage.
+    `keys` are the keys that it was routed by, where its address and CC header do not tell: after a BCC header, which
+    nobody may see, or a dead-letter routing key, which overrules CC. `bcc` are those of them that were in BCC. `died`
+    says that this broker dead-lettered it before. Nearly no message has any of these, so only a MarkedMessage
+    has room for them.
     """
 
     __slots__ = ("address", "content")
 
+    keys: tuple[str, ...] | None = None
     bcc: tuple[str, ...] = ()
     died: bool = False
 
@@ -44,9 +47,12 @@ class Message:
 
 
 class MarkedMessage(Message):
-    __slots__ = ("bcc", "died")
+    __slots__ = ("bcc", "died", "keys")
 
-    def __init__(self, address: Address, content: Content, bcc: tuple[str, ...] = (), died: bool = False) -> None:
+    def __init__(
+        self, address: Address, content: Content, keys: tuple[str, ...], bcc: tuple[str, ...], *, died: bool = False
+    ) -> None:
         super().__init__(address, content)
+        self.keys = keys
         self.bcc = bcc
         self.died = died

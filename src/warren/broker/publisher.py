@@ -137,14 +137,14 @@ class Publisher:
         copies = cc_bcc(headers)
         if not copies and not target.reads_headers:
             return Message(target.address, content), target.queues
-        queues = self._route(target, (target.address.routing_key, *copies), headers)
-        bcc = bcc_keys(headers)
+        keys = (target.address.routing_key, *copies)
+        queues = self._route(target, keys, headers)
         if "BCC" not in headers:
             return Message(target.address, content), queues
         properties.headers = {name: value for name, value in headers.items() if name != "BCC"}
         frames = encode_content(content.channel, properties, content.body, self._connection.engine.frame_max)
         stripped = Content(content.channel, content.method, frames, content.body_size)
-        return MarkedMessage(target.address, stripped, bcc), queues
+        return MarkedMessage(target.address, stripped, keys, bcc_keys(headers)), queues
 
     def _route(self, target: Target, keys: tuple[str, ...], headers: Table) -> tuple[Queue, ...]:
         vhost = self._connection.vhost

@@ -129,7 +129,7 @@ class VirtualHost:
             return
         properties = message.content.decode_properties()
         headers = properties.headers or {}
-        keys = (message.address.routing_key, *cc_keys(headers), *message.bcc)
+        keys = message.keys or (message.address.routing_key, *cc_keys(headers))
         after = dead_letter_headers(
             headers,
             queue=queue.name,
@@ -151,6 +151,7 @@ class VirtualHost:
         source = message.content
         frames = encode_content(source.channel, properties, source.body, DEAD_LETTER_FRAME_MAX)
         content = Content(source.channel, source.method, frames, source.body_size)
-        letter = MarkedMessage(Address(exchange, routing_keys[0]), content, message.bcc, died=True)
+        bcc = message.bcc if queue.dead_letter_routing_key is None else ()
+        letter = MarkedMessage(Address(exchange, routing_keys[0]), content, routing_keys, bcc, died=True)
         for name in names:
             self.queues[name].publish(letter)

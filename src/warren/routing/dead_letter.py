@@ -102,8 +102,11 @@ def dead_letter_headers(
     earlier = deaths(headers) if died_before else ()
     this = next((death for death in earlier if (death.queue, death.reason) == (queue, reason)), None)
     if this is None:
-        recorded = tuple(key for key in routing_keys if key not in bcc)
-        now = Death(queue, reason, 1, exchange, recorded, time, expiration)
+        recorded = list(routing_keys)
+        for key in bcc:
+            if key in recorded:
+                recorded.remove(key)  # once: a key that is also the routing key or a CC is no secret
+        now = Death(queue, reason, 1, exchange, tuple(recorded), time, expiration)
     else:
         now = Death(
             queue, reason, this.count + 1, this.exchange, this.routing_keys, this.time, this.original_expiration

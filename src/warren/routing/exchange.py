@@ -15,7 +15,7 @@ It does not check that a destination exists.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, KeysView, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar, Final, Literal, NamedTuple
@@ -267,14 +267,14 @@ class HeadersExchange(Exchange):
 class DefaultExchange(Exchange):
     """The nameless exchange: every queue is bound to it by its own name, and nothing else can be.
 
-    `queues` is a live view of the vhost's queue names.
+    `queues` has the vhost's queue names as its keys, and is the router's own: it changes under this exchange.
     """
 
     type = "direct"
 
     __slots__ = ("_queues",)
 
-    def __init__(self, queues: KeysView[str]) -> None:
+    def __init__(self, queues: Mapping[str, None]) -> None:
         self._queues = queues
         super().__init__("", durable=True)
 
@@ -291,8 +291,7 @@ class DefaultExchange(Exchange):
     def _attach(self, key: BindingIdentity, binding: Binding) -> None:
         raise TypeError("the default exchange has implicit bindings only")
 
-    def _detach(self, key: BindingIdentity, binding: Binding) -> None:
-        raise TypeError("the default exchange has implicit bindings only")
+    _detach = _attach
 
 
 EXCHANGE_TYPES: Final[dict[str, type[Exchange]]] = {

@@ -11,7 +11,8 @@ Rules (RabbitMQ's; the error texts and their order were probed):
   takes nothing; nor does the default exchange as one, because its bindings are implicit.
 - A queue gets a message once, however many ways lead to it.
 
-Queues are names here: what a queue is, who may touch it, and what is stored, the broker knows.
+Queues are names here: what a queue is, who may touch it, and what is stored, the broker knows. A router can be pickled,
+so that the same table routes in other processes.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class Router:
         self.vhost = vhost
         self.version = 0
         self._queues: dict[str, None] = {}
-        self._exchanges: dict[str, Exchange] = {"": DefaultExchange(self._queues.keys())}
+        self._exchanges: dict[str, Exchange] = {"": DefaultExchange(self._queues)}
         self._inbound: dict[Destination, dict[BindingIdentity, Binding]] = {}
         for name, kind, internal in PREDECLARED:
             self._exchanges[name] = EXCHANGE_TYPES[kind](name, durable=True, internal=internal)
@@ -144,7 +145,7 @@ class Router:
     def declare_exchange(
         self,
         name: str,
-        type: str,  # noqa: A002  the protocol's own word
+        type: str,
         *,
         passive: bool = False,
         durable: bool = False,

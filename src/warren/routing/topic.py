@@ -8,12 +8,12 @@ Rules (RabbitMQ's, probed):
 
 Theory of operation. The patterns form a trie whose nodes are the states of a nondeterministic automaton: a node is
 left by the literal word, by `*` on any word; its `#` child is entered without a word and stays on any word. The
-deterministic automaton over sets of nodes is built as keys ask for it. A state knows the literal words that any of
-its nodes can leave by; every other word, also one never seen, takes the state's one common way out. So the number
-of columns follows from the patterns, whatever the keys are, and a key costs one probe a word plus its split.
+deterministic automaton over sets of nodes is built as keys ask for it. Words that no pattern has share one column, the
+state's `other` way out, so that the automaton's size follows from the patterns, whatever the keys are; a key costs its
+split and one probe a word (two for a word that no pattern has).
 
-Adding or removing a pattern drops the deterministic states; they grow back with the next keys. It does not know what
-a value is: queues in the broker, whatever the caller likes elsewhere.
+Adding or removing a pattern drops the deterministic states; they grow back with the next keys. A pickled matcher holds
+its patterns only. It does not know what a value is: a destination in an exchange, whatever the caller likes elsewhere.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from typing import Final, Generic, TypeVar
 
 __all__ = ["MAX_DFA_CELLS", "TopicMatcher"]
 
-MAX_DFA_CELLS: Final = 250_000
-"""States plus their columns that a matcher keeps: tens of megabytes at worst. Patterns with many `#` can make a state
-for every subset of themselves; at the cap all states are dropped and built anew, so that a key is at worst as slow as
-without a cache, and memory stays bounded."""
+MAX_DFA_CELLS: Final = 500_000
+"""How much of the automaton a matcher keeps: states, the nodes in them and the ways out of them, about 100 bytes each.
+Patterns with many `#` can make a state for every subset of themselves; at the cap all states are dropped and built
+anew, so that memory stays bounded and a key is at worst as slow as without a cache."""
 
 _WORD: Final = "*"
 _WORDS: Final = "#"
@@ -46,15 +46,13 @@ class _Node(Generic[T]):
 
 
 class _State(Generic[T]):
-    """A set of nodes: the literal ways out (None until asked for), the common way out, the values that match here."""
+    """A set of nodes: the ways out by word and by any other word, as far as asked for, and what matches here."""
 
     __slots__ = ("nodes", "other", "values", "ways")
 
     def __init__(self, nodes: frozenset[_Node[T]]) -> None:
         self.nodes = nodes
-        self.ways: dict[str, _State[T] | None] = {
-            word: None for node in nodes for word in node.children if word != _WORD and word != _WORDS
-        }
+        self.ways: dict[str, _State[T]] = {}
         self.other: _State[T] | None = None
         first: dict[T, int] = {}
         for node in nodes:
@@ -69,10 +67,11 @@ class TopicMatcher(Generic[T]):
     `cells` is the size of the automaton built so far, `patterns` the number of distinct (pattern, value) pairs.
     """
 
-    __slots__ = ("_arrivals", "_max_cells", "_root", "_start", "_states", "cells", "patterns")
+    __slots__ = ("_arrivals", "_known", "_max_cells", "_root", "_start", "_states", "cells", "patterns")
 
     def __init__(self, patterns: Iterable[tuple[str, T]] = (), *, max_cells: int = MAX_DFA_CELLS) -> None:
         self._root: _Node[T] = _Node(loops=False)
+        self._known: dict[str, int] = {}  # word of a pattern -> nodes that it leads to
         self._states: dict[frozenset[_Node[T]], _State[T]] = {}
         self._start: _State[T] | None = None
         self._max_cells = max_cells
@@ -89,6 +88,7 @@ class TopicMatcher(Generic[T]):
             child = node.children.get(word)
             if child is None:
                 child = node.children[word] = _Node(loops=word == _WORDS)
+                self._known[word] = self._known.get(word, 0) + 1
             node = child
         entry = node.values.get(value)
         if entry is not None:
@@ -122,6 +122,9 @@ class TopicMatcher(Generic[T]):
             if child.children or child.values:
                 break
             del parent.children[word]
+            self._known[word] -= 1
+            if not self._known[word]:
+                del self._known[word]
         self._forget()
         return True
 
@@ -129,9 +132,21 @@ class TopicMatcher(Generic[T]):
         """The values whose patterns match the routing key."""
         state = self._start or self._begin()
         if key:
+            known = self._known
             for word in key.split("."):
-                state = state.ways.get(word, state.other) or self._step(state, word)
+                state = state.ways.get(word) or (word not in known and state.other) or self._step(state, word)
         return state.values
+
+    def __reduce__(self) -> tuple[object, ...]:
+        made: list[tuple[int, str, T, int]] = []
+        todo: list[tuple[tuple[str, ...], _Node[T]]] = [((), self._root)]
+        while todo:
+            words, node = todo.pop()
+            made += ((order, ".".join(words), value, count) for value, (order, count) in node.values.items())
+            todo += (((*words, word), child) for word, child in node.children.items())
+        made.sort(key=lambda entry: entry[0])
+        patterns = [(pattern, value) for _, pattern, value, count in made for _ in range(count)]
+        return _rebuilt, (patterns, self._max_cells)
 
     def _forget(self) -> None:
         self._states = {}
@@ -144,7 +159,10 @@ class TopicMatcher(Generic[T]):
 
     def _step(self, state: _State[T], word: str) -> _State[T]:
         """The state after `word`, built and remembered. The caller found no way there yet."""
-        literal = word in state.ways
+        if self.cells >= self._max_cells:
+            self._forget()  # this key's states so far live until it is done
+        # "*" and "#" are no words of patterns: in a key they are words like any unknown one
+        known = word in self._known and word != _WORD and word != _WORDS
         reached: list[_Node[T]] = []
         for node in state.nodes:
             if node.loops:
@@ -152,13 +170,14 @@ class TopicMatcher(Generic[T]):
             star = node.children.get(_WORD)
             if star is not None:
                 reached.append(star)
-            if literal:
+            if known:
                 child = node.children.get(word)
                 if child is not None:
                     reached.append(child)
         after = self._state(reached)
-        if literal:
+        if word in self._known:
             state.ways[word] = after
+            self.cells += 1
         else:
             state.other = after
         return after
@@ -174,14 +193,13 @@ class TopicMatcher(Generic[T]):
         nodes = frozenset(closed)
         state = self._states.get(nodes)
         if state is None:
-            state = _State(nodes)
-            self.cells += 1 + len(state.ways)
-            if self.cells > self._max_cells and self._states:
-                # The state that led here keeps its ways until it is garbage with the rest of the dropped ones.
-                self._forget()
-                self.cells = 1 + len(state.ways)
-            self._states[nodes] = state
+            state = self._states[nodes] = _State(nodes)
+            self.cells += 1 + len(nodes)
         return state
+
+
+def _rebuilt(patterns: list[tuple[str, T]], max_cells: int) -> TopicMatcher[T]:
+    return TopicMatcher(patterns, max_cells=max_cells)
 
 
 def _words(pattern: str) -> list[str]:

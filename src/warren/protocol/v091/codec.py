@@ -6,8 +6,7 @@ A method's payload starts with its class id and method id; the first four bytes 
 
 from __future__ import annotations
 
-from struct import Struct
-from struct import error as StructError
+from struct import Struct, error as StructError
 from typing import Final
 
 from warren import errors

@@ -9,8 +9,7 @@ is rewritten); a client asks for properties and body. Frames are laid out as
 
 from __future__ import annotations
 
-from struct import Struct
-from struct import error as StructError
+from struct import Struct, error as StructError
 from typing import Final
 
 from warren.protocol.v091.codec import (
