@@ -87,8 +87,9 @@ def decode_properties(data: bytes, at: int, channel: int = 0) -> Properties:
 
 def check_properties(data: bytes, at: int, channel: int = 0) -> None:
     """Raises what `decode_properties` would, without building what it would."""
+    start = at
     try:
-        flags, start = data[at] << 8 | data[at + 1], at
+        flags = data[at] << 8 | data[at + 1]
         at += 2
         if flags & 0x8000:  # content-type
             at += 1 + data[at]
@@ -103,10 +104,9 @@ def check_properties(data: bytes, at: int, channel: int = 0) -> None:
                     at += 8 if flag == 0x0040 else 1 + data[at]
         if at == len(data) and not flags & 3:
             return
-        at = start
     except MALFORMED:
-        at = start
-    decode_properties(data, at, channel)
+        pass
+    decode_properties(data, start, channel)  # which says what is wrong
 
 
 _OCTETS: Final = (0, 1, 1, 2)  # delivery-mode, priority: how many bytes for which of their two flags
