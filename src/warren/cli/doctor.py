@@ -24,6 +24,7 @@ from rich.table import Table
 
 from warren import __version__
 from warren.cli.folders import data_folder
+from warren.cli.servers import server_name
 from warren.errors import WarrenError
 
 __all__ = ["Finding", "doctor", "examine"]
@@ -147,7 +148,7 @@ def answering() -> str:
             who = connection.server_properties
     except WarrenError as error:
         return f"; an AMQP login there fails: {error}"
-    return f", by {who.get('product', 'an AMQP broker')} {who.get('version', '')}".rstrip()
+    return f", by {server_name(who)}"
 
 
 def rabbitmq() -> Finding:

@@ -29,6 +29,7 @@ from warren.cli.flights.counts import Group
 from warren.cli.flights.data import CANCELLED, FLIGHTS, Expected, flights
 from warren.cli.flights.display import Display
 from warren.cli.flights.pipeline import Pipeline, Row
+from warren.cli.servers import server_name
 
 __all__ = ["Outcome", "run"]
 
@@ -84,7 +85,7 @@ def run(
 
         control = background.call(_open(url))
         stack.callback(lambda: background.call(control.close()))
-        outcome.broker = "{product} {version}".format(**{"product": "?", "version": ""} | control.server_properties)
+        outcome.broker = server_name(control.server_properties)
         if background.call(topology.reserve(control)):
             display.say("removed the exchanges and queues that an earlier run had left")
         stack.callback(_remove, background, url, display)
