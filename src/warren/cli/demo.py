@@ -23,12 +23,15 @@ def flights(
     *,
     url: Annotated[
         str | None,
-        Parameter(help="Use the broker there, RabbitMQ for example: amqp://guest:guest@localhost:5672/. "
-                       "Left out: a broker of its own."),
+        Parameter(
+            help="Use the broker there, RabbitMQ for example: amqp://guest:guest@localhost:5672/. "
+            "Left out: a broker of its own."
+        ),
     ] = None,
     report: Annotated[Path, Parameter(help="The HTML page to write.")] = Path("flights-report.html"),
     limit: Annotated[
-        int | None, Parameter(help="Only so many flights, from the first of January on.", validator=validators.Number(gte=1))
+        int | None,
+        Parameter(help="Only so many flights, from the first of January on.", validator=validators.Number(gte=1)),
     ] = None,
 ) -> int:
     """Send every flight that was to depart from New York in 2013 through the broker, the client and Spark.
@@ -36,9 +39,9 @@ def flights(
     Publishes 336,776 flights, consumes them, has 8,255 cancelled ones dead-lettered, archives and analyses all with
     Spark, publishes alerts, and compares what everybody counted. Ends with status 1 when the counts disagree.
 
-    On a broker given by --url it uses the exchanges and queues flights, flights.*, alerts and alerts.desk. It refuses to
-    start when they exist and are not left over from an earlier run, and removes them at its end.
-    """  # fmt: skip
+    On a broker given by --url it uses the exchanges and queues flights, flights.*, alerts and alerts.desk. It refuses
+    to start when they exist and are not left over from an earlier run, and removes them at its end.
+    """
     tune_collector()
     display = Display(Console(highlight=False))
     report.parent.mkdir(parents=True, exist_ok=True)

@@ -49,7 +49,7 @@ class Finding:
 
 
 def doctor() -> int:
-    """Say what this machine has, and what to do about the rest."""
+    """Say what this machine has, and what is to be done."""
     findings = list(examine())
     table = Table(title=f"warren {__version__}", title_justify="left", show_edge=False, pad_edge=False)
     for heading in ("", "looked at", "found", "what to do"):

@@ -29,7 +29,7 @@ def application() -> App:
 
     app = App(name="warren", help=ABOUT, version=__version__)
     app.command("warren.cli.serve:serve", name="serve", help="Run a broker until it is told to stop.")
-    app.command("warren.cli.doctor:doctor", name="doctor", help="Say what this machine has, and what to do about the rest.")
+    app.command("warren.cli.doctor:doctor", name="doctor", help="Say what this machine has, and what is to be done.")
     demo = App(name="demo", help="The whole of Warren at work on real data.")
     demo.command(
         "warren.cli.demo:flights", name="flights", help="336,776 flights through the broker, the client and Spark."

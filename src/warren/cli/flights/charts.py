@@ -178,7 +178,7 @@ def heat_map(
                 parts.append(_rect(*place, tip, "heat", f' fill-opacity="{opacity:.2f}"'))
                 parts.append(
                     _text(
-                        left + step * (x + 0.5), top + row * y + 16, f"{value:.0f}", "middle",
+                        left + step * (x + 0.5), top + row * y + 16, f"{round(value)}", "middle",
                         "cell strong" if opacity > 0.55 else "cell",
                     )
                 )  # fmt: skip

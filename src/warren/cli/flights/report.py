@@ -26,7 +26,8 @@ TOP_ALERTS: Final = 12
 
 STYLE: Final = """
 :root { color-scheme: light dark; --paper: #f6f7f9; --card: #fff; --ink: #1b2330; --soft: #5b6675; --rule: #dfe3e9;
-  --c1: #2f6fb7; --c2: #e0892b; --c3: #2f9d83; --c4: #a5579d; --heat: #c4432b; --on-heat: #fff; --good: #1f7a4d; --bad: #b3261e }
+  --c1: #2f6fb7; --c2: #e0892b; --c3: #2f9d83; --c4: #a5579d; --heat: #c4432b; --on-heat: #fff; --good: #1f7a4d;
+  --bad: #b3261e }
 @media (prefers-color-scheme: dark) { :root { --paper: #11151b; --card: #1a2029; --ink: #e4e9f0; --soft: #98a4b3;
   --rule: #2c3541; --c1: #6ba6e8; --c2: #f0a956; --c3: #58c4a8; --c4: #cf8bc8; --heat: #ef7a5f; --on-heat: #1b1210;
   --good: #5fce97; --bad: #ff8a80 } }
@@ -37,10 +38,10 @@ h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .3rem } h2 { font-size: 1.
 p { margin: .2rem 0 .8rem; color: var(--soft); max-width: 48rem } .lead { font-size: 1.05rem }
 section { background: var(--card); border: 1px solid var(--rule); border-radius: 10px; padding: 1.2rem 1.4rem;
   margin-top: 1.2rem }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(10.5rem, 1fr)); gap: .8rem; margin-top: 1.4rem;
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.6rem, 1fr)); gap: .8rem; margin-top: 1.4rem;
   padding: 0; list-style: none }
 .tiles li { background: var(--card); border: 1px solid var(--rule); border-radius: 10px; padding: .8rem 1rem }
-.tiles b { display: block; font-size: 1.5rem; line-height: 1.25; font-variant-numeric: tabular-nums }
+.tiles b { display: block; font-size: 1.35rem; line-height: 1.25; font-variant-numeric: tabular-nums }
 .tiles span { color: var(--soft); font-size: .85rem }
 .verdict { font-weight: 600; color: var(--good) } .verdict.not { color: var(--bad) }
 svg { display: block; width: 100%; height: auto; margin: .4rem 0; font: 12px system-ui, sans-serif; fill: var(--ink) }
@@ -50,10 +51,11 @@ svg .grid { stroke: var(--rule); stroke-width: 1 }
 svg .c1 { fill: var(--c1) } svg .c2 { fill: var(--c2) } svg .c3 { fill: var(--c3) } svg .c4 { fill: var(--c4) }
 svg polyline { fill: none; stroke-width: 2.2; stroke-linejoin: round }
 svg .l1 { stroke: var(--c1) } svg .l2 { stroke: var(--c2) } svg .l3 { stroke: var(--c3) } svg .l4 { stroke: var(--c4) }
-svg .heat { fill: var(--heat) } svg .cell { font-size: 10px; pointer-events: none } svg .cell.strong { fill: var(--on-heat) }
+svg .heat { fill: var(--heat) } svg .cell { font-size: 10px; pointer-events: none }
+svg .cell.strong { fill: var(--on-heat) }
 .scroll { overflow-x: auto }
 table { border-collapse: collapse; font-size: .9rem; margin: .4rem 0; font-variant-numeric: tabular-nums }
-caption { text-align: left; color: var(--soft); padding-bottom: .3rem }
+caption { text-align: left; white-space: nowrap; color: var(--soft); padding-bottom: .3rem }
 th, td { padding: .22rem .9rem .22rem 0; text-align: left; border-bottom: 1px solid var(--rule); font-weight: 400 }
 thead th { color: var(--soft); font-size: .82rem } td.n, th.n { text-align: right }
 td.yes { color: var(--good) } td.no { color: var(--bad); font-weight: 700 }
@@ -69,7 +71,7 @@ def write(path: Path, outcome: Outcome) -> None:
 
 
 def page(outcome: Outcome, names: dict[str, str], when: str) -> str:
-    """The page as text. `names` are the carriers' by their codes, `when` is the time of the run as the reader sees it."""
+    """The page as text. `names` are the carriers' by their codes, `when` is the time of the run, as it is shown."""
     parts = (
         _head(outcome, when),
         _counts(outcome.groups),
@@ -94,7 +96,7 @@ def page(outcome: Outcome, names: dict[str, str], when: str) -> str:
 def _head(outcome: Outcome, when: str) -> str:
     dead = outcome.triage["total"][0]["n"]
     tiles = [
-        (f"{outcome.flights:,}", "flights published and confirmed"),
+        (f"{outcome.flights:,}", "flights published"),
         *((f"{rate:,.0f}/s", what) for what, rate in outcome.rates.items()),
         (f"{dead:,}", "cancelled: rejected and dead-lettered"),
         (f"{len(outcome.alerts):,}", "alerts published by Spark"),
@@ -117,9 +119,11 @@ def _counts(groups: Sequence[Group]) -> str:
     for group in groups:
         for index, (label, number) in enumerate(group.counted):
             same = number == group.counted[0][1]
-            mark = "<td></td>" if index == 0 else f'<td class="{"yes" if same else "no"}">{"yes" if same else "NO"}</td>'
-            first = f'<th scope="rowgroup" rowspan="{len(group.counted)}">{escape(group.what)}</th>' if index == 0 else ""
-            css = ' class="first"' if index == 0 else ""
+            mark = f'<td class="{"yes" if same else "no"}">{"yes" if same else "NO"}</td>'
+            css = first = ""
+            if index == 0:
+                css, mark = ' class="first"', "<td></td>"
+                first = f'<th scope="rowgroup" rowspan="{len(group.counted)}">{escape(group.what)}</th>'
             rows.append(f'<tr{css}>{first}<td>{escape(label)}</td><td class="n">{number:,}</td>{mark}</tr>')
     return (
         "<section><h2>What was counted</h2>"
@@ -134,11 +138,13 @@ def _counts(groups: Sequence[Group]) -> str:
 
 def _carriers(carriers: Sequence[Row], names: dict[str, str]) -> str:
     flown = [row for row in carriers if row["mean"] is not None]
+    punctual = sum(row["median"] <= 0 for row in flown)
     values = [(row["carrier"], _clip(names.get(row["carrier"], "")), row["mean"]) for row in flown]
     chart = charts.bars("Mean departure delay by carrier", "Longest first.", values, "minutes") if values else ""
     return _section(
         "Mean departure delay by carrier",
-        "Of the flights that departed. The median of most carriers is below zero: a few very late flights make the mean.",
+        f"Of the flights that departed. At {punctual} of {len(flown)} carriers half of them leave on time or early: "
+        "a few very late flights make the mean.",
         chart,
         _table(
             "Departure delays by carrier, minutes",
@@ -183,14 +189,14 @@ def _cells(carriers: Sequence[Row], cells: Sequence[Row]) -> str:
         (row["carrier"], f"{row['hour']}h"): (float(row["mean"]), f", {row['flights']:,} flights") for row in cells
     }
     chart = charts.heat_map(
-        "Mean departure delay by carrier and hour", "The darker, the later.", order, [f"{hour}h" for hour in hours], values,
-        "minutes",
+        "Mean departure delay by carrier and hour", "The stronger the colour, the later.", order,
+        [f"{hour}h" for hour in hours], values, "minutes",
     )  # fmt: skip
     means = {(row["carrier"], row["hour"]): row["mean"] for row in cells}
     return _section(
         "Mean departure delay by carrier and hour",
-        "Minutes; carriers from the latest to the most punctual. A cell with few flights can say anything: the number of "
-        "flights is in its tooltip.",
+        "Minutes; carriers from the latest to the most punctual. A cell with few flights can say anything: the number "
+        "of flights is in its tooltip.",
         chart,
         _table(
             "Mean departure delays by carrier and scheduled hour, minutes",
@@ -221,9 +227,9 @@ def _dead_letters(triage: dict[str, list[Row]]) -> str:
         ((row["routing_key"], row["n"]) for row in triage["keys"]),
     )  # fmt: skip
     return (
-        "<section><h2>The dead letters</h2><p>The consumer of flights.ops rejected every flight without a departure time; "
-        f"the broker moved it to {topology.DEAD} and wrote down why, in the header x-death. Spark drained that queue and "
-        f"took the header apart.</p>{reasons}{chart}"
+        "<section><h2>The dead letters</h2><p>The consumer of flights.ops rejected every flight without a departure "
+        f"time; the broker moved it to {topology.DEAD} and wrote down why, in the header x-death. Spark drained that "
+        f"queue and took the header apart.</p>{reasons}{chart}"
         + _details(
             "Cancelled flights by month and airport",
             ("month", *topology.AIRPORTS),
@@ -241,9 +247,9 @@ def _alerts(alerts: Sequence[Row], names: dict[str, str]) -> str:
         {"alerts": per_month}, "alerts",
     )  # fmt: skip
     return (
-        f"<section><h2>The alerts</h2><p>One for each carrier and day whose mean departure delay was above {ALERT_MINUTES} "
-        f"minutes: {len(alerts)} in all, published to the exchange “{topology.ALERTS}” by a Spark stream and consumed from "
-        f"the queue {topology.ALERT_DESK}.</p>{chart}"
+        "<section><h2>The alerts</h2><p>One for each carrier and day whose mean departure delay was above "
+        f"{ALERT_MINUTES} minutes: {len(alerts)} in all, published to the exchange {topology.ALERTS} by a Spark stream "
+        f"and consumed from the queue {topology.ALERT_DESK}.</p>{chart}"
         + _table(
             f"The worst {len(worst)}",
             ("day", "carrier", "", "flights", "mean delay"),
@@ -259,7 +265,7 @@ def _alerts(alerts: Sequence[Row], names: dict[str, str]) -> str:
 def _work(outcome: Outcome) -> str:
     return (
         "<section><h2>The work</h2>"
-        + _table("Time by stage", ("stage", "seconds"), ((stage, seconds) for stage, seconds in outcome.seconds.items()))
+        + _table("Time by stage", ("stage", "seconds"), outcome.seconds.items())
         + _table("Rates", ("", "messages/s"), ((what, round(rate)) for what, rate in outcome.rates.items()))
         + "</section>"
     )
@@ -279,9 +285,7 @@ def _details(caption: str, headings: Sequence[str], rows: Iterable[Sequence[obje
 def _table(caption: str, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """A table; numbers to the right, fractions with one digit. The first column heads its row."""
     body = [list(row) for row in rows]
-    numeric = [
-        any(isinstance(row[column], int | float) for row in body) for column in range(len(headings))
-    ]  # fmt: skip
+    numeric = [any(isinstance(row[column], int | float) for row in body) for column in range(len(headings))]
     css = [' class="n"' if number else "" for number in numeric]
     head = "".join(f'<th scope="col"{css[i]}>{escape(heading)}</th>' for i, heading in enumerate(headings))
     lines = []

@@ -119,7 +119,7 @@ async def depth(connection: Connection, queue: str) -> int:
 
 
 async def depth_once_settled(connection: Connection, queue: str, target: int) -> int:
-    """The same, once it has reached the target or no longer moves: a broker may dead-letter some time after the reject."""
+    """The same, once it has reached the target or no longer moves: a broker may take its time to dead-letter."""
     seen, deadline = await depth(connection, queue), time.monotonic() + PATIENCE
     while seen < target and time.monotonic() < deadline:
         await asyncio.sleep(LOOK)
@@ -135,33 +135,37 @@ async def log_length(connection: Connection, queue: str) -> int:
     A passive declare would do for Warren; RabbitMQ's count of a stream is seconds late.
     """
     length = 0
-    async with connection.channel() as channel:
+    async with (
+        connection.channel() as channel,
         # "last" is the last chunk; its messages come at once.
-        async with channel.consume(queue, prefetch=PREFETCH, arguments={"x-stream-offset": "last"}) as deliveries:
-            while (delivery := await next_within(deliveries, SILENCE)) is not None:
-                offset = delivery.headers["x-stream-offset"]
-                assert isinstance(offset, int)
-                length = max(length, offset + 1)
-                delivery.ack()
+        channel.consume(queue, prefetch=PREFETCH, arguments={"x-stream-offset": "last"}) as deliveries,
+    ):
+        while (delivery := await next_within(deliveries, SILENCE)) is not None:
+            offset = delivery.headers["x-stream-offset"]
+            assert isinstance(offset, int)  # the queue is ours, and a stream
+            length = max(length, offset + 1)
+            delivery.ack()
     return length
 
 
-async def collect_alerts(connection: Connection, published: int) -> dict[str, dict[str, object]]:
-    """The alerts in alerts.desk by their message_id, acknowledged; at most PATIENCE seconds of waiting for each.
+async def collect_alerts(connection: Connection, published: int) -> tuple[int, dict[str, dict[str, object]]]:
+    """(deliveries, alerts by message_id) of alerts.desk, acknowledged; at most PATIENCE seconds of waiting for each.
 
     It goes on for a moment after `published` alerts, to see whether there are more than there should be.
     """
     alerts: dict[str, dict[str, object]] = {}
     taken = 0
-    async with connection.channel() as channel:
-        async with channel.consume(topology.ALERT_DESK, prefetch=PREFETCH) as deliveries:
-            while True:
-                delivery = await next_within(deliveries, SILENCE if taken >= published else PATIENCE)
-                if delivery is None:
-                    return alerts
-                taken += 1
-                alerts[delivery.properties.message_id or f"without message_id, {taken}"] = json.loads(delivery.body)
-                delivery.ack()
+    async with (
+        connection.channel() as channel,
+        channel.consume(topology.ALERT_DESK, prefetch=PREFETCH) as deliveries,
+    ):
+        while True:
+            delivery = await next_within(deliveries, SILENCE if taken >= published else PATIENCE)
+            if delivery is None:
+                return taken, alerts
+            taken += 1
+            alerts[delivery.properties.message_id or f"without message_id, {taken}"] = json.loads(delivery.body)
+            delivery.ack()
 
 
 async def next_within(deliveries: Consumer, seconds: float) -> Delivery | None:
