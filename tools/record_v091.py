@@ -18,8 +18,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from urllib.parse import urlsplit
 
-from warren.protocol.v091 import Properties, Table
-from warren.protocol.v091 import methods as m
+from warren.protocol.v091 import Properties, Table, methods as m
 from warren.protocol.v091.codec import PROTOCOL_HEADER, encode_method
 from warren.protocol.v091.content import encode_content
 

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from warren import errors as errors
     from warren.client.channel import Channel as Channel
-    from warren.client.connection import Connection as Connection
-    from warren.client.connection import connect as connect
-    from warren.client.records import Confirmation as Confirmation
-    from warren.client.records import Delivery as Delivery
-    from warren.client.records import Message as Message
-    from warren.client.records import Publication as Publication
-    from warren.client.records import QueueInfo as QueueInfo
-    from warren.client.records import Returned as Returned
+    from warren.client.connection import Connection as Connection, connect as connect
+    from warren.client.records import (
+        Confirmation as Confirmation,
+        Delivery as Delivery,
+        Message as Message,
+        Publication as Publication,
+        QueueInfo as QueueInfo,
+        Returned as Returned,
+    )
     from warren.protocol.v091.methods import Properties as Properties
 
 __all__ = [

@@ -20,8 +20,7 @@ from warren.client.deadlines import EXPIRED
 from warren.client.publishes import Batch
 from warren.client.records import Confirmation, Delivery, Message, Publication, QueueInfo, Returned, encoded
 from warren.client.wire import MAX_GATHERED, AsyncCore, FutureSlot
-from warren.protocol.v091 import Content, Table
-from warren.protocol.v091 import methods as m
+from warren.protocol.v091 import Content, Table, methods as m
 
 __all__ = ["Channel"]
 

@@ -22,8 +22,7 @@ from warren.client.channel import Channel
 from warren.client.core import ChannelCore, fresh
 from warren.client.url import ConnectionParameters, parse_url
 from warren.client.wire import AsyncCore, FutureSlot
-from warren.protocol.v091 import Table
-from warren.protocol.v091 import methods as m
+from warren.protocol.v091 import Table, methods as m
 
 __all__ = ["Connection", "Opening", "connect"]
 

@@ -19,8 +19,7 @@ from warren import errors
 from warren.client.core import ChannelCore, ConsumerCore, fresh
 from warren.client.records import Delivery
 from warren.client.wire import MAX_BUFFERED_BYTES, MAX_BUFFERED_MESSAGES, AsyncCore, FutureSlot
-from warren.protocol.v091 import Table
-from warren.protocol.v091 import methods as m
+from warren.protocol.v091 import Table, methods as m
 
 __all__ = ["Consumer", "Feed"]
 

@@ -26,8 +26,7 @@ from warren.client.handshake import Handshake
 from warren.client.publishes import Publishes, PublishWaiter
 from warren.client.records import Delivery, Returned
 from warren.client.url import ConnectionParameters
-from warren.protocol.v091 import Content, Engine, OversizedContent, Role, encode_content
-from warren.protocol.v091 import methods as m
+from warren.protocol.v091 import Content, Engine, OversizedContent, Role, encode_content, methods as m
 from warren.protocol.v091.codec import decode_method
 from warren.protocol.v091.hot import DELIVER, GET_OK, ClientFrames, DeliverReader
 

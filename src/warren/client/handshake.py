@@ -15,8 +15,7 @@ from typing import Final
 
 from warren import __version__, errors
 from warren.client.url import ConnectionParameters, Mechanism
-from warren.protocol.v091 import Engine, Table
-from warren.protocol.v091 import methods as m
+from warren.protocol.v091 import Engine, Table, methods as m
 from warren.protocol.v091.fields import write_table
 
 __all__ = ["CAPABILITIES", "Handshake"]

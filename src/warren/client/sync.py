@@ -29,8 +29,7 @@ from warren.client.link import Link, SyncConnectionCore
 from warren.client.publishes import Batch
 from warren.client.records import Confirmation, Delivery, Message, Publication, QueueInfo, Returned, encoded
 from warren.client.url import ConnectionParameters, parse_url
-from warren.protocol.v091 import Content, Table
-from warren.protocol.v091 import methods as m
+from warren.protocol.v091 import Content, Table, methods as m
 
 __all__ = ["Channel", "Connection", "connect"]
 

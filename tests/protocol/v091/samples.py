@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from warren.protocol.v091 import Engine, FieldValue, Method, Properties, Role
-from warren.protocol.v091 import methods as m
+from warren.protocol.v091 import Engine, FieldValue, Method, Properties, Role, methods as m
 
 
 def short(value: int) -> bytes:

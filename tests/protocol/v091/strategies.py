@@ -5,10 +5,13 @@ from __future__ import annotations
 import inspect
 from datetime import UTC, datetime
 
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, settings, strategies as st
 
-from warren.protocol.v091 import Method, Properties
-from warren.protocol.v091 import methods as m
+from warren.protocol.v091 import Method, Properties, methods as m
+
+# No example is timed: how busy the machine is decides nothing.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 short_strings = texts.filter(lambda text: len(text.encode()) <= 255)

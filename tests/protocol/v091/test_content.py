@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.protocol.v091 import strategies
 from tests.protocol.v091.samples import MALFORMED_PROPERTIES, PROPERTIES
 from warren import errors
-from warren.protocol.v091 import Content, Properties, encode_content
-from warren.protocol.v091 import methods as m
+from warren.protocol.v091 import Content, Properties, encode_content, methods as m
 from warren.protocol.v091.codec import encode_frame
 
 METHOD = m.BasicPublish("e", "k").encode()

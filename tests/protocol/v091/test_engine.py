@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.protocol.v091 import strategies
 from tests.protocol.v091.samples import MALFORMED_PROPERTIES, opened, pump, short, started
@@ -18,8 +17,8 @@ from warren.protocol.v091 import (
     OversizedContent,
     Properties,
     Role,
+    methods as m,
 )
-from warren.protocol.v091 import methods as m
 from warren.protocol.v091.codec import HEARTBEAT_FRAME, PROTOCOL_HEADER, encode_frame, encode_method
 from warren.protocol.v091.content import HEADER_FIXED, encode_content
 

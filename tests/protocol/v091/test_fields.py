@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, strategies as st
 
 from tests.protocol.v091 import strategies
 from tests.protocol.v091.samples import FIELD_VALUES, READ_ONLY_VALUES, long, ls, s
@@ -183,3 +183,21 @@ def test_malformed(raw: bytes) -> None:
     for reader in (read_table, skip_table):
         with pytest.raises(MALFORMED):
             reader(raw, 0)
+
+
+@given(st.binary(max_size=200))
+def test_any_table_that_can_be_read_can_be_written_and_means_the_same(entries: bytes) -> None:
+    raw = len(entries).to_bytes(4, "big") + entries
+    try:
+        table, _ = read_table(raw, 0)
+    except MALFORMED:
+        return
+    again, _ = read_table(write_table(table), 0)
+    assert repr(again) == repr(table)  # NaN is not equal to itself
+
+
+def test_a_timestamp_beyond_datetime_in_a_table_stays_a_timestamp() -> None:
+    raw = b"\0\0\0\x0b\x01aT" + b"\xff" * 8
+    table, _ = read_table(raw, 0)
+    assert table == {"a": 2**64 - 1}
+    assert write_table(table) == raw

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from warren.protocol.v091 import ConnectionState, Content, Engine, Event, Method, Role
-from warren.protocol.v091 import methods as m
+from warren.protocol.v091 import ConnectionState, Content, Engine, Event, Method, Role, methods as m
 
 GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
 LINES: list[tuple[str, bytes]] = [(line["from"], bytes.fromhex(line["hex"])) for line in GOLDEN["frames"]]

@@ -6,8 +6,7 @@ import contextlib
 import itertools
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.protocol.v091 import strategies
 from tests.protocol.v091.samples import METHODS, opened

@@ -12,8 +12,7 @@ from hypothesis import given
 from tests.protocol.v091 import strategies
 from tests.protocol.v091.samples import MALFORMED_PROPERTIES, METHODS, PROPERTIES
 from warren import errors
-from warren.protocol.v091 import Method, Properties
-from warren.protocol.v091 import methods as m
+from warren.protocol.v091 import Method, Properties, methods as m
 from warren.protocol.v091.codec import (
     check_properties,
     decode_method,

@@ -8,8 +8,7 @@ import pytest
 
 from tests.protocol.v091.samples import opened
 from warren import errors
-from warren.protocol.v091 import ChannelState, ConnectionState, Engine, Method, Role
-from warren.protocol.v091 import methods as m
+from warren.protocol.v091 import ChannelState, ConnectionState, Engine, Method, Role, methods as m
 from warren.protocol.v091.codec import encode_method
 from warren.protocol.v091.content import encode_content
 from warren.protocol.v091.states import CHANNEL_TRANSITIONS, CONNECTION_TRANSITIONS, MAY_SEND

@@ -81,7 +81,7 @@ class Content:
         found = _SIZE_AND_FLAGS.unpack_from(self.frames)
         if found == _NO_PROPERTIES or found == _DELIVERY_MODE_ONLY:
             return
-        check_properties(self.raw_properties, 0, self.channel)
+        check_properties(self.frames[FLAGS_AT : 7 + found[0]], 0, self.channel)
 
     @property
     def raw_properties(self) -> bytes:
@@ -134,7 +134,7 @@ class Content:
 
         A header frame cannot be cut: one that is larger goes out as it is, and the peer may refuse it.
         """
-        if 0 < frame_max < len(self.frames) and self._largest_frame() > frame_max:
+        if 0 < frame_max < len(self.frames) and self._largest_body_frame() > frame_max:
             return encode_content(channel, self.raw_properties, self.body, frame_max)
         if channel == self.channel:
             return self.frames
@@ -144,8 +144,8 @@ class Content:
             at += FRAME_OVERHEAD + _LENGTH.unpack_from(frames, at + 3)[0]
         return bytes(frames)
 
-    def _largest_frame(self) -> int:
-        largest = at = 0
+    def _largest_body_frame(self) -> int:
+        largest, at = 0, self._header_end
         while at < len(self.frames):
             size = FRAME_OVERHEAD + _LENGTH.unpack_from(self.frames, at + 3)[0]
             largest = max(largest, size)
