@@ -27,7 +27,7 @@ def application() -> App:
     """The command line. Commands are named as "module:function" and loaded when they are called."""
     from cyclopts import App
 
-    app = App(name="warren", help=ABOUT, version=__version__)
+    app = App(name="warren", help=ABOUT, version=__version__, suppress_keyboard_interrupt=False)
     app.command("warren.cli.serve:serve", name="serve", help="Run a broker until it is told to stop.")
     app.command("warren.cli.doctor:doctor", name="doctor", help="Say what this machine has, and what is to be done.")
     demo = App(name="demo", help="The whole of Warren at work on real data.")
@@ -54,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except WarrenError as error:
         fail(str(error))
     except KeyboardInterrupt:
+        print("warren: interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)
 
 

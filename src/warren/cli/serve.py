@@ -1,7 +1,7 @@
 """`warren serve`: one broker in this process, until SIGTERM or SIGINT.
 
 Rules: standard output gets one line, when the broker can be used; everything else is log, on standard error. Logging
-is configured here and nowhere else in the package. What cannot work is said in one line with what to do next.
+is configured here, as the package itself never does. What cannot work is said in one line with what to do next.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Background:
         return asyncio.run_coroutine_threadsafe(work, self._ready.result())
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result. A KeyboardInterrupt meanwhile cancels the work, and waits until it is off."""
+        """The result. A KeyboardInterrupt meanwhile cancels the work."""
         future = self.start(work)
         try:
             return future.result()

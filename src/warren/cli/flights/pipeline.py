@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol
 
 from warren.cli.flights import topology
 from warren.cli.flights.data import ALERT_MINUTES
@@ -43,11 +42,10 @@ class Query(Protocol):
     def recentProgress(self) -> Sequence[Any]: ...
     def awaitTermination(self, timeout: int | None = None) -> bool | None: ...
     def exception(self) -> Exception | None: ...
-    def stop(self) -> None: ...
 
 
 class Pipeline:
-    """A Spark session and the steps; use it in a `with` block. Files go below `folder`.
+    """A Spark session and the steps; `stop` it when done. Files go below `folder`.
 
     Raises MissingDependency when Spark or Java is missing.
     """
@@ -61,12 +59,8 @@ class Pipeline:
             **{"spark.local.dir": str(folder / "local"), "spark.sql.warehouse.dir": str(folder / "warehouse")},
         )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def stop(self) -> None:
+        """End the session, and any step that is under way in another thread; that step raises an exception then."""
         self._spark.stop()
 
     @property
@@ -196,13 +190,9 @@ class Pipeline:
 
 def follow(query: Query, progress: Callable[[int], None]) -> int:
     """Wait for a query's end, telling how many rows it has read so far; how many they were. Raises its exception."""
-    try:
-        while query.isActive:
-            progress(rows_read(query))
-            query.awaitTermination(LOOK_SECONDS)  # type: ignore[arg-type]  # a fraction works, its annotation is too narrow
-    except BaseException:
-        query.stop()
-        raise
+    while query.isActive:
+        progress(rows_read(query))
+        query.awaitTermination(LOOK_SECONDS)  # type: ignore[arg-type]  # a fraction works, its annotation is too narrow
     error = query.exception()
     if error is not None:
         raise error

@@ -1,14 +1,15 @@
-"""The demonstration from beginning to end: broker, traffic, Spark, counts, report, and leaving nothing behind.
+"""The demonstration from beginning to end: broker, traffic, Spark, counts, and leaving nothing behind.
 
-The broker and the client live in one event loop in a background thread, and Spark is driven from the main thread.
-They cannot share a thread: PySpark's calls block, and meanwhile Spark's executors, which are other processes, need the
-broker. They need not be two threads: under one interpreter lock broker and client only take turns, and one loop takes
-turns cheaper than two threads do.
+Three threads. Broker and client share an event loop in one of them: under one interpreter lock they could only take
+turns anyway, and one loop takes turns cheaper than two threads do. Spark's calls block, and meanwhile its executors,
+which are other processes, need the broker, so these calls are made in a second thread. The main thread only waits,
+and so a Ctrl-C always arrives there and never in the middle of PySpark's talk with Java, which would not survive it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -16,10 +17,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from types import TracebackType
+from typing import Any, Final, ParamSpec, Self, TypeVar
 
 import warren
 from warren.broker import Broker
@@ -33,7 +36,10 @@ from warren.cli.servers import server_name
 
 __all__ = ["Outcome", "run"]
 
-LOG_TAIL: Final = 20  # lines of Spark's log that are shown when it failed
+P = ParamSpec("P")
+T = TypeVar("T")
+
+LOG_TAIL: Final = 20  # lines of the log that are shown when Spark failed
 
 
 @dataclass(slots=True)
@@ -75,6 +81,8 @@ def run(
     with ExitStack() as stack:
         stack.enter_context(interruptible())
         folder = Path(stack.enter_context(temporary_folder()))
+        log = folder / "log"
+        stack.enter_context(logging_into(log))
         background = stack.enter_context(Background(loop_factory))
         if url is None:
             broker = Broker()
@@ -84,7 +92,7 @@ def run(
             display.say(f"broker of our own at {url}, its stream queues in a temporary folder")
 
         control = background.call(_open(url))
-        stack.callback(lambda: background.call(control.close()))
+        stack.callback(lambda: background.call(_close(control)))
         outcome.broker = server_name(control.server_properties)
         if background.call(topology.reserve(control)):
             display.say("removed the exchanges and queues that an earlier run had left")
@@ -93,17 +101,13 @@ def run(
         display.say(f"exchanges, queues and bindings made in {outcome.broker}")
 
         publishing, consuming = background.call(_open(url)), background.call(_open(url))
+        stack.callback(lambda: background.call(_close(publishing, consuming)))
         bars = (
             ("publish to flights, confirmed", total, lambda: tally.published),
             ("work off flights.ops", total, lambda: tally.handled),
         )
         with outcome.timed("publish and consume"), display.bars(*bars):
-            moved = background.start(traffic.move(publishing, consuming, flights(limit), expected, tally))
-            try:
-                moved.result()
-            except KeyboardInterrupt:
-                moved.cancel()
-                raise
+            background.call(traffic.move(publishing, consuming, flights(limit), expected, tally))
         background.call(_close(publishing, consuming))
         outcome.flights = tally.confirmed
         outcome.rate("published and confirmed", tally.confirmed, tally.publishing)
@@ -114,24 +118,24 @@ def run(
         at_airports = sum(background.call(traffic.depth(control, topology.airport_queue(a))) for a in topology.AIRPORTS)
         long_haul = background.call(traffic.depth(control, topology.LONG_HAUL))
 
-        log = folder / "spark.log"
+        java = stack.enter_context(SparkThread())
         try:
             with outcome.timed("start Spark"), display.stage("start Spark"), stderr_into(log):
-                pipeline = stack.enter_context(Pipeline(url, folder))
+                pipeline = java.call(Pipeline, url, folder)
             outcome.spark = pipeline.version
             read = _Number()
             with outcome.timed("archive"), display.bars(("flights.log into Parquet", in_log, lambda: read.value)):
-                pipeline.archive(read.set)
+                java.call(pipeline.archive, read.set)
             outcome.rate("streamed into Parquet", read.value, outcome.seconds["archive"])
             with outcome.timed("count"), display.stage("count the rows in Parquet"):
-                rows, ids = pipeline.archived()
+                rows, ids = java.call(pipeline.archived)
             with outcome.timed("triage"), display.stage("triage of flights.dead"):
-                outcome.triage = pipeline.triage()
+                outcome.triage = java.call(pipeline.triage)
             with outcome.timed("statistics"), display.stage("statistics by carrier and hour"):
-                outcome.statistics = pipeline.statistics()
+                outcome.statistics = java.call(pipeline.statistics)
             sent = _Number()
             with outcome.timed("alerts"), display.bars(("publish alerts", len(expected.alerts), lambda: sent.value)):
-                pipeline.publish_alerts(sent.set)
+                java.call(pipeline.publish_alerts, sent.set)
         except Exception:
             display.say(tail(log))
             raise
@@ -173,6 +177,33 @@ def run(
             ),
         )
     return outcome
+
+
+class SparkThread:
+    """The thread of Spark's calls. Leaving the `with` block stops the session, and so whatever call is under way."""
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(1, "spark")
+        self._first: Future[Any] | None = None
+
+    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        future = self._executor.submit(function, *args, **kwargs)
+        if self._first is None:
+            self._first = future
+        return future.result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._first is not None:
+            # The first call made the pipeline. Whoever interrupts that one waits until there is something to stop.
+            made = wait([self._first]).done.pop()
+            if made.exception() is None:
+                made.result().stop()
+        self._executor.shutdown()
 
 
 class _Number:
@@ -223,13 +254,26 @@ def temporary_folder() -> tempfile.TemporaryDirectory[str]:
 def interruptible() -> Iterator[None]:
     """SIGTERM is a KeyboardInterrupt too, so that both leave by the same way."""
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield  # signals are the main thread's
         return
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def logging_into(path: Path) -> Iterator[None]:
+    """What our own packages and PySpark log goes into a file: it would break up the display."""
+    handler = logging.FileHandler(path)
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        handler.close()
 
 
 @contextmanager
@@ -252,4 +296,4 @@ def stderr_into(path: Path) -> Iterator[None]:
 
 def tail(path: Path) -> str:
     lines = path.read_text(errors="replace").splitlines() if path.exists() else []
-    return "\n".join(["Spark's log ends with:", *lines[-LOG_TAIL:]])
+    return "\n".join(["the log ends with:", *lines[-LOG_TAIL:]])
