@@ -32,6 +32,7 @@
     ├── DeadlineExceeded             no answer within the caller's timeout (also a TimeoutError)
     ├── InvalidArgument              a value that the API cannot take (also a ValueError)
     ├── DataLoss                     messages that were asked for are no longer there
+    ├── MissingDependency            a program or optional package is not installed; the text says how to get it
     └── ServerUnavailable            a server that the test kit was asked to start does not run
 
 The same classes serve both sides: the broker raises `NotFound("no queue 'q' in vhost '/'")` and answers
@@ -257,6 +258,10 @@ class InvalidArgument(WarrenError, ValueError):
 
 class DataLoss(WarrenError):
     """Messages that were asked for are no longer there (retention, or a queue that was recreated)."""
+
+
+class MissingDependency(WarrenError):
+    """A program or an optional package that was needed is not installed; the text says how to get it."""
 
 
 class ServerUnavailable(WarrenError):
