@@ -113,7 +113,7 @@ class Publisher:
             Address(publish.exchange, publish.routing_key),
             tuple(vhost.queues[name] for name in route.queues),
             mandatory=publish.mandatory,
-            reads_headers=route.depends_on_headers,
+            reads_headers=not route.cacheable,
         )
         targets = self._connection.targets
         if len(targets) >= MAX_TARGETS:
