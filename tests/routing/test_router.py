@@ -158,7 +158,7 @@ def test_what_every_vhost_has(router: Router) -> None:
     fresh = Router()
     assert {(x.name, x.type, x.internal, x.durable) for x in fresh.exchanges} == {
         ("", "direct", False, True),
-        *((name, kind, internal, True) for name, kind, internal in PREDECLARED),
+        *((name, kind.type, internal, True) for name, kind, internal in PREDECLARED),
     }
     assert fresh.declare_exchange("amq.topic", "topic", durable=True) is False
     assert fresh.has_exchange("amq.match")
@@ -338,14 +338,14 @@ def test_headers_are_read_at_most_once_and_only_for_a_headers_exchange(router: R
     router.bind("amq.match", to_queue("q2"), "", {"a": 1})
     router.bind("f", to_queue("q"), "")
     route = router.route("f", "", headers)
-    assert (route.queues, route.depends_on_headers, len(calls)) == (("q",), False, 0)
+    assert (route.queues, route.cacheable, len(calls)) == (("q",), True, 0)
     router.bind("f", to_exchange("amq.headers"), "")
     router.bind("f", to_exchange("amq.match"), "")
     route = router.route("f", "", headers)
-    assert (route.queues, route.depends_on_headers, len(calls)) == (("q", "q1", "q2"), True, 1)
+    assert (route.queues, route.cacheable, len(calls)) == (("q", "q1", "q2"), False, 1)
     route = router.route("amq.headers", "")
-    assert (route.queues, route.depends_on_headers) == ((), True)
-    assert repr(route) == "Route(queues=(), depends_on_headers=True)"
+    assert (route.queues, route.cacheable) == ((), False)
+    assert repr(route) == "Route(queues=(), cacheable=False)"
 
 
 def test_internal_exchanges_are_reached_by_bindings(router: Router) -> None:

@@ -16,7 +16,7 @@ from warren.broker.arguments import check_consume_arguments
 from warren.broker.confirms import Confirms
 from warren.broker.consumer import UNLIMITED, Consumer
 from warren.broker.message import Message
-from warren.broker.publisher import Publisher, Target
+from warren.broker.publisher import Publisher, Sink, Target
 from warren.broker.reply_to import PSEUDO_QUEUE, ReplyQueue
 from warren.broker.unacked import Entry, Unacked
 from warren.errors import (
@@ -166,12 +166,12 @@ class Channel:
             self.reply(m.ExchangeDeclareOk())
 
     def _exchange_delete(self, method: m.ExchangeDelete) -> None:
-        self.vhost.router.delete_exchange(method.exchange, if_unused=method.if_unused)
+        self.vhost.delete_exchange(method.exchange, if_unused=method.if_unused)
         if not method.no_wait:
             self.reply(m.ExchangeDeleteOk())
 
     def _exchange_bind(self, method: m.ExchangeBind) -> None:
-        self.vhost.router.bind(
+        self.vhost.bind(
             method.source, to_exchange(method.destination), method.routing_key, method.arguments
         )
         if not method.no_wait:
@@ -206,7 +206,7 @@ class Channel:
 
     def _queue_bind(self, method: m.QueueBind) -> None:
         queue, key = self._bound(method.queue, method.routing_key)
-        self.vhost.router.bind(method.exchange, to_queue(queue.name), key, method.arguments)
+        self.vhost.bind(method.exchange, to_queue(queue.name), key, method.arguments)
         if not method.no_wait:
             self.reply(m.QueueBindOk())
 
@@ -392,7 +392,7 @@ class Channel:
         accepted, stored = True, False
         for target, message, queues in publications:
             accepted &= self.publisher.deliver(target, message, queues)
-            stored |= target.stored or target.reads_headers
+            stored |= target.stored or target.per_message
         settlements, self._settlements = self._settlements, []
         self.publisher.transaction = None
         for settlement in settlements:
@@ -408,7 +408,7 @@ class Channel:
         self._restore_settlements()
         self.reply(m.TxRollbackOk())
 
-    def _transaction(self) -> list[tuple[Target, Message, tuple[Queue, ...]]]:
+    def _transaction(self) -> list[tuple[Target, Message, tuple[Sink, ...]]]:
         if self.publisher.transaction is None:
             raise PreconditionFailed("channel is not transactional")
         return self.publisher.transaction

@@ -25,6 +25,7 @@ from warren.broker.stream import StreamQueue
 from warren.broker.timers import Timers
 from warren.broker.vhost import VirtualHost
 from warren.errors import ConnectionForced, InternalError
+from warren.routing.settings import queue_settings
 
 __all__ = ["Node"]
 
@@ -86,7 +87,9 @@ class Node:
                     stored.name, stored.vhost, stored.log.cut,
                 )  # fmt: skip
             vhost = self.vhosts.setdefault(stored.vhost, VirtualHost(self, stored.vhost))
-            vhost.add_queue(StreamQueue(vhost, stored.name, dict(stored.arguments), stored.log))
+            where = f"queue '{stored.name}' in vhost '{stored.vhost}'"
+            settings = queue_settings(stored.arguments, where)
+            vhost.add_queue(StreamQueue(vhost, stored.name, dict(stored.arguments), settings, stored.log))
 
     def accept(self, transport: Transport) -> Connection:
         connection = Connection(self, transport)

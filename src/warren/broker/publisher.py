@@ -10,21 +10,22 @@ In a transaction (`transaction`) the message waits there, routed, for the commit
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from warren.broker.confirms import Confirms
+from warren.broker.keeping import hashed_properties
 from warren.broker.message import Address, MarkedMessage, Message
-from warren.broker.queue import Queue
 from warren.broker.reply_to import PSEUDO_QUEUE
+from warren.broker.services import SERVICES, Service
 from warren.errors import AmqpError, CommandInvalid, NoConsumers, NoRoute, PreconditionFailed
 from warren.protocol.v091 import Content, OversizedContent, Properties, Table, encode_content
 from warren.protocol.v091.methods import BasicPublish, BasicReturn
-from warren.routing import bcc_keys, cc_bcc
+from warren.routing import SYSTEM_EXCHANGE, Route, bcc_keys, cc_bcc
 
 if TYPE_CHECKING:
     from warren.broker.channel import Channel
 
-__all__ = ["Publisher", "Target"]
+__all__ = ["Publisher", "Sink", "Target"]
 
 MAX_TARGETS: Final = 16_384  # distinct publish frames remembered per connection: a few MB at most
 MAX_EXPIRATION: Final = 315_360_000_000  # milliseconds: ten years, RabbitMQ's limit
@@ -32,20 +33,30 @@ MAX_EXPIRATION: Final = 315_360_000_000  # milliseconds: ten years, RabbitMQ's l
 _LOOKED_AT: Final = 0x2000 | 0x0010 | 0x0100 | 0x0200  # headers, user-id, expiration, reply-to
 
 
+class Sink(Protocol):
+    """What takes a routed message: a queue, a channel's reply address, an exchange that keeps, a service."""
+
+    stored: bool
+
+    def publish(self, message: Message) -> bool: ...
+    def can_deliver(self) -> bool: ...
+    def enrich(self) -> None: ...
+
+
 class Target:
     """What the bytes of a basic.publish lead to, as long as the topology stays."""
 
-    __slots__ = ("address", "immediate", "mandatory", "method", "queues", "reads_headers", "stored")
+    __slots__ = ("address", "immediate", "mandatory", "method", "queues", "per_message", "stored")
 
     def __init__(
-        self, method: bytes, publish: BasicPublish, queues: tuple[Queue, ...], *, reads_headers: bool
+        self, method: bytes, publish: BasicPublish, queues: tuple[Sink, ...], *, cacheable: bool
     ) -> None:
         self.method = method
         self.address = Address(publish.exchange, publish.routing_key)
         self.queues = queues
         self.mandatory = publish.mandatory
         self.immediate = publish.immediate
-        self.reads_headers = reads_headers
+        self.per_message = not cacheable  # headers, properties or chance have a say, or it is kept on its way
         self.stored = any(queue.stored for queue in queues)
 
 
@@ -58,7 +69,7 @@ class Publisher:
         self._channel = channel
         self._connection = channel.connection
         self.confirms: Confirms | None = None
-        self.transaction: list[tuple[Target, Message, tuple[Queue, ...]]] | None = None
+        self.transaction: list[tuple[Target, Message, tuple[Sink, ...]]] | None = None
 
     def publish(self, content: Content) -> None:
         """Route one message to its queues. AmqpError when it is refused."""
@@ -66,7 +77,7 @@ class Publisher:
         if target is None:
             target = self._resolve(content)
         content.method = target.method  # the same bytes, but one copy of them
-        if content.flags & _LOOKED_AT or target.reads_headers:
+        if content.flags & _LOOKED_AT or target.per_message:
             message, queues = self._look(target, content)
         else:
             content.check_properties()
@@ -77,9 +88,9 @@ class Publisher:
         accepted = self.deliver(target, message, queues)
         confirms = self.confirms
         if confirms is not None:
-            confirms.add(accepted, target.stored or target.reads_headers)
+            confirms.add(accepted, target.stored or target.per_message)
 
-    def deliver(self, target: Target, message: Message, queues: tuple[Queue, ...]) -> bool:
+    def deliver(self, target: Target, message: Message, queues: tuple[Sink, ...]) -> bool:
         """Hand a routed message to its queues, or back to its publisher; whether every queue took it."""
         accepted = True
         if target.immediate:
@@ -110,18 +121,20 @@ class Publisher:
         vhost.router.check_publish(publish.exchange)
         reply_queue = vhost.node.reply_queues.get(publish.routing_key) if not publish.exchange else None
         if reply_queue is not None:
-            target = Target(content.method, publish, (reply_queue,), reads_headers=False)
+            target = Target(content.method, publish, (reply_queue,), cacheable=True)
+        elif publish.exchange == SYSTEM_EXCHANGE and publish.routing_key in SERVICES:
+            target = Target(content.method, publish, (Service(vhost, publish.routing_key),), cacheable=True)
         else:
             route = vhost.router.route(publish.exchange, publish.routing_key)
             queues = tuple(vhost.queues[name] for name in route.queues)
-            target = Target(content.method, publish, queues, reads_headers=route.depends_on_headers)
+            target = Target(content.method, publish, queues, cacheable=route.cacheable)
         targets = self._connection.targets
         if len(targets) >= MAX_TARGETS:
             targets.clear()
         targets[content.method] = target
         return target
 
-    def _look(self, target: Target, content: Content) -> tuple[Message, tuple[Queue, ...]]:
+    def _look(self, target: Target, content: Content) -> tuple[Message, tuple[Sink, ...]]:
         """The message and its queues where properties have a say; a refusal where they may not be as they are."""
         properties = content.decode_properties()
         self._check_user(properties)
@@ -130,10 +143,12 @@ class Publisher:
         headers: Table = properties.headers or {}
         copies = cc_bcc(headers)
         keys: tuple[str, ...] | None = None
-        queues = target.queues
-        if copies or target.reads_headers:
+        queues: tuple[Sink, ...] = target.queues
+        route: Route | None = None
+        if copies or target.per_message:
             keys = (target.address.routing_key, *copies)
-            queues = self._route(target, keys, headers)
+            route = self._route(target, keys, properties)
+            queues = tuple(self._connection.vhost.queues[name] for name in route.queues)
         if "BCC" in headers:
             properties.headers = {name: value for name, value in headers.items() if name != "BCC"}
             rewritten = True
@@ -143,9 +158,12 @@ class Publisher:
         if ttl is not None:
             for queue in queues:
                 queue.enrich()
-        if ttl is None and "BCC" not in headers:
-            return Message(target.address, content), queues
-        return MarkedMessage(target.address, content, keys, bcc_keys(headers), ttl=ttl), queues
+        message: Message = Message(target.address, content)
+        if ttl is not None or "BCC" in headers:
+            message = MarkedMessage(target.address, content, keys, bcc_keys(headers), ttl=ttl)
+        if route is not None and (route.delayed or route.remembered):
+            queues = (*queues, *self._connection.vhost.keepers(route, keys or ()))
+        return message, queues
 
     def _check_user(self, properties: Properties) -> None:
         if properties.user_id is not None and properties.user_id != self._connection.user:
@@ -163,10 +181,11 @@ class Publisher:
         properties.reply_to = self._channel.replies.name
         return True
 
-    def _route(self, target: Target, keys: tuple[str, ...], headers: Table) -> tuple[Queue, ...]:
-        vhost = self._connection.vhost
-        route = vhost.router.route_keys(target.address.exchange, keys, lambda: headers)
-        return tuple(vhost.queues[name] for name in route.queues)
+    def _route(self, target: Target, keys: tuple[str, ...], properties: Properties) -> Route:
+        headers: Table = properties.headers or {}
+        return self._connection.vhost.router.route_keys(
+            target.address.exchange, keys, lambda: headers, lambda: hashed_properties(properties)
+        )
 
     def _return(self, target: Target, content: Content, why: type[AmqpError]) -> None:
         """Give a message that found nobody back: before its confirm, as RabbitMQ does."""

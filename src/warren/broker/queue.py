@@ -26,10 +26,12 @@ from warren.broker.consumer import Consumer
 from warren.broker.consumers import Consumers
 from warren.broker.duplicates import Duplicates
 from warren.broker.message import Held, Message
+from warren.broker.settings import delivery_limit, is_plain, rejects_publish, retry_delay
 from warren.broker.timers import Timer
 from warren.errors import AccessRefused, ResourceLocked
 from warren.protocol.v091 import Table
 from warren.routing import Reason
+from warren.routing.settings import QueueSettings
 
 if TYPE_CHECKING:
     from warren.broker.connection import Connection
@@ -48,7 +50,7 @@ class Queue(ABC):
 
     def __init__(
         self, vhost: VirtualHost, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table,
-        owner: Connection | None,
+        owner: Connection | None, settings: QueueSettings,
     ) -> None:  # fmt: skip
         self.vhost = vhost
         self.name = name
@@ -57,7 +59,7 @@ class Queue(ABC):
         self.auto_delete = auto_delete
         self.arguments = arguments
         self.owner = owner  # the connection of an exclusive queue
-        self.settings = vhost.settings_for(arguments)
+        self.settings = settings
         self.consumers = Consumers(single=bool(self.settings.single_active_consumer))
         self.scheduled = False
         self.deleted = False
@@ -176,21 +178,24 @@ class ClassicQueue(Queue):
 
     def __init__(
         self, vhost: VirtualHost, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table,
-        owner: Connection | None, type: str = "classic",
+        owner: Connection | None, settings: QueueSettings,
     ) -> None:  # fmt: skip
-        self.type = type
+        self.type = settings.queue_type
         super().__init__(
-            vhost, name, durable=durable, exclusive=exclusive, auto_delete=auto_delete, arguments=arguments, owner=owner
-        )
+            vhost, name, durable=durable, exclusive=exclusive, auto_delete=auto_delete, arguments=arguments,
+            owner=owner, settings=settings,
+        )  # fmt: skip
         self.ready: deque[Message] = deque()
         self.returned: list[Held] = []  # a heap by position
         self.backlog: Backlog | None = None  # in place of the two above once the queue is not plain
         self.position = 0  # of the first message in `ready`; of the next message with a backlog
         self._expiry: Timer | None = None
         self._duplicates: Duplicates | None = None
-        if self.settings.deduplicated:
-            self._duplicates = Duplicates(self.settings.cache_size, self.settings.cache_ttl)
-        if not self.settings.plain:
+        if self.settings.message_deduplication:
+            self._duplicates = Duplicates(
+                self.settings.deduplication_header, self.settings.cache_size, self.settings.cache_ttl
+            )
+        if not is_plain(self.settings):
             self.enrich()
 
     @property
@@ -224,7 +229,7 @@ class ClassicQueue(Queue):
         settings, timers = self.settings, self.vhost.node.timers
         if self._duplicates is not None and self._duplicates.seen(message, timers.now()):
             return True
-        if settings.rejects_publish and self._is_full(backlog, message):
+        if rejects_publish(settings) and self._is_full(backlog, message):
             if settings.overflow == "reject-publish-dlx":
                 self.vhost.dead_letter(self, message, "maxlen")
             return False
@@ -340,13 +345,13 @@ class ClassicQueue(Queue):
     def requeue(self, entries: Iterable[Back]) -> None:
         if self.deleted:
             return
-        limit = self.settings.delivery_limit
+        limit = delivery_limit(self.settings)
         for position, message in entries:
             held = message if isinstance(message, Held) else Held(message, position)
             held.count += 1
             if limit is not None and held.count > limit:
                 self._drop(held, "delivery_limit")
-            elif delay := self.settings.retry_delay(held.count):
+            elif delay := retry_delay(self.settings, held.count):
                 self._put_back_later(held, delay)
             elif self.backlog is None:
                 heapq.heappush(self.returned, held)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from warren.broker.message import Held, Message
 from warren.broker.queue import Back, Queue
+from warren.routing.settings import QueueSettings
 
 if TYPE_CHECKING:
     from warren.broker.vhost import VirtualHost
@@ -31,8 +32,9 @@ class ReplyQueue(Queue):
     def __init__(self, vhost: VirtualHost) -> None:
         name = f"{PSEUDO_QUEUE}.{secrets.token_urlsafe(18)}"
         super().__init__(
-            vhost, name, durable=False, exclusive=False, auto_delete=False, arguments={}, owner=None
-        )
+            vhost, name, durable=False, exclusive=False, auto_delete=False, arguments={}, owner=None,
+            settings=QueueSettings(),
+        )  # fmt: skip
 
     def publish(self, message: Message) -> bool:
         for consumer in self.consumers:

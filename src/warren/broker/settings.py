@@ -1,94 +1,63 @@
-"""What a queue's arguments ask for, as numbers and names."""
+"""What a queue's settings come to: which of them this broker does not do yet, and what follows from the rest."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
-from warren.protocol.v091 import Table
+from warren.errors import NotImplemented as NotImplemented540
+from warren.routing.settings import QueueSettings
 
-__all__ = ["DEFAULT_DELIVERY_LIMIT", "QueueSettings", "settings_of"]
+__all__ = ["check_implemented", "delivery_limit", "is_plain", "rejects_publish", "retry_delay"]
 
 DEFAULT_DELIVERY_LIMIT: Final = 20  # of quorum queues, as RabbitMQ 4's
 
 
-@dataclass(frozen=True, slots=True)
-class QueueSettings:
-    """None means not set. Times are milliseconds, sizes bytes."""
-
-    message_ttl: int | None = None
-    expires: int | None = None
-    max_length: int | None = None
-    max_length_bytes: int | None = None
-    overflow: str = "drop-head"
-    dead_letter_exchange: str | None = None
-    dead_letter_routing_key: str | None = None
-    max_priority: int | None = None
-    single_active_consumer: bool = False
-    delivery_limit: int | None = None
-    consumer_timeout: int | None = None
-    deduplicated: bool = False
-    cache_size: int | None = None
-    cache_ttl: int | None = None
-    retry_min: int | None = None
-    retry_max: int | None = None
-
-    @property
-    def plain(self) -> bool:
-        """Whether messages only ever leave from the head."""
-        return (
-            self.message_ttl is None
-            and self.max_length is None
-            and self.max_length_bytes is None
-            and self.max_priority is None
-            and not self.deduplicated
-            and self.retry_min is None
-        )
-
-    def retry_delay(self, count: int) -> int:
-        """How long a message that came back for the count-th time stays away; 0: not at all.
-
-        The smallest delay times the count, at most the largest (RabbitMQ 4.3's delayed retry of quorum queues).
-        """
-        if self.retry_min is None:
-            return 0
-        delay = self.retry_min * count
-        return delay if self.retry_max is None else min(delay, self.retry_max)
-
-    @property
-    def rejects_publish(self) -> bool:
-        return self.overflow != "drop-head" and (self.max_length is not None or self.max_length_bytes is not None)
+def check_implemented(settings: QueueSettings, where: str) -> None:
+    """540 for what is understood and not done, so that nothing is accepted and ignored."""
+    problems = {
+        "x-max-age": settings.max_age is not None,
+        "x-stream-max-segment-size-bytes": settings.stream_max_segment_size_bytes is not None,
+        "x-stream-filter-size-bytes": settings.stream_filter_size_bytes is not None,
+        "x-max-length-bytes of a stream": settings.queue_type == "stream" and settings.max_length_bytes is not None,
+        "x-dead-letter-strategy at-least-once": settings.dead_letter_strategy == "at-least-once",
+        "x-delayed-retry-type failed or returned": settings.delayed_retry_type in ("failed", "returned"),
+    }
+    for what, asked in problems.items():
+        if asked:
+            raise NotImplemented540(f"{what}: {where}")
 
 
-def settings_of(kind: str, arguments: Table) -> QueueSettings:
-    """The settings that checked arguments mean."""
-
-    def number(name: str) -> int | None:
-        value = arguments.get(name)
-        return value if isinstance(value, int) else None
-
-    def text(name: str) -> str | None:
-        value = arguments.get(name)
-        return value if isinstance(value, str) else None
-
-    limit = number("x-delivery-limit")
-    if limit is None and kind == "quorum":
-        limit = DEFAULT_DELIVERY_LIMIT
-    return QueueSettings(
-        message_ttl=number("x-message-ttl"),
-        expires=number("x-expires"),
-        max_length=number("x-max-length"),
-        max_length_bytes=number("x-max-length-bytes"),
-        overflow=text("x-overflow") or "drop-head",
-        dead_letter_exchange=text("x-dead-letter-exchange"),
-        dead_letter_routing_key=text("x-dead-letter-routing-key"),
-        max_priority=number("x-max-priority"),
-        single_active_consumer=arguments.get("x-single-active-consumer") is True,
-        delivery_limit=None if limit is not None and limit < 0 else limit,
-        consumer_timeout=number("x-consumer-timeout"),
-        deduplicated=arguments.get("x-message-deduplication") is True,
-        cache_size=number("x-cache-size"),
-        cache_ttl=number("x-cache-ttl"),
-        retry_min=number("x-delayed-retry-min") if text("x-delayed-retry-type") not in (None, "disabled") else None,
-        retry_max=number("x-delayed-retry-max"),
+def is_plain(settings: QueueSettings) -> bool:
+    """Whether messages only ever leave from the head of the queue."""
+    return (
+        settings.message_ttl is None
+        and settings.max_length is None
+        and settings.max_length_bytes is None
+        and settings.max_priority is None
+        and not settings.message_deduplication
+        and not retry_delay(settings, 1)
     )
+
+
+def rejects_publish(settings: QueueSettings) -> bool:
+    limited = settings.max_length is not None or settings.max_length_bytes is not None
+    return limited and settings.overflow not in (None, "drop-head")
+
+
+def delivery_limit(settings: QueueSettings) -> int | None:
+    """How often a message may come back; None: without limit."""
+    limit = settings.delivery_limit
+    if limit is None and settings.queue_type == "quorum":
+        return DEFAULT_DELIVERY_LIMIT
+    return None if limit is None or limit < 0 else limit
+
+
+def retry_delay(settings: QueueSettings, count: int) -> int:
+    """How many milliseconds a message that came back for the count-th time stays away; 0: not at all.
+
+    The smallest delay times the count, at most the largest (RabbitMQ 4.3's delayed retry of quorum queues).
+    """
+    if settings.delayed_retry_type != "all" or settings.delayed_retry_min is None:
+        return 0
+    delay = settings.delayed_retry_min * count
+    return delay if settings.delayed_retry_max is None else min(delay, settings.delayed_retry_max)

@@ -23,6 +23,7 @@ from warren.errors import NotImplemented as NotImplemented540, PreconditionFaile
 from warren.protocol.v091 import FieldValue, Table, encode_content
 from warren.protocol.v091.codec import END
 from warren.protocol.v091.splice import STREAM_OFFSET
+from warren.routing.settings import QueueSettings
 
 if TYPE_CHECKING:
     from warren.broker.vhost import VirtualHost
@@ -40,10 +41,13 @@ class StreamQueue(Queue):
     type = "stream"
     stored = True
 
-    def __init__(self, vhost: VirtualHost, name: str, arguments: Table, log: SegmentLog) -> None:
+    def __init__(
+        self, vhost: VirtualHost, name: str, arguments: Table, settings: QueueSettings, log: SegmentLog
+    ) -> None:
         super().__init__(
-            vhost, name, durable=True, exclusive=False, auto_delete=False, arguments=arguments, owner=None
-        )
+            vhost, name, durable=True, exclusive=False, auto_delete=False, arguments=arguments, owner=None,
+            settings=settings,
+        )  # fmt: skip
         self.log = log
         self._cursors: dict[Consumer, Cursor] = {}
         self._unwritten = False

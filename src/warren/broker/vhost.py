@@ -10,16 +10,28 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Final, cast
 
-from warren.broker import arguments as args
+from warren.broker.keeping import Delay, History
 from warren.broker.message import Address, MarkedMessage, Message
 from warren.broker.queue import ClassicQueue, Queue
-from warren.broker.settings import QueueSettings, settings_of
+from warren.broker.settings import check_implemented
 from warren.broker.stream import StreamQueue
-from warren.errors import AccessRefused, LocalProtocolError, NotFound, PreconditionFailed
+from warren.errors import AccessRefused, LocalProtocolError, NotFound
 from warren.protocol.v091 import Content, FieldValue, Table, encode_content
-from warren.routing import Reason, Router, cc_keys, dead_letter_headers, dead_letter_keys, without_cycles
-from warren.routing.equivalence import check_arguments, check_property
+from warren.routing import (
+    EXCHANGE_TYPES,
+    KEEPING_TYPES,
+    Destination,
+    Reason,
+    Route,
+    Router,
+    cc_keys,
+    dead_letter_headers,
+    dead_letter_keys,
+    without_cycles,
+)
+from warren.routing.equivalence import check_property
 from warren.routing.router import RESERVED_PREFIX
+from warren.routing.settings import check_redeclaration, queue_settings
 
 if TYPE_CHECKING:
     from warren.broker.connection import Connection
@@ -36,8 +48,9 @@ class VirtualHost:
     def __init__(self, node: Node, name: str) -> None:
         self.node = node
         self.name = name
-        self.router = Router(name)
+        self.router = Router(name, types=EXCHANGE_TYPES | KEEPING_TYPES)
         self.queues: dict[str, Queue] = {}
+        self._histories: dict[str, History] = {}  # of recent-history exchanges
 
     # -- queues --------------------------------------------------------------------------------------------------
 
@@ -60,16 +73,16 @@ class VirtualHost:
             self._check_equal(current, connection, durable, exclusive, auto_delete, arguments)
             current.renew_lease()
             return current
-        kind = args.queue_type(arguments, where)
-        args.check_queue_arguments(kind, arguments, where)
+        settings = queue_settings(
+            arguments, where, durable=durable, exclusive=exclusive, auto_delete=auto_delete, server_named=not name
+        )
+        check_implemented(settings, where)
         if name.startswith(RESERVED_PREFIX):
             raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
         queue: Queue
-        if kind == "stream":
-            queue = self._make_stream(name, where, durable, exclusive, auto_delete, arguments)
+        if settings.queue_type == "stream":
+            queue = StreamQueue(self, name, arguments, settings, self.node.streams.create(self.name, name, arguments))
         else:
-            if kind == "quorum":
-                self._check_quorum(where, durable, exclusive, name)
             queue = ClassicQueue(
                 self,
                 name or f"amq.gen-{secrets.token_urlsafe(16)}",
@@ -78,39 +91,16 @@ class VirtualHost:
                 auto_delete=auto_delete,
                 arguments=arguments,
                 owner=connection if exclusive else None,
-                type=kind,
+                settings=settings,
             )
         if exclusive:
             connection.exclusive_queues.append(queue)
         self.add_queue(queue)
         return queue
 
-    def _check_quorum(self, where: str, durable: bool, exclusive: bool, name: str) -> None:
-        """RabbitMQ's rules for quorum queues, which here are durable queues with a delivery limit."""
-        if not name:
-            raise PreconditionFailed("Cannot declare a server-named queue for type rabbit_quorum_queue")
-        if not durable:
-            raise PreconditionFailed(f"invalid property 'non-durable' for {where}")
-        if exclusive:
-            raise PreconditionFailed(f"invalid property 'exclusive-owner' for {where}")
-
-    def settings_for(self, arguments: Table) -> QueueSettings:
-        kind = arguments.get("x-queue-type", "classic")
-        return settings_of(kind if isinstance(kind, str) else "classic", arguments)
-
     def add_queue(self, queue: Queue) -> None:
         self.queues[queue.name] = queue
         self.router.add_queue(queue.name)
-
-    def _make_stream(
-        self, name: str, where: str, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table
-    ) -> StreamQueue:
-        if not name:
-            raise PreconditionFailed("Cannot declare a server-named queue for type rabbit_stream_queue")
-        for wrong, what in ((not durable, "non-durable"), (exclusive, "exclusive-owner"), (auto_delete, "auto-delete")):
-            if wrong:
-                raise PreconditionFailed(f"invalid property '{what}' for {where}")
-        return StreamQueue(self, name, arguments, self.node.streams.create(self.name, name, arguments))
 
     def _check_equal(
         self, queue: Queue, connection: Connection, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table
@@ -121,7 +111,7 @@ class VirtualHost:
         where = str(queue)
         check_property(where, "durable", durable, queue.durable)
         check_property(where, "auto_delete", auto_delete, queue.auto_delete)
-        check_arguments(where, arguments, queue.arguments, args.COMPARED_QUEUE_ARGUMENTS)
+        check_redeclaration(where, arguments, queue.arguments)
 
     def delete_queue(self, queue: Queue) -> int:
         """Delete the queue, tell its consumers; how many ready messages went with it."""
@@ -137,6 +127,34 @@ class VirtualHost:
         if isinstance(queue, StreamQueue):
             self.node.streams.delete(queue.log)
         return count
+
+    def reply_queue(self, name: str) -> Queue | None:
+        """Where the default exchange brings an answer to `name`: a queue, or a channel's own address."""
+        return self.queues.get(name) or self.node.reply_queues.get(name)
+
+    # -- exchanges that keep -------------------------------------------------------------------------------------
+
+    def bind(self, source: str, destination: Destination, binding_key: str, arguments: Table) -> None:
+        """Bind, and give a queue that is newly bound to a recent-history exchange what the exchange remembers."""
+        binding = self.router.bind(source, destination, binding_key, arguments)
+        history = self._histories.get(source)
+        if binding is not None and history is not None and destination.kind == "queue":
+            for message in history.messages:
+                self.queues[destination.name].publish(message)
+
+    def delete_exchange(self, name: str, *, if_unused: bool) -> None:
+        for gone in self.router.delete_exchange(name, if_unused=if_unused).exchanges:
+            self._histories.pop(gone, None)
+
+    def keepers(self, route: Route, keys: tuple[str, ...]) -> tuple[Delay | History, ...]:
+        """Those who keep a message on its way: delays and histories."""
+        kept: list[Delay | History] = [Delay(self, exchange, delay, keys) for exchange, delay in route.delayed]
+        for name in route.remembered:
+            history = self._histories.get(name) or History.of(self.router.exchange(name))
+            if history is not None:
+                self._histories[name] = history
+                kept.append(history)
+        return tuple(kept)
 
     # -- dead letters --------------------------------------------------------------------------------------------
 

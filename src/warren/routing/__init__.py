@@ -9,10 +9,15 @@ from __future__ import annotations
 from warren.routing.copies import bcc_keys, cc_bcc, cc_keys
 from warren.routing.dead_letter import Death, Reason, dead_letter_headers, dead_letter_keys, deaths, without_cycles
 from warren.routing.exchange import Binding, Destination, Exchange, to_exchange, to_queue
+from warren.routing.kinds import EXCHANGE_TYPES, KEEPING_TYPES
 from warren.routing.router import Removed, Route, Router
+from warren.routing.system import SYSTEM_EXCHANGE, SystemExchange
 from warren.routing.topic import TopicMatcher
 
 __all__ = [
+    "EXCHANGE_TYPES",
+    "KEEPING_TYPES",
+    "SYSTEM_EXCHANGE",
     "Binding",
     "Death",
     "Destination",
@@ -21,6 +26,7 @@ __all__ = [
     "Removed",
     "Route",
     "Router",
+    "SystemExchange",
     "TopicMatcher",
     "bcc_keys",
     "cc_bcc",

@@ -6,8 +6,10 @@ Rules:
 - An exchange answers for itself only. Following an exchange that is a destination, the alternate exchange, and the
   rules of declaration belong to `warren.routing.router`.
 - Every kind is one idea: direct looks the key up, fanout takes all, topic asks its automaton, headers compares
-  arguments, and the default exchange finds the queue of the key's name.
+  arguments, and the default exchange finds the queue of the key's name. More kinds are in `hashing`, `keeping` and
+  `system`; `kinds` lists them all.
 - Destinations come in the order of their bindings, each once.
+- `depends_on` says what a kind looks at beside the keys. What depends on the keys alone may be remembered by key.
 
 It does not check that a destination exists.
 """
@@ -17,17 +19,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from itertools import chain
-from typing import ClassVar, Final, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from warren.routing.headers import HeadersMatch
 from warren.routing.topic import TopicMatcher
 from warren.routing.values import Table, canonical
 
 __all__ = [
-    "EXCHANGE_TYPES",
     "Binding",
     "DefaultExchange",
+    "Dependence",
     "Destination",
     "DirectExchange",
     "Exchange",
@@ -78,16 +81,25 @@ def identity(source: str, destination: Destination, binding_key: str, arguments:
     return (source, destination, binding_key, canonical(arguments) if arguments else ())
 
 
+class Dependence(Enum):
+    """What an exchange's choice depends on beside its bindings and the message's keys."""
+
+    KEY = "key"
+    HEADERS = "headers"
+    PROPERTIES = "properties"
+    CHANCE = "chance"
+
+
 class Exchange(ABC):
     """What all kinds share: the attributes of the declaration, and the table of bindings.
 
-    `alternate` is the exchange that takes what no binding here wants, or None.
+    `alternate` is the exchange that takes what no binding here wants, or None. Raises PreconditionFailed for arguments
+    that the kind cannot take.
     """
 
     type: ClassVar[str]
-    reads_headers: ClassVar[bool] = False
 
-    __slots__ = ("_bindings", "alternate", "arguments", "auto_delete", "durable", "internal", "name")
+    __slots__ = ("_bindings", "alternate", "arguments", "auto_delete", "depends_on", "durable", "internal", "name")
 
     def __init__(
         self,
@@ -105,6 +117,7 @@ class Exchange(ABC):
         self.arguments: Table = dict(arguments or {})
         alternate = self.arguments.get("alternate-exchange")
         self.alternate: str | None = alternate if isinstance(alternate, str) else None
+        self.depends_on = Dependence.KEY
         self._bindings: dict[BindingIdentity, Binding] = {}
         self._begin()
 
@@ -137,10 +150,11 @@ class Exchange(ABC):
         return bool(self._bindings)
 
     @abstractmethod
-    def match(self, routing_keys: Sequence[str], headers: Table) -> Sequence[Destination]:
+    def match(self, routing_keys: Sequence[str], table: Table) -> Sequence[Destination]:
         """The destinations of a message with these keys (at least one), each once.
 
-        Only a kind that `reads_headers` looks at the headers; the others may be given an empty table.
+        `table` is what `depends_on` names: the message's headers, or its properties by name (message_id,
+        correlation_id, timestamp). A kind that depends on neither may be given an empty one.
         """
 
     @abstractmethod
@@ -186,7 +200,7 @@ class DirectExchange(Exchange):
     def _begin(self) -> None:
         self._by_key: dict[str, _Counted] = {}
 
-    def match(self, routing_keys: Sequence[str], headers: Table) -> Sequence[Destination]:
+    def match(self, routing_keys: Sequence[str], table: Table) -> Sequence[Destination]:
         if len(routing_keys) == 1:
             return tuple(self._by_key.get(routing_keys[0], ()))
         return _once(self._by_key.get(routing_key, ()) for routing_key in routing_keys)
@@ -211,7 +225,7 @@ class FanoutExchange(Exchange):
     def _begin(self) -> None:
         self._all = _Counted()
 
-    def match(self, routing_keys: Sequence[str], headers: Table) -> Sequence[Destination]:
+    def match(self, routing_keys: Sequence[str], table: Table) -> Sequence[Destination]:
         return tuple(self._all)
 
     def _attach(self, key: BindingIdentity, binding: Binding) -> None:
@@ -231,7 +245,7 @@ class TopicExchange(Exchange):
     def _begin(self) -> None:
         self._matcher: TopicMatcher[Destination] = TopicMatcher()
 
-    def match(self, routing_keys: Sequence[str], headers: Table) -> Sequence[Destination]:
+    def match(self, routing_keys: Sequence[str], table: Table) -> Sequence[Destination]:
         if len(routing_keys) == 1:
             return self._matcher.match(routing_keys[0])
         return _once(self._matcher.match(routing_key) for routing_key in routing_keys)
@@ -247,15 +261,15 @@ class HeadersExchange(Exchange):
     """The bindings whose arguments the message's headers satisfy. Keys play no part."""
 
     type = "headers"
-    reads_headers = True
 
     __slots__ = ("_matches",)
 
     def _begin(self) -> None:
+        self.depends_on = Dependence.HEADERS
         self._matches: dict[BindingIdentity, tuple[HeadersMatch, Destination]] = {}
 
-    def match(self, routing_keys: Sequence[str], headers: Table) -> Sequence[Destination]:
-        return tuple(dict.fromkeys(to for match, to in self._matches.values() if match.matches(headers)))
+    def match(self, routing_keys: Sequence[str], table: Table) -> Sequence[Destination]:
+        return tuple(dict.fromkeys(to for match, to in self._matches.values() if match.matches(table)))
 
     def _attach(self, key: BindingIdentity, binding: Binding) -> None:
         self._matches[key] = (HeadersMatch(binding.arguments), binding.destination)
@@ -282,7 +296,7 @@ class DefaultExchange(Exchange):
         """The implicit bindings, as RabbitMQ lists them: source "", the queue's name as binding key."""
         return iter([Binding("", to_queue(name), name, {}) for name in self._queues])
 
-    def match(self, routing_keys: Sequence[str], headers: Table) -> Sequence[Destination]:
+    def match(self, routing_keys: Sequence[str], table: Table) -> Sequence[Destination]:
         return tuple(dict.fromkeys(to_queue(key) for key in routing_keys if key in self._queues))
 
     def _begin(self) -> None:
@@ -293,7 +307,3 @@ class DefaultExchange(Exchange):
 
     _detach = _attach
 
-
-EXCHANGE_TYPES: Final[dict[str, type[Exchange]]] = {
-    kind.type: kind for kind in (DirectExchange, FanoutExchange, TopicExchange, HeadersExchange)
-}

@@ -10,6 +10,9 @@ Rules (RabbitMQ's; the error texts and their order were probed):
   bindings wants the message (with any of its keys) passes it to its alternate exchange. A missing alternate exchange
   takes nothing; nor does the default exchange as one, because its bindings are implicit.
 - A queue gets a message once, however many ways lead to it.
+- A message that an exchange holds back goes no further through that exchange now; the broker routes it again, from
+  there, when its time has come (`released`).
+- The system exchange is bound to nothing. Its type belongs to it alone.
 
 Queues are names here: what a queue is, who may touch it, and what is stored, the broker knows. A router can be pickled,
 so that the same table routes in other processes.
@@ -17,60 +20,69 @@ so that the same table routes in other processes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, KeysView, Sequence, ValuesView
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from dataclasses import dataclass
 from typing import Final
 
 from warren.errors import AccessRefused, NotFound, PreconditionFailed
 from warren.routing.equivalence import check_arguments, check_property
 from warren.routing.exchange import (
-    EXCHANGE_TYPES,
     Binding,
     BindingIdentity,
     DefaultExchange,
+    Dependence,
     Destination,
     Exchange,
     identity,
     to_exchange,
     to_queue,
 )
+from warren.routing.keeping import DelayedMessageExchange, ExchangeFactory, RecentHistoryExchange
+from warren.routing.kinds import EXCHANGE_TYPES, PREDECLARED
+from warren.routing.system import SystemExchange
 from warren.routing.values import Table, type_name
 
 __all__ = ["COMPARED_ARGUMENTS", "PREDECLARED", "RESERVED_PREFIX", "Removed", "Route", "Router"]
 
 RESERVED_PREFIX: Final = "amq."
 
-PREDECLARED: Final[tuple[tuple[str, str, bool], ...]] = (
-    ("amq.direct", "direct", False),
-    ("amq.fanout", "fanout", False),
-    ("amq.headers", "headers", False),
-    ("amq.match", "headers", False),
-    ("amq.rabbitmq.trace", "topic", True),
-    ("amq.topic", "topic", False),
-)
-"""Name, type and internal of the exchanges that every vhost has; all are durable."""
-
 COMPARED_ARGUMENTS: Final = ("alternate-exchange",)
 """The only argument that a second declaration of an exchange must repeat."""
 
-_NO_HEADERS: Final[Table] = {}
+_EMPTY: Final[Table] = {}
+_KEY: Final = Dependence.KEY  # a module's name costs one look less than an enum's member, on the path of every message
 
 
 class Route:
     """Where a message goes.
 
-    `queues`: names, each once, in the order in which bindings lead to them. `depends_on_headers`: the message's headers
-    were consulted on the way, so that another message with the same key may go elsewhere.
+    `queues`: names, each once, in the order in which bindings lead to them. `cacheable`: another message with the same
+    keys goes the same way until the table changes; False when headers, properties or chance had a say. `delayed`: the
+    exchanges that hold the message back, each with its milliseconds; beyond them nothing was looked at. `remembered`:
+    the exchanges that remember the message for those who are bound later.
     """
 
-    __slots__ = ("depends_on_headers", "queues")
+    __slots__ = ("cacheable", "delayed", "queues", "remembered")
 
-    def __init__(self, queues: tuple[str, ...], depends_on_headers: bool) -> None:
+    def __init__(
+        self,
+        queues: tuple[str, ...],
+        cacheable: bool,
+        delayed: tuple[tuple[str, int], ...] = (),
+        remembered: tuple[str, ...] = (),
+    ) -> None:
         self.queues = queues
-        self.depends_on_headers = depends_on_headers
+        self.cacheable = cacheable
+        self.delayed = delayed
+        self.remembered = remembered
 
     def __repr__(self) -> str:
-        return f"Route(queues={self.queues!r}, depends_on_headers={self.depends_on_headers})"
+        kept = "".join(
+            f", {name}={value!r}"
+            for name, value in (("delayed", self.delayed), ("remembered", self.remembered))
+            if value
+        )
+        return f"Route(queues={self.queues!r}, cacheable={self.cacheable}{kept})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +96,20 @@ class Removed:
 class Router:
     """The routing table of one vhost. `version` grows with every change: what was routed before may be stale.
 
-    `vhost` is its name, for error texts.
+    `vhost` is its name, for error texts; `types` are the exchange types that can be declared (`warren.routing.kinds`).
     """
 
-    __slots__ = ("_exchanges", "_inbound", "_queues", "version", "vhost")
+    __slots__ = ("_exchanges", "_inbound", "_queues", "_types", "version", "vhost")
 
-    def __init__(self, vhost: str = "/") -> None:
+    def __init__(self, vhost: str = "/", *, types: Mapping[str, ExchangeFactory] = EXCHANGE_TYPES) -> None:
         self.vhost = vhost
+        self._types = types
         self.version = 0
         self._queues: dict[str, None] = {}
         self._exchanges: dict[str, Exchange] = {"": DefaultExchange(self._queues)}
         self._inbound: dict[Destination, dict[BindingIdentity, Binding]] = {}
         for name, kind, internal in PREDECLARED:
-            self._exchanges[name] = EXCHANGE_TYPES[kind](name, durable=True, internal=internal)
+            self._exchanges[name] = kind(name, durable=True, internal=internal)
 
     # What is there
 
@@ -155,15 +168,15 @@ class Router:
     ) -> bool:
         """Make the exchange, or agree that it is there; True when it is new. Passive only looks for the name.
 
-        Raises PreconditionFailed (unknown type, one that differs, a bad alternate-exchange), AccessRefused (the default
-        exchange, a reserved name), and NotFound (passive).
+        Raises PreconditionFailed (unknown type, one that differs, arguments that are wrong), AccessRefused (the default
+        exchange, a reserved name, the type `system`), and NotFound (passive).
         """
         if passive:
             self._refuse_default(name)
             self.exchange(name)
             return False
-        kind = EXCHANGE_TYPES.get(type)
-        if kind is None:
+        kind = self._types.get(type)
+        if kind is None and type != SystemExchange.type:
             raise PreconditionFailed(f"unknown exchange type '{type}'")
         self._refuse_default(name)
         table = arguments or {}
@@ -178,6 +191,8 @@ class Router:
             return False
         if name.startswith(RESERVED_PREFIX):
             raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
+        if kind is None:
+            raise AccessRefused(f"exchange type '{type}' is the server's own: {self._called('exchange', name)}")
         if "alternate-exchange" in table and not isinstance(table["alternate-exchange"], str):
             raise PreconditionFailed(
                 f"invalid type '{type_name(table['alternate-exchange'])}' for arg 'alternate-exchange' "
@@ -226,13 +241,14 @@ class Router:
     ) -> Binding | None:
         """Bind a queue or an exchange to the exchange `source`: the new binding, or None when it was there.
 
-        Raises AccessRefused (the default exchange at either end), NotFound (the source is looked for first), and
-        PreconditionFailed (a headers exchange and a bad x-match).
+        Raises AccessRefused (the default or the system exchange at either end), NotFound (the source is looked for
+        first), and PreconditionFailed (a headers exchange and a bad x-match, a consistent hash and a bad weight).
         """
         self._refuse_default_ends(source, destination)
         exchange = self.exchange(source)
         if destination.kind == "exchange":
-            self.exchange(destination.name)
+            if isinstance(self.exchange(destination.name), SystemExchange):
+                raise AccessRefused(f"operation not permitted on the system exchange '{destination.name}'")
         elif destination.name not in self._queues:
             raise NotFound(f"no {self._called('queue', destination.name)}")
         binding = exchange.bind(destination, binding_key, arguments)
@@ -255,27 +271,48 @@ class Router:
 
     # Routing
 
-    def route(self, exchange: str, routing_key: str, headers: Callable[[], Table] | None = None) -> Route:
+    def route(
+        self,
+        exchange: str,
+        routing_key: str,
+        headers: Callable[[], Table] | None = None,
+        properties: Callable[[], Table] | None = None,
+    ) -> Route:
         """The queues that a message published to `exchange` with `routing_key` goes to.
 
-        `headers` is called at most once, and only when a headers exchange is on the way: the caller decodes the
-        properties no earlier. None stands for no headers. Raises NotFound when there is no such exchange.
+        `headers` and `properties` (by name, those of HASH_PROPERTIES) are called at most once, and only when an
+        exchange on the way asks for them: the caller decodes no earlier. None stands for a message without. Raises
+        NotFound when there is no such exchange.
         """
-        return self.route_keys(exchange, (routing_key,), headers)
+        return self.route_keys(exchange, (routing_key,), headers, properties)
 
     def route_keys(
-        self, exchange: str, routing_keys: Sequence[str], headers: Callable[[], Table] | None = None
+        self,
+        exchange: str,
+        routing_keys: Sequence[str],
+        headers: Callable[[], Table] | None = None,
+        properties: Callable[[], Table] | None = None,
+        *,
+        released: bool = False,
     ) -> Route:
-        """As `route`, for a message with several keys: the routing key, then those of CC and BCC."""
+        """As `route`, for a message with several keys: the routing key, then those of CC and BCC.
+
+        `released` says that `exchange` held the message back and does so no longer.
+        """
         exchanges = self._exchanges
         todo = [self.exchange(exchange)]
         seen = {exchange, ""}
         queues: dict[str, None] = {}
-        table: Table | None = None
+        facts: _Facts | None = None
         for at in todo:
-            if at.reads_headers and table is None:
-                table = headers() if headers is not None else _NO_HEADERS
-            found = at.match(routing_keys, _NO_HEADERS if table is None else table)
+            if at.depends_on is _KEY:
+                found = at.match(routing_keys, _EMPTY)
+            else:
+                if facts is None:
+                    facts = _Facts(headers, properties, exchange if released else None)
+                if facts.held_back(at):
+                    continue
+                found = at.match(routing_keys, facts.table(at.depends_on))
             if not found and at.alternate is not None:
                 found = (to_exchange(at.alternate),)
             for kind, name in found:
@@ -286,7 +323,9 @@ class Router:
                     after = exchanges.get(name)
                     if after is not None:
                         todo.append(after)
-        return Route(tuple(queues), table is not None)
+        if facts is None:
+            return Route(tuple(queues), True)
+        return Route(tuple(queues), False, tuple(facts.delayed), tuple(facts.remembered))
 
     # Within
 
@@ -325,3 +364,42 @@ class Router:
         self._refuse_default(source)
         if destination.kind == "exchange":
             self._refuse_default(destination.name)
+
+
+class _Facts:
+    """What is known of a message beside its keys, read no earlier than asked for, and what was kept on its way."""
+
+    __slots__ = ("_headers", "_properties", "_read", "_released", "delayed", "remembered")
+
+    def __init__(
+        self,
+        headers: Callable[[], Table] | None,
+        properties: Callable[[], Table] | None,
+        released: str | None,
+    ) -> None:
+        self._headers = headers
+        self._properties = properties
+        self._released = released
+        self._read: dict[Dependence, Table] = {}
+        self.delayed: list[tuple[str, int]] = []
+        self.remembered: list[str] = []
+
+    def table(self, wanted: Dependence) -> Table:
+        """The headers or the properties; nothing for an exchange that leaves it to chance."""
+        table = self._read.get(wanted)
+        if table is None:
+            read = {Dependence.HEADERS: self._headers, Dependence.PROPERTIES: self._properties}.get(wanted)
+            table = self._read[wanted] = read() if read is not None else _EMPTY
+        return table
+
+    def held_back(self, at: Exchange) -> bool:
+        """Note what the exchange keeps of the message; True when that stops the message for now."""
+        if isinstance(at, DelayedMessageExchange) and at.name != self._released:
+            delay = at.delay(self.table(Dependence.HEADERS))
+            if delay:
+                self.delayed.append((at.name, delay))
+                return True
+        kept = at.inner if isinstance(at, DelayedMessageExchange) else at
+        if isinstance(kept, RecentHistoryExchange) and kept.remembers(self.table(Dependence.HEADERS)):
+            self.remembered.append(at.name)
+        return False
