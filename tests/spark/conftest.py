@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import queue
+import threading
 import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from warren.broker import Broker as WarrenBroker
 from warren.client.records import Message, Publication
 from warren.client.sync import connect
-
 from warren.errors import MissingDependency
 
 if TYPE_CHECKING:
@@ -64,7 +68,35 @@ class Broker:
             self._connection.close()
 
 
-@pytest.fixture(params=[pytest.param("rabbitmq_server", marks=pytest.mark.rabbitmq)])
+@pytest.fixture(scope="session")
+def warren_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarrenBroker]:
+    """Warren's broker with a loop and a thread of its own: tests and Spark block, it must not."""
+    ready: queue.Queue[tuple[WarrenBroker, asyncio.Event, asyncio.AbstractEventLoop]] = queue.Queue()
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        async with WarrenBroker(data=tmp_path_factory.mktemp("broker")) as server:
+            ready.put((server, stop, asyncio.get_running_loop()))
+            await stop.wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    server, stop, loop = ready.get(timeout=30)
+    yield server
+    loop.call_soon_threadsafe(stop.set)
+    thread.join()
+
+
+RABBITMQ = pytest.param("rabbitmq_server", marks=pytest.mark.rabbitmq)
+# Which broker has which queues that are drained: for `parametrize("broker, kind", DRAINED, indirect=["broker"])`.
+DRAINED = [
+    pytest.param("rabbitmq_server", "classic", marks=pytest.mark.rabbitmq),
+    pytest.param("rabbitmq_server", "quorum", marks=pytest.mark.rabbitmq),
+    ("warren_server", "classic"),
+]
+
+
+@pytest.fixture(params=[RABBITMQ, "warren_server"])
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """A broker with stream, classic and quorum queues."""
     broker = Broker(request.getfixturevalue(request.param).url)

@@ -21,6 +21,12 @@ class FakeDelivery:
     consumer_tag: str = ""
     properties: Properties = field(default_factory=Properties)
 
+    @property
+    def stream_offset(self) -> int | None:
+        number = (self.properties.headers or {}).get("x-stream-offset")
+        assert number is None or isinstance(number, int)
+        return number
+
 
 class FakeLinkBase:
     """What both kinds of fake link share: a consumer with a window, acknowledgements, an end."""
@@ -40,7 +46,6 @@ class FakeLinkBase:
 
     def close(self) -> None:
         self.open = False
-
 
 
 class FakeQueue:

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
-from warren.client.records import Message
 
-from tests.spark.conftest import Broker, cause
+from tests.spark.conftest import DRAINED, Broker, cause
+from warren.client.records import Message
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,7 +88,7 @@ def test_every_column_of_a_message(spark: SparkSession, broker: Broker) -> None:
     assert (second.offset, second.headers, second.body) == (1, None, b"")
 
 
-@pytest.mark.parametrize("kind", ["classic", "quorum"])
+@pytest.mark.parametrize("broker, kind", DRAINED, indirect=["broker"])
 def test_a_drained_queue_is_reported_once(spark: SparkSession, broker: Broker, spool: str, kind: str) -> None:
     queue = broker.queue(kind)
     broker.numbered(queue, 3000)

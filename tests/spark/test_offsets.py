@@ -3,8 +3,7 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from warren.spark.offsets import Range, advance, batch_ranges, initial, split, water_fill
 

@@ -9,8 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tests.spark.fakes import FakeDelivery, FakeQueue
 from warren.errors import DeadlineExceeded, InvalidArgument

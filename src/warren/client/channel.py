@@ -357,6 +357,7 @@ class Channel:
         future: asyncio.Future[object] = connection.loop.create_future()
         published = _Published(future)
         tag = core.publish(raw, body, exchange, routing_key, mandatory, published)
+        connection.expecting()
         connection.flush()
         deadline = connection.deadlines.add(future, seconds)
         try:
@@ -413,6 +414,7 @@ class Channel:
                 else:
                     await self._put_all(publications, batch, window, seconds)
                 if self._core.publishes.confirming:
+                    connection.expecting()
                     await batch.wait(batch.sent, connection.loop)
                 else:
                     await self.drain(timeout=seconds)
@@ -441,6 +443,7 @@ class Channel:
         if not batch.sent % CHUNK:
             connection.flush_now()
             await asyncio.sleep(0)
+        connection.expecting()
         if core.publishes.confirming and batch.sent - batch.settled >= window:
             # Half of the window at a time: waking for each confirm would cost more than the publishing.
             await batch.wait(batch.sent - window // 2, connection.loop)

@@ -20,7 +20,7 @@ from typing import Generic, Protocol, Self, TypeVar
 from warren import errors
 from warren.client.channel import Channel
 from warren.client.core import ChannelCore, fresh
-from warren.client.url import ConnectionParameters, parse_url
+from warren.client.url import ConnectionParameters, parameters_of
 from warren.client.wire import AsyncCore, FutureSlot
 from warren.protocol.v091 import Table, methods as m
 
@@ -69,25 +69,21 @@ def connect(
     url        amqp://user:password@host:port/vhost or amqps://..., with the query of `warren.client.url`
     timeout    seconds for connecting, and for each call that does not say otherwise; 30 when the URL says nothing
     heartbeat  seconds; wins over the URL's; 0 takes what the broker proposes
-    context    a TLS context of your own, for amqps
+    context    a TLS context of your own, for amqps; wins over the URL's files
 
     Raises (when awaited) InvalidArgument for a URL that cannot be understood, ConnectionLost when nobody answers there,
     AccessRefused for a refused login, NotAllowed for a vhost that is missing, DeadlineExceeded.
     """
 
     async def make() -> Connection:
-        if isinstance(url, str):
-            parameters = parse_url(url, timeout=timeout, heartbeat=heartbeat, context=context)
-        else:
-            parameters = url
-        return await _open(parameters, parameters.timeout if timeout is None else timeout)
+        return await _open(parameters_of(url, timeout=timeout, heartbeat=heartbeat, context=context))
 
     return Opening(make)
 
 
-async def _open(parameters: ConnectionParameters, timeout: float) -> Connection:
-    loop = asyncio.get_running_loop()
-    core = AsyncCore(parameters, timeout, loop)
+async def _open(parameters: ConnectionParameters) -> Connection:
+    loop, timeout = asyncio.get_running_loop(), parameters.timeout
+    core = AsyncCore(parameters, loop)
     context = parameters.ssl_context()
     name = (parameters.server_name or parameters.host) if context is not None else None
     try:

@@ -163,10 +163,11 @@ class Consumer:
 
     async def _subscribe(self) -> None:
         channel, connection, consumer = self._channel, self._connection, self._core
+        qos: FutureSlot | None = None
         if self._prefetch is not None:
+            # Sent together with the consume: another task's qos must not come between them.
             qos = FutureSlot(m.BasicQos(0, self._prefetch), connection.loop.create_future())
             channel.request(qos)
-            await connection.reply(qos, self._timeout, channel.abandon)
         request = m.BasicConsume(
             consumer.queue,
             consumer.tag,
@@ -175,7 +176,18 @@ class Consumer:
             arguments=self._arguments,
         )
         slot = FutureSlot(request, connection.loop.create_future())
-        channel.consume(slot, consumer)
+        try:
+            channel.consume(slot, consumer)
+        except errors.WarrenError:
+            if qos is not None:
+                qos.abandoned = True
+            raise
+        if qos is not None:
+            try:
+                await connection.reply(qos, self._timeout, channel.abandon)
+            except BaseException:
+                channel.abandon(slot)
+                raise
         await connection.reply(slot, self._timeout, channel.abandon)
 
     async def cancel(self, *, timeout: float | None = None) -> None:
@@ -216,9 +228,9 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Delivery:
-        feed = self._feed
         if self._starting is None or not self._starting.done() or self._starting.cancelled():
             await self.start()
+        feed = self._feed
         self._handed += 1
         if not self._handed % FAIR:
             await asyncio.sleep(0)

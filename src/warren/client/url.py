@@ -11,13 +11,13 @@ off what it was to switch on.
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from warren import errors
 
-__all__ = ["ConnectionParameters", "parse_url"]
+__all__ = ["ConnectionParameters", "parameters_of", "parse_url"]
 
 DEFAULT_PORTS: Final = {"amqp": 5672, "amqps": 5671}
 DEFAULT_TIMEOUT: Final = 30.0  # seconds
@@ -159,6 +159,26 @@ def parse_url(
         verify=_verify(query),
         server_name=query.get("server_name_indication"),
         context=context,
+    )
+
+
+def parameters_of(
+    url: str | ConnectionParameters,
+    *,
+    timeout: float | None = None,
+    heartbeat: int | None = None,
+    context: ssl.SSLContext | None = None,
+) -> ConnectionParameters:
+    """The parameters of a URL, or the given ones with what is given beside them put in. InvalidArgument."""
+    if isinstance(url, str):
+        return parse_url(url, timeout=timeout, heartbeat=heartbeat, context=context)
+    if context is not None and not url.tls:
+        raise errors.InvalidArgument("a TLS context was given for a connection without TLS: set tls=True, or use amqps")
+    return replace(
+        url,
+        timeout=_positive(url.timeout if timeout is None else timeout),
+        heartbeat=url.heartbeat if heartbeat is None else heartbeat,
+        context=url.context if context is None else context,
     )
 
 

@@ -53,10 +53,10 @@ class FutureSlot(Slot):
 class AsyncCore(ConnectionCore, asyncio.Protocol):
     """One connection on one transport."""
 
-    def __init__(self, parameters: ConnectionParameters, timeout: float, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, parameters: ConnectionParameters, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(parameters)
         self.loop = loop
-        self.timeout = timeout
+        self.timeout = parameters.timeout
         self.deadlines = Deadlines(loop)
         self.opened: asyncio.Future[None] = loop.create_future()
         self.gone: asyncio.Future[None] = loop.create_future()  # the transport has ended
@@ -108,8 +108,10 @@ class AsyncCore(ConnectionCore, asyncio.Protocol):
         if not self._flush_due:
             self._flush_due = True
             self.loop.call_soon(self._flush)
-            if self.reading_paused:
-                self.resume_reading()  # an answer may be wanted; data_received pauses again when it is not
+
+    def expecting(self) -> None:
+        if self.reading_paused:
+            self.resume_reading()  # data_received pauses again once the answer is there
 
     def flush_now(self) -> None:
         """Write what was gathered, in this turn of the loop."""

@@ -6,9 +6,10 @@ It does not reconnect by itself: `retrying` does, around the caller's own unit o
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
 
@@ -20,11 +21,24 @@ if TYPE_CHECKING:
     from warren.client.records import Delivery, Publication
     from warren.protocol.v091 import Table
 
-__all__ = ["TRANSIENT", "Link", "probe_family", "retrying", "stream_offset"]
+__all__ = ["TRANSIENT", "Link", "QueueNotReady", "probe_family", "retrying", "stream_offset"]
 
 log = logging.getLogger("warren.spark")
 
 T = TypeVar("T")
+
+
+class QueueNotReady(errors.WarrenError):
+    """The queue is there, but the broker cannot serve it yet: it has just started, or the queue's leader moves."""
+
+
+# How RabbitMQ says so: 404 and 406, which otherwise mean something final.
+_NOT_READY: Final = (
+    "down or inaccessible",
+    "does not have a running replica",
+    "stopped by supervisor",
+    "due to timeout",
+)
 
 # What a broker that is away, restarts or fails over looks like; anything else is not cured by trying again.
 TRANSIENT: Final = (
@@ -34,6 +48,7 @@ TRANSIENT: Final = (
     errors.ChannelClosed,
     errors.ConsumerCancelled,
     errors.DeadlineExceeded,
+    QueueNotReady,
     OSError,
 )
 _FIRST_PAUSE: Final = 0.1
@@ -68,12 +83,14 @@ class Link:
 
     def count(self, queue: str) -> int:
         """How many messages the queue has ready (a round trip). Raises NotFound when there is no such queue."""
-        return self._channel.queue_declare(queue, passive=True).message_count
+        with _telling_not_ready():
+            return self._channel.queue_declare(queue, passive=True).message_count
 
     def consume(self, queue: str, prefetch: int, arguments: Table | None = None) -> str:
         """Starts a consumer with at most `prefetch` unacknowledged messages; returns its tag."""
         self._channel.qos(prefetch_count=prefetch)
-        return self._channel.consume(queue, arguments=arguments)
+        with _telling_not_ready():
+            return self._channel.consume(queue, arguments=arguments)
 
     def receive(self, most: int, timeout: float) -> list[Delivery]:
         """What has arrived, waiting for at least one message; empty when `timeout` passed."""
@@ -103,9 +120,8 @@ class Link:
 
 def stream_offset(delivery: Delivery) -> int:
     """The message's number in its stream queue. Raises InvalidArgument for a message that has none."""
-    headers = delivery.properties.headers
-    number = headers.get(STREAM_OFFSET) if headers else None
-    if not isinstance(number, int):
+    number = delivery.stream_offset
+    if number is None:
         raise errors.InvalidArgument("the message has no x-stream-offset: its queue is not a stream queue")
     return number
 
@@ -121,9 +137,22 @@ def probe_family(url: str, queue: str, timeout: float) -> Literal["stream", "spo
         link.count(queue)  # a missing queue is a 404 here, not to be mistaken
         try:
             link.consume(queue, 1, {STREAM_OFFSET: "next"})
-        except errors.PreconditionFailed:
+        except errors.PreconditionFailed as error:
+            if STREAM_OFFSET not in error.detail:
+                raise
             return "spool"
         return "stream"
+
+
+@contextlib.contextmanager
+def _telling_not_ready() -> Iterator[None]:
+    """Raises QueueNotReady in place of a refusal that only means "not yet"."""
+    try:
+        yield
+    except errors.ChannelError as error:
+        if any(text in error.detail for text in _NOT_READY):
+            raise QueueNotReady(str(error)) from error
+        raise
 
 
 def retrying(work: Callable[[], T], seconds: float, what: str) -> T:

@@ -161,7 +161,7 @@ def headers_to_json(headers: Mapping[str, object] | None) -> str | None:
         headers = {name: value for name, value in headers.items() if name != STREAM_OFFSET}
         if not headers:
             return None
-    return json.dumps(headers, default=_plain, ensure_ascii=False, separators=(",", ":"))
+    return _to_json(headers)
 
 
 def headers_from_json(text: str) -> Table:
@@ -185,6 +185,9 @@ def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"a header value of type {type(value).__name__} has no JSON form")
+
+
+_to_json: Final = json.JSONEncoder(default=_plain, ensure_ascii=False, separators=(",", ":")).encode
 
 
 def _unpack(table: dict[str, object]) -> object:

@@ -39,6 +39,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from hashlib import blake2b
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
@@ -69,7 +70,7 @@ _LATE: Final = 0.05  # a broker may say "empty" just before what it has sent out
 _SILENCE: Final = 0.2  # then the queue is asked whether it is empty
 # Headers that the broker adds when it delivers again; they are not part of a message's identity.
 _DELIVERY_HEADERS: Final = ("x-delivery-count", "x-acquired-count")
-_IDENTITY: Final = tuple(name for name in PROPERTY_COLUMNS if name != "headers")
+_IDENTITY: Final = attrgetter(*(name for name in PROPERTY_COLUMNS if name != "headers"))
 
 # A test's place to crash or look: called with the name of each step, with the segment number.
 Step = Callable[[str, int], None]
@@ -343,8 +344,7 @@ def digest(delivery: Delivery) -> bytes:
     headers = properties.headers
     if headers:
         headers = {name: value for name, value in headers.items() if name not in _DELIVERY_HEADERS}
-    identity = [delivery.exchange, delivery.routing_key, headers_to_json(headers)]
-    identity += [getattr(properties, name) for name in _IDENTITY]
+    identity = delivery.exchange, delivery.routing_key, headers_to_json(headers), _IDENTITY(properties)
     return blake2b(repr(identity).encode() + delivery.body, digest_size=DIGEST_BYTES).digest()
 
 

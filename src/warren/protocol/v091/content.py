@@ -112,6 +112,27 @@ class Content:
         except (IndexError, StructError):
             return False
 
+    def first_header(self, entry: bytes) -> int | None:
+        """The int64 at the start of the headers table, found without decoding anything.
+
+        `entry` is the entry as it stands before its value: length of the name, name, letter (b"\x01nl"). None when the
+        table's first entry is another one, so the caller decodes the table; a value that only looks like the entry
+        is never taken for it.
+        """
+        frames = self.frames
+        flags, at = frames[FLAGS_AT], FLAGS_AT + 2
+        if not flags & 0x20:
+            return None
+        if flags & 0x80:  # content-type
+            at += 1 + frames[at]
+        if flags & 0x40:  # content-encoding
+            at += 1 + frames[at]
+        at += 4  # the table's length
+        if not frames.startswith(entry, at):
+            return None
+        at += len(entry)
+        return int.from_bytes(frames[at : at + 8], "big", signed=True)
+
     @property
     def body(self) -> bytes:
         """The whole body; joined at each use when it came in several frames."""
