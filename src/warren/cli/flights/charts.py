@@ -165,7 +165,7 @@ def heat_map(
     step = (WIDTH - left - MARGIN_RIGHT) / max(len(columns), 1)
     # A few flights can have any mean: the scale ends at the 98th percentile, and the few beyond it look like it.
     ordered = sorted(value for value, _ in cells.values())
-    strongest = max(ordered[int(0.98 * (len(ordered) - 1))], 1.0) if ordered else 1.0
+    strongest = max(ordered[math.ceil(0.98 * (len(ordered) - 1))], 1.0) if ordered else 1.0
     parts = [_text(left + step * (i + 0.5), top - 8, name, "middle", "tick") for i, name in enumerate(columns)]
     for y, name in enumerate(rows):
         parts.append(_text(left - 8, top + row * y + 16, name, "end", "label"))

@@ -19,7 +19,17 @@ from typing import Final
 
 from warren.errors import MissingDependency
 
-__all__ = ["ALERT_MINUTES", "CANCELLED", "FLIGHTS", "LONG_HAUL_MILES", "Expected", "Flight", "Layout", "airlines", "flights"]
+__all__ = [
+    "ALERT_MINUTES",
+    "CANCELLED",
+    "FLIGHTS",
+    "LONG_HAUL_MILES",
+    "Expected",
+    "Flight",
+    "Layout",
+    "airlines",
+    "flights",
+]
 
 FLIGHTS: Final = 336_776  # in the data set
 CANCELLED: Final = 8_255  # of these, without a departure time
@@ -52,13 +62,14 @@ class Layout:
 
     def __init__(self, columns: Sequence[str]) -> None:
         self.columns = columns
-        self._template = "{%s}" % ",".join(f'"{name}":%s' for name in columns)
+        self._template = "{{" + ",".join(f'"{name}":{{}}' for name in columns) + "}}"
         numbers, texts = _Numbers(), _Texts()
         self._cells = [(texts if name in TEXT else numbers).__getitem__ for name in columns]
 
     def json(self, cells: Sequence[str]) -> bytes:
         """The line as a compact JSON object."""
-        return (self._template % tuple([to_json(cell) for to_json, cell in zip(self._cells, cells, strict=True)])).encode()
+        converted = [to_json(cell) for to_json, cell in zip(self._cells, cells, strict=True)]
+        return self._template.format(*converted).encode()
 
 
 class Flight:
