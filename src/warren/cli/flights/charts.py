@@ -59,7 +59,7 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 def bars(title: str, description: str, values: Sequence[tuple[str, str, float]], unit: str) -> str:
     """One horizontal bar for each (label, longer name, value); negative values go to the left."""
-    row, top, left = 26, 6, 176
+    row, top, left = 26, 6, 184
     scale = ticks(min(0.0, *(value for *_, value in values)), max(value for *_, value in values))
     low, high = scale[0], scale[-1]
     width = WIDTH - left - 56
@@ -75,7 +75,7 @@ def bars(title: str, description: str, values: Sequence[tuple[str, str, float]],
         y = top + row * index
         start, end = sorted((at(0), at(value)))
         parts += [
-            _text(left - 34, y + 17, name, "end", "name"),
+            _text(left - 42, y + 17, name, "end", "name"),
             _text(left - 8, y + 17, label, "end", "label"),
             _rect(start, y + 4, end - start, row - 8, f"{name}: {value:.1f} {unit}", "c1"),
             _text(end + 6, y + 17, f"{value:.1f}", "start", "value"),
