@@ -248,6 +248,9 @@ class Connection:
             return
         log.warning("%s: connection closed: %s", self.transport.peer, error)
         self._release()
+        if self.engine.state is ConnectionState.AWAIT_HEADER:
+            self._end()  # a client that has not said what it speaks understands no farewell
+            return
         self.phase = Phase.CLOSING
         self.engine.send_method(0, m.ConnectionClose(error.reply_code, error.reply_text, class_id, method_id))
         self.has_output(0)

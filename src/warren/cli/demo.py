@@ -31,7 +31,7 @@ def flights(
     report: Annotated[Path, Parameter(help="The HTML page to write.")] = Path("flights-report.html"),
     limit: Annotated[
         int | None,
-        Parameter(help="Only so many flights, from the first of January on.", validator=validators.Number(gte=1)),
+        Parameter(help="Only the first so many flights of the data set.", validator=validators.Number(gte=1)),
     ] = None,
 ) -> int:
     """Send every flight that was to depart from New York in 2013 through the broker, the client and Spark.

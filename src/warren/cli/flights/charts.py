@@ -59,7 +59,7 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 def bars(title: str, description: str, values: Sequence[tuple[str, str, float]], unit: str) -> str:
     """One horizontal bar for each (label, longer name, value); negative values go to the left."""
-    row, top, left = 26, 6, 176
+    row, top, left = 26, 6, 184
     scale = ticks(min(0.0, *(value for *_, value in values)), max(value for *_, value in values))
     low, high = scale[0], scale[-1]
     width = WIDTH - left - 56
@@ -75,7 +75,7 @@ def bars(title: str, description: str, values: Sequence[tuple[str, str, float]],
         y = top + row * index
         start, end = sorted((at(0), at(value)))
         parts += [
-            _text(left - 34, y + 17, name, "end", "name"),
+            _text(left - 42, y + 17, name, "end", "name"),
             _text(left - 8, y + 17, label, "end", "label"),
             _rect(start, y + 4, end - start, row - 8, f"{name}: {value:.1f} {unit}", "c1"),
             _text(end + 6, y + 17, f"{value:.1f}", "start", "value"),
@@ -165,7 +165,7 @@ def heat_map(
     step = (WIDTH - left - MARGIN_RIGHT) / max(len(columns), 1)
     # A few flights can have any mean: the scale ends at the 98th percentile, and the few beyond it look like it.
     ordered = sorted(value for value, _ in cells.values())
-    strongest = max(ordered[int(0.98 * (len(ordered) - 1))], 1.0) if ordered else 1.0
+    strongest = max(ordered[math.ceil(0.98 * (len(ordered) - 1))], 1.0) if ordered else 1.0
     parts = [_text(left + step * (i + 0.5), top - 8, name, "middle", "tick") for i, name in enumerate(columns)]
     for y, name in enumerate(rows):
         parts.append(_text(left - 8, top + row * y + 16, name, "end", "label"))

@@ -12,14 +12,24 @@ import importlib.util
 import io
 import json
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from warren.errors import MissingDependency
 
-__all__ = ["ALERT_MINUTES", "CANCELLED", "FLIGHTS", "LONG_HAUL_MILES", "Expected", "Flight", "airlines", "flights"]
+__all__ = [
+    "ALERT_MINUTES",
+    "CANCELLED",
+    "FLIGHTS",
+    "LONG_HAUL_MILES",
+    "Expected",
+    "Flight",
+    "Layout",
+    "airlines",
+    "flights",
+]
 
 FLIGHTS: Final = 336_776  # in the data set
 CANCELLED: Final = 8_255  # of these, without a departure time
@@ -28,7 +38,38 @@ ALERT_MINUTES: Final = 60  # an alert for a carrier's day whose mean departure d
 
 TEXT: Final = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})  # the other columns are whole numbers
 
-_encode = json.JSONEncoder(separators=(",", ":")).encode
+NOT_AVAILABLE: Final = ("NA", "")
+
+
+class _Numbers(dict[str, str]):
+    """JSON of a whole number's cell. The same few thousand cells come again and again: each is converted once."""
+
+    def __missing__(self, cell: str) -> str:
+        text = self[cell] = "null" if cell in NOT_AVAILABLE else str(int(cell))
+        return text
+
+
+class _Texts(dict[str, str]):
+    """JSON of a text's cell."""
+
+    def __missing__(self, cell: str) -> str:
+        text = self[cell] = "null" if cell in NOT_AVAILABLE else json.dumps(cell)
+        return text
+
+
+class Layout:
+    """The columns of the CSV: how a line of it becomes JSON."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.columns = columns
+        self._template = "{{" + ",".join(f'"{name}":{{}}' for name in columns) + "}}"
+        numbers, texts = _Numbers(), _Texts()
+        self._cells = [(texts if name in TEXT else numbers).__getitem__ for name in columns]
+
+    def json(self, cells: Sequence[str]) -> bytes:
+        """The line as a compact JSON object."""
+        converted = [to_json(cell) for to_json, cell in zip(self._cells, cells, strict=True)]
+        return self._template.format(*converted).encode()
 
 
 class Flight:
@@ -43,21 +84,17 @@ class Flight:
 
     __slots__ = ("body", "carrier", "day", "dep_delay", "departed", "long_haul", "message_id", "origin", "routing_key")
 
-    def __init__(self, columns: list[str], values: list[str]) -> None:
-        row = {
-            name: None if value in ("NA", "") else value if name in TEXT else int(value)
-            for name, value in zip(columns, values, strict=True)
-        }
-        self.body = _encode(row).encode()
-        self.origin = str(row["origin"])
-        self.carrier = str(row["carrier"])
-        self.day = f"{row['year']}-{row['month']:02}-{row['day']:02}"
+    def __init__(self, layout: Layout, cells: Sequence[str]) -> None:
+        row = dict(zip(layout.columns, cells, strict=True))
+        self.body = layout.json(cells)
+        self.origin = row["origin"]
+        self.carrier = row["carrier"]
+        self.day = f"{row['year']}-{row['month']:0>2}-{row['day']:0>2}"
         self.routing_key = f"{self.origin}.{self.carrier}.{row['dest']}"
         self.message_id = f"{self.day}/{self.carrier}{row['flight']}/{self.origin}"
-        self.departed = row["dep_time"] is not None
-        delay, distance = row["dep_delay"], row["distance"]
-        self.dep_delay = delay if isinstance(delay, int) else None
-        self.long_haul = isinstance(distance, int) and distance >= LONG_HAUL_MILES
+        self.departed = row["dep_time"] not in NOT_AVAILABLE
+        self.dep_delay = None if row["dep_delay"] in NOT_AVAILABLE else int(row["dep_delay"])
+        self.long_haul = int(row["distance"]) >= LONG_HAUL_MILES
 
 
 class Expected:
@@ -90,9 +127,9 @@ def flights(limit: int | None = None) -> Iterator[Flight]:
     """The flights in the order of the data set, the first `limit` of them when given. MissingDependency without it."""
     with zipfile.ZipFile(_folder() / "flights.csv.zip") as archive, archive.open("flights.csv") as raw:
         rows = csv.reader(io.TextIOWrapper(raw, encoding="utf-8", newline=""))
-        columns = next(rows)
-        for values in islice(rows, limit):
-            yield Flight(columns, values)
+        layout = Layout(next(rows))
+        for cells in islice(rows, limit):
+            yield Flight(layout, cells)
 
 
 def airlines() -> dict[str, str]:

@@ -93,7 +93,8 @@ class _Rate(TextColumn):
 
     def render(self, task: Task) -> Text:
         seconds = task.finished_time if task.finished_time is not None else task.elapsed
-        return Text(f"{task.completed / seconds:>9,.0f}/s" if seconds and task.completed else "")
+        rate = f"{task.completed / seconds:,.0f}/s" if seconds and task.completed else ""
+        return Text(f"{rate:>11}")  # of one width, so that the bars do not jump
 
 
 @contextmanager
