@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 import pytest
 
-from tests.differential.driver import Peer, Publish, Raw, Send, Step, Together
+from tests.differential.driver import Peer, Publish, Raw, Send, Step, Together, delete_all
 from tests.wire import BrokerThread, Wire
 from warren.protocol.v091 import methods as m
 from warren.testing.rabbitmq import RabbitMQ
@@ -24,18 +24,10 @@ def warren_port() -> Iterator[int]:
 def cleaner(warren_port: int, rabbitmq_server: RabbitMQ) -> Iterator[Callable[[Sequence[Step]], None]]:
     """Deletes what a script declares, from both brokers."""
     wires = [Wire(port).log_in() for port in (warren_port, rabbitmq_server.port)]
-    for wire in wires:
-        wire.channel(1)
 
     def clean(script: Sequence[Step]) -> None:
-        queues, exchanges = named(script)
         for wire in wires:
-            for queue in queues:
-                wire.send(1, m.QueueDelete(queue, no_wait=True))
-            for exchange in exchanges:
-                wire.send(1, m.ExchangeDelete(exchange, no_wait=True))
-        for wire in wires:
-            wire.barrier()
+            delete_all(wire, *named(script))
 
     yield clean
     for wire in wires:

@@ -82,7 +82,7 @@ class Publisher:
             for queue in queues:
                 queue.publish(message)
         elif target.mandatory:
-            self._return(target, content)
+            self._return(target, content if message is None else message.content)
         if self.confirming:
             self.published += 1
             if not self._in_batch:

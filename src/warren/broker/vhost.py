@@ -55,10 +55,10 @@ class VirtualHost:
         if current is not None:
             self._check_equal(current, connection, durable, exclusive, auto_delete, arguments)
             return current
-        kind = args.queue_type(arguments, where)
-        args.check_queue_arguments(kind, arguments, where)
         if name.startswith(RESERVED_PREFIX):
             raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
+        kind = args.queue_type(arguments, where)
+        args.check_queue_arguments(kind, arguments, where)
         queue: Queue
         if kind == "stream":
             queue = self._make_stream(name, where, durable, exclusive, auto_delete, arguments)
@@ -101,6 +101,9 @@ class VirtualHost:
         check_property(where, "durable", durable, queue.durable)
         check_property(where, "auto_delete", auto_delete, queue.auto_delete)
         check_arguments(where, arguments, queue.arguments, args.COMPARED_QUEUE_ARGUMENTS)
+        if arguments.get("x-queue-type", "classic") != queue.type:
+            check_arguments(where, arguments, queue.arguments, ("x-queue-type",))
+        args.check_queue_arguments(queue.type, arguments, where)
 
     def delete_queue(self, queue: Queue) -> int:
         """Delete the queue, tell its consumers; how many ready messages went with it."""
