@@ -31,6 +31,8 @@ FRAME_MAX: Final = 131_072
 CHANNEL_MAX: Final = 2047
 HEARTBEAT: Final = 60  # seconds, offered
 FLUSH_BYTES: Final = 1 << 19  # output held back for one write; more would only cost memory
+CLOSING_TIMEOUT: Final = 30.0  # seconds for the answer to our connection.close, RabbitMQ's
+LINGER: Final = 1.0  # seconds for an answer to reach a client that still sends
 SILENT_CLOSE_DELAY: Final = 3.0  # seconds; RabbitMQ's pause after a refused login of a client that knows no better
 
 CAPABILITIES: Final[Table] = {
@@ -193,10 +195,9 @@ class Connection:
             return
         log.warning("%s: login refused (mechanism %s)", self.transport.peer, method.mechanism)
         if self.capability("authentication_failure_close"):
-            raise AccessRefused(
-                f"Login was refused using authentication mechanism {method.mechanism}. "
-                "For details see the broker logfile."
-            )
+            refusal = f"Login was refused using authentication mechanism {method.mechanism}"
+            self.close(AccessRefused(f"{refusal}. For details see the broker logfile."))
+            return
         self._end(SILENT_CLOSE_DELAY)
 
     def _update_secret(self, method: m.ConnectionUpdateSecret) -> None:
@@ -253,15 +254,22 @@ class Connection:
             return
         self.phase = Phase.CLOSING
         self.engine.send_method(0, m.ConnectionClose(error.reply_code, error.reply_text, class_id, method_id))
+        self.transport.close(CLOSING_TIMEOUT)
         self.has_output(0)
 
     def _fail(self, error: RemoteProtocolError) -> None:
-        """What the engine refused: no more input is understood, so the answer is also the end."""
+        """What the engine refused. Where no close-ok will be understood, the answer is also the end.
+
+        The socket stays open a while: closing it on input that nobody has read would take the answer back (RFC 1122,
+        4.2.2.13).
+        """
         if self.engine.state is ConnectionState.CLOSED:
             log.warning("%s: %s", self.transport.peer, error)
+            self._end(LINGER)
         else:
             self.close(error.answer, error.answer.class_id, error.answer.method_id)
-        self._end()
+            if self.engine.deaf:
+                self._end(LINGER)
 
     def lost(self) -> None:
         """The transport is gone: nothing more can be said."""

@@ -112,8 +112,8 @@ class Queue(ABC):
     def check_consume(self, no_ack: bool, prefetch: int) -> None:  # noqa: B027  a hook
         """Raise when this kind of queue cannot serve such a consumer."""
 
-    def check_negative(self, method: str) -> None:  # noqa: B027  a hook
-        """Raise when this kind of queue takes no basic.nack, reject or recover."""
+    def check_negative(self, methods: str) -> None:  # noqa: B027  a hook
+        """Raise when this kind of queue takes nothing back: no basic.nack, reject or recover."""
 
     # -- what they share -----------------------------------------------------------------------------------------
 

@@ -22,8 +22,10 @@ from warren.broker.store.log import Cursor, Record, SegmentLog
 from warren.errors import NotImplemented as NotImplemented540, PreconditionFailed
 from warren.protocol.v091 import FieldValue, Table, encode_content
 from warren.protocol.v091.codec import END
+from warren.protocol.v091.content import stored_content
 from warren.protocol.v091.splice import STREAM_OFFSET
 from warren.routing.settings import QueueSettings
+from warren.routing.values import erlang_term, type_name
 
 if TYPE_CHECKING:
     from warren.broker.vhost import VirtualHost
@@ -96,7 +98,7 @@ class StreamQueue(Queue):
         for record in records:
             frames = record.frames
             if channel.number != CHANNEL or len(frames) > frame_max:
-                frames = channel.rewrite(frames)
+                frames = stored_content(CHANNEL, frames).frames_for(channel.number, frame_max)
             consumer.send(record.offset, None, b"\0" + record.address + END, frames)
 
     def add_consumer(self, consumer: Consumer) -> None:
@@ -128,21 +130,21 @@ class StreamQueue(Queue):
                 seconds = int(interval[1]) * _UNIT_SECONDS[interval[2]]
                 return log.offset_at(int((time.time() - seconds) * 1000))
         raise PreconditionFailed(
-            f"invalid arg '{STREAM_OFFSET.name}' for {self}: {value!r}; expected first, last, next, an offset, "
-            "a timestamp or an interval such as 1h"
+            f"invalid arg '{STREAM_OFFSET.name}' for {self}: "
+            f"{{invalid_stream_offset_arg,{{{type_name(value)},{erlang_term(value)}}}}}"
         )
 
     def can_deliver(self) -> bool:
         return any(consumer.room() > 0 for consumer in self.consumers)
 
     def check_consume(self, no_ack: bool, prefetch: int) -> None:
-        if no_ack:
-            raise NotImplemented540(f"consuming without acknowledgement not supported by stream queues {self}")
         if not prefetch:
-            raise PreconditionFailed(f"consumer prefetch count is not set for stream {self}")
+            raise PreconditionFailed(f"consumer prefetch count is not set for '{self}'")
+        if no_ack:
+            raise NotImplemented540(f"automatic acknowledgement not supported by stream queues {self}")
 
-    def check_negative(self, method: str) -> None:
-        raise NotImplemented540(f"{method} not supported by stream queues {self}")
+    def check_negative(self, methods: str) -> None:
+        raise NotImplemented540(f"{methods} not supported by stream queues {self}")
 
     def take(self) -> Held | None:
         raise NotImplemented540(f"basic.get not supported by stream queues {self}")
@@ -151,7 +153,7 @@ class StreamQueue(Queue):
         """Nothing goes back: the log still has it, and the consumer whose window this was is gone."""
 
     def reject(self, entries: Iterable[Back]) -> None:
-        self.check_negative("basic.reject")
+        raise TypeError(f"{self} was asked to drop messages")  # check_negative refuses it
 
     def purge(self) -> int:
         raise NotImplemented540(f"queue.purge not supported by stream queues {self}")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from warren.broker.channel import Channel
     from warren.broker.queue import Queue
 
-__all__ = ["Entry", "Unacked"]
+__all__ = ["Entry", "Unacked", "check_negative"]
 
 Entry: TypeAlias = "tuple[Queue, Consumer | None, int, Message | Held | None]"
 """Queue, consumer (None: basic.get), position in the queue, message (None: a stream still has it)."""
@@ -67,13 +67,21 @@ class Unacked:
         """Back to their queues, or out of them by way of the dead-letter exchange."""
         self._give_back(taken.values(), requeue)
 
+    def recover(self, requeue: bool) -> None:
+        """Everything back to its queue, or again to the consumer that had it."""
+        check_negative(self.entries.values(), "basic.recover")
+        if requeue:
+            self.requeue_all()
+        else:
+            self._redeliver_all()
+
     def requeue_all(self) -> None:
-        """Everything back, as when the channel closes or on recover(requeue=true)."""
+        """Everything back, as when the channel closes."""
         entries = list(self.entries.values())
         self.entries.clear()
         self._give_back(entries, requeue=True)
 
-    def redeliver_all(self) -> None:
+    def _redeliver_all(self) -> None:
         """basic.recover(requeue=false): each message again, with a new tag, to the consumer that had it.
 
         What basic.get took, or a consumer that is gone, goes back to its queue. RabbitMQ answers 540 here.
@@ -83,8 +91,8 @@ class Unacked:
         self._release(entries)
         for queue, consumer, position, message in entries:
             if message is None:
-                queue.check_negative("basic.recover")
-            elif consumer is None or consumer.cancelled:
+                continue  # of a stream: refused before
+            if consumer is None or consumer.cancelled:
                 queue.requeue([(position, message)])
             else:
                 held = message if isinstance(message, Held) else Held(message, position)
@@ -118,3 +126,9 @@ class Unacked:
                 queue.requeue(back)
             else:
                 queue.reject(back)
+
+
+def check_negative(entries: Iterable[Entry], methods: str) -> None:
+    """Raise when a queue among those of the deliveries takes nothing back."""
+    for queue in {entry[0] for entry in entries}:
+        queue.check_negative(methods)

@@ -73,12 +73,12 @@ class VirtualHost:
             self._check_equal(current, connection, durable, exclusive, auto_delete, arguments)
             current.renew_lease()
             return current
+        if name.startswith(RESERVED_PREFIX):
+            raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
         settings = queue_settings(
             arguments, where, durable=durable, exclusive=exclusive, auto_delete=auto_delete, server_named=not name
         )
         check_implemented(settings, where)
-        if name.startswith(RESERVED_PREFIX):
-            raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
         queue: Queue
         if settings.queue_type == "stream":
             queue = StreamQueue(self, name, arguments, settings, self.node.streams.create(self.name, name, arguments))
@@ -112,6 +112,7 @@ class VirtualHost:
         check_property(where, "durable", durable, queue.durable)
         check_property(where, "auto_delete", auto_delete, queue.auto_delete)
         check_redeclaration(where, arguments, queue.arguments)
+        queue_settings({"x-queue-type": queue.type, **arguments}, where)
 
     def delete_queue(self, queue: Queue) -> int:
         """Delete the queue, tell its consumers; how many ready messages went with it."""
