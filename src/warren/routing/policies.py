@@ -72,7 +72,7 @@ class Policy:
         return (
             kind in APPLY_TO[self.apply_to]
             and re.search(self.pattern, name) is not None
-            and (kind == "exchange" or all(kind in POLICY_KEYS[key].kinds for key in self.definition))
+            and (kind == "exchange" or all(kind in _kinds(key) for key in self.definition))
         )
 
 
