@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pika
+import pytest
 
 from tests.routing.test_definitions import unordered
 from warren.routing.definitions import emit_definitions, parse_definitions
@@ -64,6 +65,7 @@ def comparable(document: dict[str, object]) -> dict[str, object]:
     return unordered(emit_definitions(replace(definitions, global_parameters=tuple(kept))))
 
 
+@pytest.mark.usefixtures("rabbitmq_server")  # skips where there is none; the nodes of this test must be fresh
 def test_a_round_trip_between_two_nodes(tmp_path: Path) -> None:
     with RabbitMQ() as first:
         fill(first)
