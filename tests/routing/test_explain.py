@@ -82,6 +82,13 @@ def test_an_exchange_reached_twice_in_one_step(router: Router) -> None:
     assert "before" not in got.text()
 
 
+def test_only_the_bindings_that_match_are_shown(router: Router) -> None:
+    for key in ("a.#", "b.#", "*"):
+        router.bind("amq.topic", to_queue("q1"), key)
+    hops = explain(router, "amq.topic", ["a", "x.y"]).steps[0].hops
+    assert [hop.binding.binding_key for hop in hops] == ["a.#", "*"]
+
+
 def test_chance(router: Router) -> None:
     router.declare_exchange("r", "x-random")
     router.declare_exchange("f", "fanout")

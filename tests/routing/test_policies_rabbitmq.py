@@ -8,7 +8,7 @@ import re
 
 from tests.routing.test_policies import GOOD
 from warren.errors import InvalidArgument
-from warren.routing.policies import parse_policy
+from warren.routing.policies import Policy, merged, parse_policy
 from warren.testing import RabbitMQ
 
 LATER = {"stream-filter-size-bytes", "consumer-timeout", "delayed-retry-type", "delayed-retry-min", "delayed-retry-max"}
@@ -65,3 +65,27 @@ def test_operator_policies(rabbitmq: RabbitMQ) -> None:
     definitions = [each for each in definitions if "queue-version" not in each]  # both came later
     told = theirs(rabbitmq, definitions, operator=True)
     assert [ours(each, operator=True) for each in definitions] == told
+
+
+MERGED: list[tuple[dict[str, object], dict[str, object]]] = [
+    ({}, {"max-length": 3}),
+    ({"max-length": 5}, {}),
+    *(
+        ({key: ours, "dead-letter-exchange": "x"}, {key: theirs, "max-length-bytes": 9})
+        for key in ("expires", "message-ttl", "max-length", "max-in-memory-bytes", "delivery-limit")
+        for ours, theirs in ((1, 2), (2, 1), (2, 2))
+    ),
+]
+
+
+def test_merging(rabbitmq: RabbitMQ) -> None:
+    """RabbitMQ's own function, asked for all pairs at once."""
+    pairs = base64.b64encode(json.dumps(MERGED).encode()).decode()
+    merge = "maps:from_list(rabbit_policy:merge_operator_definitions([{definition, A}], [{definition, B}]))"
+    printed = rabbitmq.ctl(
+        "eval",
+        f'base64:encode(rabbit_json:encode([{merge} || [A, B] <- rabbit_json:decode(base64:decode(<<"{pairs}">>))])).',
+    )
+    told = json.loads(base64.b64decode(re.sub(r'[<>"\s]', "", printed)))
+    ours = [merged(Policy("/", "p", "", one), Policy("/", "o", "", other)) for one, other in MERGED]
+    assert [{key: setting.value for key, setting in settings.items()} for settings in ours] == told

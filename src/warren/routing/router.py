@@ -202,6 +202,16 @@ class Router:
         self.version += 1
         return True
 
+    def set_alternate(self, name: str, alternate: str | None) -> None:
+        """Give the exchange the alternate that a policy names, or none. One that its declaration names stays.
+
+        Raises NotFound.
+        """
+        exchange = self.exchange(name)
+        if "alternate-exchange" not in exchange.arguments and exchange.alternate != alternate:
+            exchange.alternate = alternate
+            self.version += 1
+
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> Removed:
         """Delete the exchange and every binding from and to it; what that took away, nothing when it is not there.
 
