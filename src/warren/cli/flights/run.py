@@ -29,7 +29,7 @@ from warren.broker import Broker
 from warren.cli.flights import topology, traffic
 from warren.cli.flights.background import Background
 from warren.cli.flights.counts import Group
-from warren.cli.flights.data import CANCELLED, FLIGHTS, Expected, flights
+from warren.cli.flights.data import CANCELLED, FLIGHTS, Expected, airlines, flights
 from warren.cli.flights.display import Display
 from warren.cli.flights.pipeline import Pipeline, Row
 from warren.cli.servers import server_name
@@ -78,6 +78,9 @@ def run(
     """
     outcome, expected, tally = Outcome(), Expected(), traffic.Tally()
     total = FLIGHTS if limit is None else min(limit, FLIGHTS)
+    # What is not installed is said before anything is begun.
+    airlines()
+    Pipeline.check()
     with ExitStack() as stack:
         stack.enter_context(interruptible())
         folder = Path(stack.enter_context(temporary_folder()))
