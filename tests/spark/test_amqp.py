@@ -9,7 +9,7 @@ import pytest
 
 from warren import errors
 from warren.spark import amqp
-from warren.spark.amqp import TRANSIENT, Link, QueueNotReady, probe_family, retrying
+from warren.spark.amqp import TRANSIENT, Link, probe_family, retrying
 
 
 class Channel:
@@ -59,9 +59,9 @@ def test_the_kind_is_told_by_what_the_broker_refuses(
 )
 def test_a_queue_that_is_not_ready_is_not_mistaken(monkeypatch: pytest.MonkeyPatch, refusal: errors.AmqpError) -> None:
     refusing(monkeypatch, refusal)
-    with pytest.raises(QueueNotReady):
+    with pytest.raises(errors.QueueNotReady):
         probe_family("amqp://", "q", 1.0)
-    assert issubclass(QueueNotReady, TRANSIENT)
+    assert issubclass(errors.QueueNotReady, TRANSIENT)
 
 
 def test_other_refusals_are_final(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -181,7 +181,21 @@ def test_parts_share_the_queue(bench: Callable[..., Bench]) -> None:
     assert got == bodies(10)
 
 
-def test_an_attempt_that_was_overtaken_reads_the_winners_segment(bench: Callable[..., Bench]) -> None:
+def test_two_attempts_on_one_machine_take_turns(bench: Callable[..., Bench]) -> None:
+    work = bench(FakeQueue(bodies(10)))
+    first = drain(work.options, work.ticket("t"), 0, None)
+    second = drain(work.options, work.ticket("t"), 0, None)
+    # Pulled in turns, as a join of a DataFrame with itself may: the second follows what the first writes.
+    pairs = [(a.column("body").to_pylist(), b.column("body").to_pylist()) for a, b in zip(first, second, strict=True)]
+    assert all(a == b for a, b in pairs)
+    assert [body for a, _ in pairs for body in a] == bodies(10)
+    assert len(work.queue.links) == 1
+
+
+def test_an_attempt_that_was_overtaken_reads_the_winners_segment(
+    bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool, "fcntl", None)
     work = bench(FakeQueue(bodies(8)))
     overtaken = False
 

@@ -139,7 +139,15 @@ frame = reader.option("maxMessagesPerTrigger", "2000").schema("message_id string
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["stream", "classic"])
+@pytest.mark.parametrize(
+    "broker, kind",
+    [
+        pytest.param("rabbitmq_server", "stream", marks=pytest.mark.rabbitmq),
+        pytest.param("rabbitmq_server", "classic", marks=pytest.mark.rabbitmq),
+        ("warren_server", "stream"),
+    ],
+    indirect=["broker"],
+)
 def test_a_killed_query_is_restarted_with_exact_counts(
     spark: SparkSession, broker: Broker, tmp_path: Path, spool: str, kind: str
 ) -> None:

@@ -21,18 +21,13 @@ if TYPE_CHECKING:
     from warren.client.records import Delivery, Publication
     from warren.protocol.v091 import Table
 
-__all__ = ["TRANSIENT", "Link", "QueueNotReady", "probe_family", "retrying", "stream_offset"]
+__all__ = ["TRANSIENT", "Link", "probe_family", "retrying", "stream_offset"]
 
 log = logging.getLogger("warren.spark")
 
 T = TypeVar("T")
 
-
-class QueueNotReady(errors.WarrenError):
-    """The queue is there, but the broker cannot serve it yet: it has just started, or the queue's leader moves."""
-
-
-# How RabbitMQ says so: 404 and 406, which otherwise mean something final.
+# How RabbitMQ says that a queue is not ready yet: with 404 and 406, which otherwise mean something final.
 _NOT_READY: Final = (
     "down or inaccessible",
     "does not have a running replica",
@@ -48,7 +43,7 @@ TRANSIENT: Final = (
     errors.ChannelClosed,
     errors.ConsumerCancelled,
     errors.DeadlineExceeded,
-    QueueNotReady,
+    errors.QueueNotReady,
     OSError,
 )
 _FIRST_PAUSE: Final = 0.1
@@ -151,7 +146,7 @@ def _telling_not_ready() -> Iterator[None]:
         yield
     except errors.ChannelError as error:
         if any(text in error.detail for text in _NOT_READY):
-            raise QueueNotReady(str(error)) from error
+            raise errors.QueueNotReady(str(error)) from error
         raise
 
 

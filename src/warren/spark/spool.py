@@ -65,7 +65,7 @@ log = logging.getLogger("warren.spark")
 
 DIGEST_BYTES: Final = 16
 SEGMENT_BYTES: Final = 32 << 20  # bodies in one segment: bounds a task's memory whatever the message size
-_PAUSE: Final = 0.2  # before connecting again
+_PAUSE: Final = 0.2  # before connecting, or looking, again
 _LATE: Final = 0.05  # a broker may say "empty" just before what it has sent out arrives
 _SILENCE: Final = 0.2  # then the queue is asked whether it is empty
 # Headers that the broker adds when it delivers again; they are not part of a message's identity.
@@ -108,15 +108,19 @@ class Ticket:
         return self.folder / f"{part:05d}-{number:06d}.arrow"
 
     @contextlib.contextmanager
-    def locked(self, part: int) -> Iterator[None]:
-        """Lets one attempt of this machine at a time drain the part; a dead one's lock is free."""
+    def lock(self, part: int) -> Iterator[bool]:
+        """True for one attempt of this machine at a time; a dead one's lock is free. Does not wait."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if fcntl is None:
-            yield
+            yield True
             return
         with (self.folder / f"{part:05d}.lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
 
     def remove(self) -> None:
         """Deletes the drain's files."""
@@ -132,8 +136,7 @@ def drain(
     for a stream queue, DeadlineExceeded when the queue has messages and gives none for read_timeout seconds, and the
     connection's error when the broker stays away for retry_timeout seconds without progress.
     """
-    with ticket.locked(part):
-        yield from _Drain(options, ticket, part, limit, step).run()
+    return _Drain(options, ticket, part, limit, step).run()
 
 
 class _Drain:
@@ -156,17 +159,22 @@ class _Drain:
             yield from self._read_existing()
             if self._ended:
                 return
-            before = self._number
-            try:
-                yield from self._consume()
-            except TRANSIENT as error:
-                now = time.monotonic()
-                if deadline is None or self._number > before:
-                    deadline = now + self._options.retry_timeout
-                if now >= deadline:
-                    raise
-                log.warning("draining %s: %s; connecting again", self._ticket.spool.queue, error)
-                time.sleep(_PAUSE)
+            with self._ticket.lock(self._part) as ours:
+                if ours:
+                    yield from self._read_existing()  # what came before the lock was ours
+                    before = self._number
+                    try:
+                        yield from self._consume()
+                        continue
+                    except TRANSIENT as error:
+                        now = time.monotonic()
+                        if deadline is None or self._number > before:
+                            deadline = now + self._options.retry_timeout
+                        if now >= deadline:
+                            raise
+                        log.warning("draining %s: %s; connecting again", self._ticket.spool.queue, error)
+            # The broker is away, or another attempt drains: what that one writes is read as it comes.
+            time.sleep(_PAUSE)
 
     def _read_existing(self) -> Iterator[pa.RecordBatch]:
         """Segments that an earlier attempt, or a faster one on another machine, has written."""
@@ -187,6 +195,8 @@ class _Drain:
     def _consume(self) -> Iterator[pa.RecordBatch]:
         """Drains on one connection until the end mark is written or another attempt overtakes this one."""
         options, queue = self._options, self._ticket.spool.queue
+        if self._ended:
+            return
         with Link(options.url, options.timeout) as link:
             if self._limit is None:
                 self._limit = self._taken + link.count(queue)
