@@ -17,7 +17,7 @@ from warren.broker.channel import Channel
 from warren.broker.publisher import Target
 from warren.broker.queue import Queue
 from warren.broker.vhost import VirtualHost
-from warren.errors import AccessRefused, AmqpError, ChannelError, NotAllowed, RemoteProtocolError
+from warren.errors import AccessRefused, AmqpError, ChannelError, InternalError, NotAllowed, RemoteProtocolError
 from warren.protocol.v091 import ConnectionState, Content, Engine, OversizedContent, Role, Table, methods as m
 
 if TYPE_CHECKING:
@@ -108,6 +108,8 @@ class Connection:
                 self._refuse(number, error, event)
             except RemoteProtocolError as error:
                 self._refuse(number, error.answer, event)
+            except OSError as error:
+                self.node.store_failed(error)
         if failure is not None:
             self._fail(failure)
         elif engine.state is ConnectionState.AWAIT_START:
@@ -197,6 +199,8 @@ class Connection:
     def _open(self, vhost: str) -> None:
         if vhost not in self.node.vhosts:
             raise NotAllowed(f"vhost {vhost} not found")
+        if self.node.failed is not None:
+            raise InternalError(f"the broker's store failed: {self.node.failed.strerror}")
         self.vhost = self.node.vhosts[vhost]
         self.phase = Phase.OPEN
         self.engine.send_method(0, m.ConnectionOpenOk())

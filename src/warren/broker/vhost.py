@@ -13,7 +13,7 @@ from warren.broker import arguments as args
 from warren.broker.message import Address, MarkedMessage, Message
 from warren.broker.queue import ClassicQueue, Queue
 from warren.broker.stream import StreamQueue
-from warren.errors import AccessRefused, NotFound, PreconditionFailed
+from warren.errors import AccessRefused, InternalError, NotFound, PreconditionFailed
 from warren.protocol.v091 import Content, FieldValue, Table, encode_content
 from warren.routing import Reason, Router, cc_keys, dead_letter_headers, dead_letter_keys, without_cycles
 from warren.routing.equivalence import check_arguments, check_property
@@ -89,7 +89,11 @@ class VirtualHost:
         for wrong, what in ((not durable, "non-durable"), (exclusive, "exclusive-owner"), (auto_delete, "auto-delete")):
             if wrong:
                 raise PreconditionFailed(f"invalid property '{what}' for {where}")
-        return StreamQueue(self, name, arguments, self.node.streams.create(self.name, name, arguments))
+        try:
+            log = self.node.streams.create(self.name, name, arguments)
+        except OSError as error:
+            raise InternalError(f"cannot make {where}: {error.strerror}") from error
+        return StreamQueue(self, name, arguments, log)
 
     def _check_equal(
         self, queue: Queue, connection: Connection, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table
