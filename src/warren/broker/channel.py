@@ -59,7 +59,7 @@ class Channel:
         handler(self, method)
 
     def reply(self, method: m.Method) -> None:
-        self.connection.engine.send_method(self.number, method)
+        self.connection.send(self.number, method)
 
     def close(self) -> None:
         """Let go of everything the channel holds: consumers first, then what they had not acknowledged."""
@@ -74,7 +74,6 @@ class Channel:
         self.consumers.pop(consumer.tag, None)
         if self.open and self.connection.capability("consumer_cancel_notify"):
             self.reply(m.BasicCancel(consumer.tag, no_wait=True))
-            self.connection.has_output(0)
 
     # -- channel -------------------------------------------------------------------------------------------------
 
@@ -247,11 +246,10 @@ class Channel:
         if not method.no_ack:
             self.unacked.entries[self.tag] = (queue, None, position, message)
         address, content = message.address, message.content
-        self.connection.engine.send_content(
+        self.connection.send(
             self.number,
             m.BasicGetOk(self.tag, redelivered, address.exchange, address.routing_key, queue.message_count),
-            content.raw_properties,
-            content.body,
+            content.frames_for(self.number, self.connection.engine.frame_max),
         )
 
     def _ack(self, method: m.BasicAck) -> None:

@@ -18,7 +18,17 @@ from warren.broker.publisher import Target
 from warren.broker.queue import Queue
 from warren.broker.vhost import VirtualHost
 from warren.errors import AccessRefused, AmqpError, ChannelError, InternalError, NotAllowed, RemoteProtocolError
-from warren.protocol.v091 import ConnectionState, Content, Engine, OversizedContent, Role, Table, methods as m
+from warren.protocol.v091 import (
+    ChannelState,
+    ConnectionState,
+    Content,
+    Engine,
+    OversizedContent,
+    Role,
+    Table,
+    methods as m,
+)
+from warren.protocol.v091.codec import encode_method
 
 if TYPE_CHECKING:
     from warren.broker.node import Node
@@ -43,6 +53,9 @@ CAPABILITIES: Final[Table] = {
     "per_consumer_qos": True,
     "authentication_failure_close": True,
 }
+
+
+_LISTENING: Final = frozenset({ChannelState.OPEN, ChannelState.AWAIT_OPEN_OK})
 
 
 class Transport(Protocol):
@@ -133,12 +146,13 @@ class Connection:
         channel = self.channels.get(number)
         if isinstance(event, m.ChannelOpen):
             self.channels[number] = Channel(self, number)
-            self.engine.send_method(number, m.ChannelOpenOk())
+            self.send(number, m.ChannelOpenOk())
         elif isinstance(event, m.ChannelClose):
             if channel is not None:
                 del self.channels[number]
                 channel.close()
-            self.engine.send_method(number, m.ChannelCloseOk())
+            if self.engine.state is ConnectionState.OPEN:
+                self.engine.send_method(number, m.ChannelCloseOk())
         elif channel is None:
             return
         elif isinstance(event, OversizedContent):
@@ -216,9 +230,9 @@ class Connection:
             log.info("%s: channel %d closed: %s", self.transport.peer, number, error)
             channel = self.channels.pop(number)
             channel.close()
-            self.engine.send_method(
-                number, m.ChannelClose(error.reply_code, error.reply_text, class_id, method_id)
-            )
+            if self.engine.state is ConnectionState.OPEN:
+                close = m.ChannelClose(error.reply_code, error.reply_text, class_id, method_id)
+                self.engine.send_method(number, close)
         else:
             self.close(error, class_id, method_id)
 
@@ -228,6 +242,9 @@ class Connection:
             return
         log.warning("%s: connection closed: %s", self.transport.peer, error)
         self._release()
+        if self.engine.state.value <= ConnectionState.AWAIT_START.value:
+            self._end()  # nothing may be said before connection.start
+            return
         self.phase = Phase.CLOSING
         self.engine.send_method(0, m.ConnectionClose(error.reply_code, error.reply_text, class_id, method_id))
         self.transport.close(CLOSING_TIMEOUT)
@@ -270,6 +287,20 @@ class Connection:
         self.transport.close(after)
 
     # -- output --------------------------------------------------------------------------------------------------
+
+    def send(self, number: int, method: m.Method, frames: bytes = b"") -> None:
+        """Say something on a channel, with the frames of a content where the method carries one.
+
+        Nothing is sent when the client has closed the channel or the connection in the same batch, behind what this
+        answers: it listens to nothing but the close-ok any more.
+        """
+        engine = self.engine
+        if engine.state is ConnectionState.OPEN and engine.channels.get(number) in _LISTENING:
+            if frames:
+                engine.outgoing += (encode_method(number, method), frames)
+            else:
+                engine.send_method(number, method)
+            self.has_output(len(frames))
 
     def has_output(self, size: int) -> None:
         """The engine holds output of about `size` bytes more; it leaves at the end of the batch, or when it is much."""
