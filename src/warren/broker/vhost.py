@@ -14,7 +14,7 @@ from warren.broker import arguments as args
 from warren.broker.message import Address, MarkedMessage, Message
 from warren.broker.queue import ClassicQueue, Queue
 from warren.broker.stream import StreamQueue
-from warren.errors import AccessRefused, LocalProtocolError, NotFound, PreconditionFailed
+from warren.errors import AccessRefused, InternalError, LocalProtocolError, NotFound, PreconditionFailed
 from warren.protocol.v091 import Content, FieldValue, Table, encode_content
 from warren.routing import Reason, Router, cc_keys, dead_letter_headers, dead_letter_keys, without_cycles
 from warren.routing.equivalence import check_arguments, check_property
@@ -58,10 +58,10 @@ class VirtualHost:
         if current is not None:
             self._check_equal(current, connection, durable, exclusive, auto_delete, arguments)
             return current
-        kind = args.queue_type(arguments, where)
-        args.check_queue_arguments(kind, arguments, where)
         if name.startswith(RESERVED_PREFIX):
             raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
+        kind = args.queue_type(arguments, where)
+        args.check_queue_arguments(kind, arguments, where)
         queue: Queue
         if kind == "stream":
             queue = self._make_stream(name, where, durable, exclusive, auto_delete, arguments)
@@ -92,7 +92,11 @@ class VirtualHost:
         for wrong, what in ((not durable, "non-durable"), (exclusive, "exclusive-owner"), (auto_delete, "auto-delete")):
             if wrong:
                 raise PreconditionFailed(f"invalid property '{what}' for {where}")
-        return StreamQueue(self, name, arguments, self.node.streams.create(self.name, name, arguments))
+        try:
+            log = self.node.streams.create(self.name, name, arguments)
+        except OSError as error:
+            raise InternalError(f"cannot make {where}: {error.strerror}") from error
+        return StreamQueue(self, name, arguments, log)
 
     def _check_equal(
         self, queue: Queue, connection: Connection, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table
@@ -104,6 +108,9 @@ class VirtualHost:
         check_property(where, "durable", durable, queue.durable)
         check_property(where, "auto_delete", auto_delete, queue.auto_delete)
         check_arguments(where, arguments, queue.arguments, args.COMPARED_QUEUE_ARGUMENTS)
+        if arguments.get("x-queue-type", "classic") != queue.type:
+            check_arguments(where, arguments, queue.arguments, ("x-queue-type",))
+        args.check_queue_arguments(queue.type, arguments, where)
 
     def delete_queue(self, queue: Queue) -> int:
         """Delete the queue, tell its consumers; how many ready messages went with it."""

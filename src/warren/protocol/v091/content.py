@@ -23,7 +23,7 @@ from warren.protocol.v091.codec import (
 )
 from warren.protocol.v091.methods import FRAME_BODY, FRAME_HEADER, Method, Properties
 
-__all__ = ["Content", "OversizedContent", "encode_content"]
+__all__ = ["Content", "OversizedContent", "encode_content", "stored_content"]
 
 HEADER_FIXED: Final = Struct(">HHQ")  # class id, weight, body size: what precedes the property flags
 BASIC_CLASS: Final = 60
@@ -189,6 +189,11 @@ class OversizedContent:
     def __init__(self, method: bytes, body_size: int) -> None:
         self.method = method
         self.body_size = body_size
+
+
+def stored_content(channel: int, frames: bytes) -> Content:
+    """A message whose frames were kept without its method; `channel` is the number in them."""
+    return Content(channel, b"", frames, HEADER_FIXED.unpack_from(frames, FLAGS_AT - HEADER_FIXED.size)[2])
 
 
 def encode_content(channel: int, properties: Properties | bytes, body: bytes, frame_max: int) -> bytes:
