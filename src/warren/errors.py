@@ -32,6 +32,8 @@
     ├── DeadlineExceeded             no answer within the caller's timeout (also a TimeoutError)
     ├── InvalidArgument              a value that the API cannot take (also a ValueError)
     ├── DataLoss                     messages that were asked for are no longer there
+    ├── QueueNotReady                the queue exists but cannot be served yet; trying again helps
+    ├── MissingDependency            a program or optional package is not installed; the text says how to get it
     └── ServerUnavailable            a server that the test kit was asked to start does not run
 
 The same classes serve both sides: the broker raises `NotFound("no queue 'q' in vhost '/'")` and answers
@@ -257,6 +259,14 @@ class InvalidArgument(WarrenError, ValueError):
 
 class DataLoss(WarrenError):
     """Messages that were asked for are no longer there (retention, or a queue that was recreated)."""
+
+
+class QueueNotReady(WarrenError):
+    """The queue is there, but the broker cannot serve it yet: it has just started, or the queue's leader moves."""
+
+
+class MissingDependency(WarrenError):
+    """A program or an optional package that was needed is not installed; the text says how to get it."""
 
 
 class ServerUnavailable(WarrenError):

@@ -18,22 +18,21 @@ __all__ = ["COMPARED_QUEUE_ARGUMENTS", "check_consume_arguments", "check_queue_a
 NOT_YET: Final = (
     "x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-overflow", "x-max-priority",
     "x-single-active-consumer", "x-delivery-limit", "x-dead-letter-strategy", "x-consumer-timeout", "x-queue-mode",
-    "x-queue-master-locator", "x-max-age", "x-stream-max-segment-size-bytes", "x-stream-filter-size-bytes",
+    "x-queue-version", "x-queue-master-locator", "x-max-age", "x-stream-max-segment-size-bytes", "x-stream-filter-size-bytes",
     "x-message-deduplication", "x-queue-leader-locator", "x-initial-cluster-size", "x-quorum-initial-group-size",
     "x-delayed-retry-type", "x-delayed-retry-min", "x-delayed-retry-max",
 )  # fmt: skip
 CONSUME_NOT_YET: Final = ("x-priority", "x-stream-filter", "x-stream-match-unfiltered", "x-cancel-on-ha-failover")
 
-COMPARED_QUEUE_ARGUMENTS: Final = (
-    "x-queue-type", "x-dead-letter-exchange", "x-dead-letter-routing-key", *NOT_YET
-)  # fmt: skip
+COMPARED_QUEUE_ARGUMENTS: Final = ("x-dead-letter-exchange", "x-dead-letter-routing-key")
+"""Those that a second declaration must repeat; the type, which has a default, is compared apart."""
 
 
 def queue_type(arguments: Table, where: str) -> str:
     """"classic" or "stream". PreconditionFailed for an unknown type, 540 for quorum."""
     kind = arguments.get("x-queue-type", "classic")
     if not isinstance(kind, str):
-        raise PreconditionFailed(f"invalid type '{type_name(kind)}' for arg 'x-queue-type' in {where}")
+        raise PreconditionFailed(f"invalid arg 'x-queue-type' for {where}: {{unacceptable_type,{type_name(kind)}}}")
     if kind == "quorum":
         raise NotImplemented540(f"x-queue-type quorum of {where}: declare it without, or as a stream")
     if kind not in ("classic", "stream"):
@@ -46,15 +45,18 @@ def check_queue_arguments(kind: str, arguments: Table, where: str) -> None:
     for name in NOT_YET:
         if name in arguments:
             raise NotImplemented540(f"argument '{name}' of {where}")
-    for name in ("x-dead-letter-exchange", "x-dead-letter-routing-key"):
-        if name in arguments and not isinstance(arguments[name], str):
-            raise PreconditionFailed(f"invalid type '{type_name(arguments[name])}' for arg '{name}' in {where}")
+    for name in COMPARED_QUEUE_ARGUMENTS:
         if name in arguments and kind == "stream":
             raise PreconditionFailed(f"invalid arg '{name}' for {where} of queue type rabbit_stream_queue")
-    if "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments:
+    exchange, key = (arguments.get(name, "") for name in COMPARED_QUEUE_ARGUMENTS)
+    if not isinstance(exchange, str):
+        raise PreconditionFailed(f"invalid type '{type_name(exchange)}' for arg 'x-dead-letter-exchange' in {where}")
+    if not isinstance(key, str):
         raise PreconditionFailed(
-            f"invalid arg 'x-dead-letter-routing-key' for {where}: routing_key_but_no_dlx_defined"
+            f"invalid arg 'x-dead-letter-routing-key' for {where}: {{unacceptable_type,{type_name(key)}}}"
         )
+    if "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments:
+        raise PreconditionFailed(f"invalid arg 'x-dead-letter-routing-key' for {where}: routing_key_but_no_dlx_defined")
 
 
 def check_consume_arguments(arguments: Table, kind: str, where: str) -> None:
@@ -62,4 +64,4 @@ def check_consume_arguments(arguments: Table, kind: str, where: str) -> None:
         if name in arguments:
             raise NotImplemented540(f"argument '{name}' of a consumer of {where}")
     if OFFSET_HEADER in arguments and kind != "stream":
-        raise PreconditionFailed(f"invalid arg '{OFFSET_HEADER}' for {where} of queue type {kind}")
+        raise PreconditionFailed(f"invalid arg '{OFFSET_HEADER}' for {where} of queue type rabbit_{kind}_queue")

@@ -21,7 +21,7 @@ from warren.errors import (
     NotImplemented as NotImplemented540,
     PreconditionFailed,
 )
-from warren.protocol.v091 import Content, methods as m
+from warren.protocol.v091 import methods as m
 from warren.routing import to_exchange, to_queue
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Channel:
         handler(self, method)
 
     def reply(self, method: m.Method) -> None:
-        self.connection.engine.send_method(self.number, method)
+        self.connection.send(self.number, method)
 
     def close(self) -> None:
         """Let go of everything the channel holds: consumers first, then what they had not acknowledged."""
@@ -74,12 +74,6 @@ class Channel:
         self.consumers.pop(consumer.tag, None)
         if self.open and self.connection.capability("consumer_cancel_notify"):
             self.reply(m.BasicCancel(consumer.tag, no_wait=True))
-            self.connection.has_output(0)
-
-    def rewrite(self, frames: bytes) -> bytes:
-        """Frames from a log (channel 1) for this channel and its connection's frame_max."""
-        content = Content(1, b"", frames, int.from_bytes(frames[11:19], "big"))
-        return content.frames_for(self.number, self.connection.engine.frame_max)
 
     # -- channel -------------------------------------------------------------------------------------------------
 
@@ -88,14 +82,15 @@ class Channel:
             raise NotImplemented540("active=false")
         self.reply(m.ChannelFlowOk(active=True))
 
-    def _flow_ok(self, method: m.ChannelFlowOk) -> None:
-        raise CommandInvalid("channel.flow-ok without channel.flow", method.CLASS_ID, method.METHOD_ID)
+    def _unasked(self, method: m.ChannelFlowOk | m.BasicCancelOk) -> None:
+        """An answer to what this broker never asks: no channel.flow is sent, and basic.cancel with no_wait."""
+        raise CommandInvalid("unimplemented method")
 
     # -- exchanges -----------------------------------------------------------------------------------------------
 
     def _exchange_declare(self, method: m.ExchangeDeclare) -> None:
         self.vhost.router.declare_exchange(
-            _name(method.exchange),
+            _stripped(method.exchange),
             method.type,
             passive=method.passive,
             durable=method.durable,
@@ -107,21 +102,19 @@ class Channel:
             self.reply(m.ExchangeDeclareOk())
 
     def _exchange_delete(self, method: m.ExchangeDelete) -> None:
-        self.vhost.router.delete_exchange(method.exchange, if_unused=method.if_unused)
+        self.vhost.router.delete_exchange(_stripped(method.exchange), if_unused=method.if_unused)
         if not method.no_wait:
             self.reply(m.ExchangeDeleteOk())
 
     def _exchange_bind(self, method: m.ExchangeBind) -> None:
-        self.vhost.router.bind(
-            method.source, to_exchange(method.destination), method.routing_key, method.arguments
-        )
+        source, destination = _stripped(method.source), to_exchange(_stripped(method.destination))
+        self.vhost.router.bind(source, destination, method.routing_key, method.arguments)
         if not method.no_wait:
             self.reply(m.ExchangeBindOk())
 
     def _exchange_unbind(self, method: m.ExchangeUnbind) -> None:
-        self.vhost.router.unbind(
-            method.source, to_exchange(method.destination), method.routing_key, method.arguments
-        )
+        source, destination = _stripped(method.source), to_exchange(_stripped(method.destination))
+        self.vhost.router.unbind(source, destination, method.routing_key, method.arguments)
         if not method.no_wait:
             self.reply(m.ExchangeUnbindOk())
 
@@ -129,11 +122,11 @@ class Channel:
 
     def _queue_declare(self, method: m.QueueDeclare) -> None:
         if method.passive:
-            queue = self._queue(method.queue)
+            queue = self.vhost.queue(_stripped(method.queue), self.connection)
         else:
             queue = self.vhost.declare_queue(
                 self.connection,
-                _name(method.queue),
+                _stripped(method.queue),
                 durable=method.durable,
                 exclusive=method.exclusive,
                 auto_delete=method.auto_delete,
@@ -144,16 +137,20 @@ class Channel:
             self.reply(m.QueueDeclareOk(queue.name, queue.message_count, len(queue.consumers)))
 
     def _queue_bind(self, method: m.QueueBind) -> None:
-        queue, key = self._bound(method.queue, method.routing_key)
-        self.vhost.router.bind(method.exchange, to_queue(queue.name), key, method.arguments)
+        source, name, key = self._binding(method)
+        queue, router = self.vhost.queues.get(name), self.vhost.router
+        if queue is not None and source and router.has_exchange(source):
+            queue.check_access(self.connection)  # what is missing is said first, as RabbitMQ does
+        router.bind(source, to_queue(name), key, method.arguments)
         if not method.no_wait:
             self.reply(m.QueueBindOk())
 
     def _queue_unbind(self, method: m.QueueUnbind) -> None:
-        name = method.queue or self._last_queue
-        if name in self.vhost.queues:
-            self.vhost.queue(name, self.connection)
-        self.vhost.router.unbind(method.exchange, to_queue(name), method.routing_key, method.arguments)
+        source, name, key = self._binding(method)
+        queue, router = self.vhost.queues.get(name), self.vhost.router
+        if queue is not None and source and router.has_exchange(source):
+            queue.check_access(self.connection)
+        router.unbind(source, to_queue(name), key, method.arguments)
         self.reply(m.QueueUnbindOk())
 
     def _queue_purge(self, method: m.QueuePurge) -> None:
@@ -163,7 +160,7 @@ class Channel:
 
     def _queue_delete(self, method: m.QueueDelete) -> None:
         count = 0
-        name = method.queue or self._last_queue
+        name = self._named(_stripped(method.queue))
         if name in self.vhost.queues:
             queue = self.vhost.queue(name, self.connection)
             if method.if_empty and queue.message_count:
@@ -174,15 +171,20 @@ class Channel:
         if not method.no_wait:
             self.reply(m.QueueDeleteOk(count))
 
-    def _queue(self, name: str) -> Queue:
-        """The queue; an empty name means the one last declared on this channel (specification 1.7.2.3)."""
+    def _named(self, name: str) -> str:
+        """The name; an empty one means the queue last declared on this channel (specification 1.7.2.3)."""
         if not name and not self._last_queue:
             raise NotFound("no previously declared queue")
-        return self.vhost.queue(name or self._last_queue, self.connection)
+        return name or self._last_queue
 
-    def _bound(self, name: str, key: str) -> tuple[Queue, str]:
-        queue = self._queue(name)
-        return queue, queue.name if not name and not key else key
+    def _queue(self, name: str) -> Queue:
+        return self.vhost.queue(self._named(name), self.connection)
+
+    def _binding(self, method: m.QueueBind | m.QueueUnbind) -> tuple[str, str, str]:
+        """Exchange, queue and key of a binding; where the latter are empty, the queue's name is the key too."""
+        name = self._named(_stripped(method.queue))
+        key = method.routing_key if method.queue or method.routing_key else name
+        return _stripped(method.exchange), name, key
 
     # -- consuming -----------------------------------------------------------------------------------------------
 
@@ -202,9 +204,9 @@ class Channel:
     def _consume(self, method: m.BasicConsume) -> None:
         if method.queue == REPLY_TO:
             raise NotImplemented540("direct reply-to")
-        queue = self._queue(method.queue)
         if method.consumer_tag in self.consumers:
             raise NotAllowed(f"attempt to reuse consumer tag '{method.consumer_tag}'")
+        queue = self._queue(method.queue)
         check_consume_arguments(method.arguments, queue.type, str(queue))
         queue.check_consume(method.no_ack, self._prefetch, method.arguments)
         consumer = Consumer(
@@ -228,9 +230,6 @@ class Channel:
         if not method.no_wait:
             self.reply(m.BasicCancelOk(method.consumer_tag))
 
-    def _cancel_ok(self, method: m.BasicCancelOk) -> None:
-        """An answer to our cancel, which was sent with no_wait: nothing is left to do."""
-
     def _remove(self, consumer: Consumer) -> None:
         consumer.cancelled = True
         self.consumers.pop(consumer.tag, None)
@@ -247,31 +246,27 @@ class Channel:
         if not method.no_ack:
             self.unacked.entries[self.tag] = (queue, None, position, message)
         address, content = message.address, message.content
-        self.connection.engine.send_content(
+        self.connection.send(
             self.number,
             m.BasicGetOk(self.tag, redelivered, address.exchange, address.routing_key, queue.message_count),
-            content.raw_properties,
-            content.body,
+            content.frames_for(self.number, self.connection.engine.frame_max),
         )
 
     def _ack(self, method: m.BasicAck) -> None:
         self.unacked.ack(method.delivery_tag, method.multiple)
 
     def _nack(self, method: m.BasicNack) -> None:
-        self.unacked.reject(method.delivery_tag, method.multiple, method.requeue, method.NAME)
+        self.unacked.reject(method.delivery_tag, method.multiple, method.requeue)
 
     def _reject(self, method: m.BasicReject) -> None:
-        self.unacked.reject(method.delivery_tag, False, method.requeue, method.NAME)
+        self.unacked.reject(method.delivery_tag, False, method.requeue)
 
     def _recover(self, method: m.BasicRecover) -> None:
         self._recover_async(method)
         self.reply(m.BasicRecoverOk())
 
     def _recover_async(self, method: m.BasicRecover | m.BasicRecoverAsync) -> None:
-        if method.requeue:
-            self.unacked.requeue_all()
-        else:
-            self.unacked.redeliver_all()
+        self.unacked.recover(method.requeue)
 
     # -- confirms ------------------------------------------------------------------------------------------------
 
@@ -281,8 +276,8 @@ class Channel:
             self.reply(m.ConfirmSelectOk())
 
 
-def _name(name: str) -> str:
-    """As RabbitMQ takes names of what is declared: without carriage returns and line feeds."""
+def _stripped(name: str) -> str:
+    """As RabbitMQ takes names of what is declared, bound and deleted: without carriage returns and line feeds."""
     return name.replace("\r", "").replace("\n", "")
 
 
@@ -291,7 +286,7 @@ Handler: TypeAlias = "Callable[[Channel, Any], None]"  # each takes the method t
 
 HANDLERS: Final[dict[type[m.Method], Handler]] = {
     m.ChannelFlow: Channel._flow,
-    m.ChannelFlowOk: Channel._flow_ok,
+    m.ChannelFlowOk: Channel._unasked,
     m.ExchangeDeclare: Channel._exchange_declare,
     m.ExchangeDelete: Channel._exchange_delete,
     m.ExchangeBind: Channel._exchange_bind,
@@ -304,7 +299,7 @@ HANDLERS: Final[dict[type[m.Method], Handler]] = {
     m.BasicQos: Channel._qos,
     m.BasicConsume: Channel._consume,
     m.BasicCancel: Channel._cancel,
-    m.BasicCancelOk: Channel._cancel_ok,
+    m.BasicCancelOk: Channel._unasked,
     m.BasicGet: Channel._get,
     m.BasicAck: Channel._ack,
     m.BasicNack: Channel._nack,

@@ -17,8 +17,18 @@ from warren.broker.channel import Channel
 from warren.broker.publisher import Target
 from warren.broker.queue import Queue
 from warren.broker.vhost import VirtualHost
-from warren.errors import AccessRefused, AmqpError, ChannelError, NotAllowed, RemoteProtocolError
-from warren.protocol.v091 import ConnectionState, Content, Engine, OversizedContent, Role, Table, methods as m
+from warren.errors import AccessRefused, AmqpError, ChannelError, InternalError, NotAllowed, RemoteProtocolError
+from warren.protocol.v091 import (
+    ChannelState,
+    ConnectionState,
+    Content,
+    Engine,
+    OversizedContent,
+    Role,
+    Table,
+    methods as m,
+)
+from warren.protocol.v091.codec import encode_method
 
 if TYPE_CHECKING:
     from warren.broker.node import Node
@@ -31,6 +41,8 @@ FRAME_MAX: Final = 131_072
 CHANNEL_MAX: Final = 2047
 HEARTBEAT: Final = 60  # seconds, offered
 FLUSH_BYTES: Final = 1 << 19  # output held back for one write; more would only cost memory
+CLOSING_TIMEOUT: Final = 30.0  # seconds for the answer to our connection.close, RabbitMQ's
+LINGER: Final = 1.0  # seconds for an answer to reach a client that still sends
 SILENT_CLOSE_DELAY: Final = 3.0  # seconds; RabbitMQ's pause after a refused login of a client that knows no better
 
 CAPABILITIES: Final[Table] = {
@@ -41,6 +53,9 @@ CAPABILITIES: Final[Table] = {
     "per_consumer_qos": True,
     "authentication_failure_close": True,
 }
+
+
+_LISTENING: Final = frozenset({ChannelState.OPEN, ChannelState.AWAIT_OPEN_OK})
 
 
 class Transport(Protocol):
@@ -105,6 +120,8 @@ class Connection:
                 self._refuse(number, error, event)
             except RemoteProtocolError as error:
                 self._refuse(number, error.answer, event)
+            except OSError as error:
+                self.node.store_failed(error)
             self._forget_stale_targets()
         if failure is not None:
             self._fail(failure)
@@ -129,12 +146,13 @@ class Connection:
         channel = self.channels.get(number)
         if isinstance(event, m.ChannelOpen):
             self.channels[number] = Channel(self, number)
-            self.engine.send_method(number, m.ChannelOpenOk())
+            self.send(number, m.ChannelOpenOk())
         elif isinstance(event, m.ChannelClose):
             if channel is not None:
                 del self.channels[number]
                 channel.close()
-            self.engine.send_method(number, m.ChannelCloseOk())
+            if self.engine.state is ConnectionState.OPEN:
+                self.engine.send_method(number, m.ChannelCloseOk())
         elif channel is None:
             return
         elif isinstance(event, OversizedContent):
@@ -182,10 +200,9 @@ class Connection:
             return
         log.warning("%s: login refused (mechanism %s)", self.transport.peer, method.mechanism)
         if self.capability("authentication_failure_close"):
-            raise AccessRefused(
-                f"Login was refused using authentication mechanism {method.mechanism}. "
-                "For details see the broker logfile."
-            )
+            refusal = f"Login was refused using authentication mechanism {method.mechanism}"
+            self.close(AccessRefused(f"{refusal}. For details see the broker logfile."))
+            return
         self._end(SILENT_CLOSE_DELAY)
 
     def capability(self, name: str) -> bool:
@@ -196,6 +213,8 @@ class Connection:
     def _open(self, vhost: str) -> None:
         if vhost not in self.node.vhosts:
             raise NotAllowed(f"vhost {vhost} not found")
+        if self.node.failed is not None:
+            raise InternalError(f"the broker's store failed: {self.node.failed.strerror}")
         self.vhost = self.node.vhosts[vhost]
         self.phase = Phase.OPEN
         self.engine.send_method(0, m.ConnectionOpenOk())
@@ -211,9 +230,9 @@ class Connection:
             log.info("%s: channel %d closed: %s", self.transport.peer, number, error)
             channel = self.channels.pop(number)
             channel.close()
-            self.engine.send_method(
-                number, m.ChannelClose(error.reply_code, error.reply_text, class_id, method_id)
-            )
+            if self.engine.state is ConnectionState.OPEN:
+                close = m.ChannelClose(error.reply_code, error.reply_text, class_id, method_id)
+                self.engine.send_method(number, close)
         else:
             self.close(error, class_id, method_id)
 
@@ -223,17 +242,27 @@ class Connection:
             return
         log.warning("%s: connection closed: %s", self.transport.peer, error)
         self._release()
+        if self.engine.state.value <= ConnectionState.AWAIT_START.value:
+            self._end()  # nothing may be said before connection.start
+            return
         self.phase = Phase.CLOSING
         self.engine.send_method(0, m.ConnectionClose(error.reply_code, error.reply_text, class_id, method_id))
+        self.transport.close(CLOSING_TIMEOUT)
         self.has_output(0)
 
     def _fail(self, error: RemoteProtocolError) -> None:
-        """What the engine refused: no more input is understood, so the answer is also the end."""
+        """What the engine refused. Where no close-ok will be understood, the answer is also the end.
+
+        The socket stays open a while: closing it on input that nobody has read would take the answer back (RFC 1122,
+        4.2.2.13).
+        """
         if self.engine.state is ConnectionState.CLOSED:
             log.warning("%s: %s", self.transport.peer, error)
+            self._end(LINGER)
         else:
             self.close(error.answer, error.answer.class_id, error.answer.method_id)
-        self._end()
+            if self.engine.deaf:
+                self._end(LINGER)
 
     def lost(self) -> None:
         """The transport is gone: nothing more can be said."""
@@ -258,6 +287,20 @@ class Connection:
         self.transport.close(after)
 
     # -- output --------------------------------------------------------------------------------------------------
+
+    def send(self, number: int, method: m.Method, frames: bytes = b"") -> None:
+        """Say something on a channel, with the frames of a content where the method carries one.
+
+        Nothing is sent when the client has closed the channel or the connection in the same batch, behind what this
+        answers: it listens to nothing but the close-ok any more.
+        """
+        engine = self.engine
+        if engine.state is ConnectionState.OPEN and engine.channels.get(number) in _LISTENING:
+            if frames:
+                engine.outgoing += (encode_method(number, method), frames)
+            else:
+                engine.send_method(number, method)
+            self.has_output(len(frames))
 
     def has_output(self, size: int) -> None:
         """The engine holds output of about `size` bytes more; it leaves at the end of the batch, or when it is much."""

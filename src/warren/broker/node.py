@@ -48,7 +48,7 @@ class Node:
         self.unflushed: list[Connection] = []
         self._awaiting: list[Publisher] = []
         self._ending = False
-        self.commit = GroupCommit(call_soon, self._synced, self._store_failed, sync=sync)
+        self.commit = GroupCommit(call_soon, self._synced, self.store_failed, sync=sync)
         self.streams = StreamStore(data / "streams", self.commit)
         for stored in self.streams.recover():
             if stored.log.cut:
@@ -71,8 +71,12 @@ class Node:
         self._ending = True
         try:
             while self.scheduled or self.written or self.publishing or self.unflushed:
-                ticket = self._write_streams()
-                self._deliver()
+                ticket = 0
+                try:
+                    ticket = self._write_streams()
+                    self._deliver()
+                except OSError as error:
+                    self.store_failed(error)
                 publishers, self.publishing = self.publishing, []
                 self._awaiting += [publisher for publisher in publishers if publisher.end_batch(ticket)]
                 connections, self.unflushed = self.unflushed, []
@@ -84,12 +88,10 @@ class Node:
     def _write_streams(self) -> int:
         ticket = 0
         written, self.written = self.written, []
-        try:
-            for stream in written:
+        for stream in written:
+            if not stream.deleted:
                 ticket = max(ticket, stream.flush())
                 stream.advance()
-        except OSError as error:
-            self._store_failed(error)
         return ticket
 
     def _deliver(self) -> None:
@@ -109,7 +111,7 @@ class Node:
         self._awaiting = [publisher for publisher in self._awaiting if publisher.confirm()]
         self.end_batch()
 
-    def _store_failed(self, error: OSError) -> None:
+    def store_failed(self, error: OSError) -> None:
         """The disk refused. Nothing is confirmed any more, and everybody is told."""
         if self.failed is None:
             self.failed = error
@@ -118,6 +120,7 @@ class Node:
             self.publishing.clear()
             for connection in tuple(self.connections):
                 connection.close(InternalError(f"the broker's store failed: {error.strerror}"))
+            self.end_batch()
 
     def stop(self) -> None:
         """Say goodbye to the connections, sync and close the store."""

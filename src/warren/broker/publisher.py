@@ -82,7 +82,7 @@ class Publisher:
             for queue in queues:
                 queue.publish(message)
         elif target.mandatory:
-            self._return(target, content)
+            self._return(target, content if message is None else message.content)
         if self.confirming:
             self.published += 1
             if not self._in_batch:
@@ -157,9 +157,8 @@ class Publisher:
         method = BasicReturn(
             NoRoute.reply_code, NoRoute.reply_name, target.address.exchange, target.address.routing_key
         )
-        self._connection.engine.send_content(
-            self._channel.number, method, content.raw_properties, content.body
-        )
+        frames = content.frames_for(self._channel.number, self._connection.engine.frame_max)
+        self._connection.send(self._channel.number, method, frames)
 
     # -- confirms ------------------------------------------------------------------------------------------------
 
@@ -176,10 +175,7 @@ class Publisher:
         while pending and pending[0][1] <= synced:
             upto = pending.popleft()[0]
         if upto and self._channel.open:
-            self._connection.engine.send_method(
-                self._channel.number, BasicAck(upto, multiple=upto - self._confirmed > 1)
-            )
+            self._connection.send(self._channel.number, BasicAck(upto, multiple=upto - self._confirmed > 1))
             self._confirmed = upto
-            self._connection.has_output(0)
         return bool(pending) and self._channel.open
 

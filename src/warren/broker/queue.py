@@ -84,8 +84,8 @@ class Queue(ABC):
     def check_consume(self, no_ack: bool, prefetch: int, arguments: Table) -> None:  # noqa: B027  a hook
         """Raise when this kind of queue cannot serve such a consumer."""
 
-    def check_negative(self, method: str) -> None:  # noqa: B027  a hook
-        """Raise when this kind of queue takes no basic.nack, reject or recover."""
+    def check_negative(self, methods: str) -> None:  # noqa: B027  a hook
+        """Raise when this kind of queue takes nothing back: no basic.nack, reject or recover."""
 
     # -- what they share -----------------------------------------------------------------------------------------
 
@@ -191,7 +191,7 @@ class ClassicQueue(Queue):
             self.schedule()
 
     def reject(self, entries: list[tuple[int, Message]]) -> None:
-        if self.dead_letter_exchange is not None:
+        if self.dead_letter_exchange is not None and not self.deleted:
             for _, message in entries:
                 self.vhost.dead_letter(self, message, "rejected")
 

@@ -21,7 +21,9 @@ from warren.broker.store.log import Cursor, SegmentLog
 from warren.errors import NotImplemented as NotImplemented540, PreconditionFailed
 from warren.protocol.v091 import FieldValue, Table, encode_content
 from warren.protocol.v091.codec import END
+from warren.protocol.v091.content import stored_content
 from warren.protocol.v091.splice import OFFSET_HEADER, holds_offset_header, with_offset_header
+from warren.routing.values import erlang_term, type_name
 
 if TYPE_CHECKING:
     from warren.broker.vhost import VirtualHost
@@ -76,10 +78,11 @@ class StreamQueue(Queue):
     def deliver(self) -> None:
         while (turn := self.next_consumer()) is not None:
             consumer, room = turn
+            number, frame_max = consumer.channel.number, consumer.channel.connection.engine.frame_max
             for record in self._cursors[consumer].read(min(room, SHARE)):
                 frames = record.frames
-                if consumer.channel.number != CHANNEL or len(frames) > consumer.channel.connection.engine.frame_max:
-                    frames = consumer.channel.rewrite(frames)
+                if number != CHANNEL or len(frames) > frame_max:
+                    frames = stored_content(CHANNEL, frames).frames_for(number, frame_max)
                 consumer.send(record.offset, None, b"\0" + record.address + END, frames)
 
     def next_consumer(self) -> tuple[Consumer, int] | None:
@@ -120,18 +123,18 @@ class StreamQueue(Queue):
                 seconds = int(interval[1]) * _UNIT_SECONDS[interval[2]]
                 return log.offset_at(int((time.time() - seconds) * 1000))
         raise PreconditionFailed(
-            f"invalid arg '{OFFSET_HEADER}' for {self}: {value!r}; expected first, last, next, an offset, a timestamp "
-            "or an interval such as 1h"
+            f"invalid arg '{OFFSET_HEADER}' for {self}: "
+            f"{{invalid_stream_offset_arg,{{{type_name(value)},{erlang_term(value)}}}}}"
         )
 
     def check_consume(self, no_ack: bool, prefetch: int, arguments: Table) -> None:
-        if no_ack:
-            raise NotImplemented540(f"consuming without acknowledgement not supported by stream queues {self}")
         if not prefetch:
-            raise PreconditionFailed(f"consumer prefetch count is not set for stream {self}")
+            raise PreconditionFailed(f"consumer prefetch count is not set for '{self}'")
+        if no_ack:
+            raise NotImplemented540(f"automatic acknowledgement not supported by stream queues {self}")
 
-    def check_negative(self, method: str) -> None:
-        raise NotImplemented540(f"{method} not supported by stream queues {self}")
+    def check_negative(self, methods: str) -> None:
+        raise NotImplemented540(f"{methods} not supported by stream queues {self}")
 
     def take(self) -> tuple[int, Message, bool] | None:
         raise NotImplemented540(f"basic.get not supported by stream queues {self}")
@@ -140,7 +143,7 @@ class StreamQueue(Queue):
         """Nothing goes back: the log still has it, and the consumer whose window this was is gone."""
 
     def reject(self, entries: list[tuple[int, Message]]) -> None:
-        self.check_negative("basic.reject")
+        raise TypeError(f"{self} was asked to drop messages")  # check_negative refuses it
 
     def purge(self) -> int:
         raise NotImplemented540(f"queue.purge not supported by stream queues {self}")

@@ -6,6 +6,7 @@ order and a `multiple` takes from its front.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 from warren.broker.consumer import Consumer
@@ -36,20 +37,27 @@ class Unacked:
         """Done: open the windows again. PreconditionFailed for a tag that is not outstanding."""
         self._release(self._take(tag, multiple))
 
-    def reject(self, tag: int, multiple: bool, requeue: bool, method: str) -> None:
+    def reject(self, tag: int, multiple: bool, requeue: bool) -> None:
         """Back to their queues, or out of them by way of the dead-letter exchange."""
         entries = self._take(tag, multiple)
-        for queue in {id(entry[0]): entry[0] for entry in entries}.values():
-            queue.check_negative(method)
+        _check_negative(entries, "basic.nack and basic.reject")
         self._give_back(entries, requeue)
 
+    def recover(self, requeue: bool) -> None:
+        """Everything back to its queue, or again to the consumer that had it."""
+        _check_negative(self.entries.values(), "basic.recover")
+        if requeue:
+            self.requeue_all()
+        else:
+            self._redeliver_all()
+
     def requeue_all(self) -> None:
-        """Everything back, as when the channel closes or on recover(requeue=true)."""
+        """Everything back, as when the channel closes."""
         entries = list(self.entries.values())
         self.entries.clear()
         self._give_back(entries, requeue=True)
 
-    def redeliver_all(self) -> None:
+    def _redeliver_all(self) -> None:
         """basic.recover(requeue=false): each message again, with a new tag, to the consumer that had it.
 
         What basic.get took, or a consumer that is gone, goes back to its queue. RabbitMQ answers 540 here.
@@ -59,8 +67,8 @@ class Unacked:
         self._release(entries)
         for queue, consumer, position, message in entries:
             if message is None:
-                queue.check_negative("basic.recover")
-            elif consumer is None or consumer.cancelled:
+                continue  # of a stream: refused before
+            if consumer is None or consumer.cancelled:
                 queue.requeue([(position, message)])
             else:
                 consumer.redeliver(position, message)
@@ -112,3 +120,8 @@ class Unacked:
                 queue.requeue(back)
             else:
                 queue.reject(back)
+
+
+def _check_negative(entries: Iterable[Entry], methods: str) -> None:
+    for queue in {entry[0] for entry in entries}:
+        queue.check_negative(methods)

@@ -5,15 +5,16 @@ It declares and deletes, and it moves dead letters. It knows connections only as
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from warren.broker import arguments as args
 from warren.broker.message import Address, MarkedMessage, Message
 from warren.broker.queue import ClassicQueue, Queue
 from warren.broker.stream import StreamQueue
-from warren.errors import AccessRefused, NotFound, PreconditionFailed
+from warren.errors import AccessRefused, InternalError, LocalProtocolError, NotFound, PreconditionFailed
 from warren.protocol.v091 import Content, FieldValue, Table, encode_content
 from warren.routing import Reason, Router, cc_keys, dead_letter_headers, dead_letter_keys, without_cycles
 from warren.routing.equivalence import check_arguments, check_property
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["VirtualHost"]
 
-DEAD_LETTER_FRAME_MAX = 131_072
+log = logging.getLogger("warren.broker.vhost")
+
+DEAD_LETTER_FRAME_MAX: Final = 131_072
 
 
 class VirtualHost:
@@ -55,10 +58,10 @@ class VirtualHost:
         if current is not None:
             self._check_equal(current, connection, durable, exclusive, auto_delete, arguments)
             return current
-        kind = args.queue_type(arguments, where)
-        args.check_queue_arguments(kind, arguments, where)
         if name.startswith(RESERVED_PREFIX):
             raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
+        kind = args.queue_type(arguments, where)
+        args.check_queue_arguments(kind, arguments, where)
         queue: Queue
         if kind == "stream":
             queue = self._make_stream(name, where, durable, exclusive, auto_delete, arguments)
@@ -89,7 +92,11 @@ class VirtualHost:
         for wrong, what in ((not durable, "non-durable"), (exclusive, "exclusive-owner"), (auto_delete, "auto-delete")):
             if wrong:
                 raise PreconditionFailed(f"invalid property '{what}' for {where}")
-        return StreamQueue(self, name, arguments, self.node.streams.create(self.name, name, arguments))
+        try:
+            log = self.node.streams.create(self.name, name, arguments)
+        except OSError as error:
+            raise InternalError(f"cannot make {where}: {error.strerror}") from error
+        return StreamQueue(self, name, arguments, log)
 
     def _check_equal(
         self, queue: Queue, connection: Connection, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table
@@ -101,6 +108,9 @@ class VirtualHost:
         check_property(where, "durable", durable, queue.durable)
         check_property(where, "auto_delete", auto_delete, queue.auto_delete)
         check_arguments(where, arguments, queue.arguments, args.COMPARED_QUEUE_ARGUMENTS)
+        if arguments.get("x-queue-type", "classic") != queue.type:
+            check_arguments(where, arguments, queue.arguments, ("x-queue-type",))
+        args.check_queue_arguments(queue.type, arguments, where)
 
     def delete_queue(self, queue: Queue) -> int:
         """Delete the queue, tell its consumers; how many ready messages went with it."""
@@ -149,7 +159,11 @@ class VirtualHost:
         if not names:
             return
         source = message.content
-        frames = encode_content(source.channel, properties, source.body, DEAD_LETTER_FRAME_MAX)
+        try:
+            frames = encode_content(source.channel, properties, source.body, DEAD_LETTER_FRAME_MAX)
+        except LocalProtocolError as error:  # its headers fill a frame already: the letter goes on without
+            log.warning("%s: dead letter without x-death: %s", queue, error)
+            frames = source.frames
         content = Content(source.channel, source.method, frames, source.body_size)
         bcc = message.bcc if queue.dead_letter_routing_key is None else ()
         letter = MarkedMessage(Address(exchange, routing_keys[0]), content, routing_keys, bcc, died=True)

@@ -26,7 +26,7 @@ from warren.client.handshake import Handshake
 from warren.client.publishes import Publishes, PublishWaiter
 from warren.client.records import Delivery, Returned
 from warren.client.url import ConnectionParameters
-from warren.protocol.v091 import Content, Engine, OversizedContent, Role, encode_content, methods as m
+from warren.protocol.v091 import ConnectionState, Content, Engine, OversizedContent, Role, encode_content, methods as m
 from warren.protocol.v091.codec import decode_method
 from warren.protocol.v091.hot import DELIVER, GET_OK, ClientFrames, DeliverReader
 
@@ -48,6 +48,10 @@ def fresh(error: errors.WarrenError) -> errors.WarrenError:
         answer = error.answer
         return errors.RemoteProtocolError(type(answer), answer.detail, answer.class_id, answer.method_id, error.channel)
     return copy.copy(error)
+
+
+def _raw(tag: str) -> bytes:
+    return tag.encode("utf-8", "surrogateescape")
 
 
 class Slot:
@@ -130,21 +134,23 @@ class ChannelCore:
         self.check_open()
         self.connection.engine.send_method(self.number, slot.request)
         self.slots.append(slot)
+        self.connection.expecting()
         self.connection.flush()
 
     def abandon(self, slot: Slot) -> None:
         """Nobody waits for this reply any more: it is dropped when it comes, and what it grants is given back."""
         slot.abandoned = True
+        if self.reason is not None:
+            return
         request = slot.request
-        if self.reason is not None or slot.done:
-            if slot.done and slot.reply is not None:
-                self._give_back(slot, slot.reply)
-        elif isinstance(request, m.ChannelOpen):
+        if isinstance(request, m.ChannelOpen):
             self.close()
         elif isinstance(request, m.BasicConsume):
-            consumer = self.consumers.get(request.consumer_tag.encode())
+            consumer = self.consumers.get(_raw(request.consumer_tag))
             if consumer is not None:
                 self.cancel_unheard(consumer)
+        elif slot.reply is not None:  # it came in the same turn as the cancellation
+            self._give_back(slot, slot.reply)
 
     def close(self, slot: Slot | None = None) -> None:
         """Send channel.close and fail what waits on the channel; the slot gets the close-ok."""
@@ -155,6 +161,7 @@ class ChannelCore:
             slot = Slot(m.ChannelClose())
             slot.abandoned = True
         self.slots.append(slot)
+        self.connection.expecting()
         self.connection.flush()
 
     def next_consumer_tag(self) -> str:
@@ -164,7 +171,7 @@ class ChannelCore:
     def consume(self, slot: Slot, consumer: ConsumerCore) -> None:
         """Subscribe: deliveries may come before the caller sees the consume-ok, so the consumer is known at once."""
         self.check_open()
-        key = consumer.tag.encode("utf-8", "surrogateescape")
+        key = _raw(consumer.tag)
         if key in self.consumers:
             raise errors.InvalidArgument(
                 f"consumer tag {consumer.tag!r} is in use on channel {self.number}: leave it out, or take another"
@@ -268,8 +275,7 @@ class ChannelCore:
             self._cancelled_by_broker(method)
         elif isinstance(method, m.ChannelFlow):
             self.active = method.active
-            self.connection.engine.send_method(self.number, m.ChannelFlowOk(method.active))
-            self.connection.flush()
+            self.connection.answer(self.number, m.ChannelFlowOk(method.active))
             if method.active:
                 self.connection.resumed()
         else:
@@ -302,12 +308,12 @@ class ChannelCore:
             self.nack(self.get_delivery(reply).delivery_tag)
 
     def _end_consumer(self, tag: str, reason: errors.WarrenError | None) -> None:
-        consumer = self.consumers.pop(tag.encode("utf-8", "surrogateescape"), None)
+        consumer = self.consumers.pop(_raw(tag), None)
         if consumer is not None:
             consumer.ended(reason)
 
     def _cancelled_by_broker(self, method: m.BasicCancel) -> None:
-        consumer = self.consumers.get(method.consumer_tag.encode("utf-8", "surrogateescape"))
+        consumer = self.consumers.get(_raw(method.consumer_tag))
         if consumer is not None and not consumer.cancelling:
             self._end_consumer(
                 method.consumer_tag,
@@ -324,13 +330,15 @@ class ChannelCore:
         if self.publishes.returned(frame, content.raw_properties, returned):
             return
         if self.on_return is not None:
-            self.on_return(returned)
+            try:
+                self.on_return(returned)
+            except Exception:  # a callback's failure is not the connection's
+                logger.exception("channel %d: on_return failed on %r", self.number, returned)
         else:
             logger.warning("channel %d: nobody takes the returned message %r", self.number, returned)
 
     def _closed_by_broker(self, method: m.ChannelClose) -> None:
-        self.connection.engine.send_method(self.number, m.ChannelCloseOk())
-        self.connection.flush()
+        self.connection.answer(self.number, m.ChannelCloseOk())
         if self.reason is not None:
             return  # both closed at once: the close-ok to ours is still to come
         reason = errors.from_reply(method.reply_code, method.reply_text, method.class_id, method.method_id, "channel")
@@ -387,6 +395,9 @@ class ConnectionCore:
     def flush(self) -> None:
         """Something is in `engine.outgoing`: have it written."""
 
+    def expecting(self) -> None:
+        """An answer will be waited for."""
+
     def resumed(self) -> None:
         """Publishers that were held up (blocked, flow) should look again."""
 
@@ -435,6 +446,15 @@ class ConnectionCore:
         self.check_open()
         self.engine.send_method(0, slot.request)
         self.slots.append(slot)
+        self.expecting()
+        self.flush()
+
+    def answer(self, number: int, method: m.Method) -> None:
+        """Answer what the broker said, unless something it said after that, in the same read, makes it pointless."""
+        try:
+            self.engine.send_method(number, method)
+        except errors.LocalProtocolError:
+            return
         self.flush()
 
     def close(self, slot: Slot) -> None:
@@ -443,6 +463,7 @@ class ConnectionCore:
         self.engine.send_method(0, m.ConnectionClose(200, "closed by the client"))
         self._fail(errors.ChannelClosed("the connection was closed by this client"), ours=True)
         self.slots.append(slot)
+        self.expecting()
         self.flush()
 
     # -- what the broker sends ---------------------------------------------------------------------------------------
@@ -489,7 +510,11 @@ class ConnectionCore:
         elif not self.handshake.done:
             try:
                 self.handshake.receive(method)
-            except (errors.AmqpError, errors.LocalProtocolError) as error:
+            except errors.LocalProtocolError as error:
+                if self.engine.state is not ConnectionState.CLOSED_BY_SERVER:  # else its close comes next, and says why
+                    self._fail(error)
+                    self.closed()
+            except errors.AmqpError as error:
                 self._fail(error)
                 self.flush()
                 self.closed()
@@ -498,8 +523,7 @@ class ConnectionCore:
                 if self.handshake.done:
                     self.resumed()
         elif isinstance(method, m.ConnectionClose):
-            self.engine.send_method(0, m.ConnectionCloseOk())
-            self.flush()
+            self.answer(0, m.ConnectionCloseOk())
             if self.reason is not None:
                 return
             reason = errors.from_reply(method.reply_code, method.reply_text, method.class_id, method.method_id)

@@ -5,7 +5,7 @@
     handshake.receive(event)                 # for each event of channel 0, until handshake.done
 
 Limits are negotiated as RabbitMQ's clients do: the smaller of the two wishes, and where one side has no wish (0) the
-other's. A login that is refused becomes AccessRefused, a vhost that is not there NotAllowed, each with the broker's text.
+other's. A refused login becomes AccessRefused, a missing vhost NotAllowed, each with the broker's text.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ class Link:
         if now - self._last_sent >= heartbeat / 2:
             self._core.engine.send_heartbeat()
             self.flush()
-            self._last_sent = now  # when the socket takes nothing the broker has data of ours to read, and is not waiting
+            self._last_sent = now  # a socket that takes nothing has data of ours for the broker: it is not waiting
         if waited_from is not None and now - max(self._last_received, waited_from) >= 2 * heartbeat:
             self._core.lost(f"nothing came from the broker for {2 * heartbeat} s, two heartbeats")
             self.close()

@@ -147,8 +147,11 @@ class Batch:
     def fail(self, reason: errors.WarrenError) -> None:
         self.failure = reason
 
-    def raise_refused(self) -> None:
-        """Nacked or Unroutable when any was refused; the text counts them."""
+    def raise_refused(self, *, one: bool = False) -> None:
+        """Nacked or Unroutable when any was refused; the text counts them.
+
+        Unroutable carries a tuple of what came back, or with `one`, for a batch of one, just that.
+        """
         came_back = f"{self.returned_count} of {self.sent} publications reached no queue"
         if self.nacked:
             more = f"; {came_back}" if self.returned_count else ""
@@ -160,5 +163,5 @@ class Batch:
             raise errors.Unroutable(
                 f"{came_back}; the first went to exchange {first.exchange!r} with routing key {first.routing_key!r} "
                 f"({first.reply_code} {first.reply_text}): bind a queue to it, or publish without mandatory",
-                tuple(self.returns),
+                first if one else tuple(self.returns),
             )

@@ -93,6 +93,7 @@ class Message:
 
 type_of: Final = type  # `type` is a property of a message, and hides the builtin there
 _ABSENT: Final = Properties()
+_STREAM_OFFSET: Final = b"\x0fx-stream-offsetl"  # the header's entry before its 8 bytes
 
 
 class Publication:
@@ -176,6 +177,11 @@ class Delivery:
             return self._body
 
     @property
+    def body_size(self) -> int:
+        """Length of the body in bytes."""
+        return self._content.body_size
+
+    @property
     def properties(self) -> Properties:
         """The basic properties, decoded at the first use. RemoteProtocolError when they are malformed."""
         return self._content.properties
@@ -184,6 +190,15 @@ class Delivery:
     def headers(self) -> Table:
         """The headers table; empty when there is none."""
         return self._content.properties.headers or {}
+
+    @property
+    def stream_offset(self) -> int | None:
+        """The message's number in its stream queue (x-stream-offset); None from a queue of another type."""
+        number = self._content.first_header(_STREAM_OFFSET)  # without headers of one's own it is the only one
+        if number is not None:
+            return number
+        value = self.headers.get("x-stream-offset")
+        return value if isinstance(value, int) else None
 
     def ack(self, *, multiple: bool = False) -> None:
         """Tell the broker that this message (with `multiple`: and every earlier one of the channel) is done.

@@ -17,6 +17,7 @@ Rules:
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -28,7 +29,7 @@ from warren.client.core import ChannelCore, ConsumerCore, Slot, fresh
 from warren.client.link import Link, SyncConnectionCore
 from warren.client.publishes import Batch
 from warren.client.records import Confirmation, Delivery, Message, Publication, QueueInfo, Returned, encoded
-from warren.client.url import ConnectionParameters, parse_url
+from warren.client.url import ConnectionParameters, parameters_of
 from warren.protocol.v091 import Content, Table, methods as m
 
 __all__ = ["Channel", "Connection", "connect"]
@@ -40,26 +41,31 @@ MAX_UNSENT: Final = 1 << 20  # bytes gathered while the socket takes nothing
 
 
 def connect(
-    url: str | ConnectionParameters = "amqp://guest:guest@localhost/", *, timeout: float | None = None
+    url: str | ConnectionParameters = "amqp://guest:guest@localhost/",
+    *,
+    timeout: float | None = None,
+    heartbeat: int | None = None,
+    context: ssl.SSLContext | None = None,
 ) -> Connection:
     """An open connection, to be used as a context manager or closed by the caller.
 
-    url      amqp://user:password@host:port/vhost or amqps://..., with the query of `warren.client.url`
-    timeout  seconds for connecting, and for each call that does not say otherwise; 30 when the URL says nothing
+    url        amqp://user:password@host:port/vhost or amqps://..., with the query of `warren.client.url`
+    timeout    seconds for connecting, and for each call that does not say otherwise; 30 when the URL says nothing
+    heartbeat  seconds; wins over the URL's; 0 takes what the broker proposes
+    context    a TLS context of your own, for amqps; wins over the URL's files
 
     Raises InvalidArgument for a URL that cannot be understood, ConnectionLost when nobody answers there,
     AccessRefused for a refused login, NotAllowed for a vhost that is missing, DeadlineExceeded.
     """
-    parameters = parse_url(url, timeout=timeout) if isinstance(url, str) else url
-    return Connection(parameters, parameters.timeout if timeout is None else timeout)
+    return Connection(parameters_of(url, timeout=timeout, heartbeat=heartbeat, context=context))
 
 
 class Connection:
     """A connection to a broker. Made by `connect`."""
 
-    def __init__(self, parameters: ConnectionParameters, timeout: float) -> None:
+    def __init__(self, parameters: ConnectionParameters) -> None:
         self.parameters = parameters
-        self.timeout = timeout
+        self.timeout = timeout = parameters.timeout
         self._core = SyncConnectionCore(parameters)
         deadline = time.monotonic() + timeout
         self._link = Link(self._core, deadline)
@@ -367,18 +373,16 @@ class Channel:
             raise errors.InvalidArgument(f"max_messages is {max_messages}: at least 1 is needed")
         arrived, link, core = self._arrived, self.connection._link, self._core
         deadline = time.monotonic() + (self.connection.timeout if timeout is None else timeout)
-        if core.reason is None:
-            while len(arrived) < max_messages and link.poll() and core.reason is None:
-                pass
+        if core.reason is not None and not arrived:
+            core.check_open()
+        while len(arrived) < max_messages and core.reason is None and link.poll():
+            pass
         while not arrived:
             if self._ended:
                 raise self._ended.popleft()
             if core.reason is not None:
-                core.check_open()
-            link.step(deadline)
-            if core.reason is not None and not arrived:
                 raise fresh(core.reason)
-            if not arrived and time.monotonic() >= deadline:
+            if not link.step(deadline):
                 return []
         if len(arrived) <= max_messages:
             batch = list(arrived)
@@ -430,7 +434,7 @@ class Channel:
         self._send_all((Publication(message, exchange, routing_key, mandatory),), batch, 1, timeout)
         if not self._core.publishes.confirming:
             return None
-        batch.raise_refused()
+        batch.raise_refused(one=True)
         return Confirmation(self._core.publishes.last_tag, True)
 
     def publish_many(

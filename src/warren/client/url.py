@@ -3,21 +3,21 @@
     amqp://user:password@host:port/vhost?heartbeat=30&connection_timeout=5000
 
 Every part but the scheme may be missing. Parts are percent-decoded one by one. No path is the vhost "/", and so is
-"/%2F". The path "/" alone is "/" too: the specification reads it as a vhost with an empty name, which no broker has, and
-people write `amqp://localhost/`. A query parameter that is not known is refused: a misspelt `verify` must not leave off
-what it was to switch on.
+"/%2F". The path "/" alone is "/" too: the specification reads it as a vhost with an empty name, which no broker has,
+and people write `amqp://localhost/`. A query parameter that is not known is refused: a misspelt `verify` must not leave
+off what it was to switch on.
 """
 
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from warren import errors
 
-__all__ = ["ConnectionParameters", "parse_url"]
+__all__ = ["ConnectionParameters", "parameters_of", "parse_url"]
 
 DEFAULT_PORTS: Final = {"amqp": 5672, "amqps": 5671}
 DEFAULT_TIMEOUT: Final = 30.0  # seconds
@@ -119,7 +119,7 @@ def parse_url(
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise errors.InvalidArgument(f"not a URL: {error}; an AMQP URL is amqp://user:password@host:port/vhost") from None
+        raise errors.InvalidArgument(f"not a URL: {error}; write amqp://user:password@host:port/vhost") from None
     if parts.scheme not in DEFAULT_PORTS:
         raise errors.InvalidArgument(
             f"the URL's scheme is {parts.scheme!r}, known are amqp and amqps: amqp://user:password@host:port/vhost"
@@ -159,6 +159,26 @@ def parse_url(
         verify=_verify(query),
         server_name=query.get("server_name_indication"),
         context=context,
+    )
+
+
+def parameters_of(
+    url: str | ConnectionParameters,
+    *,
+    timeout: float | None = None,
+    heartbeat: int | None = None,
+    context: ssl.SSLContext | None = None,
+) -> ConnectionParameters:
+    """The parameters of a URL, or the given ones with what is given beside them put in. InvalidArgument."""
+    if isinstance(url, str):
+        return parse_url(url, timeout=timeout, heartbeat=heartbeat, context=context)
+    if context is not None and not url.tls:
+        raise errors.InvalidArgument("a TLS context was given for a connection without TLS: set tls=True, or use amqps")
+    return replace(
+        url,
+        timeout=_positive(url.timeout if timeout is None else timeout),
+        heartbeat=url.heartbeat if heartbeat is None else heartbeat,
+        context=url.context if context is None else context,
     )
 
 

@@ -12,7 +12,6 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
-from warren.broker.connection import Phase
 from warren.protocol.v091.codec import HEARTBEAT_FRAME
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["SocketTransport"]
 
 HANDSHAKE_TIMEOUT: Final = 10.0  # seconds, RabbitMQ's
-CLOSING_TIMEOUT: Final = 30.0  # seconds for the answer to our connection.close, RabbitMQ's
+FLUSH_TIMEOUT: Final = 10.0  # seconds for a client to take what was written before its socket was closed
 OUTPUT_HIGH_WATER: Final = 1 << 20  # bytes that the socket has not taken before consumers of it wait
 
 
@@ -55,13 +54,11 @@ class SocketTransport(asyncio.Protocol):
             self.peer_host, self.peer = str(address[0]), f"{address[0]}:{address[1]}"
         self._made(self)
         self.connection = self._node.accept(self)
-        self._timer = self._loop.call_later(HANDSHAKE_TIMEOUT, self._handshake_overdue)
+        self._timer = self._loop.call_later(HANDSHAKE_TIMEOUT, self.abort)
 
     def data_received(self, data: bytes) -> None:
         self._received = True
         self.connection.receive_data(data)
-        if self.connection.phase is Phase.CLOSING and not self._transport_closing():
-            self._restart_timer(CLOSING_TIMEOUT, self._abort)
 
     def pause_writing(self) -> None:
         self.connection.writable = False
@@ -87,6 +84,7 @@ class SocketTransport(asyncio.Protocol):
             self._restart_timer(after, self.close)
         elif self._transport is not None:
             self._transport.close()
+            self._restart_timer(FLUSH_TIMEOUT, self.abort)
 
     def set_heartbeat(self, seconds: int) -> None:
         if self._timer is not None:
@@ -97,7 +95,9 @@ class SocketTransport(asyncio.Protocol):
             self._timer = self._loop.call_later(self._half, self._beat)
 
     def abort(self) -> None:
-        self._abort()
+        """End the connection at once; what was written may be lost."""
+        if self._transport is not None:
+            self._transport.abort()
 
     # -- timers --------------------------------------------------------------------------------------------------
 
@@ -106,26 +106,16 @@ class SocketTransport(asyncio.Protocol):
         self._silent = 0 if self._received else self._silent + 1
         self._received = False
         if self._silent >= 4:
-            self._abort()
+            self.abort()
             return
         if not self._sent:
             self.write(HEARTBEAT_FRAME)
         self._sent = False
         self._timer = self._loop.call_later(self._half, self._beat)
 
-    def _handshake_overdue(self) -> None:
-        self._abort()
-
-    def _restart_timer(self, seconds: float, callback: object) -> None:
+    def _restart_timer(self, seconds: float, callback: Callable[[], None]) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_later(seconds, callback)  # type: ignore[arg-type]
-
-    def _transport_closing(self) -> bool:
-        return self._transport is None or self._transport.is_closing()
-
-    def _abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
+        self._timer = self._loop.call_later(seconds, callback)
 
 

@@ -155,6 +155,7 @@ class SegmentLog:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def cursor(self, offset: int) -> Cursor:
+        """A reader that begins with the record of that offset, or with the first; an offset may be yet to come."""
         return Cursor(self, max(offset, self.first))
 
     def locate(self, offset: int) -> tuple[_Segment, int, int]:
@@ -213,29 +214,31 @@ class SegmentLog:
 
 
 class Cursor:
-    """A reader's place in a log: `offset` is that of the next record."""
+    """A reader's place in a log: `offset` is that of the next record that it may give."""
 
-    __slots__ = ("_block", "_log", "_position", "_segment", "_start", "offset")
+    __slots__ = ("_at", "_block", "_log", "_position", "_segment", "_start", "offset")
 
     def __init__(self, log: SegmentLog, offset: int) -> None:
         self.offset = offset
         self._log = log
         self._block, self._start = b"", 0
-        self._segment, self.offset, self._position = log.locate(offset)
-        while self.offset < offset and self._next() is not None:
-            self.offset += 1
+        self._segment, self._at, self._position = log.locate(offset)  # _at: of the record at _position
 
     def read(self, count: int) -> list[Record]:
         """Up to `count` records, as many as are durable; [] at the end."""
         records: list[Record] = []
-        while len(records) < count and self.offset < self._log.durable:
+        while len(records) < count and self._at < self._log.durable:
             rest = self._next()
             if rest is None:
                 break
+            offset = self._at
+            self._at += 1
+            if offset < self.offset:
+                continue  # the index leads to a little before the place
             timestamp, length = _REST.unpack_from(rest)
             at = _REST.size + length
-            records.append(Record(self.offset, timestamp, rest[_REST.size : at], rest[at:]))
-            self.offset += 1
+            records.append(Record(offset, timestamp, rest[_REST.size : at], rest[at:]))
+            self.offset = self._at
         return records
 
     def _next(self) -> bytes | None:
@@ -246,7 +249,7 @@ class Cursor:
                 return None
             self._segment, self._position = following, 0
             self._block, self._start = b"", 0
-            self.offset = following.base  # differs only where recovery had to cut a segment that is not the last
+            self._at = following.base  # differs only where recovery had to cut a segment that is not the last
         at = self._position - self._start
         if not 0 <= at <= len(self._block) - _HEAD.size:
             at = self._load(READ_BYTES)

@@ -143,6 +143,11 @@ class Engine:
 
     # -- receiving ---------------------------------------------------------------------------------------------
 
+    @property
+    def deaf(self) -> bool:
+        """Nothing is received any more: framing is lost, or the connection is closed."""
+        return self._deaf
+
     def receive_data(self, data: bytes) -> None:
         """Take what the transport read. RemoteProtocolError when the peer broke the protocol."""
         if self._deaf:

@@ -67,7 +67,11 @@ class DeliverReader:
 
     def read(self, payload: bytes) -> tuple[bytes, int, bool, str, str]:
         """(consumer tag as bytes, delivery tag, redelivered, exchange, routing key). RemoteProtocolError (502)."""
-        at = 5 + payload[4]
+        try:
+            at = 5 + payload[4]
+        except IndexError:
+            decode_method(payload)  # raises what a truncated method raises
+            raise
         names = self._names.get(payload[at + 9 :])
         if names is None:
             names = self._decode_names(payload, at + 9)

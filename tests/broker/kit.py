@@ -1,0 +1,135 @@
+"""A node without sockets and loop: clients are engines, and what the sync thread has to say waits in a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TypeVar
+
+from warren.broker.connection import Connection
+from warren.broker.node import Node
+from warren.protocol.v091 import Content, Engine, Properties, Role, methods as m
+
+PATIENCE = 10.0
+M = TypeVar("M", bound=m.Method)
+
+
+class FakeTransport:
+    peer, peer_host = "127.0.0.1:1", "127.0.0.1"
+
+    def __init__(self) -> None:
+        self.written = bytearray()
+        self.closed: float | None = None  # the delay that was asked for last
+        self.heartbeat = -1
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def close(self, after: float = 0.0) -> None:
+        self.closed = after
+
+    def set_heartbeat(self, seconds: int) -> None:
+        self.heartbeat = seconds
+
+
+class NodeKit:
+    """A node; `run_syncs` lets what the sync thread reported happen."""
+
+    def __init__(self, data: Path, *, sync: bool = True) -> None:
+        self.calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
+        self.node = Node(data, self.calls.put, sync=sync)
+
+    def client(self, frame_max: int = 131_072) -> Client:
+        return Client(self.node, frame_max)
+
+    def run_sync(self) -> None:
+        self.calls.get(timeout=PATIENCE)()
+
+    def run_syncs(self) -> None:
+        try:
+            while True:
+                self.calls.get_nowait()()
+        except Empty:
+            pass
+
+    def stop(self) -> None:
+        self.node.stop()
+        self.run_syncs()
+
+
+class Client:
+    """One connection to the node, logged in. `events` are (channel, Method or Content) in order."""
+
+    def __init__(self, node: Node, frame_max: int = 131_072) -> None:
+        self.transport = FakeTransport()
+        self.connection: Connection = node.accept(self.transport)
+        self.engine = Engine(Role.CLIENT)
+        self.events: list[tuple[int, object]] = []
+        self.engine.send_header()
+        self.pump()
+        self.send(0, m.ConnectionStartOk({"capabilities": {"consumer_cancel_notify": True}}, "PLAIN", b"\0guest\0guest"))
+        self.send(0, m.ConnectionTuneOk(2047, frame_max, 0))
+        self.send(0, m.ConnectionOpen("/"))
+        self.open()
+        self.events.clear()
+
+    def open(self, channel: int = 1) -> None:
+        self.send(channel, m.ChannelOpen())
+
+    def send(self, channel: int, method: m.Method) -> None:
+        self.engine.send_method(channel, method)
+        self.pump()
+
+    def call(self, method: m.Method, answer: type[M], channel: int = 1) -> M:
+        """Send and return the answer, which must be the last thing said."""
+        self.send(channel, method)
+        _, event = self.events.pop()
+        assert isinstance(event, answer), event
+        return event
+
+    def publish(
+        self, key: str, body: bytes = b"", exchange: str = "", channel: int = 1, mandatory: bool = False, **properties: object
+    ) -> None:
+        method = m.BasicPublish(exchange, key, mandatory=mandatory)
+        self.engine.send_content(channel, method, Properties(**properties), body)  # type: ignore[arg-type]
+        self.pump()
+
+    def pump(self) -> None:
+        """What the client sent goes to the broker as one batch; what the broker wrote comes back."""
+        data = self.engine.data_to_send()
+        if data:
+            self.connection.receive_data(data)
+        self.receive()
+
+    def receive(self) -> None:
+        data = bytes(self.transport.written)
+        self.transport.written.clear()
+        if data:
+            self.engine.receive_data(data)
+        for channel, event in self.engine.events():
+            self.events.append((channel, event))
+
+    def take(self, kind: type[M]) -> list[M]:
+        """All methods of that kind that came, also those that carry content; they leave `events`."""
+        found, rest = [], []
+        for channel, event in self.events:
+            method = event.decode_method() if isinstance(event, Content) else event
+            if isinstance(method, kind):
+                found.append(method)
+            else:
+                rest.append((channel, event))
+        self.events = rest
+        return found
+
+    def deliveries(self) -> list[tuple[int, bool, bytes]]:
+        """(delivery tag, redelivered, body) of what was delivered; they leave `events`."""
+        found, rest = [], []
+        for channel, event in self.events:
+            method = event.decode_method() if isinstance(event, Content) else None
+            if isinstance(event, Content) and isinstance(method, m.BasicDeliver):
+                found.append((method.delivery_tag, method.redelivered, event.body))
+            else:
+                rest.append((channel, event))
+        self.events = rest
+        return found

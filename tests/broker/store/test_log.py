@@ -1,0 +1,216 @@
+"""The segment log: offsets, roll-over, seeking, and what recovery cuts and keeps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from warren.broker.store.commit import GroupCommit
+from warren.broker.store.log import Cursor, SegmentLog
+
+
+def no_sync() -> GroupCommit:
+    return GroupCommit(lambda call: call(), lambda: None, lambda error: None, sync=False)
+
+
+def open_log(path: Path, segment_bytes: int = 1 << 20) -> SegmentLog:
+    log = SegmentLog(path, no_sync(), segment_bytes=segment_bytes)
+    log.advance()
+    return log
+
+
+def fill(log: SegmentLog, count: int, *, size: int = 10, batch: int = 1, timestamp: int = 0) -> None:
+    for number in range(count):
+        log.append(b"address", b"%d:" % log.next_offset + b"x" * size, timestamp + number if timestamp else None)
+        if number % batch == batch - 1:
+            log.flush()
+    log.flush()
+    log.advance()
+
+
+def everything(cursor: Cursor) -> list[int]:
+    """The offsets that a cursor gives, after checking that each record is the one of its offset."""
+    offsets = []
+    while records := cursor.read(7):
+        for record in records:
+            assert record.frames.startswith(b"%d:" % record.offset)
+            assert record.address == b"address"
+            offsets.append(record.offset)
+    return offsets
+
+
+def only_file(path: Path) -> Path:
+    (file,) = path.glob("*.log")
+    return file
+
+
+def test_what_is_appended_is_read(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, 20)
+    assert (log.first, log.written, log.durable) == (0, 20, 20)
+    assert everything(log.cursor(0)) == list(range(20))
+    log.close()
+
+
+@pytest.mark.parametrize("batch", [1, 3, 100])
+def test_segments_roll_over(tmp_path: Path, batch: int) -> None:
+    log = open_log(tmp_path, segment_bytes=300)
+    fill(log, 60, batch=batch)
+    bases = sorted(int(file.stem) for file in tmp_path.glob("*.log"))
+    assert len(bases) > 5
+    assert bases[0] == 0
+    for offset in range(60):
+        assert everything(log.cursor(offset)) == list(range(offset, 60))
+    log.close()
+    log = open_log(tmp_path, segment_bytes=300)
+    assert (log.written, log.cut) == (60, 0)
+    assert everything(log.cursor(0)) == list(range(60))
+    fill(log, 3)
+    assert everything(log.cursor(58)) == [58, 59, 60, 61, 62]
+    log.close()
+
+
+def test_the_index_finds_every_offset_of_a_large_segment(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=1 << 22)
+    fill(log, 600, size=1000, batch=50)
+    assert len(log._segments[0].index) > 5
+    for offset in (0, 1, 64, 65, 66, 300, 599, 600):
+        assert everything(log.cursor(offset)) == list(range(offset, 600))
+    log.close()
+
+
+def test_records_larger_than_a_read(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, 4, size=700_000)
+    assert everything(log.cursor(0)) == [0, 1, 2, 3]
+    log.close()
+    log = open_log(tmp_path)
+    assert log.written == 4
+    log.close()
+
+
+def test_a_cursor_goes_on_with_what_comes(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=200)
+    cursor = log.cursor(0)
+    assert everything(cursor) == []
+    fill(log, 5)
+    assert everything(cursor) == [0, 1, 2, 3, 4]
+    fill(log, 5)
+    assert everything(cursor) == [5, 6, 7, 8, 9]
+    log.close()
+
+
+def test_a_cursor_waits_for_its_offset(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=200)
+    fill(log, 2)
+    cursor = log.cursor(6)
+    assert everything(cursor) == []
+    fill(log, 3)
+    assert everything(cursor) == []
+    fill(log, 3)
+    assert everything(cursor) == [6, 7]
+    log.close()
+
+
+def test_readers_see_only_what_is_durable(tmp_path: Path) -> None:
+    calls: list[Callable[[], None]] = []
+    commit = GroupCommit(calls.append, lambda: None, lambda error: None)
+    log = SegmentLog(tmp_path, commit)
+    log.append(b"address", b"0:")
+    assert log.flush() > 0
+    log.advance()
+    assert (log.written, log.durable) == (1, 0)
+    assert everything(log.cursor(0)) == []
+    commit.stop()
+    for call in calls:
+        call()
+    assert log.advance()
+    assert everything(log.cursor(0)) == [0]
+    log.close()
+
+
+def test_offsets_by_time(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=3000)
+    fill(log, 200, timestamp=1000)
+    assert log.offset_at(0) == 0
+    assert log.offset_at(1000) == 0
+    for offset in (1, 50, 120, 199):
+        assert log.offset_at(1000 + offset) == offset
+    assert log.offset_at(1200) == 200
+    log.close()
+
+
+def test_offsets_by_time_in_an_empty_log(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    assert log.offset_at(5) == 0
+    log.close()
+
+
+def test_a_tail_torn_at_any_byte_is_cut_to_the_last_whole_record(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "whole")
+    ends = [0]
+    for _ in range(4):
+        fill(log, 1)
+        ends.append(only_file(log.path).stat().st_size)
+    log.close()
+    data = only_file(log.path).read_bytes()
+    for size in range(len(data) + 1):
+        folder = tmp_path / str(size)
+        folder.mkdir()
+        (folder / f"{0:020}.log").write_bytes(data[:size])
+        log = open_log(folder)
+        whole = max(n for n, end in enumerate(ends) if end <= size)
+        assert (log.written, log.cut) == (whole, size - ends[whole])
+        fill(log, 1)
+        assert everything(log.cursor(0)) == list(range(whole + 1))
+        log.close()
+
+
+def test_garbage_behind_the_last_record_is_cut(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, 3)
+    log.close()
+    for garbage in (b"\0" * 40, b"\xff" * 40, os.urandom(100)):
+        with only_file(tmp_path).open("ab") as file:
+            file.write(garbage)
+        log = open_log(tmp_path)
+        assert (log.written, log.cut) == (3, len(garbage))
+        log.close()
+
+
+def test_any_flipped_bit_is_noticed(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "whole")
+    fill(log, 3)
+    log.close()
+    data = only_file(log.path).read_bytes()
+    record = len(data) // 3
+    for at in range(record, 2 * record):  # every byte of the second record
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        (folder / f"{0:020}.log").write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
+        log = open_log(folder)
+        assert log.written == 1
+        assert log.cut == 2 * record
+        log.close()
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=(HealthCheck.function_scoped_fixture,))
+@given(sizes=st.lists(st.integers(0, 300), max_size=40), batch=st.integers(1, 7), segment=st.integers(50, 2000))
+def test_any_log_comes_back(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], batch: int, segment: int
+) -> None:
+    path = tmp_path_factory.mktemp("log")
+    log = open_log(path, segment)
+    for number, size in enumerate(sizes):
+        log.append(b"address", b"%d:" % log.next_offset + b"x" * size)
+        if number % batch == 0:
+            log.flush()
+    log.close()
+    log = open_log(path, segment)
+    assert everything(log.cursor(0)) == list(range(len(sizes)))
+    log.delete()
+    assert not list(path.glob("*.log"))

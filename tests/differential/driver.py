@@ -1,0 +1,369 @@
+"""Run one script against two brokers and compare what they say.
+
+A script is data: steps that name a connection ("a", "b", ...), a channel, and what to send. Connections and channels
+open at their first use and again after they were closed. Everything that comes is written down, per connection and
+channel, in order: that is a trace. Names that brokers make up and the times of deaths are written as "*".
+
+After every step each open channel makes a round trip, and then both traces get time to become equal: RabbitMQ's
+queues are processes of their own, so a delivery may come after the round trip; Warren has said everything by then.
+A close is answered by the driver, so that scripts go on.
+"""
+
+from __future__ import annotations
+
+import re
+import select
+import time
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypeAlias
+
+from tests.wire import CAPABILITIES, PATIENCE, Received, Wire, content_frames
+from warren.protocol.v091 import Properties, methods as m
+from warren.protocol.v091.codec import PROTOCOL_HEADER, encode_method
+
+AGREE_SECONDS = 5.0  # how long two traces may differ before they count as different
+SETTLE_SECONDS = 0.04  # of silence at the end: nothing more may come
+
+
+@dataclass(frozen=True)
+class Send:
+    """A method, on a channel that is opened first (not for channel methods and `bare`)."""
+
+    connection: str
+    channel: int
+    method: m.Method
+    bare: bool = False
+
+
+@dataclass(frozen=True)
+class Publish:
+    connection: str
+    channel: int
+    exchange: str
+    routing_key: str
+    body: bytes = b""
+    properties: Properties = field(default_factory=Properties)
+    mandatory: bool = False
+    immediate: bool = False
+
+
+@dataclass(frozen=True)
+class Raw:
+    """Bytes, as they are, on a connection that is logged in. `greet`: before anything else was said."""
+
+    connection: str
+    data: bytes
+    greet: bool = False
+
+
+@dataclass(frozen=True)
+class Drop:
+    """The connection's socket goes away without a word."""
+
+    connection: str
+
+
+@dataclass(frozen=True)
+class Login:
+    """A log-in with these values in place of the good ones."""
+
+    connection: str
+    password: str = "guest"
+    vhost: str = "/"
+    mechanism: str = "PLAIN"
+    response: bytes | None = None
+    tune: tuple[int, int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Together:
+    """Steps of one connection that leave in one write, with no round trip between them."""
+
+    steps: tuple[Send | Publish | Raw, ...]
+
+
+Step: TypeAlias = Send | Publish | Raw | Drop | Login | Together
+Trace: TypeAlias = "dict[str, list[str]]"
+
+
+class Peer:
+    """One broker, the connections to it, and the trace of what it said."""
+
+    def __init__(self, port: int, without: Collection[str] = ()) -> None:
+        self._port = port
+        self._without = without  # headers that do not count
+        self.wires: dict[str, Wire] = {}
+        self.trace: Trace = {}
+        self._open: set[tuple[str, int]] = set()
+        self._round_trips: dict[tuple[str, int], int] = {}
+        self._unconfirmed: dict[tuple[str, int], list[int]] = {}
+        self._published: dict[tuple[str, int], int] = {}
+        self._closing: set[tuple[str, int]] = set()  # where a close was sent and is not answered
+        self._openings: dict[tuple[str, int], int] = {}
+
+    # -- sending -------------------------------------------------------------------------------------------------
+
+    def do(self, step: Step) -> None:
+        match step:
+            case Send() | Publish():
+                wire = self._prepare(step)
+                wire.raw(self._bytes(step))
+                self._expect_close(step)
+            case Raw():
+                wire = self._connect(step.connection) if step.greet else self._wire(step.connection)
+                wire.raw(step.data)
+            case Drop():
+                self.wires.pop(step.connection).close()
+                self._forget(step.connection)
+            case Login():
+                self._log_in(step)
+            case Together():
+                wires = [self._wire(each.connection) if isinstance(each, Raw) else self._prepare(each)
+                         for each in step.steps]  # fmt: skip
+                wires[0].raw(b"".join(map(self._bytes, step.steps)))
+                for each in step.steps:
+                    self._expect_close(each)
+
+    def _expect_close(self, step: Send | Publish | Raw) -> None:
+        if isinstance(step, Send) and isinstance(step.method, (m.ChannelClose, m.ConnectionClose)):
+            key = (step.connection, step.channel)
+            self._open.discard(key)
+            self._closing.add(key)
+
+    def _bytes(self, step: Send | Publish | Raw) -> bytes:
+        if isinstance(step, Raw):
+            return step.data
+        if isinstance(step, Send):
+            return encode_method(step.channel, step.method)
+        method = m.BasicPublish(
+            step.exchange, step.routing_key, mandatory=step.mandatory, immediate=step.immediate
+        )
+        return content_frames(step.channel, method, step.properties, step.body, 131_072)
+
+    def _prepare(self, step: Send | Publish) -> Wire:
+        """The connection of a step, with its channel open."""
+        wire, key = self._wire(step.connection), (step.connection, step.channel)
+        if isinstance(step, Send) and type(step.method) is m.ChannelOpen:
+            self._open.add(key)
+        elif isinstance(step, Send) and step.bare:
+            pass
+        elif step.channel and key not in self._open:
+            wire.send(step.channel, m.ChannelOpen())
+            wire.expect(m.ChannelOpenOk, step.channel)
+            self._open.add(key)
+            self._openings[key] = self._openings.get(key, 0) + 1
+        if isinstance(step, Send) and type(step.method) is m.ConfirmSelect:
+            self._unconfirmed.setdefault(key, [])
+        if isinstance(step, Publish) and key in self._unconfirmed:
+            self._published[key] = self._published.get(key, 0) + 1
+            self._unconfirmed[key].append(self._published[key])
+        return wire
+
+    def _connect(self, name: str) -> Wire:
+        wire = self.wires[name] = Wire(self._port)
+        return wire
+
+    def _wire(self, name: str) -> Wire:
+        wire = self.wires.get(name)
+        if wire is None or wire.ended:
+            self._forget(name)
+            wire = self._connect(name).log_in()
+        return wire
+
+    def _log_in(self, step: Login) -> None:
+        wire = self._connect(step.connection)
+
+        def come(kind: type[m.Method]) -> bool:
+            wire.wait(lambda: wire.ended or any(type(got.method) in (kind, m.ConnectionClose) for got in wire.received))
+            wire.received = [got for got in wire.received if type(got.method) is not kind]
+            return not wire.ended and not wire.received
+
+        wire.raw(PROTOCOL_HEADER)
+        come(m.ConnectionStart)
+        response = f"\0guest\0{step.password}".encode() if step.response is None else step.response
+        wire.send(0, m.ConnectionStartOk({"capabilities": CAPABILITIES}, step.mechanism, response, "en_US"))
+        if come(m.ConnectionTune):
+            wire.send(0, m.ConnectionTuneOk(*(step.tune or (2047, 131_072, 0))))
+            wire.send(0, m.ConnectionOpen(step.vhost))
+            if come(m.ConnectionOpenOk):
+                self.trace.setdefault(f"{step.connection}0", []).append("logged in")
+        if wire.ended and not wire.received:
+            self.trace.setdefault(f"{step.connection}0", []).append("socket closed")
+
+    def _forget(self, name: str) -> None:
+        for key in [key for key in self._open if key[0] == name]:
+            self._close_channel(key)
+        self._closing = {key for key in self._closing if key[0] != name}
+
+    def _close_channel(self, key: tuple[str, int]) -> None:
+        self._open.discard(key)
+        self._closing.discard(key)
+        for table in (self._round_trips, self._unconfirmed, self._published):
+            table.pop(key, None)
+
+    # -- receiving -----------------------------------------------------------------------------------------------
+
+    def round_trip(self) -> None:
+        """Return when every open channel has answered once, or is closed."""
+        for key in sorted(self._open):
+            wire = self.wires[key[0]]
+            if not wire.ended:
+                self._round_trips[key] = self._round_trips.get(key, 0) + 1
+                wire.send(key[1], m.ChannelFlow(active=True))
+        deadline = time.monotonic() + PATIENCE
+        while (any(self._round_trips.values()) or self._closing) and time.monotonic() < deadline:
+            self.read(0.02)
+
+    def read(self, timeout: float) -> bool:
+        """Take in what came, waiting for it at most that long; whether anything did."""
+        alive = {wire.socket: name for name, wire in self.wires.items() if not wire.ended}
+        came = False
+        for socket in select.select(list(alive), [], [], timeout)[0] if alive else ():
+            self.wires[alive[socket]].poll()
+        for name, wire in tuple(self.wires.items()):
+            received, wire.received = wire.received, []
+            for each in received:
+                came = True
+                self._note(name, wire, each)
+            if wire.ended and wire.socket in alive and wire.socket.fileno() >= 0:
+                came = True
+                self.trace.setdefault(f"{name}0", []).append("socket closed")
+                wire.close()
+                self._forget(name)
+        return came
+
+    def _note(self, name: str, wire: Wire, got: Received) -> None:
+        key, method = (name, got.channel), got.method
+        if type(method) is m.ChannelFlowOk and self._round_trips.get(key):
+            self._round_trips[key] -= 1
+            return
+        if type(method) is m.BasicAck or type(method) is m.BasicNack:
+            self._note_confirms(key, method)
+            return
+        self.trace.setdefault(f"{name}{got.channel}", []).append(describe(got, self._without))
+        if type(method) is m.ChannelClose:
+            wire.send(got.channel, m.ChannelCloseOk())
+            self._close_channel(key)
+        elif type(method) is m.ChannelCloseOk:
+            self._close_channel(key)
+        elif type(method) is m.ConnectionClose:
+            wire.send(0, m.ConnectionCloseOk())
+            wire.close()
+            self._forget(name)
+        elif type(method) is m.ConnectionCloseOk:
+            wire.close()
+            self._forget(name)
+
+    def _note_confirms(self, key: tuple[str, int], method: m.BasicAck | m.BasicNack) -> None:
+        """One line per publication, sorted: how confirms are put together and when they come is the broker's business."""
+        waiting = self._unconfirmed.get(key, [])
+        tags = [tag for tag in waiting if tag == method.delivery_tag or (method.multiple and tag < method.delivery_tag)]
+        lines = self.trace.setdefault(f"{key[0]}{key[1]}, confirms, opened {self._openings.get(key, 0)} times", [])
+        for tag in tags:
+            waiting.remove(tag)
+            lines.append(f"{tag} {method.NAME}")
+        if not tags:
+            lines.append(describe(Received(key[1], method, None)))
+        lines.sort(key=lambda line: int(line.split()[0]) if line[0].isdigit() else 0)
+
+    def close(self) -> None:
+        """Close in order, so that exclusive queues are gone afterwards."""
+        for wire in self.wires.values():
+            if not wire.ended:
+                wire.send(0, m.ConnectionClose(200, "done"))
+        for wire in self.wires.values():
+            deadline = time.monotonic() + 2
+            while not wire.ended and time.monotonic() < deadline:
+                if any(type(each.method) is m.ConnectionCloseOk for each in wire.received):
+                    break
+                wire.poll(0.05)
+            wire.close()
+
+
+def delete_all(wire: Wire, queues: Iterable[str], exchanges: Iterable[str]) -> None:
+    """Delete them; again where one is locked, because the connection that it goes with is still being noticed."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        wire.channel(1)
+        for queue in queues:
+            wire.send(1, m.QueueDelete(queue, no_wait=True))
+        for exchange in exchanges:
+            wire.send(1, m.ExchangeDelete(exchange, no_wait=True))
+        wire.send(1, m.ChannelClose(200, ""))
+        wire.wait(lambda: any(isinstance(each.method, (m.ChannelCloseOk, m.ChannelClose)) for each in wire.received))
+        refused = any(type(each.method) is m.ChannelClose for each in wire.received)
+        if refused:
+            wire.send(1, m.ChannelCloseOk())
+            wire.expect(m.ChannelCloseOk)
+        wire.received.clear()
+        if not refused:
+            return
+    raise AssertionError(f"one of {queues} cannot be deleted")
+
+
+_MADE_UP = re.compile(r"\bamq\.(gen|ctag)-[A-Za-z0-9_-]{22}")
+
+
+def describe(got: Received, without: Collection[str] = ()) -> str:
+    method = got.method
+    text = " ".join((method.NAME, *(f"{name}={getattr(method, name)!r}" for name in method.__slots__)))
+    if got.content is not None:
+        properties = got.content.decode_properties()
+        for name in properties.__slots__:
+            value = getattr(properties, name)
+            if name == "headers" and value and without:
+                value = {key: each for key, each in value.items() if key not in without}
+            if value is not None:
+                text += f" {name}={_plain(value)}"
+        text += f" body={got.body!r}" if len(got.body) < 100 else f" body of {len(got.body)}"
+    return _MADE_UP.sub(r"amq.\1-*", text)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, datetime):
+        return "*" if abs(value.timestamp() - time.time()) < 3600 else str(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_plain(each)}" for key, each in sorted(value.items())) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_plain, value)) + "]"
+    return repr(value)
+
+
+def run(script: Sequence[Step], first: Peer, second: Peer, *, agree: float = AGREE_SECONDS) -> None:
+    """Both peers through the script; their traces are complete afterwards."""
+    for step in script:
+        for peer in (first, second):
+            peer.do(step)
+        if not isinstance(step, Raw):
+            first.round_trip()
+            second.round_trip()
+        _await_agreement(first, second, agree)
+    settle((first, second))
+
+
+def settle(peers: Iterable[Peer]) -> None:
+    while any([peer.read(SETTLE_SECONDS) for peer in peers]):  # each of them, every time
+        pass
+
+
+def _await_agreement(first: Peer, second: Peer, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while first.trace != second.trace and time.monotonic() < deadline:
+        first.read(0.005)
+        second.read(0.005)
+
+
+_CLOSE = re.compile(r"(channel|connection)\.close reply_code=(\d+)")
+
+
+def outcome(peer: Peer) -> str:
+    """What a script came to, in two words: "406 channel", "540 connection", "socket closed" or "works"."""
+    for lines in peer.trace.values():
+        for line in lines:
+            if found := _CLOSE.match(line):
+                return f"{found[2]} {found[1]}"
+            if line == "socket closed":
+                return line
+    return "works"
