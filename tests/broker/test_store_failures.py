@@ -9,6 +9,8 @@ from queue import SimpleQueue
 import pytest
 
 from tests.broker.kit import PATIENCE, Client, NodeKit
+from warren.broker.stream import StreamQueue
+from warren.errors import LocalProtocolError
 from warren.protocol.v091 import methods as m
 
 STREAM = {"x-queue-type": "stream"}
@@ -16,9 +18,11 @@ STREAM = {"x-queue-type": "stream"}
 
 class Disk:
     def __init__(self) -> None:
+        self.begun: SimpleQueue[int] = SimpleQueue()
         self.go: SimpleQueue[OSError | None] = SimpleQueue()
 
     def fdatasync(self, fd: int) -> None:
+        self.begun.put(fd)
         error = self.go.get(timeout=PATIENCE)
         if error is not None:
             raise error
@@ -41,19 +45,18 @@ def test_a_confirm_waits_for_the_sync(kit: NodeKit, disk: Disk) -> None:
     client = kit.client()
     declare(client)
     client.publish("s", b"1")
+    disk.begun.get(timeout=PATIENCE)
     client.publish("s", b"2")
+    client.publish("s", b"3")
     assert client.take(m.BasicAck) == []
     disk.go.put(None)
-    kit.run_sync()  # covers the first
+    kit.run_sync()  # it covers the first: the others came while it ran
     client.receive()
-    acks = client.take(m.BasicAck)
-    assert acks[0] == m.BasicAck(1)
-    if len(acks) == 1:
-        disk.go.put(None)
-        kit.run_sync()
-        client.receive()
-        assert client.take(m.BasicAck) == [m.BasicAck(2)]
+    assert client.take(m.BasicAck) == [m.BasicAck(1)]
     disk.go.put(None)
+    kit.run_sync()
+    client.receive()
+    assert client.take(m.BasicAck) == [m.BasicAck(3, multiple=True)]
 
 
 def test_a_confirm_of_a_classic_queue_waits_behind_one_of_a_stream(kit: NodeKit, disk: Disk) -> None:
@@ -156,9 +159,35 @@ def test_after_a_failure_nobody_comes_in(kit: NodeKit, monkeypatch: pytest.Monke
     declare(client)
     monkeypatch.setattr(os, "write", lambda fd, data: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
     client.publish("s", b"1")
-    late = kit.client()
     monkeypatch.undo()
-    assert late.take(m.ConnectionClose) or late.transport.closed is not None
+    with pytest.raises(LocalProtocolError):  # the connection is closed before the channel opens
+        kit.client()
+
+
+def test_a_segment_that_cannot_be_rolled_ends_all_connections(kit: NodeKit, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = kit.client()
+    declare(client)
+    (stream,) = (queue for queue in kit.node.vhosts["/"].queues.values() if isinstance(queue, StreamQueue))
+    monkeypatch.setattr(stream.log, "_segment_bytes", 100)
+    monkeypatch.setattr(stream.log, "_roll", lambda: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+    client.publish("s", b"1" * 200)
+    client.publish("s", b"2")
+    (close,) = client.take(m.ConnectionClose)
+    assert close.reply_code == 541
+    assert kit.node.failed is not None
+
+
+def test_a_log_that_cannot_be_read_ends_all_connections(kit: NodeKit, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = kit.client()
+    declare(client)
+    client.publish("s", b"1")
+    kit.run_sync()
+    client.call(m.BasicQos(0, 10), m.BasicQosOk)
+    monkeypatch.setattr(os, "pread", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "bad sector")))
+    client.send(1, m.BasicConsume("s", "c", arguments={"x-stream-offset": "first"}))
+    monkeypatch.undo()
+    (close,) = client.take(m.ConnectionClose)
+    assert (close.reply_code, "bad sector" in close.reply_text) == (541, True)
 
 
 def test_a_stream_that_cannot_be_made_is_refused(kit: NodeKit, monkeypatch: pytest.MonkeyPatch) -> None:

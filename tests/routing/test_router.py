@@ -312,6 +312,22 @@ def test_alternates_are_tried_in_turn_and_only_without_another_way(router: Route
     assert router.route_keys("a1", ("k3", "k1")).queues == ("q1",)  # a copy's key counts before the alternate does
 
 
+def test_an_alternate_from_a_policy(router: Router) -> None:
+    router.declare_exchange("plain", "direct")
+    router.declare_exchange("declared", "direct", arguments={"alternate-exchange": "amq.topic"})
+    router.bind("amq.fanout", to_queue("q1"), "")
+    before = router.version
+    router.set_alternate("plain", "amq.fanout")
+    assert (router.route("plain", "k").queues, router.version) == (("q1",), before + 1)
+    router.set_alternate("plain", "amq.fanout")
+    router.set_alternate("declared", "amq.fanout")
+    assert (router.route("declared", "k").queues, router.version) == ((), before + 1)
+    router.set_alternate("plain", None)
+    assert (router.route("plain", "k").queues, router.version) == ((), before + 2)
+    with pytest.raises(NotFound):
+        router.set_alternate("nowhere", None)
+
+
 def test_an_exchange_that_leads_nowhere_still_keeps_the_alternate_away(router: Router) -> None:
     router.declare_exchange("a1", "direct", arguments={"alternate-exchange": "f"})
     router.bind("f", to_queue("q1"), "")

@@ -4,8 +4,10 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
+from hypothesis import given, strategies as st
 
 from warren.errors import PreconditionFailed
+from warren.routing.policies import effective
 from warren.routing.settings import (
     ARGUMENTS,
     COMPARED_QUEUE_ARGUMENTS,
@@ -209,3 +211,29 @@ def test_settings_by_the_names_of_policies() -> None:
         max_length=3, max_age=1_000
     )
     assert queue_type({}, Q) == "classic"
+
+
+values = st.one_of(
+    st.sampled_from(["classic", "quorum", "stream", "lazy", "drop-head", "all", "1D", "at-least-once", ""]),
+    st.integers(-2, 300),
+    st.sampled_from([True, False, None, 2**40, b"x", [1], {"a": 1}]),
+)
+
+
+@given(
+    arguments=st.dictionaries(st.sampled_from([*ARGUMENTS, "x-foo"]), values, max_size=5),
+    durable=st.booleans(),
+    exclusive=st.booleans(),
+)
+def test_any_table_makes_settings_or_is_refused(
+    arguments: dict[str, object], durable: bool, exclusive: bool
+) -> None:
+    before = dict(arguments)
+    try:
+        settings = queue_settings(arguments, Q, durable=durable, exclusive=exclusive)
+    except PreconditionFailed:
+        return
+    assert arguments == before
+    check_redeclaration(Q, arguments, before)
+    in_force = effective(arguments, None, None)
+    assert settings_of({key: setting.value for key, setting in in_force.items()}) == settings

@@ -78,7 +78,7 @@ class Channel:
         handler(self, method)
 
     def reply(self, method: m.Method) -> None:
-        self.connection.engine.send_method(self.number, method)
+        self.connection.send(self.number, method)
 
     def close(self) -> None:
         """Let go of everything the channel holds: consumers first, then what they had not acknowledged."""
@@ -94,7 +94,6 @@ class Channel:
         self.consumers.pop(consumer.tag, None)
         if self.open and self.connection.capability("consumer_cancel_notify"):
             self.reply(m.BasicCancel(consumer.tag, no_wait=True))
-            self.connection.has_output(0)
 
     def give_back_overdue(self, now: int, default: int, least: int) -> None:
         """Return what was not acknowledged within its queue's consumer timeout, and cancel who had it.
@@ -328,11 +327,11 @@ class Channel:
         self.tag += 1
         if not method.no_ack:
             self.unacked.entries[self.tag] = (queue, None, held.position, held)
-        address, engine = held.message.address, self.connection.engine
-        engine.send_get_ok(
+        address = held.message.address
+        self.connection.send(
             self.number,
             m.BasicGetOk(self.tag, held.count > 0, address.exchange, address.routing_key, queue.message_count),
-            held.frames_for(self.number, engine.frame_max),
+            held.frames_for(self.number, self.connection.engine.frame_max),
         )
 
     def _ack(self, method: m.BasicAck) -> None:

@@ -85,4 +85,3 @@ class Confirms:
 
     def _send(self, method: Method) -> None:
         self._channel.reply(method)
-        self._channel.connection.has_output(0)

@@ -17,8 +17,18 @@ from warren.broker.channel import Channel
 from warren.broker.publisher import Target
 from warren.broker.queue import Queue
 from warren.broker.vhost import VirtualHost
-from warren.errors import AccessRefused, AmqpError, ChannelError, NotAllowed, RemoteProtocolError
-from warren.protocol.v091 import ConnectionState, Content, Engine, OversizedContent, Role, Table, methods as m
+from warren.errors import AccessRefused, AmqpError, ChannelError, InternalError, NotAllowed, RemoteProtocolError
+from warren.protocol.v091 import (
+    ChannelState,
+    ConnectionState,
+    Content,
+    Engine,
+    OversizedContent,
+    Role,
+    Table,
+    methods as m,
+)
+from warren.protocol.v091.codec import encode_method
 
 if TYPE_CHECKING:
     from warren.broker.node import Node
@@ -46,6 +56,9 @@ CAPABILITIES: Final[Table] = {
     "per_consumer_qos": True,
     "authentication_failure_close": True,
 }
+
+
+_LISTENING: Final = frozenset({ChannelState.OPEN, ChannelState.AWAIT_OPEN_OK})
 
 
 class Transport(Protocol):
@@ -114,6 +127,8 @@ class Connection:
                 self._refuse(number, error, event)
             except RemoteProtocolError as error:
                 self._refuse(number, error.answer, event)
+            except OSError as error:
+                self.node.store_failed(error)
             self._forget_stale_targets()
         if published and self.node.alarms:
             self.block()
@@ -140,12 +155,13 @@ class Connection:
         channel = self.channels.get(number)
         if isinstance(event, m.ChannelOpen):
             self.channels[number] = Channel(self, number)
-            self.engine.send_method(number, m.ChannelOpenOk())
+            self.send(number, m.ChannelOpenOk())
         elif isinstance(event, m.ChannelClose):
             if channel is not None:
                 del self.channels[number]
                 channel.close()
-            self.engine.send_method(number, m.ChannelCloseOk())
+            if self.engine.state is ConnectionState.OPEN:
+                self.engine.send_method(number, m.ChannelCloseOk())
         elif channel is None:
             return
         elif isinstance(event, OversizedContent):
@@ -214,6 +230,8 @@ class Connection:
     def _open(self, vhost: str) -> None:
         if vhost not in self.node.vhosts:
             raise NotAllowed(f"vhost {vhost} not found")
+        if self.node.failed is not None:
+            raise InternalError(f"the broker's store failed: {self.node.failed.strerror}")
         self.vhost = self.node.vhosts[vhost]
         self.phase = Phase.OPEN
         self.engine.send_method(0, m.ConnectionOpenOk())
@@ -237,9 +255,9 @@ class Connection:
             log.info("%s: channel %d closed: %s", self.transport.peer, number, error)
             channel = self.channels.pop(number)
             channel.close()
-            self.engine.send_method(
-                number, m.ChannelClose(error.reply_code, error.reply_text, class_id, method_id)
-            )
+            if self.engine.state is ConnectionState.OPEN:
+                close = m.ChannelClose(error.reply_code, error.reply_text, class_id, method_id)
+                self.engine.send_method(number, close)
         else:
             self.close(error, class_id, method_id)
 
@@ -249,8 +267,8 @@ class Connection:
             return
         log.warning("%s: connection closed: %s", self.transport.peer, error)
         self._release()
-        if self.engine.state is ConnectionState.AWAIT_HEADER:
-            self._end()  # a client that has not said what it speaks understands no farewell
+        if self.engine.state.value <= ConnectionState.AWAIT_START.value:
+            self._end()  # nothing may be said before connection.start
             return
         self.phase = Phase.CLOSING
         self.engine.send_method(0, m.ConnectionClose(error.reply_code, error.reply_text, class_id, method_id))
@@ -314,6 +332,20 @@ class Connection:
             self.transport.resume_reading()
 
     # -- output --------------------------------------------------------------------------------------------------
+
+    def send(self, number: int, method: m.Method, frames: bytes = b"") -> None:
+        """Say something on a channel, with the frames of a content where the method carries one.
+
+        Nothing is sent when the client has closed the channel or the connection in the same batch, behind what this
+        answers: it listens to nothing but the close-ok any more.
+        """
+        engine = self.engine
+        if engine.state is ConnectionState.OPEN and engine.channels.get(number) in _LISTENING:
+            if frames:
+                engine.outgoing += (encode_method(number, method), frames)
+            else:
+                engine.send_method(number, method)
+            self.has_output(len(frames))
 
     def has_output(self, size: int) -> None:
         """The engine holds output of about `size` bytes more; it leaves at the end of the batch, or when it is much."""

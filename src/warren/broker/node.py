@@ -78,7 +78,7 @@ class Node:
         self._awaiting: list[Confirms] = []
         self._ending = False
         self.rearm: Callable[[], None] = _nothing  # told after each batch: the next deadline may have changed
-        self.commit = GroupCommit(call_soon, self._synced, self._store_failed, sync=sync)
+        self.commit = GroupCommit(call_soon, self._synced, self.store_failed, sync=sync)
         self.streams = StreamStore(data / "streams", self.commit)
         for stored in self.streams.recover():
             if stored.log.cut:
@@ -103,8 +103,12 @@ class Node:
         self._ending = True
         try:
             while self.scheduled or self.written or self.confirming or self.unflushed:
-                ticket = self._write_streams()
-                self._deliver()
+                ticket = 0
+                try:
+                    ticket = self._write_streams()
+                    self._deliver()
+                except OSError as error:
+                    self.store_failed(error)
                 confirming, self.confirming = self.confirming, []
                 self._awaiting += [confirms for confirms in confirming if confirms.end_batch(ticket)]
                 connections, self.unflushed = self.unflushed, []
@@ -133,18 +137,19 @@ class Node:
 
     def run_timers(self) -> None:
         """The clock has reached `timers.next_deadline`: do what is due."""
-        self.timers.run()
+        try:
+            self.timers.run()
+        except OSError as error:  # a message that was held back may be one for a stream
+            self.store_failed(error)
         self.end_batch()
 
     def _write_streams(self) -> int:
         ticket = 0
         written, self.written = self.written, []
-        try:
-            for stream in written:
+        for stream in written:
+            if not stream.deleted:
                 ticket = max(ticket, stream.flush())
                 stream.advance()
-        except OSError as error:
-            self._store_failed(error)
         return ticket
 
     def _deliver(self) -> None:
@@ -175,7 +180,7 @@ class Node:
                 connection.unblock()
             self.end_batch()
 
-    def _store_failed(self, error: OSError) -> None:
+    def store_failed(self, error: OSError) -> None:
         """The disk refused. Nothing is confirmed any more, and everybody is told."""
         if self.failed is None:
             self.failed = error
@@ -184,6 +189,7 @@ class Node:
             self.confirming.clear()
             for connection in tuple(self.connections):
                 connection.close(InternalError(f"the broker's store failed: {error.strerror}"))
+            self.end_batch()
 
     def stop(self) -> None:
         """Say goodbye to the connections, sync and close the store."""

@@ -190,7 +190,8 @@ class Publisher:
     def _return(self, target: Target, content: Content, why: type[AmqpError]) -> None:
         """Give a message that found nobody back: before its confirm, as RabbitMQ does."""
         method = BasicReturn(why.reply_code, why.reply_name, target.address.exchange, target.address.routing_key)
-        self._connection.engine.send_content(self._channel.number, method, content.raw_properties, content.body)
+        frames = content.frames_for(self._channel.number, self._connection.engine.frame_max)
+        self._connection.send(self._channel.number, method, frames)
 
 
 def _milliseconds(expiration: str) -> int:

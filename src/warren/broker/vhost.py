@@ -14,8 +14,9 @@ from warren.broker.keeping import Delay, History
 from warren.broker.message import Address, MarkedMessage, Message
 from warren.broker.queue import ClassicQueue, Queue
 from warren.broker.settings import check_implemented
+from warren.broker.store.log import SegmentLog
 from warren.broker.stream import StreamQueue
-from warren.errors import AccessRefused, LocalProtocolError, NotFound
+from warren.errors import AccessRefused, InternalError, LocalProtocolError, NotFound
 from warren.protocol.v091 import Content, FieldValue, Table, encode_content
 from warren.routing import (
     EXCHANGE_TYPES,
@@ -81,7 +82,7 @@ class VirtualHost:
         check_implemented(settings, where)
         queue: Queue
         if settings.queue_type == "stream":
-            queue = StreamQueue(self, name, arguments, settings, self.node.streams.create(self.name, name, arguments))
+            queue = StreamQueue(self, name, arguments, settings, self._make_log(where, name, arguments))
         else:
             queue = ClassicQueue(
                 self,
@@ -97,6 +98,12 @@ class VirtualHost:
             connection.exclusive_queues.append(queue)
         self.add_queue(queue)
         return queue
+
+    def _make_log(self, where: str, name: str, arguments: Table) -> SegmentLog:
+        try:
+            return self.node.streams.create(self.name, name, arguments)
+        except OSError as error:
+            raise InternalError(f"cannot make {where}: {error.strerror}") from error
 
     def add_queue(self, queue: Queue) -> None:
         self.queues[queue.name] = queue

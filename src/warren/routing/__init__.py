@@ -1,5 +1,8 @@
 """Which queues get a message: exchanges, bindings, topic patterns, header matches, and dead-letter bookkeeping.
 
+Beside it what a broker is made of, and by which rules: names (`naming`), the settings of queues (`settings`), policies
+(`policies`), RabbitMQ's definitions file (`definitions`); and why a message goes where it goes (`explain`).
+
 Pure: nothing here waits, reads a clock or touches a socket. The broker routes with it, and so does whoever wants to
 know beforehand where a message would go.
 """
@@ -8,9 +11,12 @@ from __future__ import annotations
 
 from warren.routing.copies import bcc_keys, cc_bcc, cc_keys
 from warren.routing.dead_letter import Death, Reason, dead_letter_headers, dead_letter_keys, deaths, without_cycles
+from warren.routing.definitions import Definitions, emit_definitions, parse_definitions
 from warren.routing.exchange import Binding, Destination, Exchange, to_exchange, to_queue
 from warren.routing.kinds import EXCHANGE_TYPES, KEEPING_TYPES
+from warren.routing.policies import Policy, Setting, check_policy, effective, matching, parse_policy
 from warren.routing.router import Removed, Route, Router
+from warren.routing.settings import QueueSettings, check_redeclaration, queue_settings, settings_of
 from warren.routing.system import SYSTEM_EXCHANGE, SystemExchange
 from warren.routing.topic import TopicMatcher
 
@@ -20,20 +26,33 @@ __all__ = [
     "SYSTEM_EXCHANGE",
     "Binding",
     "Death",
+    "Definitions",
     "Destination",
     "Exchange",
+    "Policy",
+    "QueueSettings",
     "Reason",
     "Removed",
     "Route",
     "Router",
+    "Setting",
     "SystemExchange",
     "TopicMatcher",
     "bcc_keys",
     "cc_bcc",
     "cc_keys",
+    "check_policy",
+    "check_redeclaration",
     "dead_letter_headers",
     "dead_letter_keys",
     "deaths",
+    "effective",
+    "emit_definitions",
+    "matching",
+    "parse_definitions",
+    "parse_policy",
+    "queue_settings",
+    "settings_of",
     "to_exchange",
     "to_queue",
     "without_cycles",

@@ -12,8 +12,9 @@ Several bindings to one destination add up. Hashes are the same in every process
 
 Theory of operation of x-consistent-hash. Every destination bids for a key with -weight / log(u), u being a number
 between 0 and 1 that follows from the key and the destination alone; the highest bid wins (weighted rendezvous). A
-destination wins its share of the keys exactly, and when one comes or goes, only the keys move that it wins or had won.
-A ring of points would be a little cheaper with very many destinations, but its shares are only about right.
+destination wins each key with the chance that its share of the weights is, and when one comes or goes, only the keys
+move that it wins or had won. A ring of points would be cheaper with very many destinations (this costs 0.4 us each),
+but its shares are only about right.
 """
 
 from __future__ import annotations

@@ -39,12 +39,11 @@ from warren.routing.exchange import (
 )
 from warren.routing.keeping import DelayedMessageExchange, ExchangeFactory, RecentHistoryExchange
 from warren.routing.kinds import EXCHANGE_TYPES, PREDECLARED
+from warren.routing.naming import RESERVED_PREFIX, check_new_name
 from warren.routing.system import SystemExchange
 from warren.routing.values import Table, type_name
 
 __all__ = ["COMPARED_ARGUMENTS", "PREDECLARED", "RESERVED_PREFIX", "Removed", "Route", "Router"]
-
-RESERVED_PREFIX: Final = "amq."
 
 COMPARED_ARGUMENTS: Final = ("alternate-exchange",)
 """The only argument that a second declaration of an exchange must repeat."""
@@ -189,8 +188,7 @@ class Router:
             check_property(what, "internal", internal, current.internal)
             check_arguments(what, table, current.arguments, COMPARED_ARGUMENTS)
             return False
-        if name.startswith(RESERVED_PREFIX):
-            raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
+        check_new_name("exchange", name)
         if kind is None:
             raise AccessRefused(f"exchange type '{type}' is the server's own: {self._called('exchange', name)}")
         if "alternate-exchange" in table and not isinstance(table["alternate-exchange"], str):
@@ -203,6 +201,16 @@ class Router:
         )
         self.version += 1
         return True
+
+    def set_alternate(self, name: str, alternate: str | None) -> None:
+        """Give the exchange the alternate that a policy names, or none. One that its declaration names stays.
+
+        Raises NotFound.
+        """
+        exchange = self.exchange(name)
+        if "alternate-exchange" not in exchange.arguments and exchange.alternate != alternate:
+            exchange.alternate = alternate
+            self.version += 1
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> Removed:
         """Delete the exchange and every binding from and to it; what that took away, nothing when it is not there.

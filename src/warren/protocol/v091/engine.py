@@ -493,12 +493,6 @@ class Engine:
         self.outgoing.append(frame)
         self.outgoing.append(content)
 
-    def send_get_ok(self, channel: int, method: m.BasicGetOk, frames: bytes) -> None:
-        """The answer to basic.get with its message as frames for this channel."""
-        frame = encode_method(channel, method)
-        self._step_out(channel, method)
-        self.outgoing += (frame, frames)
-
     def send_heartbeat(self) -> None:
         """LocalProtocolError before the protocol header and after the connection is closed."""
         if self.state is ConnectionState.AWAIT_HEADER or self.state is ConnectionState.CLOSED:

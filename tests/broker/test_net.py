@@ -1,0 +1,133 @@
+"""Sockets: slow readers, heartbeats, half frames, and clients that never finish."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.wire import BrokerThread, Wire
+from warren.broker.net import transport
+from warren.protocol.v091 import methods as m
+from warren.protocol.v091.codec import encode_method
+
+
+def connected(broker: BrokerThread, **options: int) -> Wire:
+    wire = Wire(broker.port, **options).log_in()
+    wire.channel(1)
+    return wire
+
+
+def output_held(broker: BrokerThread) -> int:
+    """Bytes that the broker holds for sockets that do not take them."""
+    transports = broker.run(lambda: tuple(broker.broker._transports))
+    return sum(each._transport.get_write_buffer_size() for each in transports if each._transport is not None)
+
+
+def test_a_reader_that_does_not_read_costs_a_bounded_buffer(broker: BrokerThread) -> None:
+    body, count = b"x" * 100_000, 400
+    with connected(broker) as slow, connected(broker) as other:
+        slow.call(1, m.QueueDeclare("q"), m.QueueDeclareOk)
+        slow.send(1, m.BasicConsume("q", "c", no_ack=True))
+        slow.expect(m.BasicConsumeOk)
+        for _ in range(count):
+            other.publish("", "q", body)
+        other.barrier()
+        declared = other.call(1, m.QueueDeclare("q", passive=True), m.QueueDeclareOk)
+        assert isinstance(declared, m.QueueDeclareOk)
+        assert declared.message_count > count // 2  # they wait in the queue
+        assert output_held(broker) < 4 << 20
+        other.call(1, m.QueueDeclare("q2"), m.QueueDeclareOk)
+        other.send(1, m.BasicConsume("q2", "d", no_ack=True))
+        other.publish("", "q2", b"quick")
+        assert other.expect(m.BasicDeliver).body == b"quick"
+        assert all(got.body == body for got in slow.take(m.BasicDeliver, count))
+
+
+def test_a_stream_reader_that_does_not_read_costs_a_bounded_buffer(broker: BrokerThread) -> None:
+    body, count = b"x" * 100_000, 200
+    with connected(broker) as slow, connected(broker) as other:
+        stream = {"x-queue-type": "stream"}
+        other.call(1, m.QueueDeclare("s", durable=True, arguments=stream), m.QueueDeclareOk)  # type: ignore[arg-type]
+        slow.call(1, m.BasicQos(0, 1000), m.BasicQosOk)
+        slow.call(1, m.BasicConsume("s", "c", arguments={"x-stream-offset": "first"}), m.BasicConsumeOk)
+        other.call(1, m.ConfirmSelect(), m.ConfirmSelectOk)
+        for _ in range(count):
+            other.publish("", "s", body)
+        acked = 0
+        while acked < count:
+            method = other.expect(m.BasicAck).method
+            assert isinstance(method, m.BasicAck)
+            acked = method.delivery_tag
+        assert output_held(broker) < 30 << 20
+        assert [got.headers["x-stream-offset"] for got in slow.take(m.BasicDeliver, count)] == list(range(count))
+
+
+def test_a_client_that_is_silent_is_dropped_and_one_that_beats_is_not(broker: BrokerThread) -> None:
+    with connected(broker, heartbeat=1) as lost, connected(broker, heartbeat=1) as alive:
+        lost.call(1, m.QueueDeclare("mine", exclusive=True), m.QueueDeclareOk)
+        deadline = time.monotonic() + 20
+        while not lost.ended and time.monotonic() < deadline:
+            lost.poll(0.1)
+            alive.raw(b"\x08\0\0\0\0\0\0\xce")
+            alive.poll(0)
+        assert lost.ended
+        assert lost.heartbeats >= 2  # the broker beats too
+        alive.send(1, m.QueueDeclare("mine", passive=True))
+        close = alive.expect(m.ChannelClose).method
+        assert isinstance(close, m.ChannelClose)
+        assert close.reply_code == 404
+
+
+def test_an_unfinished_handshake_ends(monkeypatch: pytest.MonkeyPatch, broker: BrokerThread) -> None:
+    monkeypatch.setattr(transport, "HANDSHAKE_TIMEOUT", 0.2)
+    with Wire(broker.port) as silent, Wire(broker.port) as half:
+        half.raw(b"AMQP\0\0\x09")
+        silent.wait_end()
+        half.wait_end()
+
+
+def test_frames_byte_by_byte(broker: BrokerThread) -> None:
+    with connected(broker) as wire:
+        for byte in encode_method(1, m.QueueDeclare("q")):
+            wire.raw(bytes([byte]))
+        declared = wire.expect(m.QueueDeclareOk).method
+        assert isinstance(declared, m.QueueDeclareOk)
+        assert declared.queue == "q"
+
+
+def test_a_socket_that_goes_within_a_frame_leaves_nothing(broker: BrokerThread) -> None:
+    with connected(broker) as wire:
+        wire.call(1, m.QueueDeclare("q", exclusive=True), m.QueueDeclareOk)
+        wire.raw(encode_method(1, m.BasicPublish("", "q"))[:-3])
+    with connected(broker) as other:
+        deadline = time.monotonic() + 10
+        while broker.run(lambda: len(broker.broker.node.connections)) > 1 and time.monotonic() < deadline:
+            other.barrier()
+        assert broker.run(lambda: "q" in broker.broker.node.vhosts["/"].queues) is False
+
+
+def test_a_flood_of_one_publisher_does_not_starve_another_client(broker: BrokerThread) -> None:
+    with connected(broker) as flood, connected(broker) as other:
+        other.call(1, m.QueueDeclare("q"), m.QueueDeclareOk)
+        flood.call(1, m.QueueDeclare("f"), m.QueueDeclareOk)
+        publish = m.BasicPublish("", "f")
+        one = encode_method(1, publish) + b"\2\0\1\0\0\0\x0e\0\x3c\0\0\0\0\0\0\0\0\0\0\0\0\xce"
+        for _ in range(20):
+            flood.raw(one * 20_000)
+            other.barrier()  # answered while the flood is worked off
+        flood.barrier()
+        declared = flood.call(1, m.QueueDeclare("f", passive=True), m.QueueDeclareOk)
+        assert isinstance(declared, m.QueueDeclareOk)
+        assert declared.message_count == 400_000
+
+
+def test_stop_says_goodbye() -> None:
+    with BrokerThread() as broker:
+        wire = connected(broker)
+        silent = Wire(broker.port)
+    close = wire.expect(m.ConnectionClose).method
+    assert isinstance(close, m.ConnectionClose)
+    assert close.reply_code == 320
+    wire.close()
+    silent.close()
