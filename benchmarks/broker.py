@@ -55,7 +55,7 @@ def main() -> None:
     results: dict[tuple[str, str], list[Result]] = {}
     with warren_server() as (warren_port, warren_pid), RabbitMQ() as rabbit:
         brokers = {"warren": (warren_port, warren_pid), "rabbitmq": (rabbit.port, rabbit.pid)}
-        for _, (port, pid) in brokers.items():
+        for port, pid in brokers.values():
             run(port, pid, Load("warm-up", 20_000))
         total, done = options.rounds * len(loads) * len(brokers), 0
         for _ in range(options.rounds):
@@ -73,14 +73,14 @@ def main() -> None:
 def show(loads: list[Load], results: dict[tuple[str, str], list[Result]]) -> None:
     print(f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}; medians of "
           f"{len(next(iter(results.values())))} rounds; 100-byte messages, one queue")  # fmt: skip
-    print(f"{'':32}{'throughput':>12}{'CPU':>10} | {'Warren':^24} | {'RabbitMQ':^24}")
-    print(f"{'':32}{'Warren/RMQ':>12}{'RMQ/Warren':>10} | {'msg/s':>12}{'CPU us/msg':>12} | "
+    print(f"{'':32}{'throughput':>12}{'CPU':>13} | {'Warren':^24} | {'RabbitMQ':^24}")
+    print(f"{'':32}{'Warren/RMQ':>12}{'RMQ/Warren':>13} | {'msg/s':>12}{'CPU us/msg':>12} | "
           f"{'msg/s':>12}{'CPU us/msg':>12}")  # fmt: skip
     for load in loads:
         ours, theirs = results[load.name, "warren"], results[load.name, "rabbitmq"]
         rates = [statistics.median(r.per_second for r in side) for side in (ours, theirs)]
         costs = [statistics.median(r.cpu_us for r in side) for side in (ours, theirs)]
-        print(f"{load.name:32}{rates[0] / rates[1]:>11.1f}x{costs[1] / costs[0]:>9.1f}x | "
+        print(f"{load.name:32}{rates[0] / rates[1]:>11.1f}x{costs[1] / costs[0]:>12.1f}x | "
               f"{rates[0]:>12,.0f}{costs[0]:>12.2f} | {rates[1]:>12,.0f}{costs[1]:>12.2f}")  # fmt: skip
 
 

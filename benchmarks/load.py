@@ -14,9 +14,9 @@ import time
 from dataclasses import dataclass
 from multiprocessing.queues import Queue as ProcessQueue
 from multiprocessing.synchronize import Event
+from pathlib import Path
 
-from warren.protocol.v091 import Engine, Properties, Role, encode_content
-from warren.protocol.v091 import methods as m
+from warren.protocol.v091 import Engine, Properties, Role, encode_content, methods as m
 from warren.protocol.v091.codec import encode_method
 
 BATCH = 200  # messages per write
@@ -118,8 +118,7 @@ def consume(port: int, queue: str, load: Load, start: Event, done: ProcessQueue[
 
 def cpu_seconds(pid: int) -> float:
     """User and system time of a process and of the children that it has waited for."""
-    with open(f"/proc/{pid}/stat") as file:
-        fields = file.read().rsplit(") ", 1)[1].split()
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 

@@ -26,11 +26,14 @@
     ├── LocalProtocolError           the caller asked the engine for something the protocol forbids now
     ├── ConnectionLost               the transport went away without a goodbye
     ├── ChannelClosed                a call on a channel that is closed
+    ├── ConsumerCancelled            the broker ended a consumer (its queue was deleted)
     ├── Nacked                       the broker refused a publication
     ├── Unroutable                   a mandatory publication reached no queue; carries what was returned
     ├── DeadlineExceeded             no answer within the caller's timeout (also a TimeoutError)
     ├── InvalidArgument              a value that the API cannot take (also a ValueError)
     ├── DataLoss                     messages that were asked for are no longer there
+    ├── QueueNotReady                the queue exists but cannot be served yet; trying again helps
+    ├── MissingDependency            a program or optional package is not installed; the text says how to get it
     └── ServerUnavailable            a server that the test kit was asked to start does not run
 
 The same classes serve both sides: the broker raises `NotFound("no queue 'q' in vhost '/'")` and answers
@@ -226,6 +229,10 @@ class ChannelClosed(WarrenError):
     """A call on a channel or connection that is already closed; `__cause__` is why it closed, when known."""
 
 
+class ConsumerCancelled(WarrenError):
+    """The broker ended a consumer with basic.cancel: its queue was deleted, or has moved."""
+
+
 class Nacked(WarrenError):
     """The broker answered a publication with basic.nack; `publish_tags` are the refused ones."""
 
@@ -252,6 +259,14 @@ class InvalidArgument(WarrenError, ValueError):
 
 class DataLoss(WarrenError):
     """Messages that were asked for are no longer there (retention, or a queue that was recreated)."""
+
+
+class QueueNotReady(WarrenError):
+    """The queue is there, but the broker cannot serve it yet: it has just started, or the queue's leader moves."""
+
+
+class MissingDependency(WarrenError):
+    """A program or an optional package that was needed is not installed; the text says how to get it."""
 
 
 class ServerUnavailable(WarrenError):

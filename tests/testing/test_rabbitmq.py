@@ -17,8 +17,7 @@ import psutil
 import pytest
 
 from warren.errors import LocalProtocolError, ServerUnavailable
-from warren.testing import RabbitMQ
-from warren.testing import rabbitmq as module
+from warren.testing import RabbitMQ, rabbitmq as module
 
 
 def connect(server: RabbitMQ) -> pika.BlockingConnection:

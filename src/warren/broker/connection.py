@@ -114,15 +114,15 @@ class Connection:
                     channel = channels.get(number)
                     if channel is not None:  # else it was closed for an error earlier in this batch
                         channel.publisher.publish(event)
-                else:
-                    self._handle(number, event)
-                    self._forget_stale_targets()
+                    continue
+                self._handle(number, event)
             except AmqpError as error:
                 self._refuse(number, error, event)
             except RemoteProtocolError as error:
                 self._refuse(number, error.answer, event)
             except OSError as error:
                 self.node.store_failed(error)
+            self._forget_stale_targets()
         if failure is not None:
             self._fail(failure)
         elif engine.state is ConnectionState.AWAIT_START:

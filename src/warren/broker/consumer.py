@@ -31,7 +31,15 @@ class Consumer:
     )
 
     def __init__(
-        self, channel: Channel, queue: Queue, tag: str, *, no_ack: bool, exclusive: bool, prefetch: int, arguments: Table
+        self,
+        channel: Channel,
+        queue: Queue,
+        tag: str,
+        *,
+        no_ack: bool,
+        exclusive: bool,
+        prefetch: int,
+        arguments: Table,
     ) -> None:
         self.channel = channel
         self.queue = queue

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Entry", "Unacked"]
 
-Entry: TypeAlias = "tuple[Queue, Consumer | None, int, Message | None]"  # queue, consumer (None: get), position, message
+Entry: TypeAlias = "tuple[Queue, Consumer | None, int, Message | None]"
+"""Queue, consumer (None: basic.get), position in the queue, message (None: a stream still has it)."""
 
 
 class Unacked:
@@ -94,13 +95,13 @@ class Unacked:
 
     def _release(self, entries: list[Entry]) -> None:
         """Give the consumers their windows back, and let their queues deliver."""
-        credits: dict[Consumer, int] = {}
+        opened: dict[Consumer, int] = {}
         for _, consumer, _, _ in entries:
             if consumer is not None:
-                credits[consumer] = credits.get(consumer, 0) + 1
+                opened[consumer] = opened.get(consumer, 0) + 1
         channel = self._channel
         was_full = channel.credit <= 0
-        for consumer, count in credits.items():
+        for consumer, count in opened.items():
             consumer.credit += count
             channel.credit += count
             consumer.queue.schedule()

@@ -5,15 +5,16 @@ It declares and deletes, and it moves dead letters. It knows connections only as
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from warren.broker import arguments as args
 from warren.broker.message import Address, MarkedMessage, Message
 from warren.broker.queue import ClassicQueue, Queue
 from warren.broker.stream import StreamQueue
-from warren.errors import AccessRefused, InternalError, NotFound, PreconditionFailed
+from warren.errors import AccessRefused, InternalError, LocalProtocolError, NotFound, PreconditionFailed
 from warren.protocol.v091 import Content, FieldValue, Table, encode_content
 from warren.routing import Reason, Router, cc_keys, dead_letter_headers, dead_letter_keys, without_cycles
 from warren.routing.equivalence import check_arguments, check_property
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["VirtualHost"]
 
-DEAD_LETTER_FRAME_MAX = 131_072
+log = logging.getLogger("warren.broker.vhost")
+
+DEAD_LETTER_FRAME_MAX: Final = 131_072
 
 
 class VirtualHost:
@@ -156,7 +159,11 @@ class VirtualHost:
         if not names:
             return
         source = message.content
-        frames = encode_content(source.channel, properties, source.body, DEAD_LETTER_FRAME_MAX)
+        try:
+            frames = encode_content(source.channel, properties, source.body, DEAD_LETTER_FRAME_MAX)
+        except LocalProtocolError as error:  # its headers fill a frame already: the letter goes on without
+            log.warning("%s: dead letter without x-death: %s", queue, error)
+            frames = source.frames
         content = Content(source.channel, source.method, frames, source.body_size)
         bcc = message.bcc if queue.dead_letter_routing_key is None else ()
         letter = MarkedMessage(Address(exchange, routing_keys[0]), content, routing_keys, bcc, died=True)

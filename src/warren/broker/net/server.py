@@ -44,11 +44,12 @@ class Broker:
         self._node: Node | None = None
         self._server: asyncio.Server | None = None
         self._transports: set[SocketTransport] = set()
+        self._idle = asyncio.Event()  # set when the last transport has gone
 
     @property
     def url(self) -> str:
         """The URL that clients on this machine connect to."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)  # noqa: S104  where it listens, not a default
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)
         return f"amqp://guest:guest@{host}:{self.port}/"
 
     @property
@@ -67,7 +68,7 @@ class Broker:
         node = self._node = Node(folder, loop.call_soon_threadsafe, sync=self._sync)
         try:
             self._server = await loop.create_server(
-                lambda: SocketTransport(node, self._transports), self.host, self.port, backlog=BACKLOG
+                lambda: SocketTransport(node, self._made, self._lost), self.host, self.port, backlog=BACKLOG
             )
         except OSError:
             await self.stop()
@@ -81,17 +82,32 @@ class Broker:
             self._server.close()
         if self._node is not None:
             self._node.stop()
-            deadline = asyncio.get_running_loop().time() + GOODBYE_SECONDS
-            while self._transports and asyncio.get_running_loop().time() < deadline:
-                await asyncio.sleep(0.01)
-            for transport in tuple(self._transports):
-                transport.abort()
-            while self._transports:
-                await asyncio.sleep(0)
+            if not await self._all_gone(GOODBYE_SECONDS):
+                for transport in tuple(self._transports):
+                    transport.abort()
+                await self._all_gone(GOODBYE_SECONDS)
         self._server = self._node = None
         if self._temporary is not None:
             self._temporary.cleanup()
             self._temporary = None
+
+    def _made(self, transport: SocketTransport) -> None:
+        self._transports.add(transport)
+
+    def _lost(self, transport: SocketTransport) -> None:
+        self._transports.discard(transport)
+        if not self._transports:
+            self._idle.set()
+
+    async def _all_gone(self, seconds: float) -> bool:
+        self._idle.clear()
+        if not self._transports:
+            return True
+        try:
+            await asyncio.wait_for(self._idle.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
 
     async def __aenter__(self) -> Self:
         return await self.start()

@@ -12,7 +12,6 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
-from warren.broker.connection import Connection
 from warren.protocol.v091.codec import HEARTBEAT_FRAME
 
 if TYPE_CHECKING:
@@ -31,9 +30,11 @@ class SocketTransport(asyncio.Protocol):
     peer = "?"
     peer_host = ""
 
-    def __init__(self, node: Node, open_transports: set[SocketTransport]) -> None:
+    def __init__(
+        self, node: Node, made: Callable[[SocketTransport], None], lost: Callable[[SocketTransport], None]
+    ) -> None:
         self._node = node
-        self._all = open_transports
+        self._made, self._lost = made, lost
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -51,7 +52,7 @@ class SocketTransport(asyncio.Protocol):
         address = transport.get_extra_info("peername")
         if address:
             self.peer_host, self.peer = str(address[0]), f"{address[0]}:{address[1]}"
-        self._all.add(self)
+        self._made(self)
         self.connection = self._node.accept(self)
         self._timer = self._loop.call_later(HANDSHAKE_TIMEOUT, self.abort)
 
@@ -68,8 +69,8 @@ class SocketTransport(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._all.discard(self)
         self.connection.lost()
+        self._lost(self)
 
     # -- Transport, for the connection ---------------------------------------------------------------------------
 

@@ -6,8 +6,7 @@ A method's payload starts with its class id and method id; the first four bytes 
 
 from __future__ import annotations
 
-from struct import Struct
-from struct import error as StructError
+from struct import Struct, error as StructError
 from typing import Final
 
 from warren import errors
@@ -88,27 +87,33 @@ def decode_properties(data: bytes, at: int, channel: int = 0) -> Properties:
 
 def check_properties(data: bytes, at: int, channel: int = 0) -> None:
     """Raises what `decode_properties` would, without building what it would."""
+    start = at
     try:
-        flags, start = data[at] << 8 | data[at + 1], at
+        flags = data[at] << 8 | data[at + 1]
+        plan = _PLANS.get(flags)
+        if plan is None:
+            plan = _PLANS[flags] = _plan(flags)
         at += 2
-        if flags & 0x8000:  # content-type
-            at += 1 + data[at]
-        if flags & 0x4000:  # content-encoding
-            at += 1 + data[at]
-        if flags & 0x2000:
-            at = skip_table(data, at)
-        at += _OCTETS[flags >> 11 & 3]
-        if flags & 0x07FC:
-            for flag in _SHORT_STRINGS_AND_TIMESTAMP:
-                if flags & flag:
-                    at += 8 if flag == 0x0040 else 1 + data[at]
+        for step in plan:
+            if step == _SHORT_STRING:
+                at += 1 + data[at]
+            elif step == _TABLE:
+                at = skip_table(data, at)
+            else:
+                at += step
         if at == len(data) and not flags & 3:
             return
-        at = start
     except MALFORMED:
-        at = start
-    decode_properties(data, at, channel)
+        pass
+    decode_properties(data, start, channel)  # which says what is wrong
 
 
-_OCTETS: Final = (0, 1, 1, 2)  # delivery-mode, priority: how many bytes for which of their two flags
-_SHORT_STRINGS_AND_TIMESTAMP: Final = (0x0400, 0x0200, 0x0100, 0x0080, 0x0040, 0x0020, 0x0010, 0x0008, 0x0004)
+_SHORT_STRING: Final = 0
+_TABLE: Final = -1
+_PLANS: Final[dict[int, tuple[int, ...]]] = {}  # by flags, which are 16 bits; in practice a handful
+
+
+def _plan(flags: int) -> tuple[int, ...]:
+    """What stands behind these flags: short strings, a table, or so many bytes."""
+    others = {0x2000: _TABLE, 0x1000: 1, 0x0800: 1, 0x0040: 8}  # headers, delivery-mode, priority, timestamp
+    return tuple(others.get(1 << bit, _SHORT_STRING) for bit in range(15, 1, -1) if flags & 1 << bit)

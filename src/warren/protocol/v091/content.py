@@ -9,8 +9,7 @@ is rewritten); a client asks for properties and body. Frames are laid out as
 
 from __future__ import annotations
 
-from struct import Struct
-from struct import error as StructError
+from struct import Struct, error as StructError
 from typing import Final
 
 from warren.protocol.v091.codec import (
@@ -82,7 +81,7 @@ class Content:
         found = _SIZE_AND_FLAGS.unpack_from(self.frames)
         if found == _NO_PROPERTIES or found == _DELIVERY_MODE_ONLY:
             return
-        check_properties(self.raw_properties, 0, self.channel)
+        check_properties(self.frames[FLAGS_AT : 7 + found[0]], 0, self.channel)
 
     @property
     def raw_properties(self) -> bytes:
@@ -113,6 +112,27 @@ class Content:
         except (IndexError, StructError):
             return False
 
+    def first_header(self, entry: bytes) -> int | None:
+        """The int64 at the start of the headers table, found without decoding anything.
+
+        `entry` is the entry as it stands before its value: length of the name, name, letter (b"\x01nl"). None when the
+        table's first entry is another one, so the caller decodes the table; a value that only looks like the entry
+        is never taken for it.
+        """
+        frames = self.frames
+        flags, at = frames[FLAGS_AT], FLAGS_AT + 2
+        if not flags & 0x20:
+            return None
+        if flags & 0x80:  # content-type
+            at += 1 + frames[at]
+        if flags & 0x40:  # content-encoding
+            at += 1 + frames[at]
+        at += 4  # the table's length
+        if not frames.startswith(entry, at):
+            return None
+        at += len(entry)
+        return int.from_bytes(frames[at : at + 8], "big", signed=True)
+
     @property
     def body(self) -> bytes:
         """The whole body; joined at each use when it came in several frames."""
@@ -135,7 +155,7 @@ class Content:
 
         A header frame cannot be cut: one that is larger goes out as it is, and the peer may refuse it.
         """
-        if 0 < frame_max < len(self.frames) and self._largest_frame() > frame_max:
+        if 0 < frame_max < len(self.frames) and self._largest_body_frame() > frame_max:
             return encode_content(channel, self.raw_properties, self.body, frame_max)
         if channel == self.channel:
             return self.frames
@@ -145,8 +165,8 @@ class Content:
             at += FRAME_OVERHEAD + _LENGTH.unpack_from(frames, at + 3)[0]
         return bytes(frames)
 
-    def _largest_frame(self) -> int:
-        largest = at = 0
+    def _largest_body_frame(self) -> int:
+        largest, at = 0, self._header_end
         while at < len(self.frames):
             size = FRAME_OVERHEAD + _LENGTH.unpack_from(self.frames, at + 3)[0]
             largest = max(largest, size)

@@ -84,12 +84,16 @@ def write_octet(value: int, name: str) -> bytes:
     return _B.pack(value)
 
 
+class FarSeconds(int):
+    """A timestamp in seconds that no datetime can hold; it is written as the timestamp that it was read as."""
+
+
 def read_timestamp(data: bytes, at: int) -> tuple[Timestamp, int]:
     seconds = _Q.unpack_from(data, at)[0]
     try:
         return datetime.fromtimestamp(seconds, UTC), at + 8
     except (ValueError, OverflowError, OSError):
-        return seconds, at + 8  # people do send milliseconds: their number is kept rather than refused
+        return FarSeconds(seconds), at + 8  # people do send milliseconds: kept rather than refused
 
 
 def write_timestamp(value: Timestamp) -> bytes:
@@ -206,6 +210,8 @@ def _write_value(value: FieldValue, depth: int) -> bytes:
         return b"S" + _I.pack(len(raw)) + raw
     if isinstance(value, bool):  # before int: True is an int too
         return b"t\1" if value else b"t\0"
+    if isinstance(value, FarSeconds):
+        return b"T" + write_timestamp(value)
     if isinstance(value, int):
         if -0x8000_0000 <= value < 0x8000_0000:
             return b"I" + _i.pack(value)

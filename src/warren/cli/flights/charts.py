@@ -1,0 +1,185 @@
+"""Charts as inline SVG, drawn by small functions: horizontal bars, stacked columns, lines, a heat map.
+
+Rules: a chart is text in, text out; it fetches nothing and runs nothing. Colours are CSS variables of the page, so that
+one drawing serves light and dark. Every chart has a title and a description for those who do not see it, and every mark
+has its number as a tooltip; the page gives the same numbers as a table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+from itertools import count
+from typing import Final
+
+__all__ = ["bars", "heat_map", "lines", "stacked"]
+
+WIDTH: Final = 720
+SERIES: Final = 4  # colours --c1 to --c4 of the page
+MARGIN_LEFT: Final = 46
+MARGIN_RIGHT: Final = 16
+
+_numbers = count(1)
+
+
+def _svg(title: str, description: str, height: float, parts: Sequence[str]) -> str:
+    number = next(_numbers)
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-labelledby="t{number} d{number}">'
+        f'<title id="t{number}">{escape(title)}</title><desc id="d{number}">{escape(description)}</desc>'
+        f"{''.join(parts)}</svg>"
+    )
+
+
+def _text(x: float, y: float, text: str, anchor: str = "start", css: str = "") -> str:
+    kind = f' class="{css}"' if css else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{kind}>{escape(text)}</text>'
+
+
+def _rect(x: float, y: float, width: float, height: float, tip: str, css: str, extra: str = "") -> str:
+    return (
+        f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width, 0):.1f}" height="{max(height, 0):.1f}" class="{css}"{extra}>'
+        f"<title>{escape(tip)}</title></rect>"
+    )
+
+
+def _line(x1: float, y1: float, x2: float, y2: float) -> str:
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="grid"/>'
+
+
+def ticks(low: float, high: float, about: int = 5) -> list[float]:
+    """Round numbers that cover low to high, about so many: steps of 1, 2 or 5 times a power of ten."""
+    span = max(high - low, 1e-9)
+    power = 10 ** math.floor(math.log10(span / about))
+    step = next(power * factor for factor in (1, 2, 5, 10) if span / (power * factor) <= about)
+    first, last = math.floor(low / step), math.ceil(high / step)
+    return [round(number * step, 10) for number in range(first, last + 1)]
+
+
+def bars(title: str, description: str, values: Sequence[tuple[str, str, float]], unit: str) -> str:
+    """One horizontal bar for each (label, longer name, value); negative values go to the left."""
+    row, top, left = 26, 6, 184
+    scale = ticks(min(0.0, *(value for *_, value in values)), max(value for *_, value in values))
+    low, high = scale[0], scale[-1]
+    width = WIDTH - left - 56
+    bottom = top + row * len(values)
+
+    def at(value: float) -> float:
+        return left + (value - low) / (high - low) * width
+
+    parts = []
+    for tick in scale:
+        parts += [_line(at(tick), top, at(tick), bottom), _text(at(tick), bottom + 16, f"{tick:g}", "middle", "tick")]
+    for index, (label, name, value) in enumerate(values):
+        y = top + row * index
+        start, end = sorted((at(0), at(value)))
+        parts += [
+            _text(left - 42, y + 17, name, "end", "name"),
+            _text(left - 8, y + 17, label, "end", "label"),
+            _rect(start, y + 4, end - start, row - 8, f"{name}: {value:.1f} {unit}", "c1"),
+            _text(end + 6, y + 17, f"{value:.1f}", "start", "value"),
+        ]
+    parts.append(_text(left + width, bottom + 32, unit, "end", "tick"))
+    return _svg(title, description, bottom + 38, parts)
+
+
+def _columns_frame(scale: Sequence[float], height: int, top: int, unit: str) -> list[str]:
+    """The horizontal grid of a chart whose values go upwards, and its numbers."""
+    parts = [_text(MARGIN_LEFT - 8, top - 8, unit, "start", "tick")]
+    for tick in scale:
+        y = top + height * (1 - (tick - scale[0]) / (scale[-1] - scale[0]))
+        parts += [
+            _line(MARGIN_LEFT, y, WIDTH - MARGIN_RIGHT, y), _text(MARGIN_LEFT - 8, y + 4, f"{tick:,g}", "end", "tick")
+        ]  # fmt: skip
+    return parts
+
+
+def _legend(names: Sequence[str], y: float) -> list[str]:
+    parts, x = [], float(MARGIN_LEFT)
+    for index, name in enumerate(names):
+        parts += [
+            f'<rect x="{x:.0f}" y="{y - 10:.0f}" width="12" height="12" rx="2" class="c{index % SERIES + 1}"/>',
+            _text(x + 18, y, name),
+        ]
+        x += 42 + 7.2 * len(name)
+    return parts
+
+
+def lines(title: str, description: str, at: Sequence[str], series: Mapping[str, Sequence[float]], unit: str) -> str:
+    """A line for each series over the same places on the x axis."""
+    top, height = 24, 220
+    everything = [value for values in series.values() for value in values]
+    scale = ticks(min(0.0, *everything), max(everything))
+    width = WIDTH - MARGIN_LEFT - MARGIN_RIGHT
+    step = width / max(len(at), 1)
+
+    def x(index: int) -> float:
+        return MARGIN_LEFT + step * (index + 0.5)
+
+    def y(value: float) -> float:
+        return top + height * (1 - (value - scale[0]) / (scale[-1] - scale[0]))
+
+    parts = _columns_frame(scale, height, top, unit)
+    parts += [_text(x(index), top + height + 18, label, "middle", "tick") for index, label in enumerate(at)]
+    for number, (name, values) in enumerate(series.items()):
+        css = number % SERIES + 1
+        points = " ".join(f"{x(index):.1f},{y(value):.1f}" for index, value in enumerate(values))
+        parts.append(f'<polyline points="{points}" class="l{css}"/>')
+        parts += [
+            f'<circle cx="{x(index):.1f}" cy="{y(value):.1f}" r="3.2" class="c{css}">'
+            f"<title>{escape(f'{name}, {at[index]}: {value:.1f} {unit}')}</title></circle>"
+            for index, value in enumerate(values)
+        ]
+    parts += _legend(list(series), top + height + 46)
+    return _svg(title, description, top + height + 54, parts)
+
+
+def stacked(title: str, description: str, at: Sequence[str], series: Mapping[str, Sequence[float]], unit: str) -> str:
+    """A column for each place on the x axis, the series one upon the other."""
+    top, height = 24, 220
+    scale = ticks(0, max(map(sum, zip(*series.values(), strict=True)), default=1) or 1)
+    step = (WIDTH - MARGIN_LEFT - MARGIN_RIGHT) / max(len(at), 1)
+    parts = _columns_frame(scale, height, top, unit)
+    base = [0.0] * len(at)
+    for number, (name, values) in enumerate(series.items()):
+        for index, value in enumerate(values):
+            tall = height * value / scale[-1]
+            y = top + height - base[index] - tall
+            tip = f"{name}, {at[index]}: {value:,g} {unit}"
+            left = MARGIN_LEFT + step * index + step * 0.18
+            parts.append(_rect(left, y, step * 0.64, tall, tip, f"c{number % SERIES + 1}"))
+            base[index] += tall
+    for index, label in enumerate(at):
+        parts.append(_text(MARGIN_LEFT + step * (index + 0.5), top + height + 18, label, "middle", "tick"))
+    parts += _legend(list(series), top + height + 46)
+    return _svg(title, description, top + height + 54, parts)
+
+
+def heat_map(
+    title: str, description: str, rows: Sequence[str], columns: Sequence[str],
+    cells: Mapping[tuple[str, str], tuple[float, str]], unit: str,
+) -> str:  # fmt: skip
+    """A cell for each (row, column): (value, what the tooltip adds). The colour is strongest for the greatest value."""
+    top, left, row = 24, 40, 24
+    step = (WIDTH - left - MARGIN_RIGHT) / max(len(columns), 1)
+    # A few flights can have any mean: the scale ends at the 98th percentile, and the few beyond it look like it.
+    ordered = sorted(value for value, _ in cells.values())
+    strongest = max(ordered[math.ceil(0.98 * (len(ordered) - 1))], 1.0) if ordered else 1.0
+    parts = [_text(left + step * (i + 0.5), top - 8, name, "middle", "tick") for i, name in enumerate(columns)]
+    for y, name in enumerate(rows):
+        parts.append(_text(left - 8, top + row * y + 16, name, "end", "label"))
+        for x, column in enumerate(columns):
+            if (name, column) in cells:
+                value, more = cells[name, column]
+                opacity = 0.06 + 0.94 * min(max(value, 0) / strongest, 1)
+                tip = f"{name}, {column}: {value:.1f} {unit}{more}"
+                place = (left + step * x + 1, top + row * y + 1, step - 2, row - 2)
+                parts.append(_rect(*place, tip, "heat", f' fill-opacity="{opacity:.2f}"'))
+                parts.append(
+                    _text(
+                        left + step * (x + 0.5), top + row * y + 16, f"{round(value)}", "middle",
+                        "cell strong" if opacity > 0.55 else "cell",
+                    )
+                )  # fmt: skip
+    return _svg(title, description, top + row * len(rows) + 6, parts)

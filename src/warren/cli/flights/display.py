@@ -1,0 +1,116 @@
+"""What the user sees while it runs: bars that move on a terminal, plain lines elsewhere (a pipe, a CI log).
+
+    with display.bar("publish", total, lambda: tally.published): ...
+
+Rules: a bar asks for its number when it draws, so that what is counted does not know that it is shown.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+__all__ = ["Display"]
+
+DRAW_SECONDS: Final = 0.1
+LINE_SECONDS: Final = 5.0  # between two lines about one bar, where there is no terminal
+LABEL: Final = 34  # columns
+
+
+class Display:
+    """Says what happens, on a console. `stage` is for what has no number, `bars` for what has."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._moving = console.is_terminal
+
+    def say(self, text: str) -> None:
+        self.console.print(text, highlight=False, soft_wrap=True)
+
+    @contextmanager
+    def stage(self, text: str) -> Iterator[None]:
+        """Something without a number: a spinner, then a line with the time it took."""
+        started = time.perf_counter()
+        if self._moving:
+            with self.console.status(text):
+                yield
+        else:
+            yield
+        self.say(f"{text:<{LABEL}} {time.perf_counter() - started:6.1f} s")
+
+    @contextmanager
+    def bars(self, *bars: tuple[str, int, Callable[[], int]]) -> Iterator[None]:
+        """Bars for (label, total, number now), until the block ends."""
+        if self._moving:
+            with self._drawn(bars):
+                yield
+        else:
+            with self._written(bars):
+                yield
+
+    @contextmanager
+    def _drawn(self, bars: tuple[tuple[str, int, Callable[[], int]], ...]) -> Iterator[None]:
+        with Progress(
+            TextColumn("{task.description}"), BarColumn(None), MofNCompleteColumn(), _Rate(), TimeElapsedColumn(),
+            console=self.console, auto_refresh=False,
+        ) as progress:  # fmt: skip
+            tasks = [(progress.add_task(f"{label:<{LABEL}}", total=total), number) for label, total, number in bars]
+
+            def draw() -> None:
+                for task, number in tasks:
+                    progress.update(task, completed=number())
+                progress.refresh()
+
+            with _repeating(draw, DRAW_SECONDS):
+                yield
+
+    @contextmanager
+    def _written(self, bars: tuple[tuple[str, int, Callable[[], int]], ...]) -> Iterator[None]:
+        started = time.perf_counter()
+
+        def write() -> None:
+            for label, total, number in bars:
+                done, seconds = number(), time.perf_counter() - started
+                rate = f"{done / seconds:>9,.0f}/s" if done and seconds else ""
+                self.say(f"{label:<{LABEL}} {seconds:6.1f} s {done:>9,} of {total:,} {rate}")
+
+        with _repeating(write, LINE_SECONDS):
+            yield
+
+
+class _Rate(TextColumn):
+    """Per second, from the beginning to the last change."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+
+    def render(self, task: Task) -> Text:
+        seconds = task.finished_time if task.finished_time is not None else task.elapsed
+        rate = f"{task.completed / seconds:,.0f}/s" if seconds and task.completed else ""
+        return Text(f"{rate:>11}")  # of one width, so that the bars do not jump
+
+
+@contextmanager
+def _repeating(what: Callable[[], None], seconds: float) -> Iterator[None]:
+    """Call it every so often, in a thread, and once more at the end of the block when that ends well."""
+    stop = threading.Event()
+
+    def repeat() -> None:
+        while not stop.wait(seconds):
+            what()
+
+    thread = threading.Thread(target=repeat, name="display", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+    what()

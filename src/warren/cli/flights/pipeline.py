@@ -1,0 +1,214 @@
+"""What Spark does with the queues: the archive, the triage of the dead letters, statistics, and the alerts.
+
+Rules: everything is Spark SQL over format("amqp"), as a user would write it; nothing here knows the protocol. Each
+step says in its docstring what its number counts. A query that fails raises Spark's own exception.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from warren.cli.flights import topology
+from warren.cli.flights.data import ALERT_MINUTES
+from warren.errors import MissingDependency
+from warren.spark import find_java, session
+
+__all__ = ["Pipeline", "Row"]
+
+Row = dict[str, Any]  # a row of Spark's, by column
+
+FLIGHT: Final = (
+    "year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay INT, arr_time INT, sched_arr_time INT, "
+    "arr_delay INT, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, air_time INT, "
+    "distance INT, hour INT, minute INT, time_hour STRING"
+)
+X_DEATH: Final = (
+    "ARRAY<STRUCT<count: BIGINT, reason: STRING, queue: STRING, exchange: STRING, "
+    "`routing-keys`: ARRAY<STRING>, time: STRING>>"
+)
+ALERT: Final = "carrier STRING, day STRING, flights BIGINT, mean_delay DOUBLE"
+
+MESSAGES_PER_BATCH: Final = 50_000
+LOOK_SECONDS: Final = 0.2
+
+
+class Query(Protocol):
+    """As much of a StreamingQuery as is used here."""
+
+    @property
+    def isActive(self) -> bool: ...
+    @property
+    def recentProgress(self) -> Sequence[Any]: ...
+    def awaitTermination(self, timeout: int | None = None) -> bool | None: ...
+    def exception(self) -> Exception | None: ...
+
+
+class Pipeline:
+    """A Spark session and the steps; `stop` it when done. Files go below `folder`.
+
+    Raises MissingDependency when Spark or Java is missing.
+    """
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self._url = url
+        self._folder = folder
+        self._archive = str(folder / "flights.parquet")
+        self._spark = session(
+            "warren demo flights",
+            **{"spark.local.dir": str(folder / "local"), "spark.sql.warehouse.dir": str(folder / "warehouse")},
+        )
+
+    @staticmethod
+    def check() -> None:
+        """Raise MissingDependency now when a Pipeline could not be made; it takes a tenth of a second."""
+        for package in ("pyspark", "pyarrow"):
+            if importlib.util.find_spec(package) is None:
+                raise MissingDependency(f"the demonstration needs the package {package}: pip install 'warren[demo]'")
+        find_java()
+
+    def stop(self) -> None:
+        """End the session, and any step that is under way in another thread; that step raises an exception then."""
+        self._spark.stop()
+
+    @property
+    def version(self) -> str:
+        return self._spark.version
+
+    def archive(self, progress: Callable[[int], None]) -> int:
+        """Stream flights.log into Parquet, a folder a month; how many messages the stream's batches had."""
+        messages = (
+            self._spark.readStream.format("amqp")
+            .option("url", self._url)
+            .option("queue", topology.LOG)
+            .option("maxMessagesPerTrigger", str(MESSAGES_PER_BATCH))
+            .schema("offset BIGINT, message_id STRING, body STRING")
+            .load()
+        )
+        flights = messages.selectExpr("offset", "message_id", f"from_json(body, '{FLIGHT}') AS flight")
+        query = (
+            flights.select("offset", "message_id", "flight.*")
+            .writeStream.format("parquet")
+            .partitionBy("month")
+            .option("path", self._archive)
+            .option("checkpointLocation", str(self._folder / "checkpoint" / "archive"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        return follow(query, progress)
+
+    def archived(self) -> tuple[int, int]:
+        """(rows, different message ids) in the Parquet files."""
+        frame = self._spark.read.parquet(self._archive)
+        frame.createOrReplaceTempView("flights")
+        row = self._spark.sql("SELECT count(*) AS n, count(DISTINCT message_id) AS ids FROM flights").collect()[0]
+        return row["n"], row["ids"]
+
+    def triage(self) -> dict[str, list[Row]]:
+        """Drain flights.dead and say why its messages died.
+
+        "total" has one row with `n`, the messages that have an x-death entry from flights.ops for being rejected;
+        "reasons" has a row for each reason, queue and exchange, "keys" for the commonest routing keys, "months" for
+        each month and origin.
+        """
+        (
+            self._spark.read.format("amqp")
+            .option("url", self._url)
+            .option("queue", topology.DEAD)
+            .option("spool", str(self._folder / "spool"))
+            .schema("message_id STRING, headers STRING, body STRING")
+            .load()
+            .selectExpr(
+                "message_id",
+                f"from_json(body, '{FLIGHT}') AS flight",
+                f"explode(from_json(get_json_object(headers, '$.x-death'), '{X_DEATH}')) AS death",
+            )
+            .cache()
+            .createOrReplaceTempView("deaths")
+        )
+        return {
+            "total": self._rows(
+                "SELECT count(DISTINCT message_id) AS n FROM deaths "
+                f"WHERE death.reason = 'rejected' AND death.queue = '{topology.OPS}'"
+            ),
+            "reasons": self._rows(
+                "SELECT death.reason, death.queue, death.exchange, count(*) AS n FROM deaths "
+                "GROUP BY ALL ORDER BY n DESC"
+            ),
+            "keys": self._rows(
+                "SELECT element_at(death.`routing-keys`, 1) AS routing_key, count(*) AS n FROM deaths "
+                "GROUP BY ALL ORDER BY n DESC, routing_key LIMIT 10"
+            ),
+            "months": self._rows(
+                "SELECT flight.month, flight.origin, count(*) AS n FROM deaths GROUP BY ALL ORDER BY month, origin"
+            ),
+        }
+
+    def statistics(self) -> dict[str, list[Row]]:
+        """Departure delays in minutes, of the flights that departed: "carriers", "hours" and "cells" (both)."""
+        numbers = (
+            "count(*) AS flights, count(*) - count(dep_time) AS cancelled, avg(dep_delay) AS mean, "
+            "percentile_approx(dep_delay, 0.5) AS median, percentile_approx(dep_delay, 0.9) AS p90"
+        )
+        return {
+            "carriers": self._rows(f"SELECT carrier, {numbers} FROM flights GROUP BY carrier ORDER BY mean DESC"),
+            "hours": self._rows(f"SELECT hour, {numbers} FROM flights GROUP BY hour ORDER BY hour"),
+            "cells": self._rows(
+                "SELECT carrier, hour, count(dep_delay) AS flights, avg(dep_delay) AS mean FROM flights "
+                "GROUP BY ALL HAVING mean IS NOT NULL ORDER BY carrier, hour"
+            ),
+        }
+
+    def publish_alerts(self, progress: Callable[[int], None]) -> int:
+        """Publish one alert for each carrier and day with a mean delay of more than an hour; how many.
+
+        Two steps, because an alert can only be right when all flights of the day are counted: the aggregate over the
+        whole archive is written down first, complete; then a stream reads it and publishes. A streaming aggregate
+        would publish a first, too early mean and correct it later. The message ids are carrier and day, so that a
+        stream which is started again after a crash repeats no alert under another name.
+        """
+        folder = str(self._folder / "alerts.parquet")
+        self._spark.sql(
+            "SELECT carrier, CAST(make_date(year, month, day) AS STRING) AS day, count(dep_delay) AS flights, "
+            "avg(dep_delay) AS mean_delay FROM flights GROUP BY carrier, year, month, day "
+            f"HAVING sum(dep_delay) > {ALERT_MINUTES} * count(dep_delay) ORDER BY day, carrier"
+        ).coalesce(1).write.parquet(folder)
+        query = (
+            self._spark.readStream.schema(ALERT)
+            .parquet(folder)
+            .selectExpr(
+                "concat('alert/', day, '/', carrier) AS message_id",
+                "concat(carrier, '.delay') AS routing_key",
+                "'application/json' AS content_type",
+                "to_json(struct(*)) AS body",
+            )
+            .writeStream.format("amqp")
+            .option("url", self._url)
+            .option("exchange", topology.ALERTS)
+            .option("ids", "column")
+            .option("checkpointLocation", str(self._folder / "checkpoint" / "alerts"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        return follow(query, progress)
+
+    def _rows(self, query: str) -> list[Row]:
+        return [row.asDict() for row in self._spark.sql(query).collect()]
+
+
+def follow(query: Query, progress: Callable[[int], None]) -> int:
+    """Wait for a query's end, telling how many rows it has read so far; how many they were. Raises its exception."""
+    while query.isActive:
+        progress(rows_read(query))
+        query.awaitTermination(LOOK_SECONDS)  # type: ignore[arg-type]  # a fraction works, its annotation is too narrow
+    error = query.exception()
+    if error is not None:
+        raise error
+    progress(rows_read(query))
+    return rows_read(query)
+
+
+def rows_read(query: Query) -> int:
+    return sum(int(batch["numInputRows"]) for batch in query.recentProgress)

@@ -1,0 +1,64 @@
+"""The `warren` command: which commands there are, and what an error looks like.
+
+Rules: a command's module is imported when that command runs, so that `warren --help` answers at once; a command gives
+its exit status; an error of ours is one line on standard error, without a traceback. It parses nothing itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from warren import __version__
+from warren.errors import WarrenError
+
+if TYPE_CHECKING:
+    from cyclopts import App
+
+__all__ = ["main"]
+
+INTERRUPTED: Final = 130  # 128 + SIGINT, as shells have it
+
+ABOUT: Final = "AMQP for Python: a broker, a client, and Spark pipelines over the messages."
+
+
+def application() -> App:
+    """The command line. Commands are named as "module:function" and loaded when they are called."""
+    from cyclopts import App
+
+    app = App(name="warren", help=ABOUT, version=__version__, suppress_keyboard_interrupt=False)
+    app.command("warren.cli.serve:serve", name="serve", help="Run a broker until it is told to stop.")
+    app.command("warren.cli.doctor:doctor", name="doctor", help="Say what this machine has, and what is to be done.")
+    demo = App(name="demo", help="The whole of Warren at work on real data.")
+    demo.command(
+        "warren.cli.demo:flights", name="flights", help="336,776 flights through the broker, the client and Spark."
+    )
+    app.command(demo)
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command that `arguments` (those of the process when left out) name, and exit with its status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given == ["--version"]:  # answered by the base install too
+        print(f"warren {__version__}")
+        return
+    try:
+        import cyclopts  # noqa: F401
+        import rich  # noqa: F401
+    except ImportError as error:
+        fail(f"the `warren` command needs the package {error.name}: pip install 'warren[server]'")
+    try:
+        application()(given)
+    except WarrenError as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        print("warren: interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+
+
+def fail(text: str) -> None:
+    """One line on standard error, and exit status 1."""
+    print(f"warren: {text}", file=sys.stderr)
+    sys.exit(1)

@@ -1,0 +1,578 @@
+"""A client's connection and its channels without I/O: what both faces share.
+
+A face feeds what it read to `ConnectionCore.receive`, writes what `engine.data_to_send` gives, and overrides the hooks
+(`flush`, `closed`, `resumed`). Methods, deliveries, confirms and returns are sorted here to whoever waits for them.
+
+Rules:
+1. Replies on a channel come in the order of the requests, so a request leaves a Slot in a queue and the next reply is
+   for the first slot. A caller who stops waiting leaves his slot behind, marked as abandoned: its reply is dropped when
+   it comes, and nothing else is disturbed.
+2. Messages that nobody will handle any more (the answer to an abandoned get, deliveries to a consumer that is being
+   cancelled) are given back to their queue.
+3. A close fails everything that waits on that channel or connection, each waiter with an exception of its own.
+4. A return is matched to its publication (`publishes.py` says how), never to a property that consumers would see.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, cast
+
+from warren import errors
+from warren.client.handshake import Handshake
+from warren.client.publishes import Publishes, PublishWaiter
+from warren.client.records import Delivery, Returned
+from warren.client.url import ConnectionParameters
+from warren.protocol.v091 import ConnectionState, Content, Engine, OversizedContent, Role, encode_content, methods as m
+from warren.protocol.v091.codec import decode_method
+from warren.protocol.v091.hot import DELIVER, GET_OK, ClientFrames, DeliverReader
+
+__all__ = ["ChannelCore", "ConnectionCore", "ConsumerCore", "Reply", "Slot", "fresh"]
+
+logger = logging.getLogger("warren.client")
+
+Reply = m.Method | Content
+
+REPLIES: Final[dict[type[m.Method], tuple[type[m.Method], ...]]] = {
+    **m.REPLIES,
+    m.BasicRecover: (m.BasicRecoverOk,),
+}
+
+
+def fresh(error: errors.WarrenError) -> errors.WarrenError:
+    """The same error as another object: one raised in two places would mix up their tracebacks."""
+    if isinstance(error, errors.RemoteProtocolError):
+        answer = error.answer
+        return errors.RemoteProtocolError(type(answer), answer.detail, answer.class_id, answer.method_id, error.channel)
+    return copy.copy(error)
+
+
+def _raw(tag: str) -> bytes:
+    return tag.encode("utf-8", "surrogateescape")
+
+
+class Slot:
+    """One request that waits for its reply."""
+
+    __slots__ = ("abandoned", "done", "error", "reply", "request")
+
+    def __init__(self, request: m.Method) -> None:
+        self.request = request
+        self.reply: Reply | None = None
+        self.error: errors.WarrenError | None = None
+        self.done = False
+        self.abandoned = False
+
+    def resolve(self, reply: Reply) -> None:
+        self.reply = reply
+        self.done = True
+
+    def fail(self, error: errors.WarrenError) -> None:
+        self.error = error
+        self.done = True
+
+
+class ConsumerCore:
+    """One subscription: where its deliveries go.
+
+    append  called with each delivery
+    ended   called once with the reason when the broker cancelled it or the channel died; None after our own cancel
+    """
+
+    __slots__ = ("append", "cancelling", "ended", "no_ack", "queue", "tag")
+
+    def __init__(
+        self,
+        tag: str,
+        queue: str,
+        no_ack: bool,
+        append: Callable[[Delivery], None],
+        ended: Callable[[errors.WarrenError | None], None],
+    ) -> None:
+        self.tag = tag
+        self.queue = queue
+        self.no_ack = no_ack
+        self.append = append
+        self.ended = ended
+        self.cancelling = False
+
+
+class ChannelCore:
+    """One channel of one connection; it never comes back once `reason` is set.
+
+    reason     why it is closed; None while it can be used
+    on_return  takes what the broker gave back and no confirm answers for (confirms are off); logged when None
+    active     False while the broker asks with channel.flow to publish nothing
+    """
+
+    def __init__(self, connection: ConnectionCore, number: int) -> None:
+        self.connection = connection
+        self.number = number
+        self.reason: errors.WarrenError | None = None
+        self.on_return: Callable[[Returned], None] | None = None
+        self.active = True
+        self.frames = ClientFrames(number)
+        self.publishes = Publishes()
+        self.slots: deque[Slot] = deque()
+        self.consumers: dict[bytes, ConsumerCore] = {}
+        self._outgoing = connection.engine.outgoing
+        self._reader = DeliverReader()
+        self._tags = 0
+
+    # -- calls -------------------------------------------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        """ChannelClosed, caused by the reason, when the channel or its connection is closed."""
+        if self.reason is not None:
+            raise errors.ChannelClosed(f"channel {self.number} is closed: {self.reason}") from self.reason
+
+    def request(self, slot: Slot) -> None:
+        """Send the slot's request; the reply, or the reason why there is none, will be put into it."""
+        self.check_open()
+        self.connection.engine.send_method(self.number, slot.request)
+        self.slots.append(slot)
+        self.connection.expecting()
+        self.connection.flush()
+
+    def abandon(self, slot: Slot) -> None:
+        """Nobody waits for this reply any more: it is dropped when it comes, and what it grants is given back."""
+        slot.abandoned = True
+        if self.reason is not None:
+            return
+        request = slot.request
+        if isinstance(request, m.ChannelOpen):
+            self.close()
+        elif isinstance(request, m.BasicConsume):
+            consumer = self.consumers.get(_raw(request.consumer_tag))
+            if consumer is not None:
+                self.cancel_unheard(consumer)
+        elif slot.reply is not None:  # it came in the same turn as the cancellation
+            self._give_back(slot, slot.reply)
+
+    def close(self, slot: Slot | None = None) -> None:
+        """Send channel.close and fail what waits on the channel; the slot gets the close-ok."""
+        self.check_open()
+        self.connection.engine.send_method(self.number, m.ChannelClose(200, "closed by the client"))
+        self._fail(errors.ChannelClosed(f"channel {self.number} was closed by this client"), ours=True)
+        if slot is None:
+            slot = Slot(m.ChannelClose())
+            slot.abandoned = True
+        self.slots.append(slot)
+        self.connection.expecting()
+        self.connection.flush()
+
+    def next_consumer_tag(self) -> str:
+        self._tags += 1
+        return f"warren-{self.number}.{self._tags}"
+
+    def consume(self, slot: Slot, consumer: ConsumerCore) -> None:
+        """Subscribe: deliveries may come before the caller sees the consume-ok, so the consumer is known at once."""
+        self.check_open()
+        key = _raw(consumer.tag)
+        if key in self.consumers:
+            raise errors.InvalidArgument(
+                f"consumer tag {consumer.tag!r} is in use on channel {self.number}: leave it out, or take another"
+            )
+        self.consumers[key] = consumer
+        try:
+            self.request(slot)
+        except errors.LocalProtocolError:
+            del self.consumers[key]
+            raise
+
+    def cancel(self, slot: Slot, consumer: ConsumerCore) -> None:
+        """Unsubscribe. What is still under way to the consumer goes back to the queue."""
+        self.check_open()
+        consumer.cancelling = True
+        self.request(slot)
+
+    def cancel_unheard(self, consumer: ConsumerCore) -> None:
+        """Unsubscribe without waiting for the answer."""
+        if self.reason is None and not consumer.cancelling:
+            slot = Slot(m.BasicCancel(consumer.tag))
+            slot.abandoned = True
+            self.cancel(slot, consumer)
+
+    def publish(
+        self,
+        raw_properties: bytes,
+        body: bytes,
+        exchange: str,
+        routing_key: str,
+        mandatory: bool,
+        waiter: PublishWaiter | None,
+    ) -> int:
+        """Put one message into the output, and give its publish tag (0 with confirms off). The caller flushes."""
+        self.check_open()
+        connection, outgoing = self.connection, self._outgoing
+        method = self.frames.publish(exchange, routing_key, mandatory)
+        outgoing.append(method)
+        outgoing.append(encode_content(self.number, raw_properties, body, connection.engine.frame_max))
+        if not self.publishes.confirming:
+            return 0
+        return self.publishes.add(waiter, method, raw_properties, body, mandatory)
+
+    # -- acknowledgements --------------------------------------------------------------------------------------------
+
+    def ack(self, delivery_tag: int, *, multiple: bool = False) -> None:
+        if self.reason is not None:
+            self.check_open()
+        self._outgoing.append(self.frames.ack(delivery_tag, multiple))
+        self.connection.flush()
+
+    def nack(self, delivery_tag: int, *, multiple: bool = False, requeue: bool = True) -> None:
+        self.check_open()
+        self._outgoing.append(self.frames.nack(delivery_tag, multiple, requeue))
+        self.connection.flush()
+
+    def reject(self, delivery_tag: int, *, requeue: bool = False) -> None:
+        self.check_open()
+        self._outgoing.append(self.frames.reject(delivery_tag, requeue))
+        self.connection.flush()
+
+    # -- what the broker sends ---------------------------------------------------------------------------------------
+
+    def receive_content(self, content: Content) -> None:
+        payload = content.method
+        key = payload[:4]
+        if key == DELIVER:
+            raw_tag, delivery_tag, redelivered, exchange, routing_key = self._reader.read(payload)
+            consumer = self.consumers.get(raw_tag)
+            if consumer is None:
+                logger.warning("channel %d: a delivery for unknown consumer %r was given back", self.number, raw_tag)
+                self.nack(delivery_tag)
+            elif consumer.cancelling:
+                if not consumer.no_ack:
+                    self.nack(delivery_tag)
+            else:
+                consumer.append(
+                    Delivery(content, self, consumer.tag, delivery_tag, redelivered, exchange, routing_key)
+                )
+        elif key == GET_OK:
+            self._reply(m.BasicGetOk, content)
+        else:
+            self._returned(content)
+
+    def get_delivery(self, content: Content) -> Delivery:
+        """The answer to basic.get."""
+        method = cast(m.BasicGetOk, decode_method(content.method, self.number))
+        return Delivery(
+            content, self, "", method.delivery_tag, method.redelivered, method.exchange, method.routing_key
+        )
+
+    def receive_method(self, method: m.Method) -> None:
+        kind = type(method)
+        if isinstance(method, m.BasicAck):
+            self.publishes.settle(method.delivery_tag, method.multiple, True)
+        elif isinstance(method, m.BasicNack):
+            self.publishes.settle(method.delivery_tag, method.multiple, False)
+        elif isinstance(method, m.ChannelClose):
+            self._closed_by_broker(method)
+        elif isinstance(method, m.BasicCancel):
+            self._cancelled_by_broker(method)
+        elif isinstance(method, m.ChannelFlow):
+            self.active = method.active
+            self.connection.answer(self.number, m.ChannelFlowOk(method.active))
+            if method.active:
+                self.connection.resumed()
+        else:
+            self._reply(kind, method)
+
+    def _reply(self, kind: type[m.Method], reply: Reply) -> None:
+        if not self.slots or kind not in REPLIES[type(self.slots[0].request)]:
+            awaited = f"{self.slots[0].request.NAME} awaits its answer" if self.slots else "nothing was asked"
+            raise errors.RemoteProtocolError(
+                errors.CommandInvalid,
+                f"{kind.NAME} on channel {self.number}, where {awaited}",
+                kind.CLASS_ID,
+                kind.METHOD_ID,
+                self.number,
+            )
+        slot = self.slots.popleft()
+        if kind is m.BasicCancelOk:
+            self._end_consumer(cast(m.BasicCancel, slot.request).consumer_tag, None)
+        elif kind is m.ConfirmSelectOk:
+            self.publishes.confirming = True
+        elif kind is m.ChannelCloseOk:
+            self.connection.forget(self)
+        if slot.abandoned:
+            self._give_back(slot, reply)
+        else:
+            slot.resolve(reply)
+
+    def _give_back(self, slot: Slot, reply: Reply) -> None:
+        if isinstance(reply, Content) and not cast(m.BasicGet, slot.request).no_ack and self.reason is None:
+            self.nack(self.get_delivery(reply).delivery_tag)
+
+    def _end_consumer(self, tag: str, reason: errors.WarrenError | None) -> None:
+        consumer = self.consumers.pop(_raw(tag), None)
+        if consumer is not None:
+            consumer.ended(reason)
+
+    def _cancelled_by_broker(self, method: m.BasicCancel) -> None:
+        consumer = self.consumers.get(_raw(method.consumer_tag))
+        if consumer is not None and not consumer.cancelling:
+            self._end_consumer(
+                method.consumer_tag,
+                errors.ConsumerCancelled(
+                    f"the broker cancelled consumer {method.consumer_tag!r} of queue {consumer.queue!r}: "
+                    "the queue was deleted or moved; declare it and consume again"
+                ),
+            )
+
+    def _returned(self, content: Content) -> None:
+        method = cast(m.BasicReturn, decode_method(content.method, self.number))
+        returned = Returned(content, method.reply_code, method.reply_text, method.exchange, method.routing_key)
+        frame = self.frames.publish(method.exchange, method.routing_key, True)
+        if self.publishes.returned(frame, content.raw_properties, returned):
+            return
+        if self.on_return is not None:
+            try:
+                self.on_return(returned)
+            except Exception:  # a callback's failure is not the connection's
+                logger.exception("channel %d: on_return failed on %r", self.number, returned)
+        else:
+            logger.warning("channel %d: nobody takes the returned message %r", self.number, returned)
+
+    def _closed_by_broker(self, method: m.ChannelClose) -> None:
+        self.connection.answer(self.number, m.ChannelCloseOk())
+        if self.reason is not None:
+            return  # both closed at once: the close-ok to ours is still to come
+        reason = errors.from_reply(method.reply_code, method.reply_text, method.class_id, method.method_id, "channel")
+        cause = m.METHODS.get(method.class_id.to_bytes(2, "big") + method.method_id.to_bytes(2, "big"))
+        reason.add_note(
+            f"{self.connection.parameters.peer} closed channel {self.number}{f' on {cause.NAME}' if cause else ''}"
+        )
+        self._fail(reason)
+        self.connection.forget(self)
+
+    def _fail(self, reason: errors.WarrenError, *, ours: bool = False) -> None:
+        """The channel is closed for good: everything that waits on it gets the reason; our own close ends consumers."""
+        self.reason = reason
+        slots, self.slots = self.slots, deque()
+        for slot in slots:
+            if not slot.abandoned:
+                slot.fail(fresh(reason))
+        self.publishes.fail(reason)
+        consumers, self.consumers = self.consumers, {}
+        for consumer in consumers.values():
+            consumer.ended(None if ours else fresh(reason))
+        self.connection.resumed()
+
+    def connection_closed(self, reason: errors.WarrenError, *, ours: bool = False) -> None:
+        if self.reason is None:
+            self._fail(reason, ours=ours)
+        else:  # our own close was not answered any more; it is closed all the same
+            slots, self.slots = self.slots, deque()
+            for slot in slots:
+                if not slot.abandoned:
+                    slot.resolve(m.ChannelCloseOk())
+
+
+class ConnectionCore:
+    """One connection, from the protocol header to the end; it never comes back once `reason` is set.
+
+    reason   why it is closed; None before that
+    blocked  the broker's reason for taking no publishes now (connection.blocked); None when it does
+    """
+
+    def __init__(self, parameters: ConnectionParameters) -> None:
+        self.parameters = parameters
+        self.engine = Engine(Role.CLIENT)
+        self.handshake = Handshake(self.engine, parameters)
+        self.channels: dict[int, ChannelCore] = {}
+        self.reason: errors.WarrenError | None = None
+        self.blocked: str | None = None
+        self.slots: deque[Slot] = deque()
+        self._free: list[int] = []
+        self._highest = 0
+
+    # -- hooks of the face -------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Something is in `engine.outgoing`: have it written."""
+
+    def expecting(self) -> None:
+        """An answer will be waited for."""
+
+    def resumed(self) -> None:
+        """Publishers that were held up (blocked, flow) should look again."""
+
+    def closed(self) -> None:
+        """The connection has ended: close the transport once the output is written."""
+
+    # -- calls -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.handshake.start()
+        self.flush()
+
+    @property
+    def open(self) -> bool:
+        return self.handshake.done and self.reason is None
+
+    def check_open(self) -> None:
+        if self.reason is not None:
+            peer = self.parameters.peer
+            raise errors.ChannelClosed(f"the connection to {peer} is closed: {self.reason}") from self.reason
+
+    def new_channel(self, slot: Slot, make: Callable[[ConnectionCore, int], ChannelCore]) -> ChannelCore:
+        """A channel with the next free number, its open on its way. InvalidArgument when all numbers are in use."""
+        self.check_open()
+        if self._free:
+            number = self._free.pop()
+        elif self._highest < self.engine.channel_max:
+            self._highest += 1
+            number = self._highest
+        else:
+            raise errors.InvalidArgument(
+                f"all {self.engine.channel_max} channels that were agreed on are open: close some, or connect again"
+            )
+        channel = make(self, number)
+        self.channels[number] = channel
+        channel.request(slot)
+        return channel
+
+    def forget(self, channel: ChannelCore) -> None:
+        """The channel's number may be used again."""
+        if self.channels.pop(channel.number, None) is not None:
+            self._free.append(channel.number)
+
+    def request(self, slot: Slot) -> None:
+        """Send a request on channel 0 (update-secret)."""
+        self.check_open()
+        self.engine.send_method(0, slot.request)
+        self.slots.append(slot)
+        self.expecting()
+        self.flush()
+
+    def answer(self, number: int, method: m.Method) -> None:
+        """Answer what the broker said, unless something it said after that, in the same read, makes it pointless."""
+        try:
+            self.engine.send_method(number, method)
+        except errors.LocalProtocolError:
+            return
+        self.flush()
+
+    def close(self, slot: Slot) -> None:
+        """Send connection.close and fail what waits on any channel; the slot gets the close-ok."""
+        self.check_open()
+        self.engine.send_method(0, m.ConnectionClose(200, "closed by the client"))
+        self._fail(errors.ChannelClosed("the connection was closed by this client"), ours=True)
+        self.slots.append(slot)
+        self.expecting()
+        self.flush()
+
+    # -- what the broker sends ---------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes) -> None:
+        """Sort what was read. A protocol error of the broker's closes the connection, with that error as reason."""
+        violation: errors.RemoteProtocolError | None = None
+        try:
+            self.engine.receive_data(data)
+        except errors.RemoteProtocolError as error:
+            violation = error
+        try:
+            self._dispatch(self.engine.events())
+        except errors.RemoteProtocolError as error:
+            violation = error
+        if violation is not None:
+            self._violated(violation)
+
+    def _dispatch(self, events: Sequence[tuple[int, m.Method | Content | OversizedContent]]) -> None:
+        channels = self.channels
+        for number, event in events:
+            if number == 0:
+                self._receive_method(cast(m.Method, event))
+                continue
+            channel = channels.get(number)
+            if channel is None:
+                continue
+            if isinstance(event, Content):
+                channel.receive_content(event)
+            elif isinstance(event, m.Method):
+                channel.receive_method(event)
+            else:
+                raise errors.RemoteProtocolError(
+                    errors.ContentTooLarge,
+                    f"a message of {event.body_size} bytes was announced, the limit is {self.engine.max_message_size}",
+                )
+
+    def _receive_method(self, method: m.Method) -> None:
+        if isinstance(method, m.ConnectionCloseOk):
+            slots, self.slots = self.slots, deque()
+            for slot in slots:
+                slot.resolve(method)
+            self.closed()
+        elif not self.handshake.done:
+            try:
+                self.handshake.receive(method)
+            except errors.LocalProtocolError as error:
+                if self.engine.state is not ConnectionState.CLOSED_BY_SERVER:  # else its close comes next, and says why
+                    self._fail(error)
+                    self.closed()
+            except errors.AmqpError as error:
+                self._fail(error)
+                self.flush()
+                self.closed()
+            else:
+                self.flush()
+                if self.handshake.done:
+                    self.resumed()
+        elif isinstance(method, m.ConnectionClose):
+            self.answer(0, m.ConnectionCloseOk())
+            if self.reason is not None:
+                return
+            reason = errors.from_reply(method.reply_code, method.reply_text, method.class_id, method.method_id)
+            reason.add_note(f"{self.parameters.peer} closed the connection")
+            self._fail(reason)
+            self.closed()
+        elif isinstance(method, m.ConnectionBlocked):
+            self.blocked = method.reason or "no reason given"
+        elif isinstance(method, m.ConnectionUnblocked):
+            self.blocked = None
+            self.resumed()
+        elif self.slots and type(method) in REPLIES.get(type(self.slots[0].request), ()):
+            slot = self.slots.popleft()
+            if not slot.abandoned:
+                slot.resolve(method)
+
+    def _violated(self, error: errors.RemoteProtocolError) -> None:
+        if self.reason is None:
+            error.add_note(f"{self.parameters.peer} broke the protocol; the connection was closed")
+            self._fail(error)
+            try:
+                answer = error.answer
+                self.engine.send_method(
+                    0, m.ConnectionClose(answer.reply_code, answer.reply_text, answer.class_id, answer.method_id)
+                )
+            except errors.LocalProtocolError:
+                pass  # too early or too late for a goodbye
+            self.flush()
+        self.closed()
+
+    def lost(self, why: str, cause: BaseException | None = None) -> None:
+        """The transport has ended, or does not answer: everything that waits fails with ConnectionLost."""
+        if self.reason is None:
+            hint = "" if self.handshake.done else f" while {self.handshake.stage}{self.handshake.lost_reason()}"
+            error = errors.ConnectionLost(f"{self.parameters.peer}: {why}{hint}")
+            error.__cause__ = cause
+            self._fail(error)
+        slots, self.slots = self.slots, deque()
+        for slot in slots:  # our own close was not answered; it is closed all the same
+            slot.resolve(m.ConnectionCloseOk())
+
+    def _fail(self, reason: errors.WarrenError, *, ours: bool = False) -> None:
+        self.reason = reason
+        self.blocked = None
+        slots, self.slots = self.slots, deque()
+        for slot in slots:
+            if not slot.abandoned:
+                slot.fail(fresh(reason))
+        channels, self.channels = self.channels, {}
+        for channel in channels.values():
+            channel.connection_closed(reason, ours=ours)
+        self.resumed()

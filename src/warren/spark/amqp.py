@@ -1,0 +1,168 @@
+"""Everything the Spark package needs from the blocking client, in one place: one connection with one channel.
+
+Rules: no other module here imports warren.client (types apart). Times are seconds. A Link belongs to one thread.
+It does not reconnect by itself: `retrying` does, around the caller's own unit of work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
+
+from warren import errors
+from warren.client.sync import connect
+from warren.spark.schema import STREAM_OFFSET
+
+if TYPE_CHECKING:
+    from warren.client.records import Delivery, Publication
+    from warren.protocol.v091 import Table
+
+__all__ = ["TRANSIENT", "Link", "probe_family", "retrying", "stream_offset"]
+
+log = logging.getLogger("warren.spark")
+
+T = TypeVar("T")
+
+# How RabbitMQ says that a queue is not ready yet: with 404 and 406, which otherwise mean something final.
+_NOT_READY: Final = (
+    "down or inaccessible",
+    "does not have a running replica",
+    "stopped by supervisor",
+    "due to timeout",
+)
+
+# What a broker that is away, restarts or fails over looks like; anything else is not cured by trying again.
+TRANSIENT: Final = (
+    errors.ConnectionLost,
+    errors.ConnectionForced,
+    errors.InternalError,
+    errors.ChannelClosed,
+    errors.ConsumerCancelled,
+    errors.DeadlineExceeded,
+    errors.QueueNotReady,
+    OSError,
+)
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 3.0
+
+
+class Link:
+    """A connection and its only channel. A context manager; closing gives unacknowledged messages back."""
+
+    def __init__(self, url: str, timeout: float) -> None:
+        self._connection = connect(url, timeout=timeout)
+        try:
+            self._channel = self._connection.channel()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the connection; one that is gone already is no error."""
+        try:
+            self._connection.close()
+        except (*TRANSIENT, errors.AmqpError) as error:
+            log.debug("closing: %s", error)
+
+    def count(self, queue: str) -> int:
+        """How many messages the queue has ready (a round trip). Raises NotFound when there is no such queue."""
+        with _telling_not_ready():
+            return self._channel.queue_declare(queue, passive=True).message_count
+
+    def consume(self, queue: str, prefetch: int, arguments: Table | None = None) -> str:
+        """Starts a consumer with at most `prefetch` unacknowledged messages; returns its tag."""
+        self._channel.qos(prefetch_count=prefetch)
+        with _telling_not_ready():
+            return self._channel.consume(queue, arguments=arguments)
+
+    def receive(self, most: int, timeout: float) -> list[Delivery]:
+        """What has arrived, waiting for at least one message; empty when `timeout` passed."""
+        return self._channel.receive(max_messages=most, timeout=timeout)
+
+    def ack(self, delivery_tag: int) -> None:
+        """Acknowledges every delivery up to and with this one."""
+        self._channel.ack(delivery_tag, multiple=True)
+
+    def cancel(self, consumer_tag: str) -> None:
+        """Ends a consumer; what was received stays unacknowledged, what was not goes back to the queue."""
+        self._channel.cancel(consumer_tag)
+
+    def reset(self) -> None:
+        """A new channel: ends the consumer of a stream queue, where giving messages back is an error (540)."""
+        self._channel.close()
+        self._channel = self._connection.channel()
+
+    def confirm_select(self) -> None:
+        """Puts the channel into confirm mode, which `publish` needs."""
+        self._channel.confirm_select()
+
+    def publish(self, publications: Iterable[Publication], window: int, timeout: float) -> int:
+        """Publishes all and returns their number once all are confirmed. Raises Nacked or Unroutable."""
+        return self._channel.publish_many(publications, window=window, timeout=timeout)
+
+
+def stream_offset(delivery: Delivery) -> int:
+    """The message's number in its stream queue. Raises InvalidArgument for a message that has none."""
+    number = delivery.stream_offset
+    if number is None:
+        raise errors.InvalidArgument("the message has no x-stream-offset: its queue is not a stream queue")
+    return number
+
+
+def probe_family(url: str, queue: str, timeout: float) -> Literal["stream", "spool"]:
+    """Whether a queue is a stream queue or one that is drained.
+
+    AMQP has no question for it. But a consumer with an x-stream-offset is refused by classic and quorum queues (406),
+    before anything is delivered, and taken by stream queues; at "next" these deliver nothing either.
+    Raises NotFound when there is no such queue.
+    """
+    with Link(url, timeout) as link:
+        link.count(queue)  # a missing queue is a 404 here, not to be mistaken
+        try:
+            link.consume(queue, 1, {STREAM_OFFSET: "next"})
+        except errors.PreconditionFailed as error:
+            if STREAM_OFFSET not in error.detail:
+                raise
+            return "spool"
+        return "stream"
+
+
+@contextlib.contextmanager
+def _telling_not_ready() -> Iterator[None]:
+    """Raises QueueNotReady in place of a refusal that only means "not yet"."""
+    try:
+        yield
+    except errors.ChannelError as error:
+        if any(text in error.detail for text in _NOT_READY):
+            raise errors.QueueNotReady(str(error)) from error
+        raise
+
+
+def retrying(work: Callable[[], T], seconds: float, what: str) -> T:
+    """The result of `work`, called again with growing pauses while the broker is away, for `seconds` in all.
+
+    Raises the last error when the time is up.
+    """
+    deadline = time.monotonic() + seconds
+    pause = _FIRST_PAUSE
+    while True:
+        try:
+            return work()
+        except TRANSIENT as error:
+            if time.monotonic() + pause > deadline:
+                raise
+            log.warning("%s: %s; trying again in %.1f s", what, error, pause)
+        time.sleep(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE)

@@ -1,0 +1,92 @@
+"""Offset arithmetic for stream queues: what a checkpoint holds, what the next batch takes, how it is cut.
+
+A message number is what the broker calls x-stream-offset. A checkpoint entry is {"queue": {"next": n, "base": b}}:
+`next` is the first number not read yet, `base` the first number of the batch that ended there. A batch is planned
+from its own end offset alone, [base, next) of every queue, so one that is planned again after a crash is the same
+batch, even the first one, whose start (`latest`) is not in the checkpoint.
+
+Pure functions over plain values; no Spark, no sockets. Spark compares offsets as JSON text: keys are sorted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+__all__ = ["Offsets", "Range", "advance", "batch_ranges", "initial", "split", "water_fill"]
+
+Offsets = dict[str, dict[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The messages start <= number < end of one stream queue."""
+
+    queue: str
+    start: int
+    end: int
+
+
+def initial(numbers: Mapping[str, int]) -> Offsets:
+    """The offset before the first batch: nothing read, reading starts at these numbers."""
+    return {queue: {"base": numbers[queue], "next": numbers[queue]} for queue in sorted(numbers)}
+
+
+def advance(start: Offsets, tails: Mapping[str, int], limit: int | None) -> Offsets:
+    """The end of the next batch: `start` moved towards `tails`, by at most `limit` messages over all queues.
+
+    `tails` are the first numbers that do not exist yet. Returns `start` itself when nothing is new. A queue that
+    `start` does not know begins at its tail entry's own place, so the caller adds it to `start` before.
+    """
+    available = {queue: max(0, tails[queue] - entry["next"]) for queue, entry in start.items() if queue in tails}
+    if not any(available.values()):
+        return start
+    taken = available if limit is None else water_fill(available, limit)
+    return {
+        queue: {"base": start[queue]["next"], "next": start[queue]["next"] + taken.get(queue, 0)}
+        for queue in sorted(start)
+    }
+
+
+def water_fill(available: Mapping[str, int], limit: int) -> dict[str, int]:
+    """Shares of `limit`, none above what is available: every queue gets the same until it has all it wants.
+
+    What does not divide goes to the first queues by name, so the same input gives the same answer.
+    """
+    shares = dict.fromkeys(sorted(available), 0)
+    left = limit
+    thirsty = [queue for queue in shares if available[queue] > 0]
+    while left > 0 and thirsty:
+        level = left // len(thirsty)
+        for queue in thirsty if level else thirsty[:left]:
+            share = min(level or 1, available[queue] - shares[queue])
+            shares[queue] += share
+            left -= share
+        thirsty = [queue for queue in thirsty if available[queue] > shares[queue]]
+    return shares
+
+
+def batch_ranges(end: Offsets) -> list[Range]:
+    """What the batch that ends at `end` reads, queues by name; queues with nothing new are left out."""
+    return [
+        Range(queue, end[queue]["base"], end[queue]["next"])
+        for queue in sorted(end)
+        if end[queue]["next"] > end[queue]["base"]
+    ]
+
+
+def split(ranges: list[Range], partitions: int, least: int) -> list[Range]:
+    """The ranges cut into about `partitions` pieces of at least `least` messages, sizes differing by at most one.
+
+    Every range gives at least one piece, so there may be more pieces than asked for; short ranges give fewer.
+    """
+    total = sum(r.end - r.start for r in ranges)
+    pieces = []
+    for whole in ranges:
+        size = whole.end - whole.start
+        share = -(-partitions * size // total)
+        count = max(1, min(share, size // least))
+        cuts = [whole.start + size * i // count for i in range(count + 1)]
+        pieces += [Range(whole.queue, a, b) for a, b in pairwise(cuts) if b > a]
+    return pieces

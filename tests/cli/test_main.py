@@ -1,0 +1,72 @@
+"""The `warren` command: help, version, what it imports, and what it says without its extra."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.command import python, warren
+from warren import __version__
+
+
+def test_version() -> None:
+    result = warren("--version")
+    assert (result.returncode, result.stdout, result.stderr) == (0, f"warren {__version__}\n", "")
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ()])
+def test_help_names_the_commands(arguments: tuple[str, ...]) -> None:
+    result = warren(*arguments)
+    assert result.returncode == 0, result.stderr
+    for word in ("serve", "doctor", "demo", "--version"):
+        assert word in result.stdout
+
+
+@pytest.mark.parametrize("arguments", ["['--help']", "['demo', '--help']"])
+def test_help_loads_no_command(arguments: str) -> None:
+    """That is why it answers at once."""
+    result = python(
+        "import sys\n"
+        "from warren.cli.main import main\n"
+        "try:\n"
+        f"    main({arguments})\n"
+        "except SystemExit as end:\n"
+        "    assert not end.code, end.code\n"
+        "heavy = ('asyncio', 'pyspark', 'pyarrow', 'pandas', 'uvloop', 'warren.broker', 'warren.client',\n"
+        "         'warren.spark', 'warren.cli.serve', 'warren.cli.doctor', 'warren.cli.demo')\n"
+        "print('loaded:', [name for name in heavy if name in sys.modules])\n"
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.endswith("loaded: []\n")
+
+
+@pytest.mark.parametrize("missing", ["cyclopts", "rich"])
+def test_the_base_install_names_the_extra(missing: str) -> None:
+    result = python(
+        f"import sys; sys.modules[{missing!r}] = None\nfrom warren.cli.main import main\nmain(['serve'])\n"
+    )
+    assert result.returncode == 1
+    assert result.stderr == f"warren: the `warren` command needs the package {missing}: pip install 'warren[server]'\n"
+
+
+def test_the_base_install_knows_its_version() -> None:
+    result = python(
+        "import sys; sys.modules['cyclopts'] = None\nfrom warren.cli.main import main\nmain(['--version'])\n"
+    )
+    assert (result.returncode, result.stdout) == (0, f"warren {__version__}\n")
+
+
+@pytest.mark.parametrize("arguments", [("nonsense",), ("serve", "--port", "x"), ("demo", "flights", "--limit", "0")])
+def test_wrong_arguments(arguments: tuple[str, ...]) -> None:
+    result = warren(*arguments)
+    assert result.returncode != 0
+    assert "Traceback" not in result.stderr
+    assert arguments[-1] in result.stderr
+
+
+def test_an_error_of_ours_is_one_line() -> None:
+    result = warren("demo", "flights", "--url", "amqp://guest:guest@127.0.0.1:1/", "--report", "/dev/null")
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert result.stderr.startswith("warren: ")
+    assert "127.0.0.1:1/ cannot be reached" in result.stderr
+    assert result.stderr.count("\n") == 1

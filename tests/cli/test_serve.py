@@ -1,0 +1,157 @@
+"""`warren serve`: the ready line, stopping by signals, and the lines for what cannot work."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import environment, warren
+from warren.cli.folders import data_folder
+from warren.cli.serve import explain
+from warren.client.sync import connect
+
+READY = re.compile(r"warren \S+ ready at (amqp://guest:guest@127\.0\.0\.1:\d+/)\n")
+STOP_SECONDS = 30.0  # far more than it takes; the limit for a machine under load
+
+
+@contextmanager
+def serving(*arguments: str | Path, **changes: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """(process, url) of a broker that is ready; killed at the end, if it is still there."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "warren", "serve", "--port", "0", *map(str, arguments)],
+        env=environment(**changes), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            match = READY.fullmatch(line)
+            assert match, line + (process.stderr.read() if process.stderr and not line else "")
+            yield process, match[1]
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_serves_until_it_is_told_to_stop(tmp_path: Path, number: signal.Signals) -> None:
+    with serving("--data", tmp_path) as (process, url):
+        with connect(url) as connection:
+            channel = connection.channel()
+            queue = channel.queue_declare(exclusive=True).name
+            channel.confirm_select()
+            channel.publish(b"hello", "", queue)
+            delivery = channel.get(queue, no_ack=True)
+            assert delivery is not None
+            assert delivery.body == b"hello"
+        process.send_signal(number)
+        output, log = process.communicate(timeout=STOP_SECONDS)
+        assert process.returncode == 0
+        assert output == "", "standard output has the ready line only"
+        assert f"on disk, in {tmp_path}: stream queues" in log
+        assert "in memory" in log
+        assert "--no-sync" not in log
+
+
+def test_stops_with_a_connected_client(tmp_path: Path) -> None:
+    with serving("--data", tmp_path) as (process, url), socket.create_connection(
+        ("127.0.0.1", int(url.rsplit(":", 1)[1].rstrip("/")))
+    ):
+        process.terminate()
+        process.communicate(timeout=STOP_SECONDS)
+        assert process.returncode == 0
+
+
+def test_stream_queues_outlive_a_restart(tmp_path: Path) -> None:
+    with serving("--data", tmp_path) as (process, url):
+        with connect(url) as connection:
+            channel = connection.channel()
+            channel.queue_declare("log", durable=True, arguments={"x-queue-type": "stream"})
+            channel.confirm_select()
+            channel.publish(b"kept", "", "log")
+        process.terminate()
+        process.communicate(timeout=STOP_SECONDS)
+    with serving("--data", tmp_path) as (_, url), connect(url) as connection:
+        channel = connection.channel()
+        channel.qos(prefetch_count=10)
+        channel.consume("log", arguments={"x-stream-offset": "first"})
+        assert [delivery.body for delivery in channel.receive(1)] == [b"kept"]
+
+
+def test_no_sync_is_said(tmp_path: Path) -> None:
+    with serving("--data", tmp_path, "--no-sync") as (process, _):
+        process.terminate()
+        assert "WARNING warren.serve: --no-sync" in process.communicate(timeout=STOP_SECONDS)[1]
+
+
+def test_default_folder_is_the_users(tmp_path: Path) -> None:
+    with serving(XDG_DATA_HOME=str(tmp_path)) as (process, _):
+        process.terminate()
+        assert f"on disk, in {tmp_path / 'warren'}:" in process.communicate(timeout=STOP_SECONDS)[1]
+    assert (tmp_path / "warren").is_dir()
+
+
+def test_data_folder_follows_xdg(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    monkeypatch.setenv("XDG_DATA_HOME", "/elsewhere")
+    assert data_folder() == Path("/elsewhere/warren")
+    for ignored in ("", "relative"):
+        monkeypatch.setenv("XDG_DATA_HOME", ignored)
+        assert data_folder() == Path("/home/somebody/.local/share/warren")
+
+
+def one_line(*arguments: str | Path) -> str:
+    """What a `warren serve` that cannot start says."""
+    result = warren("serve", *arguments)
+    assert result.returncode == 1, result.stderr
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1, result.stderr
+    return result.stderr
+
+
+def test_port_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        text = one_line("--port", str(port), "--data", tmp_path)
+    assert text.startswith(f"warren: port {port} of 127.0.0.1 is taken")
+    assert "--port" in text
+
+
+def test_data_folder_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    text = one_line("--port", "0", "--data", tmp_path / "file")
+    assert text.startswith(f"warren: data folder {tmp_path / 'file'} cannot be used")
+    assert "--data" in text
+
+
+def test_data_folder_in_use(tmp_path: Path) -> None:
+    with serving("--data", tmp_path):
+        text = one_line("--port", "0", "--data", tmp_path)
+    assert text.startswith(f"warren: data folder {tmp_path} is in use by another broker")
+
+
+def test_address_of_another_machine(tmp_path: Path) -> None:
+    text = one_line("--port", "0", "--host", "192.0.2.1", "--data", tmp_path)  # RFC 5737: nobody has it
+    assert text.startswith("warren: 192.0.2.1 is not an address of this machine")
+
+
+def test_store_of_another_format(tmp_path: Path) -> None:
+    folder = tmp_path / "streams" / "x"
+    folder.mkdir(parents=True)
+    (folder / "queue.json").write_text('{"format": 99}')
+    text = one_line("--port", "0", "--data", tmp_path)
+    assert text.startswith(f"warren: data folder {tmp_path}: ")
+    assert "store format 99" in text
+
+
+def test_reserved_port() -> None:
+    error = PermissionError(13, os.strerror(13))
+    assert explain(error, "127.0.0.1", 671, Path("/data")).startswith("port 671 is reserved for root")
+    assert explain(error, "127.0.0.1", 5672, Path("/data")).startswith("data folder /data: ")

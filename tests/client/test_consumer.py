@@ -1,0 +1,173 @@
+"""The consumer iterator, against both brokers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from warren import errors
+from warren.client.channel import Channel
+from warren.client.connection import Connection
+from warren.client.records import Publication
+
+
+async def fill(channel: Channel, queue: str, count: int) -> None:
+    await channel.confirm_select()
+    await channel.publish_many([Publication(str(n).encode(), "", queue) for n in range(count)])
+
+
+async def ready(channel: Channel, queue: str, count: int) -> None:
+    """Wait until the queue has that many ready messages; a broker takes things back in its own time."""
+    async with asyncio.timeout(10):
+        while (await channel.queue_declare(queue, passive=True)).message_count != count:
+            pass
+
+
+async def test_iterate_and_acknowledge(channel: Channel, queue: str) -> None:
+    await fill(channel, queue, 3000)
+    seen = []
+    async for delivery in channel.consume(queue, prefetch=100):
+        seen.append(delivery.body)
+        delivery.ack()
+        if len(seen) == 3000:
+            break
+    assert seen == [str(n).encode() for n in range(3000)]
+    await ready(channel, queue, 0)
+
+
+async def test_leaving_the_loop_ends_the_subscription(channel: Channel, queue: str) -> None:
+    await fill(channel, queue, 50)
+    async for delivery in channel.consume(queue, prefetch=20):
+        delivery.ack()
+        break
+    await ready(channel, queue, 49)
+    assert (await channel.queue_declare(queue, passive=True)).consumer_count == 0
+
+
+async def test_leaving_the_block_gives_back_the_rest(channel: Channel, queue: str) -> None:
+    await fill(channel, queue, 50)
+    async with channel.consume(queue, prefetch=20) as consumer:
+        assert consumer.tag
+        (await anext(consumer)).ack()
+    await ready(channel, queue, 49)
+    with pytest.raises(StopAsyncIteration):
+        await anext(consumer)
+
+
+async def test_a_cancelled_iteration_gives_back_the_rest(channel: Channel, queue: str) -> None:
+    await fill(channel, queue, 5)
+
+    async def work() -> None:
+        async with channel.consume(queue) as consumer:
+            async for _ in consumer:
+                await asyncio.Event().wait()
+
+    task = asyncio.create_task(work())
+    await ready(channel, queue, 0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    async with asyncio.timeout(10):
+        while (await channel.queue_declare(queue, passive=True)).consumer_count:
+            pass
+    await ready(channel, queue, 4)  # the one that was handed out is the program's to settle
+    assert channel.is_open
+
+
+async def test_a_wait_that_is_cancelled_loses_nothing(channel: Channel, queue: str) -> None:
+    await channel.confirm_select()
+    async with channel.consume(queue) as consumer:
+        for n in range(20):
+            waiting = asyncio.ensure_future(anext(consumer))
+            await asyncio.sleep(0)
+            published = asyncio.ensure_future(channel.publish(str(n).encode(), "", queue))
+            waiting.cancel()
+            await published
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            delivery = await anext(consumer)
+            assert delivery.body == str(n).encode()
+            delivery.ack()
+
+
+async def test_several_tasks_share_a_consumer(channel: Channel, queue: str) -> None:
+    await channel.confirm_select()
+    seen: list[bytes] = []
+    done = asyncio.Event()
+
+    async with channel.consume(queue, prefetch=10) as consumer:
+
+        async def work() -> None:
+            async for delivery in consumer:
+                seen.append(delivery.body)
+                delivery.ack()
+                await asyncio.sleep(0)
+                if len(seen) == 300:
+                    done.set()
+
+        workers = [asyncio.create_task(work()) for _ in range(5)]
+        await channel.publish_many([Publication(str(n).encode(), "", queue) for n in range(300)])
+        async with asyncio.timeout(10):
+            await done.wait()
+    await asyncio.gather(*workers)  # leaving the block has ended their iterations
+    assert sorted(seen, key=int) == [str(n).encode() for n in range(300)]
+
+
+async def test_a_deleted_queue_ends_the_iteration_with_the_reason(
+    connection: Connection, channel: Channel, queue: str
+) -> None:
+    async with channel.consume(queue) as consumer:
+        waiting = asyncio.ensure_future(anext(consumer))
+        async with connection.channel() as other:
+            await other.queue_delete(queue)
+        with pytest.raises(errors.ConsumerCancelled, match=queue):
+            await waiting
+        with pytest.raises(errors.ConsumerCancelled):
+            await anext(consumer)
+    assert channel.is_open
+
+
+async def test_a_missing_queue(channel: Channel, name: str) -> None:
+    with pytest.raises(errors.NotFound, match=name):
+        async for _ in channel.consume(name):
+            raise AssertionError("nothing can come")
+    assert not channel.is_open
+
+
+async def test_closing_the_channel_ends_the_iteration_quietly(channel: Channel, queue: str) -> None:
+    async with channel.consume(queue) as consumer:
+        waiting = asyncio.ensure_future(anext(consumer))
+        await asyncio.sleep(0)
+        await channel.close()
+        with pytest.raises(StopAsyncIteration):
+            await waiting
+
+
+async def test_a_tag_of_ones_own(channel: Channel, queue: str) -> None:
+    async with channel.consume(queue, consumer_tag="mine") as consumer:
+        assert consumer.tag == "mine"
+        with pytest.raises(errors.InvalidArgument, match="mine"):
+            await anext(channel.consume(queue, consumer_tag="mine"))
+
+
+async def test_an_exclusive_consumer_keeps_others_out(connection: Connection, channel: Channel, queue: str) -> None:
+    async with channel.consume(queue, exclusive=True), connection.channel() as other:
+        with pytest.raises(errors.AccessRefused, match=queue):
+            await anext(other.consume(queue))
+
+
+async def test_a_stream_from_its_first_message(channel: Channel, name: str) -> None:
+    await channel.queue_declare(name, durable=True, arguments={"x-queue-type": "stream"})
+    try:
+        await fill(channel, name, 20)
+        for _ in range(2):  # reading destroys nothing
+            seen = []
+            async for delivery in channel.consume(name, prefetch=5, arguments={"x-stream-offset": "first"}):
+                seen.append((delivery.body, delivery.headers["x-stream-offset"]))
+                delivery.ack()
+                if len(seen) == 20:
+                    break
+            assert seen == [(str(n).encode(), n) for n in range(20)]
+    finally:
+        await channel.queue_delete(name)

@@ -1,0 +1,284 @@
+"""The blocking face, against both brokers."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from warren import errors
+from warren.client.records import Message, Publication, QueueInfo, Returned
+from warren.client.sync import Channel, Connection, connect
+from warren.protocol.v091 import Properties
+
+
+@pytest.fixture
+def blocking(broker_url: str) -> Iterator[Connection]:
+    with connect(broker_url, timeout=20) as connection:
+        yield connection
+
+
+@pytest.fixture
+def queue(blocking: Connection, name: str) -> Iterator[str]:
+    blocking.channel().queue_declare(name)
+    yield name
+    if blocking.is_open:
+        blocking.channel().queue_delete(name)
+
+
+@pytest.fixture
+def ch(blocking: Connection) -> Channel:
+    return blocking.channel()
+
+
+def numbered(queue: str, count: int) -> Iterator[Publication]:
+    return (Publication(str(n).encode(), "", queue) for n in range(count))
+
+
+def receive(channel: Channel, count: int) -> list[bytes]:
+    bodies: list[bytes] = []
+    while len(bodies) < count:
+        batch = channel.receive(timeout=10)
+        assert batch, f"only {len(bodies)} of {count} came"
+        bodies += [delivery.body for delivery in batch]
+        channel.ack(batch[-1].delivery_tag, multiple=True)
+    return bodies
+
+
+def test_publish_and_receive_everything_in_order(ch: Channel, queue: str) -> None:
+    ch.confirm_select()
+    assert ch.publish_many(numbered(queue, 3000), window=500, timeout=20) == 3000
+    assert ch.queue_declare(queue, passive=True) == QueueInfo(queue, 3000, 0)
+    ch.qos(prefetch_count=400)
+    tag = ch.consume(queue)
+    assert receive(ch, 3000) == [str(n).encode() for n in range(3000)]
+    assert ch.receive(timeout=0.01) == []
+    ch.cancel(tag)
+
+
+def test_properties_and_addresses_survive(ch: Channel, queue: str, name: str) -> None:
+    exchange = f"{name}.x"
+    ch.exchange_declare(exchange, "topic")
+    ch.queue_bind(queue, exchange, "a.#")
+    message = Message(b"\0body", content_type="text/plain", headers={"n": 1, "deep": {"list": [1, "x"]}}, priority=3)
+    ch.publish(message, exchange, "a.b")
+    ch.consume(queue)
+    (delivery,) = ch.receive(timeout=10)
+    assert (delivery.body, delivery.body_size) == (b"\0body", 5)
+    assert (delivery.exchange, delivery.routing_key, delivery.redelivered) == (exchange, "a.b", False)
+    assert delivery.properties == message.properties
+    assert delivery.headers == message.headers
+    delivery.ack()
+    ch.queue_unbind(queue, exchange, "a.#")
+    ch.exchange_delete(exchange)
+
+
+def test_receive_gives_no_more_than_was_asked_for(ch: Channel, queue: str) -> None:
+    ch.confirm_select()
+    ch.publish_many(numbered(queue, 10))
+    ch.consume(queue)
+    sizes = []
+    while sum(sizes) < 10:
+        sizes.append(len(ch.receive(max_messages=3, timeout=10)))
+    assert max(sizes) <= 3
+    with pytest.raises(errors.InvalidArgument):
+        ch.receive(max_messages=0)
+
+
+def test_get_ack_nack_reject(ch: Channel, queue: str) -> None:
+    ch.confirm_select()
+    ch.publish(b"m", "", queue)
+    for give_back in (
+        lambda d: d.nack(),
+        lambda d: d.reject(requeue=True),
+        lambda d: ch.nack(d.delivery_tag, requeue=True),
+    ):
+        delivery = ch.get(queue)
+        assert delivery is not None
+        give_back(delivery)
+    last = ch.get(queue)
+    assert last is not None
+    assert last.redelivered
+    last.ack()
+    assert ch.get(queue) is None
+    ch.publish(b"m", "", queue)
+    assert ch.get(queue, no_ack=True) is not None
+    ch.close()
+
+
+def test_a_missing_queue_closes_this_channel_only(blocking: Connection, ch: Channel, name: str) -> None:
+    other = blocking.channel()
+    with pytest.raises(errors.NotFound, match=name) as caught:
+        ch.queue_declare(name, passive=True)
+    assert f"channel {ch.number} on queue.declare" in caught.value.__notes__[0]
+    assert not ch.is_open
+    with pytest.raises(errors.ChannelClosed, match=name) as later:
+        ch.queue_declare(name)
+    assert isinstance(later.value.__cause__, errors.NotFound)
+    other.queue_declare(name, auto_delete=True)
+    other.queue_delete(name)
+    assert blocking.channel().number == ch.number
+
+
+def test_a_wrong_ack_is_found_out_at_the_next_call(ch: Channel, queue: str) -> None:
+    ch.consume(queue)
+    ch.ack(4711)
+    with pytest.raises(errors.PreconditionFailed, match="4711"):
+        ch.receive(timeout=10)
+    ch.close()
+
+
+def test_unroutable(ch: Channel, name: str) -> None:
+    ch.confirm_select()
+    with pytest.raises(errors.Unroutable, match=name) as caught:
+        ch.publish(b"lost", "", name, mandatory=True)
+    returned = caught.value.returned
+    assert isinstance(returned, Returned)
+    assert (returned.reply_code, returned.body, returned.routing_key) == (312, b"lost", name)
+    assert ch.is_open
+
+
+def test_one_unroutable_of_many(ch: Channel, queue: str, name: str) -> None:
+    ch.confirm_select()
+    batch = [*numbered(queue, 50), Publication(b"lost", "", f"{name}.none", True), *numbered(queue, 49)]
+    with pytest.raises(errors.Unroutable, match="1 of 100"):
+        ch.publish_many(batch)
+    assert ch.queue_declare(queue, passive=True).message_count == 99
+
+
+def test_returns_without_confirms(ch: Channel, name: str) -> None:
+    returned: list[Returned] = []
+    ch.on_return = returned.append
+    assert ch.publish(b"lost", "", name, mandatory=True) is None
+    ch.queue_delete(name)  # its reply comes after the return
+    assert [r.body for r in returned] == [b"lost"]
+
+
+def test_receive_waits_no_longer_than_its_timeout(ch: Channel, queue: str) -> None:
+    ch.consume(queue)
+    begun = time.monotonic()
+    assert ch.receive(timeout=0.05) == []
+    assert time.monotonic() >= begun + 0.05
+
+
+def test_a_deleted_queue_ends_its_consumer(blocking: Connection, ch: Channel, queue: str) -> None:
+    ch.consume(queue)
+    blocking.channel().queue_delete(queue)
+    with pytest.raises(errors.ConsumerCancelled, match=queue):
+        ch.receive(timeout=10)
+    assert ch.receive(timeout=0.01) == []
+
+
+def test_cancel_gives_back_what_was_not_received(ch: Channel, queue: str) -> None:
+    ch.confirm_select()
+    ch.publish_many(numbered(queue, 100))
+    tag = ch.consume(queue)
+    first = ch.receive(max_messages=1, timeout=10)
+    ch.cancel(tag)
+    first[0].ack()
+    ch.consume(queue)
+    assert len(receive(ch, 99)) == 99
+    with pytest.raises(errors.InvalidArgument, match="no consumer"):
+        ch.cancel(tag)
+
+
+def test_recover(ch: Channel, queue: str) -> None:
+    ch.confirm_select()
+    ch.publish(b"m", "", queue)
+    ch.consume(queue)
+    (first,) = ch.receive(timeout=10)
+    ch.recover(requeue=True)
+    (second,) = ch.receive(timeout=10)
+    assert (first.redelivered, second.redelivered) == (False, True)
+    second.ack()
+
+
+def test_purge_and_delete_count(ch: Channel, queue: str) -> None:
+    ch.confirm_select()
+    ch.publish_many(numbered(queue, 7))
+    assert ch.queue_purge(queue) == 7
+    ch.publish_many(numbered(queue, 3))
+    with pytest.raises(errors.PreconditionFailed):
+        ch.queue_delete(queue, if_empty=True)
+
+
+def test_exchange_to_exchange(ch: Channel, queue: str, name: str) -> None:
+    ch.exchange_declare(f"{name}.a", "fanout", auto_delete=True)
+    ch.exchange_declare(f"{name}.b", "fanout")
+    ch.exchange_bind(f"{name}.b", f"{name}.a")
+    ch.queue_bind(queue, f"{name}.b")
+    ch.confirm_select()
+    ch.publish(b"m", f"{name}.a", mandatory=True)
+    assert ch.queue_declare(queue, passive=True).message_count == 1
+    ch.exchange_unbind(f"{name}.b", f"{name}.a")
+    ch.exchange_delete(f"{name}.b")
+
+
+def test_large_bodies_cross_frames(ch: Channel, queue: str) -> None:
+    ch.confirm_select()
+    bodies = [bytes([n]) * (300_000 + n) for n in range(20)]
+    assert ch.publish_many(Publication(body, "", queue) for body in bodies) == 20
+    ch.consume(queue)
+    assert receive(ch, 20) == bodies
+
+
+def test_a_refused_login(broker_url: str) -> None:
+    with pytest.raises(errors.AccessRefused, match="ACCESS_REFUSED"):
+        connect(broker_url.replace("guest:guest", "guest:wrong"), timeout=20)
+    gc.collect()  # a socket that was left open would warn here
+
+
+def test_a_missing_vhost(broker_url: str) -> None:
+    url = broker_url.rstrip("/").removesuffix("/%2F")
+    with pytest.raises((errors.NotAllowed, errors.AccessRefused), match="nowhere"):
+        connect(f"{url}/nowhere", timeout=20)
+
+
+def test_nobody_there() -> None:
+    with pytest.raises(errors.ConnectionLost, match="localhost:1"):
+        connect("amqp://localhost:1/", timeout=5)
+
+
+def test_a_closed_connection(broker_url: str) -> None:
+    connection = connect(broker_url, timeout=20)
+    channel = connection.channel()
+    connection.close()
+    connection.close()
+    channel.close()
+    assert not connection.is_open
+    for call in (connection.channel, channel.confirm_select, lambda: channel.ack(1)):
+        with pytest.raises(errors.ChannelClosed, match="closed by this client"):
+            call()
+
+
+def test_the_frame_size_agreed_on_is_kept(broker_url: str, name: str) -> None:
+    with connect(f"{broker_url}?frame_max=4096&channel_max=2", timeout=20) as connection:
+        channel = connection.channel()
+        channel.queue_declare(name, exclusive=True)
+        channel.publish(Message(b"x" * 50_000, properties=Properties(message_id="m")), "", name)
+        delivery = channel.get(name, no_ack=True)
+        assert delivery is not None
+        assert delivery.body == b"x" * 50_000
+        connection.channel()
+        with pytest.raises(errors.InvalidArgument, match="2 channels"):
+            connection.channel()
+
+
+def test_serve_keeps_a_short_heartbeat_alive(broker_url: str) -> None:
+    with connect(f"{broker_url}?heartbeat=1", timeout=20) as connection:
+        connection.serve(2.6)
+        connection.channel()
+
+
+def test_a_publication_that_cannot_be_encoded_sends_nothing_of_itself(ch: Channel, queue: str) -> None:
+    ch.confirm_select()
+    with pytest.raises(errors.LocalProtocolError, match="256"):
+        ch.publish(b"m", "", "k" * 256)
+    with pytest.raises(errors.LocalProtocolError, match="content_type"):
+        ch.publish(Message(b"m", content_type="c" * 256), "", queue)
+    with pytest.raises(errors.InvalidArgument):
+        ch.publish_many([Publication("text", "", queue)])  # type: ignore[arg-type]
+    assert ch.publish(b"m", "", queue) is not None
+    assert ch.queue_declare(queue, passive=True).message_count == 1

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+
+from warren import errors
+from warren.protocol.v091 import hot, methods as m
+from warren.protocol.v091.codec import MALFORMED, encode_method
+
+names = st.text(max_size=60)
+tags = st.integers(0, 2**64 - 1)
+channels = st.integers(1, 65535)
+
+
+@given(channels, tags, st.booleans(), st.booleans())
+def test_acknowledgements_are_those_of_the_methods(channel: int, tag: int, multiple: bool, requeue: bool) -> None:
+    frames = hot.ClientFrames(channel)
+    assert frames.ack(tag, multiple) == encode_method(channel, m.BasicAck(tag, multiple))
+    assert frames.nack(tag, multiple, requeue) == encode_method(channel, m.BasicNack(tag, multiple, requeue))
+    assert frames.reject(tag, requeue) == encode_method(channel, m.BasicReject(tag, requeue))
+
+
+@given(channels, names, names, st.booleans())
+def test_a_publish_is_that_of_the_method_the_second_time_too(
+    channel: int, exchange: str, key: str, mandatory: bool
+) -> None:
+    frames = hot.ClientFrames(channel)
+    expected = encode_method(channel, m.BasicPublish(exchange, key, mandatory))
+    assert frames.publish(exchange, key, mandatory) == expected
+    assert frames.publish(exchange, key, mandatory) == expected
+
+
+def test_a_name_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(errors.LocalProtocolError, match="routing_key"):
+        hot.ClientFrames(1).publish("", "k" * 256, False)
+
+
+@given(st.lists(st.tuples(names, tags, st.booleans(), names, names), max_size=5))
+def test_delivers_read_as_the_methods_do(delivers: list[tuple[str, int, bool, str, str]]) -> None:
+    reader = hot.DeliverReader()
+    for consumer_tag, tag, redelivered, exchange, key in delivers * 2:
+        payload = m.BasicDeliver(consumer_tag, tag, redelivered, exchange, key).encode()
+        assert reader.read(payload) == (consumer_tag.encode(), tag, redelivered, exchange, key)
+
+
+@given(st.binary(max_size=40))
+def test_a_malformed_deliver_is_a_protocol_error(rest: bytes) -> None:
+    payload = hot.DELIVER + rest
+    try:
+        method = m.BasicDeliver.decode(payload)
+    except MALFORMED:
+        with pytest.raises(errors.RemoteProtocolError, match="502"):
+            hot.DeliverReader().read(payload)
+    else:
+        assert hot.DeliverReader().read(payload)[1] == method.delivery_tag
+
+
+def test_the_caches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hot, "MAX_CACHED", 10)
+    frames, reader = hot.ClientFrames(1), hot.DeliverReader()
+    for n in range(100):
+        frames.publish("x", str(n), False)
+        reader.read(m.BasicDeliver("c", 1, False, "x", str(n)).encode())
+    assert len(frames._publish) <= 10
+    assert len(reader._names) <= 10

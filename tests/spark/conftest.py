@@ -1,0 +1,130 @@
+"""Fixtures of the Spark tests: a broker with streams and a way to fill it, one Spark session for the whole process."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from warren.broker import Broker as WarrenBroker
+from warren.client.records import Message, Publication
+from warren.client.sync import connect
+from warren.errors import MissingDependency
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Broker:
+    """The broker under test, with queues of this test that are deleted after it."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._connection = connect(url, timeout=30.0)
+        self._channel = self._connection.channel()
+        self._queues: list[str] = []
+
+    def queue(self, kind: str, arguments: dict[str, object] | None = None) -> str:
+        """A new queue of that x-queue-type; its name."""
+        name = f"spark.{kind}.{uuid.uuid4().hex[:8]}"
+        self._channel.queue_declare(name, durable=True, arguments={"x-queue-type": kind, **(arguments or {})})
+        self._queues.append(name)
+        return name
+
+    def publish(self, queue: str, messages: Iterable[Message]) -> None:
+        """Publishes to the queue through the default exchange; returns when all are confirmed."""
+        with connect(self.url, timeout=30.0) as connection:
+            channel = connection.channel()
+            channel.confirm_select()
+            channel.publish_many((Publication(message, "", queue) for message in messages), window=5000, timeout=60)
+
+    def numbered(self, queue: str, count: int, start: int = 0) -> None:
+        """Publishes `count` messages whose body and message_id are their number."""
+        self.publish(queue, (Message(b"%d" % n, message_id=str(n)) for n in range(start, start + count)))
+
+    def ready(self, queue: str) -> int:
+        return self._channel.queue_declare(queue, passive=True).message_count
+
+    def reject_all(self, queue: str, count: int) -> None:
+        """Rejects so many messages without requeueing: they are dead-lettered."""
+        with connect(self.url, timeout=30.0) as connection:
+            channel = connection.channel()
+            for _ in range(count):
+                delivery = channel.get(queue)
+                assert delivery is not None
+                channel.reject(delivery.delivery_tag, requeue=False)
+
+    def close(self) -> None:
+        try:
+            for name in self._queues:
+                self._channel.queue_delete(name)
+        finally:
+            self._connection.close()
+
+
+@pytest.fixture(scope="session")
+def warren_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarrenBroker]:
+    """Warren's broker with a loop and a thread of its own: tests and Spark block, it must not."""
+    ready: queue.Queue[tuple[WarrenBroker, asyncio.Event, asyncio.AbstractEventLoop]] = queue.Queue()
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        async with WarrenBroker(data=tmp_path_factory.mktemp("broker")) as server:
+            ready.put((server, stop, asyncio.get_running_loop()))
+            await stop.wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    server, stop, loop = ready.get(timeout=30)
+    yield server
+    loop.call_soon_threadsafe(stop.set)
+    thread.join()
+
+
+RABBITMQ = pytest.param("rabbitmq_server", marks=pytest.mark.rabbitmq)
+# Which broker has which queues that are drained: for `parametrize("broker, kind", DRAINED, indirect=["broker"])`.
+DRAINED = [
+    pytest.param("rabbitmq_server", "classic", marks=pytest.mark.rabbitmq),
+    pytest.param("rabbitmq_server", "quorum", marks=pytest.mark.rabbitmq),
+    ("warren_server", "classic"),
+]
+
+
+@pytest.fixture(params=[RABBITMQ, "warren_server"])
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A broker with stream, classic and quorum queues."""
+    broker = Broker(request.getfixturevalue(request.param).url)
+    yield broker
+    broker.close()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The process's only Spark session: starting one takes 4 to 7 seconds."""
+    from warren.spark import session
+
+    try:
+        spark = session("warren tests", **{"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))})
+    except MissingDependency as error:
+        pytest.skip(str(error))
+    spark.sparkContext.setLogLevel("ERROR")
+    yield spark
+    spark.stop()
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> str:
+    return str(tmp_path / "spool")
+
+
+def cause(error: Exception) -> str:
+    """The text of the last warren error inside a Spark exception."""
+    lines = [line for line in str(error).splitlines() if "warren.errors." in line]
+    assert lines, f"no warren error in: {error}"
+    return lines[-1]

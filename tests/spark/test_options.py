@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from warren.errors import InvalidArgument
+from warren.spark.options import default_spool, refuse, sink_options, source_options
+
+
+def test_defaults_of_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WARREN_URL", raising=False)
+    options = source_options({"queue": "a"}, streaming=False)
+    assert options.queues == ("a",)
+    assert options.queue_type == "auto"
+    assert options.starting == "earliest"
+    assert options.ending == "latest"
+    assert options.spool == default_spool()
+    assert options.fail_on_data_loss
+    assert options.vhost == "/"
+
+
+def test_names_are_taken_in_any_case_and_several_queues_with_commas() -> None:
+    options = source_options({"QUEUES": "a, b,,a", "startingoffsets": '{"a": 3, "b": 0}'}, streaming=True)
+    assert options.queues == ("a", "b")
+    assert options.starting == {"a": 3, "b": 0}
+
+
+def test_the_argument_of_load_is_the_queue_and_that_of_save_the_exchange() -> None:
+    assert source_options({"path": "a"}, streaming=False).queues == ("a",)
+    assert sink_options({"path": "ex", "checkpointlocation": "/x"}).exchange == "ex"
+
+
+def test_the_url_comes_from_the_environment_when_it_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WARREN_URL", "amqp://u:p@host/my%2Fhost")
+    assert source_options({"queue": "a"}, streaming=False).vhost == "my/host"
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ({}, "'queue' is missing"),
+        ({"queue": "a", "queues": "b"}, "once"),
+        ({"queue": "a", "prefech": "3"}, "no option 'prefech'.*prefetch"),
+        ({"queue": "a", "exchange": "x"}, "no option 'exchange' for a read"),
+        ({"queue": "a", "maxmessagespertrigger": "5"}, "no option 'maxmessagespertrigger' for a read"),
+        ({"queue": "a", "queuetype": "lazy"}, "one of: auto, stream, classic, quorum"),
+        ({"queue": "a", "prefetch": "0"}, "1 to 65535"),
+        ({"queue": "a", "prefetch": "many"}, "takes a number"),
+        ({"queue": "a", "failondataloss": "no"}, "true, false"),
+        ({"queue": "a", "startingoffsets": "now"}, "startingOffsets"),
+        ({"queue": "a", "startingoffsets": '{"b": 1}'}, '{"a": 0}'),
+        ({"queue": "a", "startingoffsets": '{"a": -1}'}, "startingOffsets"),
+        ({"queue": "a", "endingoffsets": '{"a": true}'}, "endingOffsets"),
+        ({"queue": "a", "url": "http://x"}, "amqp://"),
+        ({"queue": "a", "ticket": "../x"}, "ticket"),
+    ],
+)
+def test_what_a_read_refuses(given: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidArgument, match=said):
+        source_options(given, streaming=False)
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ({"exchange": "a", "path": "b"}, "once"),
+        ({"queue": "a"}, "no option 'queue' for a write.*routingKey"),
+        ({"ids": "uuid"}, "auto, column, none"),
+        ({"window": "0"}, "at least 1"),
+    ],
+)
+def test_what_a_write_refuses(given: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidArgument, match=said):
+        sink_options(given)
+
+
+def test_an_ending_is_for_batch_reads_and_a_ticket_too() -> None:
+    for name, value in (("endingOffsets", "latest"), ("ticket", "t")):
+        with pytest.raises(InvalidArgument, match="for a streaming read"):
+            source_options({"queue": "a", name: value}, streaming=True)
+
+
+def test_options_that_the_kind_of_queue_excludes() -> None:
+    with pytest.raises(InvalidArgument, match="'spool' means nothing for a stream queue"):
+        refuse(source_options({"queue": "a", "spool": "/x"}, streaming=False), "stream")
+    with pytest.raises(InvalidArgument, match="'startingOffsets' means nothing for a classic or quorum queue"):
+        refuse(source_options({"queue": "a", "startingOffsets": "latest"}, streaming=False), "spool")
+    refuse(source_options({"queue": "a", "spool": "/x"}, streaming=False), "spool")
+
+
+def test_the_default_spool_is_not_in_a_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert default_spool() == tmp_path / "warren" / "spool"

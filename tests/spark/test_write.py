@@ -1,0 +1,112 @@
+"""Writes through Spark, against a real broker."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.spark.conftest import Broker, cause
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def save(frame: DataFrame, broker: Broker, **options: str) -> None:
+    frame.write.format("amqp").mode("append").option("url", broker.url).options(**options).save()
+
+
+def read(spark: SparkSession, broker: Broker, queue: str) -> DataFrame:
+    return spark.read.format("amqp").option("url", broker.url).option("queue", queue).load()
+
+
+def test_what_is_written_is_there_and_has_ids(spark: SparkSession, broker: Broker) -> None:
+    queue = broker.queue("stream")
+    save(
+        spark.range(0, 12_000, numPartitions=2).selectExpr("cast(id as string) body"),
+        broker,
+        exchange="",
+        routingKey=queue,
+    )
+    rows = read(spark, broker, queue).select("body", "message_id", "delivery_mode").collect()
+    assert sorted(int(row.body) for row in rows) == list(range(12_000))
+    assert {row.delivery_mode for row in rows} == {2}
+    parts = [row.message_id.split("/") for row in rows]
+    assert len({part[0] for part in parts}) == 1
+    assert sorted((int(p), int(n)) for _, _, p, n in parts) == [(p, n) for p in (0, 1) for n in range(6000)]
+
+
+def test_columns_become_properties_and_rows_choose_their_exchange(spark: SparkSession, broker: Broker) -> None:
+    queue = broker.queue("stream")
+    frame = spark.sql(
+        f"""select binary('x') value, '{queue}' routing_key, '' exchange, '{{"a":[1,{{"b":null}}]}}' headers,
+              'application/json' content_type, 3 priority, 'corr' correlation_id, 'me' message_id,
+              timestamp'2026-01-05 12:00:00' timestamp, 'app' app_id, 1 delivery_mode"""
+    )
+    save(frame, broker)
+    (row,) = read(spark, broker, queue).collect()
+    assert (row.body, row.content_type, row.priority, row.correlation_id) == (b"x", "application/json", 3, "corr")
+    assert (row.message_id, row.app_id, row.delivery_mode) == ("me", "app", 1)
+    assert row.timestamp == frame.first().timestamp
+
+
+def test_a_map_column_is_a_header_table(spark: SparkSession, broker: Broker) -> None:
+    queue = broker.queue("stream")
+    save(
+        spark.sql("select 'x' body, map('a', '1', 'b', null) headers union all select 'y', null"),
+        broker,
+        exchange="",
+        routingKey=queue,
+        ids="none",
+    )
+    rows = {row.body.decode(): row for row in read(spark, broker, queue).collect()}
+    assert json.loads(rows["x"].headers) == {"a": "1", "b": None}
+    assert rows["y"].headers is None
+    assert rows["y"].message_id is None
+
+
+def test_rows_that_were_read_can_be_written(spark: SparkSession, broker: Broker, spool: str) -> None:
+    first, second = broker.queue("stream"), broker.queue("classic")
+    broker.numbered(first, 100)
+    save(read(spark, broker, first).drop("routing_key"), broker, routingKey=second)
+    frame = spark.read.format("amqp").option("url", broker.url).option("queue", second).option("spool", spool).load()
+    assert sorted(int(row.message_id) for row in frame.collect()) == list(range(100))
+
+
+def test_a_message_that_reaches_no_queue_fails_the_write(spark: SparkSession, broker: Broker) -> None:
+    frame = spark.sql("select 'x' body")
+    with pytest.raises(Exception) as caught:
+        save(frame, broker, exchange="", routingKey="spark.nowhere")
+    assert "Unroutable" in cause(caught.value)
+    save(frame, broker, exchange="", routingKey="spark.nowhere", mandatory="false")
+
+
+@pytest.mark.parametrize(
+    "query, options, said",
+    [
+        ("select 'x' body", {"exchange": ""}, "give option 'routingKey' or a column 'routing_key'"),
+        ("select 'x' body", {"routingKey": ""}, "give option 'exchange'"),
+        ("select 'x' text", {"exchange": "", "routingKey": ""}, "cannot write column 'text'; it writes: body"),
+        ("select 'x' body, 'y' value", {"exchange": "", "routingKey": ""}, "exactly one of"),
+        ("select 1 body", {"exchange": "", "routingKey": ""}, "column 'body' cannot be int"),
+        ("select 'x' body", {"exchange": "", "routingKey": "", "ids": "column"}, "no column 'message_id'"),
+        ("select 'x' body", {"exchange": "", "routingKey": "", "queue": "q"}, "has no option 'queue' for a write"),
+        ("select 'x' body, '[' headers", {"exchange": "", "routingKey": ""}, "not JSON"),
+        ("select cast(null as string) body", {"exchange": "", "routingKey": ""}, "'body' is null"),
+    ],
+)
+def test_what_cannot_be_written_is_said(
+    spark: SparkSession, broker: Broker, query: str, options: dict[str, str], said: str
+) -> None:
+    with pytest.raises(Exception) as caught:
+        save(spark.sql(query), broker, **options)
+    assert said in cause(caught.value)
+
+
+def test_overwrite_is_refused(spark: SparkSession, broker: Broker) -> None:
+    with pytest.raises(Exception) as caught:
+        spark.sql("select 'x' body").write.format("amqp").mode("overwrite").option("url", broker.url).save()
+    assert "mode('append')" in cause(caught.value)
