@@ -18,8 +18,9 @@ __all__ = ["COMPARED_QUEUE_ARGUMENTS", "check_consume_arguments", "check_queue_a
 NOT_YET: Final = (
     "x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-overflow", "x-max-priority",
     "x-single-active-consumer", "x-delivery-limit", "x-dead-letter-strategy", "x-consumer-timeout", "x-queue-mode",
-    "x-queue-version", "x-queue-master-locator", "x-max-age", "x-stream-max-segment-size-bytes", "x-stream-filter-size-bytes",
-    "x-message-deduplication", "x-queue-leader-locator", "x-initial-cluster-size", "x-quorum-initial-group-size",
+    "x-queue-version", "x-queue-master-locator", "x-max-age", "x-stream-max-segment-size-bytes",
+    "x-stream-filter-size-bytes", "x-message-deduplication",
+    "x-queue-leader-locator", "x-initial-cluster-size", "x-quorum-initial-group-size",
     "x-delayed-retry-type", "x-delayed-retry-min", "x-delayed-retry-max",
 )  # fmt: skip
 CONSUME_NOT_YET: Final = ("x-priority", "x-stream-filter", "x-stream-match-unfiltered", "x-cancel-on-ha-failover")
