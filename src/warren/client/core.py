@@ -6,8 +6,8 @@ A face feeds what it read to `ConnectionCore.receive`, writes what `engine.data_
 Rules:
 1. Replies on a channel come in the order of the requests, so a request leaves a Slot in a queue and the next reply is
    for the first slot; except that RabbitMQ's queues answer consume and cancel themselves, so that other replies may
-   overtake these two, which name their consumer. A caller who stops waiting leaves his slot behind, marked as abandoned: its reply is dropped when
-   it comes, and nothing else is disturbed.
+   overtake these two, which name their consumer. A caller who stops waiting leaves his slot behind, marked as
+   abandoned: its reply is dropped when it comes, and nothing else is disturbed.
 2. Messages that nobody will handle any more (the answer to an abandoned get, deliveries to a consumer that is being
    cancelled) are given back to their queue.
 3. A close fails everything that waits on that channel or connection, each waiter with an exception of its own.
