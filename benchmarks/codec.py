@@ -17,13 +17,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pamqp
-from pamqp import body as pamqp_body
-from pamqp import commands as pamqp_commands
-from pamqp import frame as pamqp_frame
-from pamqp import header as pamqp_header
+from pamqp import body as pamqp_body, commands as pamqp_commands, frame as pamqp_frame, header as pamqp_header
 
-from warren.protocol.v091 import Content, Engine, Properties, Role, Table, encode_content
-from warren.protocol.v091 import methods as m
+from warren.protocol.v091 import Content, Engine, Properties, Role, Table, encode_content, methods as m
 from warren.protocol.v091.codec import decode_method, encode_method
 
 MESSAGES = 1000

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from warren.broker.connection import Connection
 from warren.broker.node import Node
-from warren.protocol.v091 import Content, Engine, Properties, Role, methods as m
+from warren.protocol.v091 import Content, Engine, Properties, Role, Table, methods as m
 
 PATIENCE = 10.0
 M = TypeVar("M", bound=m.Method)
@@ -68,7 +68,8 @@ class Client:
         self.events: list[tuple[int, object]] = []
         self.engine.send_header()
         self.pump()
-        self.send(0, m.ConnectionStartOk({"capabilities": {"consumer_cancel_notify": True}}, "PLAIN", b"\0guest\0guest"))
+        capabilities: Table = {"capabilities": {"consumer_cancel_notify": True}}
+        self.send(0, m.ConnectionStartOk(capabilities, "PLAIN", b"\0guest\0guest"))
         self.send(0, m.ConnectionTuneOk(2047, frame_max, 0))
         self.send(0, m.ConnectionOpen("/"))
         self.open()
@@ -89,10 +90,10 @@ class Client:
         return event
 
     def publish(
-        self, key: str, body: bytes = b"", exchange: str = "", channel: int = 1, mandatory: bool = False, **properties: object
+        self, key: str, body: bytes = b"", exchange: str = "", channel: int = 1, content_type: str | None = None
     ) -> None:
-        method = m.BasicPublish(exchange, key, mandatory=mandatory)
-        self.engine.send_content(channel, method, Properties(**properties), body)  # type: ignore[arg-type]
+        properties = Properties(content_type=content_type)
+        self.engine.send_content(channel, m.BasicPublish(exchange, key), properties, body)
         self.pump()
 
     def pump(self) -> None:

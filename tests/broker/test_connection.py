@@ -46,8 +46,12 @@ pieces = st.one_of(
         st.sampled_from(CLIENT_METHODS),
         st.binary(max_size=20),
     ),
-    st.builds(lambda good, at, byte: good[: at % len(good)] + bytes([byte]) + good[at % len(good) + 1 :],
-              st.sampled_from(GOOD), st.integers(0, 200), st.integers(0, 255)),  # fmt: skip
+    st.builds(
+        lambda good, at, byte: good[: at % len(good)] + bytes([byte]) + good[at % len(good) + 1 :],
+        st.sampled_from(GOOD),
+        st.integers(0, 200),
+        st.integers(0, 255),
+    ),
     st.binary(max_size=40),
 )
 
@@ -87,8 +91,19 @@ def test_everything_of_a_handshake_in_one_write_is_refused(kit: NodeKit) -> None
 
 
 @pytest.mark.parametrize("last", [m.ChannelClose(200, ""), m.ConnectionClose(200, "")])
-@pytest.mark.parametrize("first", [m.QueueDeclare(""), m.QueueDeclare("nope", passive=True), m.BasicGet("q"), m.BasicQos(),
-                                   m.BasicQos(10, 0), m.BasicConsume("q", "c"), m.QueueDelete("q"), m.ConfirmSelect()])  # fmt: skip
+@pytest.mark.parametrize(
+    "first",
+    [
+        m.QueueDeclare(""),
+        m.QueueDeclare("nope", passive=True),
+        m.BasicGet("q"),
+        m.BasicQos(),
+        m.BasicQos(10, 0),
+        m.BasicConsume("q", "c"),
+        m.QueueDelete("q"),
+        m.ConfirmSelect(),
+    ],
+)
 def test_a_close_in_the_same_write(client: Client, first: m.Method, last: m.Method) -> None:
     client.call(m.QueueDeclare("q"), m.QueueDeclareOk)
     for _ in range(2):
@@ -132,7 +147,9 @@ def test_a_refused_login_of_a_client_that_knows_no_better_is_silent(kit: NodeKit
     connection.lost()
 
 
-@pytest.mark.parametrize("response", [b"", b"\0guest", b"\0guest\0", b"\0guest\0gues\xff", b"\0\xff\0\xff", b"a\0b\0c\0d"])
+@pytest.mark.parametrize(
+    "response", [b"", b"\0guest", b"\0guest\0", b"\0guest\0gues\xff", b"\0\xff\0\xff", b"a\0b\0c\0d"]
+)
 def test_no_login_with(kit: NodeKit, response: bytes) -> None:
     transport = FakeTransport()
     connection = kit.node.accept(transport)
@@ -154,10 +171,6 @@ def test_a_close_by_the_broker_waits_for_its_answer(kit: NodeKit, client: Client
     assert client.connection.phase is Phase.CLOSING
     client.send(0, m.ConnectionCloseOk())
     assert client.transport.closed == 0
-
-
-def test_heartbeat_of_the_client_is_taken(client: Client) -> None:
-    assert client.transport.heartbeat == 0
 
 
 def test_methods_after_a_channel_error_are_dropped(client: Client) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 
 import pytest
 
@@ -123,11 +124,11 @@ def test_a_flood_of_one_publisher_does_not_starve_another_client(broker: BrokerT
 
 
 def test_stop_says_goodbye() -> None:
-    with BrokerThread() as broker:
-        wire = connected(broker)
-        silent = Wire(broker.port)
-    close = wire.expect(m.ConnectionClose).method
-    assert isinstance(close, m.ConnectionClose)
-    assert close.reply_code == 320
-    wire.close()
-    silent.close()
+    with ExitStack() as wires:
+        with BrokerThread() as broker:
+            silent = wires.enter_context(Wire(broker.port))
+            wire = wires.enter_context(connected(broker))  # accepted in order: the silent one is in
+        close = wire.expect(m.ConnectionClose).method
+        assert isinstance(close, m.ConnectionClose)
+        assert close.reply_code == 320
+        silent.wait_end()

@@ -1,4 +1,4 @@
-"""A classic queue against a model: order, redelivered, counts; no message is lost or doubled, whatever is done to it."""
+"""A classic queue against a model: order, redelivered, counts; nothing is lost or doubled, whatever is done to it."""
 
 from __future__ import annotations
 

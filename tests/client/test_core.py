@@ -164,3 +164,20 @@ def test_a_message_that_is_too_large_closes_the_connection() -> None:
     core.receive(frames(m.BasicDeliver("c", 1, False, "x", "k"), 1, b"x" * 11))
     assert isinstance(core.reason, errors.RemoteProtocolError)
     assert core.reason.reply_code == 311
+
+
+def test_other_replies_may_overtake_those_of_consume_and_cancel() -> None:
+    # RabbitMQ's queue processes answer these two themselves (seen: queue.declare-ok before the cancel-ok).
+    core, channel, slots, _ = opened()
+    core.receive(encode_method(1, m.BasicGetEmpty()) + encode_method(1, m.QueueDeclareOk("q", 3, 0)))
+    assert channel.reason is None
+    assert slots[2].reply == m.QueueDeclareOk("q", 3, 0)
+    assert not slots[0].done
+    core.receive(encode_method(1, m.BasicConsumeOk("c")))
+    assert slots[0].done
+
+
+def test_a_consume_ok_for_somebody_else_is_refused() -> None:
+    core, channel, _, _ = opened()
+    core.receive(encode_method(1, m.BasicConsumeOk("other")))
+    assert isinstance(channel.reason, errors.RemoteProtocolError)

@@ -257,7 +257,7 @@ class Peer:
             self._forget(name)
 
     def _note_confirms(self, key: tuple[str, int], method: m.BasicAck | m.BasicNack) -> None:
-        """One line per publication, sorted: how confirms are put together and when they come is the broker's business."""
+        """One line per publication, sorted: how confirms are put together is the broker's business."""
         waiting = self._unconfirmed.get(key, [])
         tags = [tag for tag in waiting if tag == method.delivery_tag or (method.multiple and tag < method.delivery_tag)]
         lines = self.trace.setdefault(f"{key[0]}{key[1]}, confirms, opened {self._openings.get(key, 0)} times", [])
@@ -344,8 +344,12 @@ def run(script: Sequence[Step], first: Peer, second: Peer, *, agree: float = AGR
 
 
 def settle(peers: Iterable[Peer]) -> None:
-    while any([peer.read(SETTLE_SECONDS) for peer in peers]):  # each of them, every time
-        pass
+    """Read until nothing comes from any of them."""
+    came = True
+    while came:
+        came = False
+        for peer in peers:
+            came |= peer.read(SETTLE_SECONDS)
 
 
 def _await_agreement(first: Peer, second: Peer, seconds: float) -> None:

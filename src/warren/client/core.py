@@ -5,8 +5,9 @@ A face feeds what it read to `ConnectionCore.receive`, writes what `engine.data_
 
 Rules:
 1. Replies on a channel come in the order of the requests, so a request leaves a Slot in a queue and the next reply is
-   for the first slot. A caller who stops waiting leaves his slot behind, marked as abandoned: its reply is dropped when
-   it comes, and nothing else is disturbed.
+   for the first slot; except that RabbitMQ's queues answer consume and cancel themselves, so that other replies may
+   overtake these two, which name their consumer. A caller who stops waiting leaves his slot behind, marked as
+   abandoned: its reply is dropped when it comes, and nothing else is disturbed.
 2. Messages that nobody will handle any more (the answer to an abandoned get, deliveries to a consumer that is being
    cancelled) are given back to their queue.
 3. A close fails everything that waits on that channel or connection, each waiter with an exception of its own.
@@ -282,7 +283,8 @@ class ChannelCore:
             self._reply(kind, method)
 
     def _reply(self, kind: type[m.Method], reply: Reply) -> None:
-        if not self.slots or kind not in REPLIES[type(self.slots[0].request)]:
+        slot = self._slot_for(kind, reply)
+        if slot is None:
             awaited = f"{self.slots[0].request.NAME} awaits its answer" if self.slots else "nothing was asked"
             raise errors.RemoteProtocolError(
                 errors.CommandInvalid,
@@ -291,7 +293,7 @@ class ChannelCore:
                 kind.METHOD_ID,
                 self.number,
             )
-        slot = self.slots.popleft()
+        self.slots.remove(slot)
         if kind is m.BasicCancelOk:
             self._end_consumer(cast(m.BasicCancel, slot.request).consumer_tag, None)
         elif kind is m.ConfirmSelectOk:
@@ -302,6 +304,16 @@ class ChannelCore:
             self._give_back(slot, reply)
         else:
             slot.resolve(reply)
+
+    def _slot_for(self, kind: type[m.Method], reply: Reply) -> Slot | None:
+        """Who waits for this reply (rule 1); None when nobody does."""
+        for slot in self.slots:
+            request, fits = slot.request, kind in REPLIES[type(slot.request)]
+            if not isinstance(request, m.BasicConsume | m.BasicCancel):
+                return slot if fits else None
+            if fits and request.consumer_tag == cast(m.BasicConsumeOk | m.BasicCancelOk, reply).consumer_tag:
+                return slot
+        return None
 
     def _give_back(self, slot: Slot, reply: Reply) -> None:
         if isinstance(reply, Content) and not cast(m.BasicGet, slot.request).no_ack and self.reason is None:
