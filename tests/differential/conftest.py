@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 import pytest
 
-from tests.differential.driver import Peer, Publish, Raw, Send, Step, Together, delete_all
+from tests.differential.driver import BEYOND, Peer, Publish, Raw, Send, Step, Together, delete_all
 from tests.wire import BrokerThread, Wire
 from warren.protocol.v091 import methods as m
 from warren.testing.rabbitmq import RabbitMQ
@@ -41,7 +41,7 @@ def peers(
     """Called with a script and the headers that do not count: (Warren, RabbitMQ), with none of the script's things."""
     used: list[tuple[Pair, Sequence[Step]]] = []
 
-    def make(script: Sequence[Step], without: Collection[str] = ()) -> Pair:
+    def make(script: Sequence[Step], without: Collection[str] = BEYOND) -> Pair:
         cleaner(script)
         pair = Peer(warren_port, without), Peer(rabbitmq.port, without)
         used.append((pair, script))

@@ -24,7 +24,11 @@ from warren.protocol.v091 import Properties, methods as m
 from warren.protocol.v091.codec import PROTOCOL_HEADER, encode_method
 
 AGREE_SECONDS = 5.0  # how long two traces may differ before they count as different
+POLL_SECONDS = 0.01  # between two looks at a queue
 SETTLE_SECONDS = 0.04  # of silence at the end: nothing more may come
+
+BEYOND = ("x-delivery-count", "x-last-death-reason", "x-last-death-queue", "x-last-death-exchange")
+"""Headers of later RabbitMQs, and Warren's on every queue: left out of comparisons unless a script is about them."""
 
 
 @dataclass(frozen=True)
@@ -84,18 +88,37 @@ class Together:
     steps: tuple[Send | Publish | Raw, ...]
 
 
-Step: TypeAlias = Send | Publish | Raw | Drop | Login | Together
+@dataclass(frozen=True)
+class Until:
+    """Go on when the queue has so many ready messages; None: when it is gone. Seen from a connection apart.
+
+    Nothing of this is in the trace. Looking for messages is a passive declaration, which renews the queue's lease.
+    """
+
+    queue: str
+    messages: int | None
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Time passes, where time is what the script is about."""
+
+    seconds: float
+
+
+Step: TypeAlias = Send | Publish | Raw | Drop | Login | Together | Until | Wait
 Trace: TypeAlias = "dict[str, list[str]]"
 
 
 class Peer:
     """One broker, the connections to it, and the trace of what it said."""
 
-    def __init__(self, port: int, without: Collection[str] = ()) -> None:
+    def __init__(self, port: int, without: Collection[str] = BEYOND) -> None:
         self._port = port
         self._without = without  # headers that do not count
         self.wires: dict[str, Wire] = {}
         self.trace: Trace = {}
+        self._observer: Wire | None = None
         self._open: set[tuple[str, int]] = set()
         self._round_trips: dict[tuple[str, int], int] = {}
         self._unconfirmed: dict[tuple[str, int], list[int]] = {}
@@ -125,6 +148,31 @@ class Peer:
                 wires[0].raw(b"".join(map(self._bytes, step.steps)))
                 for each in step.steps:
                     self._expect_close(each)
+            case Until():
+                self._await_state(step)
+            case Wait():
+                pass  # once for both peers: in `run`
+
+    def _await_state(self, step: Until) -> None:
+        wire = self._observer
+        if wire is None:
+            wire = self._observer = Wire(self._port).log_in()
+            wire.channel(1)
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            if step.messages is None:
+                wire.publish("", step.queue, b"anyone there?", mandatory=True)
+                wire.barrier()
+                if any(type(each.method) is m.BasicReturn for each in wire.received):
+                    wire.received.clear()
+                    return
+            else:
+                found = wire.call(1, m.QueueDeclare(step.queue, passive=True), m.QueueDeclareOk)
+                assert isinstance(found, m.QueueDeclareOk)
+                if found.message_count == step.messages:
+                    return
+            wire.poll(POLL_SECONDS)
+        raise AssertionError(f"the broker on port {self._port} does not come to {step}")
 
     def _expect_close(self, step: Send | Publish | Raw) -> None:
         if isinstance(step, Send) and isinstance(step.method, (m.ChannelClose, m.ConnectionClose)):
@@ -270,10 +318,11 @@ class Peer:
 
     def close(self) -> None:
         """Close in order, so that exclusive queues are gone afterwards."""
-        for wire in self.wires.values():
+        wires = [*self.wires.values(), *([self._observer] if self._observer is not None else [])]
+        for wire in wires:
             if not wire.ended:
                 wire.send(0, m.ConnectionClose(200, "done"))
-        for wire in self.wires.values():
+        for wire in wires:
             deadline = time.monotonic() + 2
             while not wire.ended and time.monotonic() < deadline:
                 if any(type(each.method) is m.ConnectionCloseOk for each in wire.received):
@@ -303,7 +352,7 @@ def delete_all(wire: Wire, queues: Iterable[str], exchanges: Iterable[str]) -> N
     raise AssertionError(f"one of {queues} cannot be deleted")
 
 
-_MADE_UP = re.compile(r"\bamq\.(gen|ctag)-[A-Za-z0-9_-]{22}")
+_MADE_UP = re.compile(r"\bamq\.(gen-|ctag-|rabbitmq\.reply-to\.)[A-Za-z0-9_.+/=-]{22,}")
 
 
 def describe(got: Received, without: Collection[str] = ()) -> str:
@@ -314,11 +363,11 @@ def describe(got: Received, without: Collection[str] = ()) -> str:
         for name in properties.__slots__:
             value = getattr(properties, name)
             if name == "headers" and value and without:
-                value = {key: each for key, each in value.items() if key not in without}
+                value = {key: each for key, each in value.items() if key not in without} or None
             if value is not None:
                 text += f" {name}={_plain(value)}"
         text += f" body={got.body!r}" if len(got.body) < 100 else f" body of {len(got.body)}"
-    return _MADE_UP.sub(r"amq.\1-*", text)
+    return _MADE_UP.sub(r"amq.\1*", text)
 
 
 def _plain(value: object) -> str:
@@ -336,6 +385,8 @@ def run(script: Sequence[Step], first: Peer, second: Peer, *, agree: float = AGR
     for step in script:
         for peer in (first, second):
             peer.do(step)
+        if isinstance(step, Wait):
+            time.sleep(step.seconds)
         if not isinstance(step, Raw):
             first.round_trip()
             second.round_trip()

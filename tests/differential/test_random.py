@@ -14,7 +14,6 @@ Peers = Callable[..., tuple[Peer, Peer]]
 QUEUES, EXCHANGES = ("q1", "q2", "q3"), ("x1", "x2", "amq.fanout", "amq.topic")
 KEYS = ("q1", "q2", "a", "a.b", "a.#", "*")
 DEAD = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q3"}
-LAST_DEATH = ("x-last-death-reason", "x-last-death-queue", "x-last-death-exchange")
 
 queues, keys = st.sampled_from(QUEUES), st.sampled_from(KEYS)
 exchanges, flags = st.sampled_from(EXCHANGES), st.booleans()
@@ -110,7 +109,7 @@ def _ends_the_connection(step: Step, steps: list[Step]) -> bool:
 
 def _play(peers: Peers, steps: list[Step]) -> None:
     script = [*start, *steps]
-    ours, theirs = peers(script, LAST_DEATH)
+    ours, theirs = peers(script)
     run(script, ours, theirs)
     ours.close()
     theirs.close()

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.differential import differences
+from tests.differential.delivery import CASES
 from tests.differential.driver import Peer, outcome, run
-from tests.differential.scripts import CASES, Case
+from tests.differential.scripts import Case
 
 Peers = Callable[..., tuple[Peer, Peer]]
 

@@ -181,14 +181,17 @@ class Channel:
 
     def _queue_declare(self, method: m.QueueDeclare) -> None:
         queue: Queue
+        name = _stripped(method.queue)
+        if name.startswith(PSEUDO_QUEUE):
+            self._check_reply_address(name, method.no_wait)
+            return
         if method.passive:
-            name = _stripped(method.queue)
-            queue = self.vhost.node.reply_queues.get(name) or self.vhost.queue(name, self.connection)
+            queue = self.vhost.queue(name, self.connection)
             queue.renew_lease()
         else:
             queue = self.vhost.declare_queue(
                 self.connection,
-                _stripped(method.queue),
+                name,
                 durable=method.durable,
                 exclusive=method.exclusive,
                 auto_delete=method.auto_delete,
@@ -197,6 +200,14 @@ class Channel:
         self._last_queue = queue.name
         if not method.no_wait:
             self.reply(m.QueueDeclareOk(queue.name, queue.message_count, len(queue.consumers)))
+
+    def _check_reply_address(self, name: str, no_wait: bool) -> None:
+        """A declaration asks whether somebody waits for replies there (RabbitMQ answers so, passive or not)."""
+        if name != PSEUDO_QUEUE and name not in self.vhost.node.reply_queues:
+            raise NotFound(f"no queue '{name}' in vhost '{self.vhost.name}'")
+        self._last_queue = name
+        if not no_wait:
+            self.reply(m.QueueDeclareOk(name, 0, 1))
 
     def _queue_bind(self, method: m.QueueBind) -> None:
         source, name, key = self._binding(method)

@@ -1,0 +1,304 @@
+"""More scripts: what happens to messages on their way through a queue. Importing this adds them to `CASES`.
+
+Where time is the subject, a script waits until a queue is seen in a state (`Until`); `Wait` is for what renews a lease.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.differential.driver import Drop, Publish, Send, Step, Together, Until, Wait
+from tests.differential.scripts import (
+    CASES,
+    DEAD,
+    DYING,
+    QUORUM,
+    SELECT,
+    a,
+    ack,
+    b,
+    bind,
+    case,
+    consume,
+    declare,
+    fill,
+    get,
+    nack,
+    passive,
+    put,
+    qos,
+    reject,
+    with_arguments,
+)  # fmt: skip
+from warren.protocol.v091 import methods as m
+
+__all__ = ["CASES"]
+
+
+def dying(**arguments: Any) -> tuple[Step, ...]:
+    """A queue `dead`, and a queue `q` with these arguments whose dead letters go there."""
+    table = {name.replace("_", "-"): value for name, value in arguments.items()}
+    return a(1, declare("dead")), a(1, declare(arguments={**DEAD, **table}))
+
+
+def drain(count: int, queue: str = "q") -> tuple[Step, ...]:
+    return tuple(a(1, get(queue, no_ack=True)) for _ in range(count))
+
+
+# --------------------------------------------------------------------------------------------------------- TTL
+
+case("ttl: dead letters tell", *dying(x_message_ttl=20), put("1", headers={"a": 1}, delivery_mode=2), Until("dead", 1),
+     a(1, get("dead")), a(1, passive()))
+case("ttl: an expiration dies with the message, and is kept in x-death", *dying(), put("1", expiration="20"),
+     Until("dead", 1), a(1, get("dead")))
+case("ttl: the smaller one counts", *dying(x_message_ttl=60000), put("1", expiration="20"), Until("dead", 1), put("2"),
+     a(1, get("dead")), a(1, passive()))
+case("ttl: the smaller one counts, the queue's", *dying(x_message_ttl=20), put("1", expiration="60000"), Until("dead", 1),
+     a(1, get("dead")))
+case("ttl: in order", *dying(x_message_ttl=30), *fill(5), Until("dead", 5), *drain(6, "dead"))
+case("ttl: without a dead-letter exchange", a(1, with_arguments(x_message_ttl=20)), *fill(3), Until("q", 0), a(1, get()))
+case("ttl: what is unacked does not expire", *dying(x_message_ttl=20), *fill(2), a(1, get()), Until("dead", 1),
+     a(1, ack(1)), *drain(2, "dead"))
+case("ttl: the clock goes on while unacked", *dying(x_message_ttl=50), put("1"), a(1, get()), Wait(0.1), a(1, nack(1)),
+     Until("dead", 1), a(1, get("dead")))
+case("ttl: anywhere in the queue", a(1, declare()), put("long"), put("short", expiration="1"), Wait(0.05), a(1, passive()),
+     differs="ttl-behind-the-head")
+case("ttl: expired in front of one that lives", *dying(), put("short", expiration="20"), put("long"), Until("dead", 1),
+     a(1, get()), a(1, get("dead")))
+case("ttl 0 without a consumer", *dying(x_message_ttl=0), put("1"), Until("dead", 1), a(1, get("dead")))
+case("ttl 0 with a consumer", *dying(x_message_ttl=0), a(1, consume()), put("1"), put("2"), a(1, ack(1)), a(1, passive("dead")))
+case("ttl 0 with a full consumer", *dying(x_message_ttl=0), a(1, qos(1)), a(1, consume()), put("1"), put("2"),
+     Until("dead", 1), a(1, get("dead")))
+case("ttl 0 requeued", *dying(x_message_ttl=0), a(1, qos(1)), a(1, consume()), put("1"), a(1, m.BasicCancel("c")),
+     a(1, nack(1)), Until("dead", 1), a(1, get("dead")))
+case("ttl 0 without anything", SELECT, a(1, with_arguments(x_message_ttl=0)), *fill(3), a(1, passive()))
+case("expiration 0 without a consumer", SELECT, *dying(), put("1", expiration="0"), Until("dead", 1), a(1, get("dead")))
+case("expiration 0 with a consumer", a(1, declare()), a(1, consume("q", "c", no_ack=True)), put("1", expiration="0"))
+case("expiration 0 and mandatory", SELECT, a(1, declare()), put("1", expiration="0", mandatory=True), Until("q", 0))
+case("expiration stays on what is delivered", a(1, declare()), put("1", expiration="60000"), a(1, get()), a(1, nack(1)), a(1, get()))
+for text in ("", "abc", "-1", "10 ", " 10", "+10", "1.5", "0x10", "315360000000", "315360000001", "9" * 15, "1\"2", "1\\2"):
+    case(f"expiration {text!r}", a(1, declare()), put("1", expiration=text), a(1, passive()))
+case("expiration that is none, to nobody", put("1", "nope", expiration="abc"))
+case("expiration that is none, to a missing exchange", put("1", "nope", "nope", expiration="abc"))
+case("ttl: a cycle ends", a(1, with_arguments(x_message_ttl=20, x_dead_letter_exchange="")), put("1"), Until("q", 0))
+case("ttl: a ring ends", a(1, declare("q1", arguments={"x-message-ttl": 20, "x-dead-letter-exchange": "",
+                                                       "x-dead-letter-routing-key": "q2"})),
+     a(1, declare("q2", arguments={"x-message-ttl": 20, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q1"})),
+     put("1", "q1"), Until("q1", 0), Until("q2", 0), a(1, get("q1")))
+case("ttl: a ring in which one rejects goes on", a(1, declare("q1", arguments={"x-message-ttl": 20, "x-dead-letter-exchange": "",
+                                                                             "x-dead-letter-routing-key": "q2"})),
+     a(1, declare("q2", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q1"})),
+     put("1", "q1"), Until("q2", 1), a(1, get("q2")), a(1, reject(1, False)), Until("q2", 1), a(1, get("q2")))
+case("ttl: expired, then rejected", a(1, declare("end")),
+     a(1, declare("dead", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "end"})),
+     a(1, declare(arguments={**DEAD, "x-message-ttl": 20})), put("1", expiration="30000"), Until("dead", 1), a(1, get("dead")),
+     a(1, reject(1, False)), Until("end", 1), a(1, get("end")))
+case("ttl: purge", a(1, with_arguments(x_message_ttl=60000)), *fill(3), a(1, m.QueuePurge("q")), *fill(2), a(1, get()))
+case("ttl: delete if_empty", a(1, with_arguments(x_message_ttl=60000)), *fill(1), a(1, m.QueueDelete("q", if_empty=True)))
+case("ttl: order and requeue as without", a(1, with_arguments(x_message_ttl=60000)), *fill(5), a(1, get()), a(1, get()),
+     a(1, get()), a(1, reject(2)), a(1, get()), a(1, m.ChannelClose(200, "")), *(a(1, get()) for _ in range(6)))
+case("an expiration makes no difference to order", a(1, declare()), *fill(3), a(1, get()), a(1, get()), put("4", expiration="60000"),
+     a(1, nack(1)), *(a(1, get()) for _ in range(4)), a(1, nack(2)), a(1, get()))
+
+# --------------------------------------------------------------------------------------------------- x-expires
+
+case("x-expires", a(1, with_arguments(x_expires=30)), Until("q", None), a(1, passive()))
+case("x-expires: with messages, that do not die", *dying(x_expires=30), *fill(2), Until("q", None), a(1, passive("dead")))
+for name, use in {"get": get(), "passive": passive(), "declare": with_arguments(x_expires=300)}.items():
+    case(f"x-expires renewed by {name}", a(1, with_arguments(x_expires=300)), Wait(0.2), a(1, use), Wait(0.2), a(1, use),
+         a(1, passive()))
+case("x-expires: publications do not renew", a(1, with_arguments(x_expires=120)), put("1"), Wait(0.07), put("2"), Wait(0.07),
+     Until("q", None), put("3", mandatory=True))
+case("x-expires: not under a consumer", a(1, with_arguments(x_expires=30)), a(1, consume()), Wait(0.1), a(1, passive()),
+     a(1, m.BasicCancel("c")), Until("q", None), a(1, passive()))
+case("x-expires: unacked do not keep it", a(1, with_arguments(x_expires=30)), put("1"), a(1, get()), Until("q", None), a(1, ack(1)),
+     a(1, passive()))
+case("x-expires: bindings go too", a(1, with_arguments(x_expires=30)), a(1, bind("k", "amq.direct")), Until("q", None),
+     put("1", "k", "amq.direct", mandatory=True))
+
+# ------------------------------------------------------------------------------------------------ length limits
+
+for argument, value in (("x-max-length", 2), ("x-max-length-bytes", 2)):
+    case(f"{argument}: the head is dropped", *dying(**{argument: value}), *fill(5), a(1, passive()), *drain(3), a(1, passive("dead")),
+         *drain(3, "dead"))
+    case(f"{argument}: without a dead-letter exchange", a(1, with_arguments(**{argument: value})), *fill(5), *drain(3))
+    case(f"{argument}: reject-publish", SELECT, a(1, with_arguments(**{argument: value}, x_overflow="reject-publish")), *fill(4),
+         a(1, get()), put("5"), *drain(3))
+    case(f"{argument}: reject-publish-dlx", SELECT, *dying(**{argument: value}, x_overflow="reject-publish-dlx"), *fill(4),
+         *drain(3), Until("dead", 2), *drain(3, "dead"))
+    case(f"{argument}: reject-publish without confirms", a(1, with_arguments(**{argument: value}, x_overflow="reject-publish")),
+         *fill(4), *drain(3))
+case("x-max-length 0", *dying(x_max_length=0), put("1"), a(1, passive()), Until("dead", 1), a(1, get("dead")))
+case("x-max-length 0 with a consumer", *dying(x_max_length=0), a(1, qos(1)), a(1, consume()), put("1"), put("2"),
+     Until("dead", 1), a(1, get("dead")), a(1, ack(1)), put("3"))
+case("x-max-length 0 with reject-publish and a consumer", SELECT, a(1, with_arguments(x_max_length=0, x_overflow="reject-publish")),
+     a(1, consume()), put("1"))
+case("x-max-length: reject-publish and a consumer with room", SELECT,
+     a(1, with_arguments(x_max_length=1, x_overflow="reject-publish")), a(1, consume()), put("1"), put("2"), put("3"), a(1, ack(1)))
+case("x-max-length: reject-publish and a full consumer", SELECT,
+     a(1, with_arguments(x_max_length=1, x_overflow="reject-publish")), a(1, qos(1)), a(1, consume()), put("1"), put("2"),
+     put("3"), a(1, ack(1)), put("4"), put("5"))
+case("x-max-length-bytes: one that is larger than all", *dying(x_max_length_bytes=5), put("1"), put("larger"), Until("dead", 2),
+     *drain(2, "dead"), a(1, passive()))
+case("x-max-length: what is unacked does not count", a(1, with_arguments(x_max_length=2)), *fill(2), a(1, get()), a(1, get()),
+     put("3"), put("4"), a(1, passive()), a(1, nack(1)), a(1, passive()), *drain(3))
+case("x-max-length: requeue over the limit", *dying(x_max_length=1), put("1"), a(1, get()), put("2"), a(1, nack(1)),
+     Until("dead", 1), a(1, get("dead")), *drain(2))
+case("x-max-length: one of two queues refuses", SELECT, a(1, declare("free")), a(1, declare("full", arguments={
+     "x-max-length": 1, "x-overflow": "reject-publish"})), a(1, bind("", "amq.fanout", "free")), a(1, bind("", "amq.fanout", "full")),
+     put("1", "", "amq.fanout"), put("2", "", "amq.fanout"), *drain(3, "free"), *drain(2, "full"))
+case("x-max-length: nacks between acks in one write", SELECT, a(1, with_arguments(x_max_length=2, x_overflow="reject-publish")),
+     a(1, declare("free")), Together((put("1"), put("2"), put("3"), put("4", "free"), put("5"), put("6", "nope"), put("7"))),
+     *drain(3), *drain(2, "free"))
+case("x-max-length: refused and mandatory", SELECT, a(1, with_arguments(x_max_length=0, x_overflow="reject-publish")),
+     put("1", mandatory=True))
+case("x-max-length: dead letters keep their keys", a(1, declare("dead")), a(1, bind("q", "amq.direct", "dead")),
+     a(1, with_arguments(x_max_length=1, x_dead_letter_exchange="amq.direct")), put("1"), put("2", headers={"CC": ["z"]}), put("3"),
+     Until("dead", 2), *drain(3, "dead"))
+case("x-max-length: a cycle ends", a(1, with_arguments(x_max_length=1, x_dead_letter_exchange="")), *fill(3), *drain(2))
+case("x-max-length: a dead letter into a full queue", a(1, declare("dead", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})),
+     a(1, declare(arguments=DEAD)), *fill(2), a(1, get()), a(1, get()), a(1, nack(2, True, False)), Until("dead", 1), *drain(2, "dead"))
+
+# --------------------------------------------------------------------------------------------------- priorities
+
+PRIORITIES = a(1, with_arguments(x_max_priority=5))
+
+
+def ranked(*ranks: int | None) -> tuple[Publish, ...]:
+    """Messages with these priorities, named after them and numbered."""
+    return tuple(put(f"{rank} {number}", priority=rank) for number, rank in enumerate(ranks))
+
+
+case("priority: order", PRIORITIES, *ranked(0, 5, 1, None, 5, 3, 0, 1), *drain(9))
+case("priority: above the largest", PRIORITIES, *ranked(5, 9, 255, 5, 4), *drain(5))
+case("priority: one consumer", PRIORITIES, *ranked(1, 3, 2, 3), a(1, qos(1)), a(1, consume()), a(1, ack(1)), *ranked(5), a(1, ack(2)),
+     a(1, ack(3)), a(1, ack(4)))
+case("priority: requeue", PRIORITIES, *ranked(1, 3, 2, 3), a(1, get()), a(1, get()), a(1, nack(2)), a(1, get()), a(1, nack(1, True)),
+     *drain(5))
+case("priority: requeue all", PRIORITIES, *ranked(1, 3, 2, 3), a(1, get()), a(1, get()), a(1, get()), a(1, nack(0, True)), *drain(5))
+case("priority: purge and delete count all levels", PRIORITIES, *ranked(1, 3, 2), a(1, m.QueuePurge("q")), *ranked(2, 4), a(1, passive()),
+     a(1, m.QueueDelete("q")))
+case("priority: x-max-length drops the highest", *dying(x_max_priority=5, x_max_length=2), *ranked(5, 5, 0, 0, 5), Until("dead", 3),
+     *drain(3), *drain(4, "dead"))
+case("priority 0 at most", a(1, with_arguments(x_max_priority=0)), *ranked(0, 3, 1), *drain(4))
+case("priority: of a plain queue means nothing", a(1, declare()), *ranked(0, 3, 1), *drain(4))
+case("priority: ttl", *dying(x_max_priority=5, x_message_ttl=20), *ranked(1, 3), Until("dead", 2), a(1, passive()))
+case("priority: dead letters keep theirs", a(1, declare("dead", arguments={"x-max-priority": 5})), a(1, declare(arguments=DEAD)),
+     *ranked(1, 5), a(1, get()), a(1, get()), a(1, nack(2, True, False)), Until("dead", 2), *drain(3, "dead"))
+
+
+def first(priority: Any, tag: str, connection: str = "a", channel: int = 1) -> Send:
+    return Send(connection, channel, consume("q", tag, arguments={"x-priority": priority}))
+
+
+case("consumer priority", a(1, declare()), a(1, qos(2)), first(1, "low"), first(5, "high"), *fill(6), a(1, ack(1)))
+case("consumer priority: negative", a(1, declare()), a(1, qos(1)), first(-1, "low"), a(1, consume("q", "none")), *fill(3))
+case("consumer priority: turns among equals", a(1, declare()), a(1, qos(2)), first(5, "one"), first(5, "two"), first(1, "low"), *fill(6))
+case("consumer priority: a newcomer", a(1, declare()), first(1, "low"), put("1"), first(5, "high"), put("2"), a(1, m.BasicCancel("high")),
+     put("3"))
+for value in ("1", 1.5, True, None, [1]):
+    case(f"x-priority {value!r}", a(1, declare()), first(value, "c"))
+case("x-priority of a stream", a(1, declare(durable=True, arguments={"x-queue-type": "stream"})), a(1, qos(1)), first(5, "c"))
+
+# ---------------------------------------------------------------------------------------- single active consumer
+
+SINGLE = a(1, with_arguments(x_single_active_consumer=True))
+case("single: only the first", SINGLE, a(1, consume("q", "c")), b(1, consume("q", "d")), *fill(4))
+case("single: hand-over by cancel", SINGLE, a(1, consume("q", "c")), b(1, consume("q", "d")), put("1"), a(1, m.BasicCancel("c")), put("2"),
+     a(1, ack(1)), b(1, ack(1)))
+case("single: hand-over by close", SINGLE, a(2, consume("q", "c")), b(1, consume("q", "d")), *fill(2), a(2, m.ChannelClose(200, "")), put("3"))
+case("single: hand-over by a lost socket", SINGLE, b(1, consume("q", "c")), a(1, consume("q", "d")), *fill(2), Drop("b"), Until("q", 0))
+case("single: a full one holds up the others", SINGLE, a(1, qos(1)), a(1, consume("q", "c")), a(1, consume("q", "d")), *fill(3), a(1, ack(1)))
+case("single: the order of those who wait", SINGLE, a(1, consume("q", "c")), a(1, consume("q", "d")), a(1, consume("q", "e")),
+     a(1, m.BasicCancel("c")), put("1"), a(1, m.BasicCancel("d")), put("2"))
+case("single: those who wait by priority", SINGLE, first(1, "c"), first(2, "d"), first(5, "e"), put("1"), a(1, m.BasicCancel("c")), put("2"))
+case("single: no take-over by priority", SINGLE, first(1, "c"), first(5, "d"), *fill(2))
+case("single: no exclusive consumers", SINGLE, a(1, consume("q", "c", exclusive=True)))
+case("single: no exclusive consumer beside one", SINGLE, a(1, consume("q", "c")), a(1, consume("q", "d", exclusive=True)))
+case("single: get", SINGLE, a(1, consume("q", "c")), a(1, m.BasicCancel("c")), *fill(2), a(2, get()))
+case("single: no_ack", SINGLE, a(1, consume("q", "c", no_ack=True)), a(1, consume("q", "d")), *fill(3))
+case("single: one who waits goes", SINGLE, a(1, consume("q", "c")), a(1, consume("q", "d")), a(1, m.BasicCancel("d")), put("1"),
+     a(1, m.BasicCancel("c")), put("2"), a(1, passive()))
+
+# --------------------------------------------------------------------------------------------------- transactions
+
+TX, COMMIT, ROLLBACK = a(1, m.TxSelect()), a(1, m.TxCommit()), a(1, m.TxRollback())
+case("tx: commit", TX, a(1, declare()), *fill(2), a(2, passive()), COMMIT, a(2, passive()))
+case("tx: rollback", TX, a(1, declare()), *fill(2), ROLLBACK, a(2, passive()), put("3"), COMMIT, a(2, get()))
+case("tx: select again", TX, a(1, declare()), put("1"), TX, COMMIT, a(1, get()))
+case("tx: nothing to commit", TX, COMMIT, ROLLBACK, COMMIT)
+case("tx: commit without select", COMMIT)
+case("tx: rollback without select", ROLLBACK)
+case("tx: on another channel", TX, a(2, m.TxCommit()))
+case("tx after confirms", SELECT, TX)
+case("confirms after tx", TX, SELECT)
+case("tx: acks", a(1, declare()), *fill(3), TX, a(1, get()), a(1, ack(1)), a(1, get()), COMMIT, a(1, nack(2)), a(2, passive()), COMMIT,
+     a(2, passive()), a(1, get()))
+case("tx: acks rolled back are unacked again", a(1, declare()), *fill(3), TX, a(1, get()), a(1, get()), a(1, ack(1)), ROLLBACK,
+     a(2, passive()), a(1, ack(1)), COMMIT, a(1, m.ChannelClose(200, "")), *(a(2, get()) for _ in range(3)))
+case("tx: rejects rolled back", *DYING, put("1"), TX, a(1, get()), a(1, reject(1, False)), ROLLBACK, a(2, passive("dead")),
+     a(1, reject(1, False)), COMMIT, Until("dead", 1), a(2, get("dead")))
+case("tx: close rolls back", a(1, declare()), *fill(1), TX, a(1, get()), a(1, ack(1)), put("2"), a(1, m.ChannelClose(200, "")), a(2, passive()),
+     a(2, get()), a(2, get()))
+case("tx: an ack twice", a(1, declare()), *fill(2), TX, a(1, get()), a(1, ack(1)), a(1, ack(1)))
+case("tx: an unknown tag, at the method", TX, a(1, ack(9)))
+case("tx: a missing exchange, at the method", TX, put("1", "k", "nope"))
+case("tx: a bad expiration, at the method", TX, a(1, declare()), put("1", expiration="abc"))
+case("tx: returns at commit", TX, put("1", "nope", mandatory=True), put("2", "nope"), put("3", "nada", mandatory=True), COMMIT)
+case("tx: returns of what was rolled back", TX, put("1", "nope", mandatory=True), ROLLBACK, COMMIT)
+case("tx: routed when published", TX, a(2, declare()), put("1", "k", "amq.direct"), a(2, bind("k", "amq.direct")), COMMIT, a(2, get()))
+case("tx: a queue that is gone at commit", TX, a(2, declare()), put("1"), a(2, m.QueueDelete("q")), COMMIT)
+case("tx: refused by a full queue", TX, a(1, with_arguments(x_max_length=1, x_overflow="reject-publish")), *fill(2), COMMIT)
+case("tx: ack multiple 0", a(1, declare()), *fill(3), TX, a(1, get()), a(1, get()), a(1, ack(0, True)), COMMIT, a(1, get()), a(1, ack(3)), COMMIT,
+     a(2, passive()))
+case("tx: what is acked in it keeps its place in the window", a(1, declare()), a(1, qos(1)), TX, a(1, consume()), *fill(2), COMMIT, a(1, ack(1)),
+     a(2, passive()), ROLLBACK, a(2, passive()))
+case("tx: get no_ack is not part of it", a(1, declare()), *fill(1), TX, a(1, get("q", True)), ROLLBACK, a(1, get()))
+
+# ------------------------------------------------------------------------------------------------ direct reply-to
+
+REPLIES = "amq.rabbitmq.reply-to"
+ASK = a(1, consume(REPLIES, "r", no_ack=True))
+
+
+case("replies: consume and cancel", ASK, a(1, m.BasicCancel("r")), ASK)
+case("replies: without no_ack", a(1, consume(REPLIES, "r")))
+case("replies: twice", ASK, a(1, consume(REPLIES, "s", no_ack=True)))
+case("replies: on two channels", ASK, a(2, consume(REPLIES, "r", no_ack=True)))
+case("replies: the tag is the broker's", a(1, consume(REPLIES, "", no_ack=True)))
+case("replies: a request without a consumer", a(1, declare()), put("1", reply_to=REPLIES))
+case("replies: a request from another channel", ASK, a(2, declare()), put("1", channel=2, reply_to=REPLIES))
+case("replies: a request after cancel", ASK, a(1, declare()), a(1, m.BasicCancel("r")), put("1", reply_to=REPLIES))
+case("replies: the address is the channel's", ASK, a(1, declare()), put("1", reply_to=REPLIES, correlation_id="c"), a(2, get()))
+case("replies: another reply_to is left alone", ASK, a(1, declare()), put("1", reply_to="q"), put("2", reply_to=REPLIES + "x"), a(1, get()),
+     a(1, get()))
+case("replies: exclusive", a(1, consume(REPLIES, "r", no_ack=True, exclusive=True)))
+case("replies: no_wait", a(1, consume(REPLIES, "r", no_ack=True, no_wait=True)), a(1, qos(1)))
+for name, method in {"passive": passive(REPLIES), "get": get(REPLIES), "bind": m.QueueBind(REPLIES, "amq.direct", "k"),
+                     "purge": m.QueuePurge(REPLIES), "delete": m.QueueDelete(REPLIES), "declare": declare(REPLIES),
+                     "declare of no such address": declare(REPLIES + ".zzz")}.items():  # fmt: skip
+    case(f"replies: {name} of the pseudo-queue", ASK, a(1, method))
+case("replies: publish to the pseudo-queue", SELECT, ASK, put("1", REPLIES, mandatory=True))
+case("replies: publish to no such address", SELECT, put("1", REPLIES + ".zzz", mandatory=True))
+case("replies: passive of no such address", a(1, passive(REPLIES + ".zzz")))
+
+# --------------------------------------------------------------------------------------------------- quorum queues
+
+LIMITED = a(1, declare(durable=True, arguments={**QUORUM, **DEAD, "x-delivery-limit": 2}))
+case("quorum: delivery limit", a(1, declare("dead")), LIMITED, put("1", headers={"a": 1}), a(1, get()), a(1, nack(1)), a(1, get()), a(1, nack(2)),
+     a(1, get()), a(1, nack(3)), Until("dead", 1), a(1, get("dead")), a(1, passive()))
+case("quorum: consumer, delivery limit", a(1, declare("dead")), LIMITED, put("1"), a(1, qos(1)), a(1, consume()), a(1, nack(1)), a(1, nack(2)),
+     a(1, nack(3)), Until("dead", 1))
+case("quorum: dead letter", a(1, declare("dead")), LIMITED, put("1"), a(1, get()), a(1, reject(1, False)), Until("dead", 1), a(1, get("dead")))
+case("quorum: max-length", a(1, declare("dead")), a(1, declare(durable=True, arguments={**QUORUM, **DEAD, "x-max-length": 2})), *fill(4),
+     Until("q", 2), Until("dead", 2), *drain(3), *drain(3, "dead"))
+case("quorum: ttl", a(1, declare("dead")), a(1, declare(durable=True, arguments={**QUORUM, **DEAD, "x-message-ttl": 20})), *fill(2),
+     Until("dead", 2), *drain(2, "dead"))
+case("quorum: reject-publish", SELECT, a(1, declare(durable=True, arguments={**QUORUM, "x-max-length": 2, "x-overflow": "reject-publish"})),
+     *fill(2), Until("q", 2))
+case("quorum: single", a(1, declare(durable=True, arguments={**QUORUM, "x-single-active-consumer": True})), a(1, qos(10)), a(1, consume("q", "c")),
+     a(1, consume("q", "d")), *fill(2), a(1, ack(2, True)), a(1, m.BasicCancel("c")), put("3"))
+for name, table in (("with a limit", {**QUORUM, "x-delivery-limit": 5}), ("without", QUORUM)):
+    case(f"quorum: what was requeued, {name}", a(1, declare(durable=True, arguments=table)), *fill(4), a(1, get()), a(1, get()), a(1, nack(1)),
+         Until("q", 3), *(a(1, get()) for _ in range(4)), differs="" if table is not QUORUM else "quorum-requeue")
+case("x-delivery-count", a(1, declare()), *fill(1), a(1, get()), a(1, nack(1)), a(1, get()), differs="x-delivery-count", without=())
