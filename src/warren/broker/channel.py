@@ -148,7 +148,7 @@ class Channel:
     # -- exchanges -----------------------------------------------------------------------------------------------
 
     def _exchange_declare(self, method: m.ExchangeDeclare) -> None:
-        self.vhost.router.declare_exchange(
+        self.vhost.declare_exchange(
             _stripped(method.exchange),
             method.type,
             passive=method.passive,

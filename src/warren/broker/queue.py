@@ -165,6 +165,13 @@ class Queue(ABC):
         if not self.deleted:
             self.vhost.delete_queue(self)
 
+    def reconfigure(self, settings: QueueSettings) -> None:
+        """Other settings are in force from now on: a policy came or went."""
+        self.settings = settings
+        self.renew_lease()
+        if settings.consumer_timeout is not None:
+            self.vhost.node.watch_consumers(settings.consumer_timeout)
+
     def forget(self) -> None:
         """The queue was deleted: let go of its timers and consumers."""
         self.deleted = True
@@ -213,6 +220,13 @@ class ClassicQueue(Queue):
                 self.position += 1
             self.returned.clear()
             self.ready.clear()
+
+    def reconfigure(self, settings: QueueSettings) -> None:
+        super().reconfigure(settings)
+        if not is_plain(settings):
+            self.enrich()
+        if self.backlog is not None:
+            self._drop_over_limit(self.backlog)
 
     # -- the delivery path ---------------------------------------------------------------------------------------
 

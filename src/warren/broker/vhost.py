@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 from warren.broker.keeping import Delay, History
 from warren.broker.message import Address, MarkedMessage, Message
+from warren.broker.policies import Policies
 from warren.broker.queue import ClassicQueue, Queue
-from warren.broker.settings import check_implemented
 from warren.broker.store.log import SegmentLog
 from warren.broker.stream import StreamQueue
 from warren.errors import AccessRefused, InternalError, LocalProtocolError, NotFound
@@ -51,6 +51,7 @@ class VirtualHost:
         self.name = name
         self.router = Router(name, types=EXCHANGE_TYPES | KEEPING_TYPES)
         self.queues: dict[str, Queue] = {}
+        self.policies = Policies(self)
         self._histories: dict[str, History] = {}  # of recent-history exchanges
 
     # -- queues --------------------------------------------------------------------------------------------------
@@ -79,7 +80,7 @@ class VirtualHost:
         settings = queue_settings(
             arguments, where, durable=durable, exclusive=exclusive, auto_delete=auto_delete, server_named=not name
         )
-        check_implemented(settings, where)
+        settings = self.policies.settings_for(name, settings.queue_type, arguments)
         queue: Queue
         if settings.queue_type == "stream":
             queue = StreamQueue(self, name, arguments, settings, self._make_log(where, name, arguments))
@@ -149,6 +150,21 @@ class VirtualHost:
         if binding is not None and history is not None and destination.kind == "queue":
             for message in history.messages:
                 self.queues[destination.name].publish(message)
+
+    def declare_exchange(
+        self, name: str, kind: str, *, passive: bool, durable: bool, auto_delete: bool, internal: bool, arguments: Table
+    ) -> None:
+        """The exchange, made or found equal, under the policies that apply to it."""
+        if self.router.declare_exchange(
+            name,
+            kind,
+            passive=passive,
+            durable=durable,
+            auto_delete=auto_delete,
+            internal=internal,
+            arguments=arguments,
+        ):
+            self.policies.apply_to_exchange(name)
 
     def delete_exchange(self, name: str, *, if_unused: bool) -> None:
         for gone in self.router.delete_exchange(name, if_unused=if_unused).exchanges:

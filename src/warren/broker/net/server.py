@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from warren.broker.net.transport import SocketTransport
 from warren.broker.node import Node
+from warren.broker.vhost import VirtualHost
+from warren.errors import NotFound
+from warren.routing.policies import ApplyTo, Policy
 
 __all__ = ["Broker"]
 
@@ -60,6 +64,35 @@ class Broker:
         if self._node is None:
             raise RuntimeError("the broker is not started: use `async with Broker()` or await start()")
         return self._node
+
+    def set_policy(
+        self,
+        name: str,
+        pattern: str,
+        definition: Mapping[str, object],
+        *,
+        vhost: str = "/",
+        apply_to: ApplyTo = "all",
+        priority: float = 0,
+        operator: bool = False,
+    ) -> None:
+        """Put a policy (or an operator policy) in force, as `rabbitmqctl set_policy` does.
+
+        InvalidArgument when it is not valid, NotImplemented for settings that this broker does not have yet, NotFound
+        for a vhost that is missing.
+        """
+        policy = Policy(vhost, name, pattern, dict(definition), apply_to, priority)
+        self._vhost(vhost).policies.set(policy, operator=operator)
+
+    def clear_policy(self, name: str, *, vhost: str = "/", operator: bool = False) -> bool:
+        """Take a policy out of force; whether there was one of that name."""
+        return self._vhost(vhost).policies.clear(name, operator=operator)
+
+    def _vhost(self, name: str) -> VirtualHost:
+        vhost = self.node.vhosts.get(name)
+        if vhost is None:
+            raise NotFound(f"no vhost '{name}'")
+        return vhost
 
     async def start(self) -> Self:
         """Recover the store and listen."""

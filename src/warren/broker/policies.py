@@ -1,0 +1,97 @@
+"""The policies of one virtual host, and what they make of its queues and exchanges.
+
+A policy gives settings to every queue or exchange whose name its pattern finds; of several, the one of the highest
+priority. An operator policy is merged into it and can only make limits narrower. What a declaration itself says stands against
+both as `warren.routing.policies` tells. Setting or clearing one changes what exists at once; messages that are in a
+queue already keep the deadline that they came with (RabbitMQ's rule).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from warren.broker.settings import check_implemented
+from warren.errors import NotImplemented as NotImplemented540
+from warren.protocol.v091 import Table
+from warren.routing.policies import Policy, Setting, check_policy, effective, matching
+from warren.routing.settings import QueueSettings, QueueType, settings_of
+
+if TYPE_CHECKING:
+    from warren.broker.vhost import VirtualHost
+
+__all__ = ["Policies"]
+
+
+class Policies:
+    """`policies` and `operator_policies` by name."""
+
+    def __init__(self, vhost: VirtualHost) -> None:
+        self._vhost = vhost
+        self.policies: dict[str, Policy] = {}
+        self.operator_policies: dict[str, Policy] = {}
+
+    def set(self, policy: Policy, *, operator: bool = False) -> None:
+        """Put a policy in force, in place of one of that name.
+
+        InvalidArgument when it is not one, in RabbitMQ's words; 540 for what this broker does not do, and then nothing
+        has changed.
+        """
+        check_policy(policy, operator=operator)
+        book = self.operator_policies if operator else self.policies
+        before = book.get(policy.name)
+        book[policy.name] = policy
+        try:
+            self._apply()
+        except NotImplemented540:
+            self._put_back(book, policy.name, before)
+            raise
+
+    def clear(self, name: str, *, operator: bool = False) -> bool:
+        """Take a policy out of force; whether there was one."""
+        book = self.operator_policies if operator else self.policies
+        if book.pop(name, None) is None:
+            return False
+        self._apply()
+        return True
+
+    def in_force(self, name: str, kind: QueueType | Literal["exchange"]) -> tuple[Policy | None, Policy | None]:
+        """The policy and the operator policy that apply to a queue or an exchange."""
+        vhost = self._vhost.name
+        return (
+            matching(self.policies.values(), vhost, name, kind),
+            matching(self.operator_policies.values(), vhost, name, kind),
+        )
+
+    def effective(self, name: str, kind: QueueType, arguments: Table) -> dict[str, Setting]:
+        """The settings of a queue with the source of each; for people who ask why."""
+        return effective(arguments, *self.in_force(name, kind))
+
+    def settings_for(self, name: str, kind: QueueType, arguments: Table) -> QueueSettings:
+        """The settings of a queue. 540 when a policy asks for what this broker does not do."""
+        values = {key: setting.value for key, setting in self.effective(name, kind, arguments).items()}
+        settings = settings_of({**values, "queue-type": kind})
+        check_implemented(settings, f"queue '{name}' in vhost '{self._vhost.name}'")
+        return settings
+
+    def apply_to_exchange(self, name: str) -> None:
+        """Give the exchange the alternate that a policy names, or take away one that none names any more."""
+        policy, _ = self.in_force(name, "exchange")
+        alternate = policy.definition.get("alternate-exchange") if policy is not None else None
+        self._vhost.router.set_alternate(name, alternate if isinstance(alternate, str) else None)
+
+    def _apply(self) -> None:
+        queues = tuple(self._vhost.queues.values())
+        settings = [self.settings_for(queue.name, queue.settings.queue_type, queue.arguments) for queue in queues]
+        for queue, now in zip(queues, settings, strict=True):  # all of them can be done: only now change any
+            if queue.settings != now:
+                queue.reconfigure(now)
+        for exchange in tuple(self._vhost.router.exchanges):
+            if exchange.name:
+                self.apply_to_exchange(exchange.name)
+        self._vhost.node.end_batch()
+
+    def _put_back(self, book: dict[str, Policy], name: str, before: Policy | None) -> None:
+        if before is None:
+            del book[name]
+        else:
+            book[name] = before
