@@ -1,9 +1,9 @@
 """The policies of one virtual host, and what they make of its queues and exchanges.
 
 A policy gives settings to every queue or exchange whose name its pattern finds; of several, the one of the highest
-priority. An operator policy is merged into it and can only make limits narrower. What a declaration itself says stands against
-both as `warren.routing.policies` tells. Setting or clearing one changes what exists at once; messages that are in a
-queue already keep the deadline that they came with (RabbitMQ's rule).
+priority. An operator policy is merged into it and can only make limits narrower. What a declaration itself says stands
+against both as `warren.routing.policies` tells. Setting or clearing one changes what exists at once; messages that are
+in a queue already keep the deadline that they came with (RabbitMQ's rule).
 """
 
 from __future__ import annotations

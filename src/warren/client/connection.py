@@ -12,6 +12,7 @@ connection ends with its transport; it does not come back by itself.
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Awaitable, Callable, Generator
 from types import TracebackType
@@ -63,6 +64,7 @@ def connect(
     timeout: float | None = None,
     heartbeat: int | None = None,
     context: ssl.SSLContext | None = None,
+    sock: socket.socket | None = None,
 ) -> Opening[Connection]:
     """A connection to a broker: `async with connect(url) as connection`, or `connection = await connect(url)`.
 
@@ -70,27 +72,31 @@ def connect(
     timeout    seconds for connecting, and for each call that does not say otherwise; 30 when the URL says nothing
     heartbeat  seconds; wins over the URL's; 0 takes what the broker proposes
     context    a TLS context of your own, for amqps; wins over the URL's files
+    sock       a connected socket to use; the URL then gives all but the address
 
     Raises (when awaited) InvalidArgument for a URL that cannot be understood, ConnectionLost when nobody answers there,
     AccessRefused for a refused login, NotAllowed for a vhost that is missing, DeadlineExceeded.
     """
 
     async def make() -> Connection:
-        return await _open(parameters_of(url, timeout=timeout, heartbeat=heartbeat, context=context))
+        return await _open(parameters_of(url, timeout=timeout, heartbeat=heartbeat, context=context), sock)
 
     return Opening(make)
 
 
-async def _open(parameters: ConnectionParameters) -> Connection:
+async def _open(parameters: ConnectionParameters, sock: socket.socket | None) -> Connection:
     loop, timeout = asyncio.get_running_loop(), parameters.timeout
     core = AsyncCore(parameters, loop)
     context = parameters.ssl_context()
     name = (parameters.server_name or parameters.host) if context is not None else None
     try:
         async with asyncio.timeout(timeout):
-            await loop.create_connection(
-                lambda: core, parameters.host, parameters.port, ssl=context, server_hostname=name
-            )
+            if sock is not None:
+                await loop.create_connection(lambda: core, sock=sock, ssl=context, server_hostname=name)
+            else:
+                await loop.create_connection(
+                    lambda: core, parameters.host, parameters.port, ssl=context, server_hostname=name
+                )
             await core.opened
     except TimeoutError as error:
         core.abort()

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,7 +30,8 @@ class Broker:
     """An AMQP 0-9-1 broker in this process.
 
     host   address to listen on; the default takes connections of this machine only
-    port   TCP port; 0 takes a free one, which `port` and `url` name once it has started
+    port   TCP port; 0 takes a free one, which `port` and `url` name once it has started; None listens on none, and
+           `open_socket` is the only way in
     data   folder of what is kept on disk (stream queues); None: a temporary one that goes with the broker
     sync   False: publisher confirms do not wait until the disk has the message
 
@@ -38,7 +40,7 @@ class Broker:
     """
 
     def __init__(
-        self, host: str = "127.0.0.1", port: int = 0, *, data: str | Path | None = None, sync: bool = True
+        self, host: str = "127.0.0.1", port: int | None = 0, *, data: str | Path | None = None, sync: bool = True
     ) -> None:
         self.host = host
         self.port = port
@@ -54,7 +56,9 @@ class Broker:
 
     @property
     def url(self) -> str:
-        """The URL that clients on this machine connect to."""
+        """The URL that clients on this machine connect to. RuntimeError when it listens on no port."""
+        if self.port is None:
+            raise RuntimeError("this broker listens on no port: connect with sock=await broker.open_socket()")
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)
         return f"amqp://guest:guest@{host}:{self.port}/"
 
@@ -102,6 +106,8 @@ class Broker:
         loop = asyncio.get_running_loop()
         node = self._node = Node(folder, loop.call_soon_threadsafe, sync=self._sync)
         node.rearm = self._rearm
+        if self.port is None:
+            return self
         try:
             self._server = await loop.create_server(
                 lambda: SocketTransport(node, self._made, self._lost), self.host, self.port, backlog=BACKLOG
@@ -111,6 +117,17 @@ class Broker:
             raise
         self.port = self._server.sockets[0].getsockname()[1]
         return self
+
+    async def open_socket(self) -> socket.socket:
+        """A socket connected to this broker without a port, for `warren.connect(sock=await broker.open_socket())`."""
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        node = self.node
+        await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: SocketTransport(node, self._made, self._lost), ours
+        )
+        return theirs
 
     async def stop(self) -> None:
         """Close the connections with 320 CONNECTION_FORCED, sync the store, and let go of everything."""

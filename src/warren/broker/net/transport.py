@@ -50,7 +50,9 @@ class SocketTransport(asyncio.Protocol):
         with contextlib.suppress(OSError):  # a socket that is gone already has no options
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         address = transport.get_extra_info("peername")
-        if address:
+        if transport.get_extra_info("socket").family == socket.AF_UNIX:
+            self.peer_host, self.peer = "127.0.0.1", "a socket of this machine"
+        elif address:
             self.peer_host, self.peer = str(address[0]), f"{address[0]}:{address[1]}"
         self._made(self)
         self.connection = self._node.accept(self)
