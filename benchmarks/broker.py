@@ -1,6 +1,6 @@
-"""Warren and RabbitMQ side by side: messages per second and broker CPU per message, three loads, in turn.
+"""Warren and RabbitMQ side by side: messages per second and broker CPU per message, load by load, in turn.
 
-    python benchmarks/broker.py [--rounds 3] [--count 300000]
+    python benchmarks/broker.py [--rounds 3] [--count 300000] [--only drain]
 
 Ratios come first: both brokers run on the same machine in the same minutes, so the ratio holds where single figures
 drift. CPU is the broker process's own (user and system), which is steadier than wall time on a shared machine.
@@ -46,12 +46,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--count", type=int, default=300_000, help="messages per run")
+    parser.add_argument("--only", default="", help="loads whose name holds this")
     options = parser.parse_args()
     loads = [
         Load("transient, no acknowledgements", options.count),
         Load("acknowledged, prefetch 2000", options.count, prefetch=2000),
         Load("fill, then drain", options.count, drain=True),
+        Load("confirmed", options.count, confirm=True),
+        Load("fan-out, 1 to 10", options.count // 10, exchange="fanout", queues=10),
+        Load("topic, 1 of 10,000 bindings", options.count // 2, exchange="topic", bindings=10_000),
+        Load("headers, 1 of 1,000 bindings", options.count // 30, exchange="headers", bindings=1_000),
     ]
+    loads = [load for load in loads if options.only in load.name]
     results: dict[tuple[str, str], list[Result]] = {}
     with warren_server() as (warren_port, warren_pid), RabbitMQ() as rabbit:
         brokers = {"warren": (warren_port, warren_pid), "rabbitmq": (rabbit.port, rabbit.pid)}
