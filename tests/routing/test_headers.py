@@ -5,7 +5,7 @@ from hypothesis import given, strategies as st
 
 from tests.routing.naive import headers_match
 from warren.errors import PreconditionFailed
-from warren.routing.headers import HeadersMatch
+from warren.routing.headers import HeadersIndex, HeadersMatch
 
 CASES = [  # arguments, headers, matches
     ({}, {}, True),
@@ -78,3 +78,28 @@ def test_it_agrees_with_the_naive_matcher(
     if mode is not None:
         arguments["x-match"] = mode
     assert HeadersMatch(arguments).matches(headers) is headers_match(arguments, headers)
+
+
+TABLES = st.dictionaries(
+    st.sampled_from(["a", "b", "x-c"]), st.one_of(st.none(), st.integers(0, 2), st.sampled_from(["1", ""])), max_size=3
+)
+BOUND = st.builds(
+    lambda table, mode: table if mode is None else {**table, "x-match": mode},
+    TABLES,
+    st.sampled_from([None, "all", "any", "all-with-x", "any-with-x"]),
+)
+
+
+@given(st.lists(BOUND, max_size=8), st.sets(st.integers(0, 7)), st.lists(TABLES, max_size=5))
+def test_the_index_finds_what_matches_in_the_order_of_binding(
+    bound: list[dict[str, object]], removed: set[int], messages: list[dict[str, object]]
+) -> None:
+    index: HeadersIndex[int] = HeadersIndex()
+    for number, arguments in enumerate(bound):
+        index.add(number, arguments, number)
+    kept = [number for number in range(len(bound)) if number not in removed]
+    for number in removed & set(range(len(bound))):
+        index.remove(number)
+    for headers in messages:
+        expected = tuple(number for number in kept if HeadersMatch(bound[number]).matches(headers))
+        assert index.match(headers) == expected

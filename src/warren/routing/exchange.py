@@ -23,7 +23,7 @@ from enum import Enum
 from itertools import chain
 from typing import ClassVar, Literal, NamedTuple
 
-from warren.routing.headers import HeadersMatch
+from warren.routing.headers import HeadersIndex
 from warren.routing.topic import TopicMatcher
 from warren.routing.values import Table, canonical
 
@@ -262,20 +262,20 @@ class HeadersExchange(Exchange):
 
     type = "headers"
 
-    __slots__ = ("_matches",)
+    __slots__ = ("_index",)
 
     def _begin(self) -> None:
         self.depends_on = Dependence.HEADERS
-        self._matches: dict[BindingIdentity, tuple[HeadersMatch, Destination]] = {}
+        self._index: HeadersIndex[Destination] = HeadersIndex()
 
     def match(self, routing_keys: Sequence[str], table: Table) -> Sequence[Destination]:
-        return tuple(dict.fromkeys(to for match, to in self._matches.values() if match.matches(table)))
+        return tuple(dict.fromkeys(self._index.match(table)))
 
     def _attach(self, key: BindingIdentity, binding: Binding) -> None:
-        self._matches[key] = (HeadersMatch(binding.arguments), binding.destination)
+        self._index.add(key, binding.arguments, binding.destination)
 
     def _detach(self, key: BindingIdentity, binding: Binding) -> None:
-        del self._matches[key]
+        self._index.remove(key)
 
 
 class DefaultExchange(Exchange):
