@@ -75,7 +75,8 @@ def test_dead_letters_are_delayed_too(kit: NodeKit) -> None:
 
 def test_a_newly_bound_queue_gets_what_the_exchange_remembers(kit: NodeKit) -> None:
     client = kit.client()
-    client.call(m.ExchangeDeclare("x", "x-recent-history", arguments={"x-recent-history-length": 2}), m.ExchangeDeclareOk)
+    history = m.ExchangeDeclare("x", "x-recent-history", arguments={"x-recent-history-length": 2})
+    client.call(history, m.ExchangeDeclareOk)
     for number in range(3):
         client.publish("", b"%d" % number, "x", **({"expiration": "100"} if number == 2 else {}))
     client.declare()
