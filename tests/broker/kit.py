@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from warren.broker.connection import Connection
 from warren.broker.node import Node
@@ -22,6 +22,7 @@ class FakeTransport:
         self.written = bytearray()
         self.closed: float | None = None  # the delay that was asked for last
         self.heartbeat = -1
+        self.reading = True
 
     def write(self, data: bytes) -> None:
         self.written += data
@@ -32,16 +33,46 @@ class FakeTransport:
     def set_heartbeat(self, seconds: int) -> None:
         self.heartbeat = seconds
 
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+
+class Clock:
+    """Milliseconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
 
 class NodeKit:
-    """A node; `run_syncs` lets what the sync thread reported happen."""
+    """A node; `run_syncs` lets what the sync thread reported happen, `pass_time` the clock go on."""
 
     def __init__(self, data: Path, *, sync: bool = True) -> None:
         self.calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
-        self.node = Node(data, self.calls.put, sync=sync)
+        self.clock = Clock()
+        self.clients: list[Client] = []
+        self.node = Node(data, self.calls.put, sync=sync, clock=self.clock)
 
-    def client(self, frame_max: int = 131_072) -> Client:
-        return Client(self.node, frame_max)
+    def client(self, frame_max: int = 131_072, capabilities: Table | None = None) -> Client:
+        client = Client(self.node, frame_max, capabilities)
+        self.clients.append(client)
+        return client
+
+    def pass_time(self, milliseconds: int) -> None:
+        """As the sockets' loop would: every timer on the way gets its turn at its time."""
+        end = self.clock.now + milliseconds
+        while (deadline := self.node.timers.next_deadline) is not None and deadline <= end:
+            self.clock.now = max(deadline, self.clock.now)
+            self.node.run_timers()
+        self.clock.now = end
+        for client in self.clients:
+            client.receive()
 
     def run_sync(self) -> None:
         self.calls.get(timeout=PATIENCE)()
@@ -61,15 +92,15 @@ class NodeKit:
 class Client:
     """One connection to the node, logged in. `events` are (channel, Method or Content) in order."""
 
-    def __init__(self, node: Node, frame_max: int = 131_072) -> None:
+    def __init__(self, node: Node, frame_max: int = 131_072, capabilities: Table | None = None) -> None:
         self.transport = FakeTransport()
         self.connection: Connection = node.accept(self.transport)
         self.engine = Engine(Role.CLIENT)
         self.events: list[tuple[int, object]] = []
         self.engine.send_header()
         self.pump()
-        capabilities: Table = {"capabilities": {"consumer_cancel_notify": True}}
-        self.send(0, m.ConnectionStartOk(capabilities, "PLAIN", b"\0guest\0guest"))
+        capabilities = {"consumer_cancel_notify": True} if capabilities is None else capabilities
+        self.send(0, m.ConnectionStartOk({"capabilities": capabilities}, "PLAIN", b"\0guest\0guest"))
         self.send(0, m.ConnectionTuneOk(2047, frame_max, 0))
         self.send(0, m.ConnectionOpen("/"))
         self.open()
@@ -89,12 +120,25 @@ class Client:
         assert isinstance(event, answer), event
         return event
 
-    def publish(
-        self, key: str, body: bytes = b"", exchange: str = "", channel: int = 1, content_type: str | None = None
-    ) -> None:
-        properties = Properties(content_type=content_type)
+    def publish(self, key: str, body: bytes = b"", exchange: str = "", channel: int = 1, **rest: Any) -> None:
+        properties = Properties(**rest)
         self.engine.send_content(channel, m.BasicPublish(exchange, key), properties, body)
         self.pump()
+
+    def declare(self, queue: str = "q", **arguments: Any) -> None:
+        """x_message_ttl stands for x-message-ttl."""
+        table = {name.replace("_", "-"): value for name, value in arguments.items()}
+        self.call(m.QueueDeclare(queue, durable=True, arguments=table), m.QueueDeclareOk)
+
+    def count(self, queue: str = "q") -> int:
+        """Ready messages."""
+        return self.call(m.QueueDeclare(queue, passive=True), m.QueueDeclareOk).message_count
+
+    def get(self, queue: str = "q", no_ack: bool = True) -> Content | None:
+        """The next message, the content with its headers; None when there is none."""
+        self.send(1, m.BasicGet(queue, no_ack=no_ack))
+        _, event = self.events.pop()
+        return event if isinstance(event, Content) else None
 
     def pump(self) -> None:
         """What the client sent goes to the broker as one batch; what the broker wrote comes back."""

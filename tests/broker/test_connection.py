@@ -31,6 +31,18 @@ GOOD = (
     encode_method(1, m.BasicNack(0, multiple=True)),
     encode_method(1, m.BasicRecover(requeue=False)),
     encode_method(1, m.QueueDelete("q")),
+    encode_method(1, m.QueueDeclare("p", arguments={"x-max-priority": 3, "x-message-ttl": 0, "x-max-length": 2})),
+    encode_method(1, m.QueueDeclare("r", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})),
+    encode_method(1, m.BasicPublish("", "p", immediate=True))
+    + encode_content(1, Properties(expiration="5", priority=9, reply_to="amq.rabbitmq.reply-to"), b"body", 131_072),
+    encode_method(1, m.BasicPublish("", "q")) + encode_content(1, Properties(expiration="0"), b"body", 131_072),
+    encode_method(1, m.BasicConsume("p", "e", arguments={"x-priority": -5})),
+    encode_method(1, m.BasicConsume("amq.rabbitmq.reply-to", "f", no_ack=True)),
+    encode_method(1, m.ChannelFlow(active=False)),
+    encode_method(1, m.TxSelect()),
+    encode_method(1, m.TxCommit()),
+    encode_method(1, m.TxRollback()),
+    encode_method(1, m.ConfirmSelect()),
     encode_method(1, m.ChannelClose(200, "")),
     encode_method(1, m.ChannelOpen()),
     encode_method(0, m.ConnectionClose(200, "")),
@@ -74,7 +86,8 @@ def test_hostile_bytes(node: NodeKit, stream: bytes, cut: int, logged_in: bool) 
     assert connection not in node.node.connections
     assert connection.channels == {}
     assert connection.exclusive_queues == []
-    assert (node.node.scheduled, node.node.written, node.node.publishing, node.node.unflushed) == ([], [], [], [])
+    assert node.node.reply_queues == {}
+    assert (node.node.scheduled, node.node.written, node.node.confirming, node.node.unflushed) == ([], [], [], [])
     for queue in tuple(node.node.vhosts["/"].queues.values()):
         assert not queue.consumers
         node.node.vhosts["/"].delete_queue(queue)

@@ -9,7 +9,6 @@ import pytest
 from tests.wire import BrokerThread
 
 kombu = pytest.importorskip("kombu")  # of the development group
-NotImplemented540 = pytest.importorskip("amqp.exceptions").AMQPNotImplementedError
 
 
 def test_a_simple_queue(broker: BrokerThread) -> None:
@@ -38,8 +37,28 @@ def test_confirms_and_consuming(broker: BrokerThread) -> None:
         assert got == [{"n": 1}]
 
 
-@pytest.mark.parametrize("options", [{"expires": 5}, {"message_ttl": 5}, {"max_priority": 5}])
-def test_what_is_not_there_is_refused(broker: BrokerThread, options: dict[str, Any]) -> None:
+def test_priorities(broker: BrokerThread) -> None:
     with kombu.Connection(broker.broker.url) as connection:
-        with pytest.raises(NotImplemented540):
-            kombu.Queue("q", **options).bind(connection.default_channel).declare()
+        queue = kombu.Queue("q", max_priority=5).bind(connection.default_channel)
+        queue.declare()
+        for number, priority in enumerate((0, 5, 1, 5)):
+            connection.Producer().publish(number, routing_key="q", priority=priority)
+        assert [queue.get(no_ack=True).payload for _ in range(4)] == [1, 3, 2, 0]
+
+
+def test_a_time_to_live_and_a_queue_that_expires(broker: BrokerThread) -> None:
+    with kombu.Connection(broker.broker.url) as connection:
+        dead = kombu.Queue("dead").bind(connection.default_channel)
+        dead.declare()
+        arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+        queue = kombu.Queue("q", message_ttl=0.05, expires=60, queue_arguments=arguments)
+        queue.bind(connection.default_channel).declare()
+        connection.Producer().publish("late", routing_key="q")
+        got: list[Any] = []
+
+        def take(body: object, message: Any) -> None:
+            got.append(message.headers["x-death"])
+
+        with connection.Consumer(dead, callbacks=[take], no_ack=True):
+            connection.drain_events(timeout=10)
+        assert [death["reason"] for (death,) in got] == ["expired"]

@@ -106,3 +106,64 @@ def test_a_wrong_password(broker: BrokerThread) -> None:
     parameters = pika.ConnectionParameters(port=broker.port, credentials=pika.PlainCredentials("guest", "wrong"))
     with pytest.raises(ProbableAuthenticationError, match="ACCESS_REFUSED"):
         pika.BlockingConnection(parameters)
+
+
+def test_a_remote_call_with_direct_replies(broker: BrokerThread, channel: BlockingChannel) -> None:
+    """The client asks and waits on one channel; the server answers to an address that it was given."""
+    channel.queue_declare("double")
+    server = pika.BlockingConnection(pika.URLParameters(broker.broker.url))
+    answers = server.channel()
+
+    def answer(_: object, method: object, properties: pika.BasicProperties, body: bytes) -> None:
+        assert properties.reply_to.startswith("amq.rabbitmq.reply-to.")
+        assert answers.queue_declare(properties.reply_to, passive=True).method.consumer_count == 1
+        reply = pika.BasicProperties(correlation_id=properties.correlation_id)
+        answers.basic_publish("", properties.reply_to, b"%d" % (2 * int(body)), reply)
+
+    got: dict[str, bytes] = {}
+
+    def take(_: object, method: object, properties: pika.BasicProperties, body: bytes) -> None:
+        got[properties.correlation_id] = body
+        if len(got) == 3:
+            channel.stop_consuming()
+
+    channel.basic_consume("amq.rabbitmq.reply-to", take, auto_ack=True)
+    for number in range(3):
+        asked = pika.BasicProperties(reply_to="amq.rabbitmq.reply-to", correlation_id=str(number))
+        channel.basic_publish("", "double", b"%d" % number, asked)
+    for _ in range(3):
+        method, properties, body = answers.basic_get("double", auto_ack=True)
+        answer(answers, method, properties, body)
+    channel.start_consuming()
+    assert got == {"0": b"0", "1": b"2", "2": b"4"}
+    server.close()
+
+
+def test_an_address_for_replies_goes_with_its_channel(broker: BrokerThread, channel: BlockingChannel) -> None:
+    channel.queue_declare("q")
+    channel.basic_consume("amq.rabbitmq.reply-to", lambda *_: None, auto_ack=True)
+    channel.basic_publish("", "q", b"", pika.BasicProperties(reply_to="amq.rabbitmq.reply-to"))
+    _, properties, _ = channel.basic_get("q", auto_ack=True)
+    channel.close()
+    other = channel.connection.channel()
+    other.confirm_delivery()
+    with pytest.raises(UnroutableError):
+        other.basic_publish("", properties.reply_to, b"", mandatory=True)
+
+
+def test_a_priority_queue(channel: BlockingChannel) -> None:
+    channel.queue_declare("q", arguments={"x-max-priority": 10})
+    for number, priority in enumerate((None, 1, 10, 200, 1)):
+        channel.basic_publish("", "q", b"%d" % number, pika.BasicProperties(priority=priority))
+    assert [channel.basic_get("q", auto_ack=True)[2] for _ in range(5)] == [b"2", b"3", b"1", b"4", b"0"]
+
+
+def test_a_transaction(channel: BlockingChannel) -> None:
+    channel.queue_declare("q")
+    channel.tx_select()
+    channel.basic_publish("", "q", b"1")
+    channel.tx_rollback()
+    channel.basic_publish("", "q", b"2")
+    channel.tx_commit()
+    assert channel.basic_get("q", auto_ack=True)[2] == b"2"
+    assert channel.queue_declare("q", passive=True).method.message_count == 0

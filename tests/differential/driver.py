@@ -20,6 +20,8 @@ from datetime import datetime
 from typing import TypeAlias
 
 from tests.wire import CAPABILITIES, PATIENCE, Received, Wire, content_frames
+from warren import errors
+from warren.client.sync import connect
 from warren.protocol.v091 import Properties, methods as m
 from warren.protocol.v091.codec import PROTOCOL_HEADER, encode_method
 
@@ -64,9 +66,13 @@ class Raw:
 
 @dataclass(frozen=True)
 class Drop:
-    """The connection's socket goes away without a word."""
+    """The connection's socket goes away without a word; what follows waits until its queue `until_gone` has gone too.
+
+    When a broker sees the end of a socket is its own business, and other connections may be quicker.
+    """
 
     connection: str
+    until_gone: str = ""
 
 
 @dataclass(frozen=True)
@@ -140,6 +146,8 @@ class Peer:
             case Drop():
                 self.wires.pop(step.connection).close()
                 self._forget(step.connection)
+                if step.until_gone:
+                    self._wait_until_gone(step.until_gone)
             case Login():
                 self._log_in(step)
             case Together():
@@ -173,6 +181,16 @@ class Peer:
                     return
             wire.poll(POLL_SECONDS)
         raise AssertionError(f"the broker on port {self._port} does not come to {step}")
+
+    def _wait_until_gone(self, queue: str) -> None:
+        with connect(f"amqp://guest:guest@127.0.0.1:{self._port}/") as connection:
+            while True:  # the connection's deadline and the test's end a wait for nothing
+                try:
+                    connection.channel().queue_declare(queue, passive=True)
+                except errors.NotFound:
+                    return
+                except errors.ResourceLocked:
+                    continue
 
     def _expect_close(self, step: Send | Publish | Raw) -> None:
         if isinstance(step, Send) and isinstance(step.method, (m.ChannelClose, m.ConnectionClose)):

@@ -262,7 +262,7 @@ case("another's exclusive queue takes publications", EXCLUSIVE, put("1", connect
 case("one's own exclusive queue on another channel", EXCLUSIVE, put("1"), a(2, get()), a(2, declare(exclusive=True)))
 case("exclusive queues go with their connection", EXCLUSIVE, a(0, m.ConnectionClose(200, "bye")), b(1, passive()))
 case("exclusive queues go with their socket", EXCLUSIVE, b(1, declare("q2")), b(1, m.QueueBind("q2", "amq.direct", "k")),
-     Drop("a"), b(1, qos(1)), b(1, m.QueueDelete("q")), b(1, declare()))
+     Drop("a", until_gone="q"), b(1, qos(1)), b(1, m.QueueDelete("q")), b(1, declare()))
 case("exclusive queues stay when a channel closes", EXCLUSIVE, a(1, m.ChannelClose(200, "")), a(2, passive()))
 
 # -------------------------------------------------------------------------------------------------- exchanges

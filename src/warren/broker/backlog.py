@@ -10,10 +10,13 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict
 from collections.abc import Iterator
+from typing import Final
 
 from warren.broker.message import Held
 
 __all__ = ["Backlog"]
+
+SLACK: Final = 64  # entries of messages that are gone, before it is worth while to clear them away
 
 
 class _Level:
@@ -68,7 +71,15 @@ class Backlog:
         if -held.priority not in self._busy:
             heapq.heappush(self._busy, -held.priority)
         if held.deadline:
+            if len(self._deadlines) > 2 * self.count + SLACK:
+                self._forget_gone()
             heapq.heappush(self._deadlines, (held.deadline, held.position, held))
+
+    def _forget_gone(self) -> None:
+        """Let go of the deadlines of messages that left before: they would keep them in memory until their time."""
+        alive = {id(entry[2]): entry for entry in self._deadlines if not entry[2].gone}
+        self._deadlines = list(alive.values())
+        heapq.heapify(self._deadlines)
 
     def first(self) -> Held | None:
         """The message that is next; it stays."""

@@ -117,8 +117,9 @@ class Channel:
         if not overdue:
             return
         if not self.connection.capability("consumer_cancel_notify"):
+            timeout = self.unacked.entries[overdue[0]][0].settings.consumer_timeout or default
             raise PreconditionFailed(
-                f"delivery acknowledgement on channel {self.number} timed out. Timeout value used: {default} ms. "
+                f"delivery acknowledgement on channel {self.number} timed out. Timeout value used: {timeout} ms. "
                 "This timeout value can be configured, see consumers doc guide to learn more"
             )
         for tag in overdue:

@@ -243,6 +243,7 @@ class Connection:
                 channel.give_back_overdue(now, default, least)
             except AmqpError as error:
                 self._refuse(number, error, m.BasicAck())
+                self.has_output(0)
 
     # -- errors and the end --------------------------------------------------------------------------------------
 

@@ -28,18 +28,21 @@ class Duplicates:
         self._ttl = ttl
         self._seen: OrderedDict[str, int] = OrderedDict()  # key -> when it is forgotten
 
-    def seen(self, message: Message, now: int) -> bool:
-        """Whether a message of this key came before; from now on one did."""
+    def key(self, message: Message) -> str | None:
+        """What the message is told apart by; None when its publisher did not say."""
         headers = message.content.decode_properties().headers
         value = None if headers is None else headers.get(self._header)
-        if value is None:
-            return False
-        key = repr(value)  # "1" and 1 are different keys
-        deadline = self._seen.get(key)
-        if deadline is not None and (self._ttl is None or now < deadline):
-            return True
-        self._seen.pop(key, None)
-        self._seen[key] = now + (self._ttl or 0)
-        if len(self._seen) > self._size:
-            self._seen.popitem(last=False)
-        return False
+        return None if value is None else repr(value)  # "1" and 1 are different keys
+
+    def seen(self, key: str | None, now: int) -> bool:
+        """Whether a message of this key was remembered, and not too long ago."""
+        deadline = None if key is None else self._seen.get(key)
+        return deadline is not None and (self._ttl is None or now < deadline)
+
+    def remember(self, key: str | None, now: int) -> None:
+        """The queue takes a message of this key."""
+        if key is not None:
+            self._seen.pop(key, None)
+            self._seen[key] = now + (self._ttl or 0)
+            if len(self._seen) > self._size:
+                self._seen.popitem(last=False)

@@ -241,12 +241,15 @@ class ClassicQueue(Queue):
 
     def _deliver_or_enqueue(self, message: Message, backlog: Backlog) -> bool:
         settings, timers = self.settings, self.vhost.node.timers
-        if self._duplicates is not None and self._duplicates.seen(message, timers.now()):
+        key = None if self._duplicates is None else self._duplicates.key(message)
+        if self._duplicates is not None and self._duplicates.seen(key, timers.now()):
             return True
         if rejects_publish(settings) and self._is_full(backlog, message):
             if settings.overflow == "reject-publish-dlx":
                 self.vhost.dead_letter(self, message, "maxlen")
             return False
+        if self._duplicates is not None:
+            self._duplicates.remember(key, timers.now())  # not before: what was refused may come again
         ttl = _least(message.ttl, settings.message_ttl)
         held = Held(message, self.position, 0 if ttl is None else timers.now() + ttl, self._priority(message))
         self.position += 1
@@ -313,9 +316,13 @@ class ClassicQueue(Queue):
     def _expire(self) -> None:
         self._expiry = None
         if not self.deleted and self.backlog is not None:
-            for held in self.backlog.expired(self.vhost.node.timers.now()):
-                self._drop(held, "expired")
+            self._drop_expired(self.backlog)
             self._arm_expiry(self.backlog)
+
+    def _drop_expired(self, backlog: Backlog) -> None:
+        if backlog.next_deadline:
+            for held in backlog.expired(self.vhost.node.timers.now()):
+                self._drop(held, "expired")
 
     # -- consuming -----------------------------------------------------------------------------------------------
 
@@ -337,8 +344,7 @@ class ClassicQueue(Queue):
                 self.position += consumer.feed(ready, self.position, count)
 
     def _deliver_backlog(self, backlog: Backlog) -> None:
-        if backlog.next_deadline:
-            self._expire()
+        self._drop_expired(backlog)
         while backlog.count and (turn := self.consumers.next()) is not None:
             held = backlog.pop()
             if held is not None:
@@ -347,7 +353,7 @@ class ClassicQueue(Queue):
     def take(self) -> Held | None:
         self.renew_lease()
         if self.backlog is not None:
-            self._expire()
+            self._drop_expired(self.backlog)
             return self.backlog.pop()
         if self.returned:
             return heapq.heappop(self.returned)

@@ -9,8 +9,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from itertools import count
+from typing import Final
 
 __all__ = ["Timer", "Timers"]
+
+LEAST_LIMIT: Final = 1024
 
 
 class Timer:
@@ -33,12 +36,25 @@ class Timers:
         self.now = clock
         self._heap: list[tuple[int, int, Timer]] = []
         self._order = count()
+        self._limit = LEAST_LIMIT  # entries, before the cancelled ones among them are cleared away
 
     def at(self, deadline: int, callback: Callable[[], None]) -> Timer:
         """Call back once when the clock has reached `deadline`."""
         timer = Timer(deadline, callback)
+        if len(self._heap) > self._limit:
+            self._forget_cancelled()
         heapq.heappush(self._heap, (deadline, next(self._order), timer))
         return timer
+
+    def _forget_cancelled(self) -> None:
+        """A timer that is renewed with every use (x-expires) leaves a cancelled one behind each time."""
+        self._heap = [entry for entry in self._heap if entry[2].callback is not None]
+        heapq.heapify(self._heap)
+        self._limit = max(LEAST_LIMIT, 2 * len(self._heap))
+
+    def __len__(self) -> int:
+        """Timers kept, cancelled ones among them."""
+        return len(self._heap)
 
     @property
     def next_deadline(self) -> int | None:

@@ -10,7 +10,7 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Final, cast
 
-from warren.broker.keeping import Delay, History
+from warren.broker.keeping import Delay, History, hashed_properties
 from warren.broker.message import Address, MarkedMessage, Message
 from warren.broker.policies import Policies
 from warren.broker.queue import ClassicQueue, Queue
@@ -148,8 +148,11 @@ class VirtualHost:
         binding = self.router.bind(source, destination, binding_key, arguments)
         history = self._histories.get(source)
         if binding is not None and history is not None and destination.kind == "queue":
+            queue = self.queues[destination.name]
             for message in history.messages:
-                self.queues[destination.name].publish(message)
+                if message.ttl is not None:
+                    queue.enrich()
+                queue.publish(message)
 
     def declare_exchange(
         self, name: str, kind: str, *, passive: bool, durable: bool, auto_delete: bool, internal: bool, arguments: Table
@@ -207,9 +210,12 @@ class VirtualHost:
         properties.headers = cast("dict[str, FieldValue]", after)
         properties.expiration = None
         routing_keys = dead_letter_keys(queue.settings.dead_letter_routing_key, keys)
-        route = self.router.route_keys(exchange, routing_keys, lambda: after)
-        names = without_cycles(reason, after, route.queues)
-        if not names:
+        route = self.router.route_keys(
+            exchange, routing_keys, lambda: after, lambda: hashed_properties(properties)
+        )
+        queues = [self.queues[name] for name in without_cycles(reason, after, route.queues)]
+        keepers = self.keepers(route, routing_keys)
+        if not queues and not keepers:
             return
         source = message.content
         try:
@@ -220,5 +226,5 @@ class VirtualHost:
         content = Content(source.channel, source.method, frames, source.body_size)
         bcc = message.bcc if queue.settings.dead_letter_routing_key is None else ()
         letter = MarkedMessage(Address(exchange, routing_keys[0]), content, routing_keys, bcc, died=True)
-        for name in names:
-            self.queues[name].publish(letter)
+        for sink in (*queues, *keepers):
+            sink.publish(letter)

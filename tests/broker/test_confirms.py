@@ -1,0 +1,77 @@
+"""Confirms: in order, one `multiple` where it can be, nacks in their place."""
+
+from __future__ import annotations
+
+from tests.broker.kit import Client, NodeKit
+from warren.protocol.v091 import Content, Properties, methods as m
+
+
+def confirms(client: Client) -> list[tuple[str, int, bool]]:
+    found = []
+    for _, event in client.events:
+        if isinstance(event, (m.BasicAck, m.BasicNack)):
+            found.append((event.NAME.removeprefix("basic."), event.delivery_tag, event.multiple))
+    client.events.clear()
+    return found
+
+
+def publish(client: Client, *keys: str) -> None:
+    """All in one batch."""
+    for key in keys:
+        client.engine.send_content(1, m.BasicPublish("", key), Properties(), b"x")
+    client.pump()
+
+
+def test_one_multiple_for_a_batch(client: Client) -> None:
+    client.declare()
+    client.call(m.ConfirmSelect(), m.ConfirmSelectOk)
+    publish(client, "q", "nope", "q")
+    assert confirms(client) == [("ack", 3, True)]
+    publish(client, "q")
+    assert confirms(client) == [("ack", 4, False)]
+
+
+def test_nacks_stand_between_the_acks_of_their_batch(client: Client) -> None:
+    client.declare("full", x_max_length=0, x_overflow="reject-publish")
+    client.declare("free")
+    client.call(m.ConfirmSelect(), m.ConfirmSelectOk)
+    publish(client, "free", "free", "full", "full", "free", "full")
+    assert confirms(client) == [
+        ("ack", 2, True), ("nack", 3, False), ("nack", 4, False), ("ack", 5, False), ("nack", 6, False),
+    ]  # fmt: skip
+    publish(client, "full", "free")
+    assert confirms(client) == [("nack", 7, False), ("ack", 8, False)]
+
+
+def test_a_commit_waits_for_the_disk_and_for_nothing_else(kit: NodeKit) -> None:
+    client = kit.client()
+    client.declare("s", x_queue_type="stream")
+    client.declare()
+    client.call(m.TxSelect(), m.TxSelectOk)
+    publish(client, "q")
+    client.call(m.TxCommit(), m.TxCommitOk)
+    publish(client, "s", "q")
+    client.send(1, m.TxCommit())
+    assert client.events == []
+    kit.run_sync()
+    client.receive()
+    assert [event for _, event in client.events] == [m.TxCommitOk()]
+
+
+def test_commit_ok_comes_after_the_returns(client: Client) -> None:
+    client.call(m.TxSelect(), m.TxSelectOk)
+    client.engine.send_content(1, m.BasicPublish("", "nope", mandatory=True), Properties(), b"x")
+    client.send(1, m.TxCommit())
+    (_, returned), (_, done) = client.events
+    assert isinstance(returned, Content)
+    assert isinstance(returned.decode_method(), m.BasicReturn)
+    assert done == m.TxCommitOk()
+
+
+def test_a_partial_commit_closes_the_channel(client: Client) -> None:
+    client.declare("full", x_max_length=0, x_overflow="reject-publish")
+    client.declare()
+    client.call(m.TxSelect(), m.TxSelectOk)
+    publish(client, "q", "full")
+    close = client.call(m.TxCommit(), m.ChannelClose)
+    assert (close.reply_code, close.reply_text) == (406, "PRECONDITION_FAILED - partial tx completion")

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from tests.broker.kit import Clock
+from warren.broker.timers import LEAST_LIMIT, Timers
+
+
+def test_in_order_of_deadlines_then_of_asking() -> None:
+    clock = Clock()
+    timers, called = Timers(clock), []
+    for name, delay in (("late", 20), ("soon", 10), ("soon too", 10), ("never", 5)):
+        timer = timers.at(clock.now + delay, lambda name=name: called.append(name))
+        if name == "never":
+            timer.cancel()
+    assert timers.next_deadline == clock.now + 10
+    timers.run()
+    assert called == []
+    clock.now += 15
+    timers.run()
+    assert called == ["soon", "soon too"]
+    clock.now += 5
+    timers.run()
+    timers.run()
+    assert called == ["soon", "soon too", "late"]
+    assert timers.next_deadline is None
+
+
+def test_a_callback_may_ask_for_another_call() -> None:
+    clock = Clock()
+    timers, called = Timers(clock), []
+
+    def again() -> None:
+        called.append(clock.now)
+        timers.at(clock.now + 1, again)
+
+    timers.at(clock.now, again)
+    timers.run()
+    assert called == [clock.now]
+    clock.now += 1
+    timers.run()
+    assert len(called) == 2
+
+
+def test_cancelled_timers_are_cleared_away() -> None:
+    clock = Clock()
+    timers, called = Timers(clock), []
+    kept = [timers.at(clock.now + 10, lambda: called.append(1)) for _ in range(10)]
+    for _ in range(10 * LEAST_LIMIT):
+        timers.at(clock.now + 10**9, lambda: called.append(2)).cancel()
+    assert len(timers) <= LEAST_LIMIT + 1
+    clock.now += 10
+    timers.run()
+    assert called == [1] * len(kept)
