@@ -107,6 +107,8 @@ METHODS: list[tuple[Method, bytes]] = [
     (m.ConnectionUpdateSecretOk(), ids(10, 71)),
     (m.ChannelOpen(), ids(20, 10) + s("")),
     (m.ChannelOpenOk(), ids(20, 11) + ls(b"")),
+    (m.AccessRequest("/data", False, True, True, False, True), ids(30, 10) + s("/data") + b"\x16"),
+    (m.AccessRequestOk(1), ids(30, 11) + b"\0\1"),
     (m.ChannelFlow(True), ids(20, 20) + b"\1"),
     (m.ChannelFlowOk(True), ids(20, 21) + b"\1"),
     (m.ChannelClose(404, "no", 50, 10), ids(20, 40) + short(404) + s("no") + short(50) + short(10)),
