@@ -159,6 +159,9 @@ case("x-max-length: a cycle ends", a(1, with_arguments(x_max_length=1, x_dead_le
 case("x-max-length: a dead letter into a full queue", a(1, declare("dead", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})),
      a(1, declare(arguments=DEAD)), *fill(2), a(1, get()), a(1, get()), a(1, nack(2, True, False)), Until("dead", 1), *drain(2, "dead"))
 
+case("x-max-length: one without time drives nobody out", *dying(x_max_length=1), put("1"), put("2", expiration="0"), a(1, get()),
+     differs="expiration-0-over-the-limit")
+
 # --------------------------------------------------------------------------------------------------- priorities
 
 PRIORITIES = a(1, with_arguments(x_max_priority=5))
