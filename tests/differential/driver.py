@@ -130,6 +130,7 @@ class Peer:
         self._unconfirmed: dict[tuple[str, int], list[int]] = {}
         self._published: dict[tuple[str, int], int] = {}
         self._closing: set[tuple[str, int]] = set()  # where a close was sent and is not answered
+        self._committing: set[tuple[str, int]] = set()  # the same of tx.commit: RabbitMQ takes nothing meanwhile
         self._openings: dict[tuple[str, int], int] = {}
 
     # -- sending -------------------------------------------------------------------------------------------------
@@ -197,6 +198,8 @@ class Peer:
             key = (step.connection, step.channel)
             self._open.discard(key)
             self._closing.add(key)
+        elif isinstance(step, Send) and type(step.method) is m.TxCommit:
+            self._committing.add((step.connection, step.channel))
 
     def _bytes(self, step: Send | Publish | Raw) -> bytes:
         if isinstance(step, Raw):
@@ -262,10 +265,12 @@ class Peer:
         for key in [key for key in self._open if key[0] == name]:
             self._close_channel(key)
         self._closing = {key for key in self._closing if key[0] != name}
+        self._committing = {key for key in self._committing if key[0] != name}
 
     def _close_channel(self, key: tuple[str, int]) -> None:
         self._open.discard(key)
         self._closing.discard(key)
+        self._committing.discard(key)
         for table in (self._round_trips, self._unconfirmed, self._published):
             table.pop(key, None)
 
@@ -273,6 +278,9 @@ class Peer:
 
     def round_trip(self) -> None:
         """Return when every open channel has answered once, or is closed."""
+        deadline = time.monotonic() + PATIENCE
+        while self._committing and time.monotonic() < deadline:
+            self.read(0.02)
         for key in sorted(self._open):
             wire = self.wires[key[0]]
             if not wire.ended:
@@ -314,6 +322,8 @@ class Peer:
             self._close_channel(key)
         elif type(method) is m.ChannelCloseOk:
             self._close_channel(key)
+        elif type(method) is m.TxCommitOk:
+            self._committing.discard(key)
         elif type(method) is m.ConnectionClose:
             wire.send(0, m.ConnectionCloseOk())
             wire.close()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from tests.differential.driver import Peer, Publish, Send, Step, Together, run
-from warren.protocol.v091 import Properties, methods as m
+from warren.protocol.v091 import Properties, Table, methods as m
 
 Peers = Callable[..., tuple[Peer, Peer]]
 
@@ -92,23 +92,73 @@ to_q1 = st.builds(Publish, st.just("a"), st.just(2), st.just(""), st.just("q1"),
 @repeatable
 @given(st.lists(st.one_of(st.builds(Send, st.just("a"), st.just(1), consumer_methods), to_q1), min_size=8, max_size=25))
 def test_consuming(peers: Peers, steps: list[Step]) -> None:
-    _play(peers, [step for step in steps if not _ends_the_connection(step, steps)])
+    _play(peers, [*_fit(steps)])
 
 
-def _ends_the_connection(step: Step, steps: list[Step]) -> bool:
-    """A consumer tag used twice would close the connection: keep the first of two, unless a cancel stands between."""
-    if not (isinstance(step, Send) and isinstance(step.method, m.BasicConsume)):
-        return False
-    for before in reversed(steps[: next(n for n, each in enumerate(steps) if each is step)]):
-        if isinstance(before, Send) and isinstance(before.method, m.BasicCancel):
-            return False
-        if isinstance(before, Send) and isinstance(before.method, m.BasicConsume):
-            return True
-    return False
+# What settings do to a queue. The consumer has a channel of its own, so does whoever gets.
+SETTINGS: tuple[Table, ...] = (
+    {"x-max-length": 3, **DEAD},
+    {"x-max-length-bytes": 4, **DEAD},
+    {"x-max-length": 3, "x-overflow": "reject-publish"},
+    {"x-max-length": 2, "x-overflow": "reject-publish-dlx", **DEAD},
+    {"x-max-priority": 3},
+    {"x-max-priority": 3, "x-max-length": 4, **DEAD},
+    {"x-message-ttl": 600_000, **DEAD},
+    {"x-message-ttl": 0, **DEAD},
+    {"x-single-active-consumer": True},
+)
 
 
-def _play(peers: Peers, steps: list[Step]) -> None:
-    script = [*start, *steps]
+def taken(queue: str) -> m.BasicGet:
+    return m.BasicGet(queue, no_ack=True)
+
+
+limited = st.one_of(
+    st.builds(Send, st.just("a"), st.just(1), consumer_methods),
+    st.builds(Send, st.just("a"), st.just(2), st.sampled_from((taken("q1"), taken("q3")))),
+    st.builds(
+        Publish,
+        st.just("a"),
+        st.just(2),
+        st.just(""),
+        st.just("q1"),
+        st.binary(min_size=1, max_size=3),
+        st.builds(Properties, priority=st.sampled_from((None, 0, 1, 2, 3, 9))),
+        mandatory=flags,
+    ),
+)
+
+
+@repeatable
+@given(
+    st.sampled_from(SETTINGS),
+    st.sampled_from((m.ConfirmSelect(), m.TxSelect(), m.BasicQos())),
+    st.lists(st.one_of(limited, st.just(Send("a", 2, m.TxCommit()))), min_size=10, max_size=30),
+)
+def test_limits(peers: Peers, arguments: Table, mode: m.Method, steps: list[Step]) -> None:
+    commits = type(mode) is m.TxSelect
+    wanted = [step for step in _fit(steps) if commits or not (isinstance(step, Send) and step.method == m.TxCommit())]
+    declarations = (Send("a", 1, m.QueueDeclare("q3")), Send("a", 1, m.QueueDeclare("q1", arguments=arguments)))
+    _play(peers, wanted, (*declarations, Send("a", 2, mode)))
+
+
+def _fit(steps: list[Step]) -> Iterator[Step]:
+    """Without a consumer tag that is used twice, which would end the connection, and with one consumer at a time.
+
+    And without basic.qos under a consumer, which Warren applies to it (docs/reference/differences.md).
+    """
+    consuming = False
+    for step in steps:
+        method = step.method if isinstance(step, Send) else None
+        if consuming and isinstance(method, (m.BasicConsume, m.BasicQos)):
+            continue
+        if isinstance(method, (m.BasicConsume, m.BasicCancel, m.ChannelClose)):
+            consuming = isinstance(method, m.BasicConsume)
+        yield step
+
+
+def _play(peers: Peers, steps: list[Step], begin: tuple[Step, ...] = start) -> None:
+    script = [*begin, *steps]
     ours, theirs = peers(script)
     run(script, ours, theirs)
     ours.close()

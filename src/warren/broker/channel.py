@@ -370,8 +370,9 @@ class Channel:
             self.unacked.reject(settlement.taken, settlement.requeue)
 
     def _recover(self, method: m.BasicRecover) -> None:
+        check_negative(self.unacked.entries.values(), "basic.recover")
+        self.reply(m.BasicRecoverOk())  # before what is delivered again, as RabbitMQ does
         self._recover_async(method)
-        self.reply(m.BasicRecoverOk())
 
     def _recover_async(self, method: m.BasicRecover | m.BasicRecoverAsync) -> None:
         self.unacked.recover(method.requeue)
