@@ -53,3 +53,17 @@ def test_an_unknown_service_is_nobody(client: Client) -> None:
     client.engine.send_content(1, m.BasicPublish("amq.system", "nope", mandatory=True), Properties(reply_to="q"), b"")
     client.pump()
     assert [each.reply_code for each in client.take(m.BasicReturn)] == [312]
+
+
+def test_a_direct_reply_with_a_copy(client: Client) -> None:
+    client.declare("copy")
+    client.call(m.BasicConsume("amq.rabbitmq.reply-to", "r", no_ack=True), m.BasicConsumeOk)
+    client.declare("requests")
+    client.publish("requests", b"?", reply_to="amq.rabbitmq.reply-to")
+    request = client.get("requests")
+    assert request is not None
+    client.publish(request.decode_properties().reply_to or "", b"!", headers={"CC": ["copy"]})
+    assert [body for *_, body in client.deliveries()] == [b"!"]
+    copy = client.get("copy")
+    assert copy is not None
+    assert copy.body == b"!"

@@ -44,16 +44,26 @@ class Sink(Protocol):
 
 
 class Target:
-    """What the bytes of a basic.publish lead to, as long as the topology stays."""
+    """What the bytes of a basic.publish lead to, as long as the topology stays.
 
-    __slots__ = ("address", "immediate", "mandatory", "method", "queues", "per_message", "stored")
+    `direct` is a reply address or a service, which its name alone leads to; the rest of `queues` was routed.
+    """
+
+    __slots__ = ("address", "direct", "immediate", "mandatory", "method", "per_message", "queues", "stored")
 
     def __init__(
-        self, method: bytes, publish: BasicPublish, queues: tuple[Sink, ...], *, cacheable: bool
+        self,
+        method: bytes,
+        publish: BasicPublish,
+        queues: tuple[Sink, ...],
+        *,
+        cacheable: bool = True,
+        direct: tuple[Sink, ...] = (),
     ) -> None:
         self.method = method
         self.address = Address(publish.exchange, publish.routing_key)
-        self.queues = queues
+        self.queues = (*direct, *queues)
+        self.direct = direct
         self.mandatory = publish.mandatory
         self.immediate = publish.immediate
         self.per_message = not cacheable  # headers, properties or chance have a say, or it is kept on its way
@@ -121,9 +131,9 @@ class Publisher:
         vhost.router.check_publish(publish.exchange)
         reply_queue = vhost.node.reply_queues.get(publish.routing_key) if not publish.exchange else None
         if reply_queue is not None:
-            target = Target(content.method, publish, (reply_queue,), cacheable=True)
+            target = Target(content.method, publish, (), direct=(reply_queue,))
         elif publish.exchange == SYSTEM_EXCHANGE and publish.routing_key in SERVICES:
-            target = Target(content.method, publish, (Service(vhost, publish.routing_key),), cacheable=True)
+            target = Target(content.method, publish, (), direct=(Service(vhost, publish.routing_key),))
         else:
             route = vhost.router.route(publish.exchange, publish.routing_key)
             queues = tuple(vhost.queues[name] for name in route.queues)
@@ -148,7 +158,7 @@ class Publisher:
         if copies or target.per_message:
             keys = (target.address.routing_key, *copies)
             route = self._route(target, keys, properties)
-            queues = tuple(self._connection.vhost.queues[name] for name in route.queues)
+            queues = (*target.direct, *(self._connection.vhost.queues[name] for name in route.queues))
         if "BCC" in headers:
             properties.headers = {name: value for name, value in headers.items() if name != "BCC"}
             rewritten = True
