@@ -121,3 +121,17 @@ def test_close_waits_for_the_sync_of_its_file(disk: Disk, tmp_path: Path) -> Non
     with pytest.raises(OSError):
         os.fstat(fd)
     writers.commit.stop()
+
+
+def test_a_ticket_for_a_file_that_is_closed_meanwhile_is_done_too(disk: Disk, tmp_path: Path) -> None:
+    writers = Writers()
+    writers.commit.ticket(5)
+    disk.begun.get(timeout=PATIENCE)  # while this sync runs, another file is written and closed
+    other = os.open(tmp_path / "other", os.O_CREAT | os.O_RDWR)
+    ticket = writers.commit.ticket(other)
+    disk.go.put(None)
+    disk.go.put(None)
+    writers.commit.close(other)
+    while writers.commit.synced < ticket:
+        writers.run_one()
+    writers.commit.stop()

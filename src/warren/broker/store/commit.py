@@ -44,6 +44,7 @@ class GroupCommit:
         self._next = 1
         self._dirty: set[int] = set()
         self._syncing: set[int] = set()
+        self._owed = False  # a ticket was given for a file that has been synced and closed since
         self._wake = threading.Condition()
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -69,6 +70,9 @@ class GroupCommit:
             self._dirty.discard(fd)
         if pending:
             os.fdatasync(fd)
+            with self._wake:
+                self._owed = True  # who holds its ticket waits for the number all the same
+                self._wake.notify_all()
         os.close(fd)
 
     def stop(self) -> None:
@@ -83,11 +87,11 @@ class GroupCommit:
     def _run(self) -> None:
         while True:
             with self._wake:
-                while not self._dirty and not self._stopping:
+                while not self._dirty and not self._owed and not self._stopping:
                     self._wake.wait()
-                if not self._dirty:
+                if not self._dirty and not self._owed:
                     return
-                self._syncing, self._dirty = self._dirty, set()
+                self._syncing, self._dirty, self._owed = self._dirty, set(), False
                 number, self._next = self._next, self._next + 1
             failure = _sync(self._syncing)
             with self._wake:
