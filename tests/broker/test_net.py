@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from tests.wire import BrokerThread, Wire
+from warren.broker import Broker
 from warren.broker.net import transport
 from warren.protocol.v091 import methods as m
 from warren.protocol.v091.codec import encode_method
@@ -132,3 +134,11 @@ def test_stop_says_goodbye() -> None:
         assert isinstance(close, m.ConnectionClose)
         assert close.reply_code == 320
         silent.wait_end()
+
+
+async def test_one_broker_to_a_data_folder(tmp_path: Path) -> None:
+    async with Broker(data=tmp_path):
+        with pytest.raises(BlockingIOError, match="in use by another broker"):
+            await Broker(data=tmp_path).start()
+    async with Broker(data=tmp_path):
+        pass  # let go of when the first one stopped

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import fcntl
 import gc
 import logging
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -31,7 +29,6 @@ __all__ = ["loop_factory", "serve", "tune_collector"]
 log = logging.getLogger("warren.serve")
 
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
-LOCK: Final = "lock"
 # Generation 0 at 50,000 new objects instead of 700: a broker's messages are many, long-lived and free of cycles.
 COLLECTOR: Final = (50_000, 20, 50)
 
@@ -61,7 +58,7 @@ def serve(
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO, stream=sys.stderr)
     tune_collector()
     folder = data_folder() if data is None else data
-    with holding(folder), asyncio.Runner(loop_factory=loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(run(host, port, folder, sync))
 
 
@@ -102,27 +99,11 @@ def explain(error: OSError, host: str, port: int, folder: Path) -> str:
         return f"port {port} is reserved for root: take one above 1023, such as --port 5672"
     if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
         return f"{host} is not an address of this machine: use --host 127.0.0.1, or 0.0.0.0 for all of its addresses"
+    if isinstance(error, BlockingIOError):
+        return f"data folder {folder} is in use by another broker: stop that one, or name another folder with --data"
+    if error.filename is not None:
+        return f"data folder {folder} cannot be used ({error.strerror}): name one that you may write to, with --data"
     return f"data folder {folder}: {error}: mend it, or name another with --data"
-
-
-@contextmanager
-def holding(folder: Path) -> Iterator[None]:
-    """Make the folder, and keep other brokers out of it. Raises Unusable."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / LOCK).open("a")
-    except OSError as error:
-        raise Unusable(
-            f"data folder {folder} cannot be used ({error.strerror}): name one that you may write to, with --data"
-        ) from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise Unusable(
-                f"data folder {folder} is in use by another broker: stop that one, or name another folder with --data"
-            ) from error
-        yield
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

@@ -12,10 +12,11 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TextIO
 
 from warren.broker.net.transport import SocketTransport
 from warren.broker.node import Node
+from warren.broker.store.folder import hold_folder
 from warren.broker.vhost import VirtualHost
 from warren.errors import NotFound
 from warren.routing.policies import ApplyTo, Policy
@@ -36,7 +37,7 @@ class Broker:
     sync   False: publisher confirms do not wait until the disk has the message
 
     One user, guest with password guest, who may connect from this machine. Raises OSError when the address is taken or
-    the data folder cannot be used.
+    the data folder cannot be used, BlockingIOError when another broker holds it.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Broker:
         self._data = data
         self._sync = sync
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._lock: TextIO | None = None
         self._node: Node | None = None
         self._server: asyncio.Server | None = None
         self._transports: set[SocketTransport] = set()
@@ -104,18 +106,18 @@ class Broker:
             self._temporary = tempfile.TemporaryDirectory(prefix="warren-")
         folder = Path(self._temporary.name if self._temporary else self._data or "")
         loop = asyncio.get_running_loop()
-        node = self._node = Node(folder, loop.call_soon_threadsafe, sync=self._sync)
-        node.rearm = self._rearm
-        if self.port is None:
-            return self
         try:
-            self._server = await loop.create_server(
-                lambda: SocketTransport(node, self._made, self._lost), self.host, self.port, backlog=BACKLOG
-            )
+            self._lock = hold_folder(folder)
+            node = self._node = Node(folder, loop.call_soon_threadsafe, sync=self._sync)
+            node.rearm = self._rearm
+            if self.port is not None:
+                self._server = await loop.create_server(
+                    lambda: SocketTransport(node, self._made, self._lost), self.host, self.port, backlog=BACKLOG
+                )
+                self.port = self._server.sockets[0].getsockname()[1]
         except OSError:
             await self.stop()
             raise
-        self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     async def open_socket(self) -> socket.socket:
@@ -143,6 +145,9 @@ class Broker:
             self._alarm.cancel()
         self._alarm = self._armed_for = None
         self._server = self._node = None
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
         if self._temporary is not None:
             self._temporary.cleanup()
             self._temporary = None
