@@ -176,3 +176,7 @@ def test_auto_delete_queue_takes_an_auto_delete_exchange_with_it_and_publishing_
     client.publish("", b"2", exchange="x")
     (close,) = client.take(m.ChannelClose)
     assert close.reply_code == 404
+
+
+def test_access_request_is_granted(client: Client) -> None:
+    assert client.call(m.AccessRequest("/data", active=True), m.AccessRequestOk).ticket == 1
