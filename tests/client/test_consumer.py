@@ -171,3 +171,19 @@ async def test_a_stream_from_its_first_message(channel: Channel, name: str) -> N
             assert seen == [(str(n).encode(), n) for n in range(20)]
     finally:
         await channel.queue_delete(name)
+
+
+async def test_leaving_a_stream_early_costs_nobody_the_connection(channel: Channel, name: str) -> None:
+    # A stream queue answers basic.nack with 540, which ends the connection.
+    await channel.queue_declare(name, durable=True, arguments={"x-queue-type": "stream"})
+    try:
+        await fill(channel, name, 20)
+        for _ in range(2):
+            async with channel.consume(name, prefetch=20, arguments={"x-stream-offset": "first"}) as consumer:
+                assert (await anext(consumer)).stream_offset == 0
+                async with asyncio.timeout(10):
+                    while consumer.buffered < 19:
+                        await channel.queue_declare(name, passive=True)
+            assert channel.is_open
+    finally:
+        await channel.queue_delete(name)

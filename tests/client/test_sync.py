@@ -282,3 +282,18 @@ def test_a_publication_that_cannot_be_encoded_sends_nothing_of_itself(ch: Channe
         ch.publish_many([Publication("text", "", queue)])  # type: ignore[arg-type]
     assert ch.publish(b"m", "", queue) is not None
     assert ch.queue_declare(queue, passive=True).message_count == 1
+
+
+def test_leaving_a_stream_early_costs_nobody_the_connection(ch: Channel, queue: str) -> None:
+    name = f"{queue}-stream"
+    ch.queue_declare(name, durable=True, arguments={"x-queue-type": "stream"})
+    try:
+        ch.confirm_select()
+        ch.publish_many(Publication(Message(b"%d" % n), "", name) for n in range(20))
+        ch.qos(prefetch_count=20)
+        tag = ch.consume(name, arguments={"x-stream-offset": "first"})
+        assert [delivery.body for delivery in ch.receive(max_messages=1, timeout=10)] == [b"0"]
+        ch.cancel(tag)
+        assert ch.queue_declare(name, passive=True).name == name
+    finally:
+        ch.queue_delete(name)

@@ -88,7 +88,7 @@ class Feed:
         self.relieve()
         if not no_ack and channel.reason is None:
             for delivery in buffered:
-                channel.nack(delivery.delivery_tag)
+                channel.give_back(delivery)
 
 
 def _drop(feed: Feed, channel: ChannelCore, consumer: ConsumerCore) -> None:

@@ -234,6 +234,15 @@ class ChannelCore:
         self._outgoing.append(self.frames.reject(delivery_tag, requeue))
         self.connection.flush()
 
+    def give_back(self, delivery: Delivery) -> None:
+        """Put a delivery that nobody will handle back into its queue.
+
+        A stream queue takes nothing back (540, and the connection is gone) and lost nothing either: its deliveries,
+        known by their offset, are left as they are.
+        """
+        if delivery.stream_offset is None:
+            self.nack(delivery.delivery_tag)
+
     # -- what the broker sends ---------------------------------------------------------------------------------------
 
     def receive_content(self, content: Content) -> None:
@@ -244,14 +253,13 @@ class ChannelCore:
             consumer = self.consumers.get(raw_tag)
             if consumer is None:
                 logger.warning("channel %d: a delivery for unknown consumer %r was given back", self.number, raw_tag)
-                self.nack(delivery_tag)
-            elif consumer.cancelling:
-                if not consumer.no_ack:
-                    self.nack(delivery_tag)
-            else:
-                consumer.append(
-                    Delivery(content, self, consumer.tag, delivery_tag, redelivered, exchange, routing_key)
-                )
+                self.give_back(Delivery(content, self, "", delivery_tag, redelivered, exchange, routing_key))
+                return
+            delivery = Delivery(content, self, consumer.tag, delivery_tag, redelivered, exchange, routing_key)
+            if not consumer.cancelling:
+                consumer.append(delivery)
+            elif not consumer.no_ack:
+                self.give_back(delivery)
         elif key == GET_OK:
             self._reply(m.BasicGetOk, content)
         else:

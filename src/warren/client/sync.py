@@ -359,7 +359,7 @@ class Channel:
         if not consumer.no_ack:
             for delivery in self._arrived:
                 if delivery.consumer_tag == consumer_tag:
-                    self._core.nack(delivery.delivery_tag)
+                    self._core.give_back(delivery)
         self._arrived.clear()
         self._arrived.extend(kept)
         self.connection._await(slot, timeout, lambda: self._core.abandon(slot))
