@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.broker.kit import Client, NodeKit
-from warren.protocol.v091 import Content, Properties, methods as m
+from warren.protocol.v091 import Content, Properties, Table, methods as m
 
 
 def confirms(client: Client) -> list[tuple[str, int, bool]]:
@@ -75,3 +77,18 @@ def test_a_partial_commit_closes_the_channel(client: Client) -> None:
     publish(client, "q", "full")
     close = client.call(m.TxCommit(), m.ChannelClose)
     assert (close.reply_code, close.reply_text) == (406, "PRECONDITION_FAILED - partial tx completion")
+
+
+@pytest.mark.parametrize("arguments", [{"x-queue-type": "stream"}, {"x-max-length": 5}, {}])
+def test_a_commit_to_a_queue_that_was_deleted_meanwhile(kit: NodeKit, client: Client, arguments: Table) -> None:
+    client.call(m.QueueDeclare("gone", durable=True, arguments=arguments), m.QueueDeclareOk)
+    client.call(m.TxSelect(), m.TxSelectOk)
+    body = b"x" * 100_000
+    for _ in range(100):  # more than a segment holds
+        client.publish("gone", body)
+    client.call(m.QueueDelete("gone"), m.QueueDeleteOk)
+    client.send(1, m.TxCommit())
+    kit.run_syncs()
+    client.receive()
+    assert client.take(m.TxCommitOk)
+    assert kit.node.failed is None

@@ -116,3 +116,11 @@ async def test_through_the_broker() -> None:
         assert broker.clear_policy("p")
         with pytest.raises(errors.NotFound):
             broker.set_policy("p", "^q", {"max-length": 1}, vhost="nowhere")
+
+
+def test_a_server_named_queue_has_its_name_before_policies_look(client: Client, policies: Policies) -> None:
+    policies.set(Policy("/", "p", r"^amq\.gen-", {"max-length": 1}))
+    name = declare(client, "").queue
+    for _ in range(3):
+        client.publish(name)
+    assert depth(client, name) == 1

@@ -240,6 +240,8 @@ class ClassicQueue(Queue):
         return self._deliver_or_enqueue(message, self.backlog)
 
     def _deliver_or_enqueue(self, message: Message, backlog: Backlog) -> bool:
+        if self.deleted:
+            return True  # since a transaction was routed here
         settings, timers = self.settings, self.vhost.node.timers
         key = None if self._duplicates is None else self._duplicates.key(message)
         if self._duplicates is not None and self._duplicates.seen(key, timers.now()):

@@ -59,6 +59,8 @@ class StreamQueue(Queue):
         return self.log.durable - self.log.first
 
     def publish(self, message: Message) -> bool:
+        if self.deleted:
+            return True  # since a transaction was routed here; its log is closed
         content = message.content
         frames = content.frames_for(CHANNEL, FRAME_MAX)
         if STREAM_OFFSET.may_be_in(frames):

@@ -80,6 +80,7 @@ class VirtualHost:
         settings = queue_settings(
             arguments, where, durable=durable, exclusive=exclusive, auto_delete=auto_delete, server_named=not name
         )
+        name = name or f"amq.gen-{secrets.token_urlsafe(16)}"
         settings = self.policies.settings_for(name, settings.queue_type, arguments)
         queue: Queue
         if settings.queue_type == "stream":
@@ -87,7 +88,7 @@ class VirtualHost:
         else:
             queue = ClassicQueue(
                 self,
-                name or f"amq.gen-{secrets.token_urlsafe(16)}",
+                name,
                 durable=durable,
                 exclusive=exclusive,
                 auto_delete=auto_delete,
