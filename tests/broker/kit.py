@@ -59,8 +59,11 @@ class NodeKit:
         self.clients: list[Client] = []
         self.node = Node(data, self.calls.put, sync=sync, clock=self.clock)
 
-    def client(self, frame_max: int = 131_072, capabilities: Table | None = None) -> Client:
-        client = Client(self.node, frame_max, capabilities)
+    def client(
+        self, frame_max: int = 131_072, capabilities: Table | None = None, *, vhost: str = "/", user: str = "guest"
+    ) -> Client:
+        """`user` has that word as the password too."""
+        client = Client(self.node, frame_max, capabilities, vhost, user)
         self.clients.append(client)
         return client
 
@@ -90,9 +93,19 @@ class NodeKit:
 
 
 class Client:
-    """One connection to the node, logged in. `events` are (channel, Method or Content) in order."""
+    """One connection to the node, logged in with channel 1 open. `events` are (channel, Method or Content) in order.
 
-    def __init__(self, node: Node, frame_max: int = 131_072, capabilities: Table | None = None) -> None:
+    Where the login is refused, `events` has the connection.close.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        frame_max: int = 131_072,
+        capabilities: Table | None = None,
+        vhost: str = "/",
+        user: str = "guest",
+    ) -> None:
         self.transport = FakeTransport()
         self.connection: Connection = node.accept(self.transport)
         self.engine = Engine(Role.CLIENT)
@@ -100,11 +113,12 @@ class Client:
         self.engine.send_header()
         self.pump()
         capabilities = {"consumer_cancel_notify": True} if capabilities is None else capabilities
-        self.send(0, m.ConnectionStartOk({"capabilities": capabilities}, "PLAIN", b"\0guest\0guest"))
+        self.send(0, m.ConnectionStartOk({"capabilities": capabilities}, "PLAIN", f"\0{user}\0{user}".encode()))
         self.send(0, m.ConnectionTuneOk(2047, frame_max, 0))
-        self.send(0, m.ConnectionOpen("/"))
-        self.open()
-        self.events.clear()
+        self.send(0, m.ConnectionOpen(vhost))
+        if not any(isinstance(event, m.ConnectionClose) for _, event in self.events):
+            self.open()
+            self.events.clear()
 
     def open(self, channel: int = 1) -> None:
         self.send(channel, m.ChannelOpen())

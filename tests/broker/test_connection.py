@@ -86,7 +86,7 @@ def test_hostile_bytes(node: NodeKit, stream: bytes, cut: int, logged_in: bool) 
     assert connection not in node.node.connections
     assert connection.channels == {}
     assert connection.exclusive_queues == []
-    assert node.node.reply_queues == {}
+    assert node.node.vhosts["/"].reply_queues == {}
     assert (node.node.scheduled, node.node.written, node.node.confirming, node.node.unflushed) == ([], [], [], [])
     for queue in tuple(node.node.vhosts["/"].queues.values()):
         assert not queue.consumers

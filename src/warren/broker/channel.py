@@ -204,7 +204,7 @@ class Channel:
 
     def _check_reply_address(self, name: str, no_wait: bool) -> None:
         """A declaration asks whether somebody waits for replies there (RabbitMQ answers so, passive or not)."""
-        if name != PSEUDO_QUEUE and name not in self.vhost.node.reply_queues:
+        if name != PSEUDO_QUEUE and name not in self.vhost.reply_queues:
             raise NotFound(f"no queue '{name}' in vhost '{self.vhost.name}'")
         self._last_queue = name
         if not no_wait:
@@ -309,7 +309,7 @@ class Channel:
         if not method.no_ack:
             raise PreconditionFailed("reply consumer cannot acknowledge")
         queue = self.replies = ReplyQueue(self.vhost)
-        self.vhost.node.reply_queues[queue.name] = queue
+        self.vhost.reply_queues[queue.name] = queue
         consumer = self._make_consumer(method, queue)
         queue.add_consumer(consumer)
         return consumer
@@ -326,7 +326,7 @@ class Channel:
         self.consumers.pop(consumer.tag, None)
         consumer.queue.remove_consumer(consumer)
         if consumer.queue is self.replies:
-            del self.vhost.node.reply_queues[self.replies.name]
+            del self.vhost.reply_queues[self.replies.name]
             self.vhost.router.version += 1  # publishers that know the address must ask again
             self.replies = None
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import warren
 from warren.broker.auth.users import MECHANISMS, read_plain
 from warren.broker.channel import Channel
+from warren.broker.limits import check_channel, check_connection
 from warren.broker.publisher import Target
 from warren.broker.queue import Queue
 from warren.broker.vhost import VirtualHost
@@ -91,7 +92,7 @@ class Connection:
         self.transport = transport
         self.engine = Engine(Role.SERVER, frame_max=FRAME_MAX, channel_max=CHANNEL_MAX)
         self.phase = Phase.OPENING
-        self.vhost: VirtualHost = node.vhosts["/"]
+        self.vhost: VirtualHost = node.lobby
         self.user = ""
         self.client_properties: Table = {}
         self.channels: dict[int, Channel] = {}
@@ -154,6 +155,7 @@ class Connection:
             return  # closed for an error earlier in this batch
         channel = self.channels.get(number)
         if isinstance(event, m.ChannelOpen):
+            check_channel(self)
             self.channels[number] = Channel(self, number)
             self.send(number, m.ChannelOpenOk())
         elif isinstance(event, m.ChannelClose):
@@ -227,12 +229,19 @@ class Connection:
         capabilities = self.client_properties.get("capabilities")
         return isinstance(capabilities, dict) and capabilities.get(name) is True
 
-    def _open(self, vhost: str) -> None:
-        if vhost not in self.node.vhosts:
-            raise NotAllowed(f"vhost {vhost} not found")
+    @property
+    def is_open(self) -> bool:
+        """Logged in, in a virtual host, and not on its way out."""
+        return self.phase is Phase.OPEN
+
+    def _open(self, name: str) -> None:
+        vhost = self.node.vhosts.get(name)
+        if vhost is None:
+            raise NotAllowed(f"vhost {name} not found")
+        check_connection(self, vhost)
         if self.node.failed is not None:
             raise InternalError(f"the broker's store failed: {self.node.failed.strerror}")
-        self.vhost = self.node.vhosts[vhost]
+        self.vhost = vhost
         self.phase = Phase.OPEN
         self.engine.send_method(0, m.ConnectionOpenOk())
 

@@ -17,14 +17,16 @@ from typing import Final
 from warren.broker.auth import Users
 from warren.broker.confirms import Confirms
 from warren.broker.connection import Connection, Transport
+from warren.broker.limits import check_vhost_limits
+from warren.broker.parameters import Parameters, no_vhost
 from warren.broker.queue import Queue
-from warren.broker.reply_to import ReplyQueue
 from warren.broker.store.commit import GroupCommit
 from warren.broker.store.streams import StreamStore
 from warren.broker.stream import StreamQueue
 from warren.broker.timers import Timers
-from warren.broker.vhost import VirtualHost
+from warren.broker.vhost import VirtualHost, described
 from warren.errors import ConnectionForced, InternalError
+from warren.routing import definitions
 from warren.routing.settings import queue_settings
 
 __all__ = ["Node"]
@@ -66,8 +68,10 @@ class Node:
         self.timers = Timers(clock)
         self.consumer_timeout = CONSUMER_TIMEOUT_MS
         self._next_sweep = self.timers.at(self.timers.now() + SWEEP_MS, self._sweep)
-        self.reply_queues: dict[str, ReplyQueue] = {}
-        self.vhosts = {"/": VirtualHost(self, "/")}
+        self.vhosts: dict[str, VirtualHost] = {}
+        self.parameters = Parameters(self.vhosts)
+        self.add_vhost(definitions.VirtualHost("/", description="Default virtual host"))
+        self.lobby = VirtualHost(self, "")  # where a connection is before it says which virtual host it wants
         self.alarms: set[str] = set()
         self.failed: OSError | None = None
         # What the current batch leaves to do.
@@ -86,10 +90,47 @@ class Node:
                     "stream '%s' in vhost '%s': cut %d bytes of a torn record at its end",
                     stored.name, stored.vhost, stored.log.cut,
                 )  # fmt: skip
-            vhost = self.vhosts.setdefault(stored.vhost, VirtualHost(self, stored.vhost))
+            if stored.vhost not in self.vhosts:
+                self.add_vhost(definitions.VirtualHost(stored.vhost))  # whoever defines it again finds its streams
+            vhost = self.vhosts[stored.vhost]
             where = f"queue '{stored.name}' in vhost '{stored.vhost}'"
             settings = queue_settings(stored.arguments, where)
             vhost.add_queue(StreamQueue(vhost, stored.name, dict(stored.arguments), settings, stored.log))
+
+    def add_vhost(self, definition: definitions.VirtualHost) -> VirtualHost:
+        """The virtual host, made, or given what the definition says of it if it is there.
+
+        Description, tags and default queue type are also taken from the definition's metadata, where RabbitMQ 3.10
+        writes them; limits, when it has any, become the parameter that they are. InvalidArgument for what cannot be.
+        """
+        definition = described(definition)
+        check_vhost_limits(definition.limits or {})
+        vhost = self.vhosts.get(definition.name)
+        if vhost is None:
+            vhost = self.vhosts[definition.name] = VirtualHost(self, definition.name)
+        vhost.definition = definition
+        if definition.limits:
+            self.parameters.set_limits(definition.name, definition.limits)
+        return vhost
+
+    def delete_vhost(self, name: str) -> None:
+        """Delete the virtual host with all that is in it; its connections are closed with 320.
+
+        NotFound when there is none.
+        """
+        vhost = self.vhosts.pop(name, None)
+        if vhost is None:
+            raise no_vhost(name)
+        for connection in tuple(self.connections):
+            if connection.vhost is vhost:
+                connection.close(ConnectionForced(f"vhost '{name}' is deleted"))
+        try:
+            vhost.clear()
+        except OSError as error:
+            self.store_failed(error)
+        self.users.forget_vhost(name)
+        self.parameters.forget_vhost(name)
+        self.end_batch()
 
     def accept(self, transport: Transport) -> Connection:
         connection = Connection(self, transport)

@@ -8,6 +8,7 @@ in a queue already keep the deadline that they came with (RabbitMQ's rule).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 from warren.broker.settings import check_implemented
@@ -45,6 +46,12 @@ class Policies:
         except NotImplemented540:
             self._put_back(book, policy.name, before)
             raise
+
+    def update(self, policies: Iterable[Policy], operator_policies: Iterable[Policy]) -> None:
+        """Put many in force at once. They have been checked, each and with the queues that are there."""
+        self.policies.update((policy.name, policy) for policy in policies)
+        self.operator_policies.update((policy.name, policy) for policy in operator_policies)
+        self._apply()
 
     def clear(self, name: str, *, operator: bool = False) -> bool:
         """Take a policy out of force; whether there was one."""

@@ -129,7 +129,7 @@ class Publisher:
             raise CommandInvalid(f"{publish.NAME} from a client")
         vhost = self._connection.vhost
         vhost.router.check_publish(publish.exchange)
-        reply_queue = vhost.node.reply_queues.get(publish.routing_key) if not publish.exchange else None
+        reply_queue = vhost.reply_queues.get(publish.routing_key) if not publish.exchange else None
         if reply_queue is not None:
             target = Target(content.method, publish, (), direct=(reply_queue,))
         elif publish.exchange == SYSTEM_EXCHANGE and publish.routing_key in SERVICES:

@@ -123,7 +123,7 @@ class Queue(ABC):
             self.scheduled = True
             self.vhost.node.scheduled.append(self)
 
-    def check_access(self, connection: Connection) -> None:
+    def check_access(self, connection: Connection | None) -> None:
         """ResourceLocked unless the connection may use the queue."""
         if self.exclusive and self.owner is not connection:
             raise self.locked()

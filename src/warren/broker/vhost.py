@@ -8,15 +8,19 @@ from __future__ import annotations
 import logging
 import secrets
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
 from warren.broker.keeping import Delay, History, hashed_properties
+from warren.broker.limits import check_queue
 from warren.broker.message import Address, MarkedMessage, Message
 from warren.broker.policies import Policies
 from warren.broker.queue import ClassicQueue, Queue
+from warren.broker.reply_to import ReplyQueue
 from warren.broker.store.log import SegmentLog
 from warren.broker.stream import StreamQueue
-from warren.errors import AccessRefused, InternalError, LocalProtocolError, NotFound
+from warren.errors import AccessRefused, InternalError, InvalidArgument, LocalProtocolError, NotFound
 from warren.protocol.v091 import Content, FieldValue, Table, encode_content
 from warren.routing import (
     EXCHANGE_TYPES,
@@ -28,6 +32,7 @@ from warren.routing import (
     cc_keys,
     dead_letter_headers,
     dead_letter_keys,
+    definitions,
     without_cycles,
 )
 from warren.routing.equivalence import check_property
@@ -38,21 +43,39 @@ if TYPE_CHECKING:
     from warren.broker.connection import Connection
     from warren.broker.node import Node
 
-__all__ = ["VirtualHost"]
+__all__ = ["VirtualHost", "described"]
 
 log = logging.getLogger("warren.broker.vhost")
 
 DEAD_LETTER_FRAME_MAX: Final = 131_072
+QUEUE_TYPES: Final = ("classic", "quorum", "stream")
 
 
 class VirtualHost:
+    """`definition` says what the virtual host is to people: description, tags, default queue type, tracing."""
+
     def __init__(self, node: Node, name: str) -> None:
         self.node = node
         self.name = name
+        self.definition = definitions.VirtualHost(name)
         self.router = Router(name, types=EXCHANGE_TYPES | KEEPING_TYPES)
         self.queues: dict[str, Queue] = {}
         self.policies = Policies(self)
+        self.reply_queues: dict[str, ReplyQueue] = {}  # addresses of channels, for direct replies
         self._histories: dict[str, History] = {}  # of recent-history exchanges
+
+    @property
+    def limits(self) -> Mapping[str, object]:
+        """The limits that operators set, by name: see `warren.broker.limits`."""
+        return self.node.parameters.limits(self.name)
+
+    def clear(self) -> None:
+        """Delete every queue and every exchange: the virtual host goes. OSError when the disk refuses."""
+        for queue in tuple(self.queues.values()):
+            self.delete_queue(queue)
+        for exchange in tuple(self.router.exchanges):
+            if not exchange.name.startswith(RESERVED_PREFIX) and exchange.name:
+                self.delete_exchange(exchange.name, if_unused=False)
 
     # -- queues --------------------------------------------------------------------------------------------------
 
@@ -66,21 +89,35 @@ class VirtualHost:
         return queue
 
     def declare_queue(
-        self, connection: Connection, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table
+        self,
+        connection: Connection | None,
+        name: str,
+        *,
+        durable: bool,
+        exclusive: bool,
+        auto_delete: bool,
+        arguments: Table,
     ) -> Queue:
-        """The queue, made or found equal. An empty name gets one of the broker's ("amq.gen-...")."""
+        """The queue, made or found equal. An empty name gets one of the broker's ("amq.gen-...").
+
+        Without a connection it is the broker's own declaration: it is not exclusive, and no limit of the virtual host
+        stands against it.
+        """
+        arguments = self.with_default_type(arguments, durable, exclusive, auto_delete)
         current = self.queues.get(name)
         where = f"queue '{name}' in vhost '{self.name}'"
         if current is not None:
-            self._check_equal(current, connection, durable, exclusive, auto_delete, arguments)
+            self.check_equal(current, connection, durable, exclusive, auto_delete, arguments)
             current.renew_lease()
             return current
         if name.startswith(RESERVED_PREFIX):
             raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
+        server_named, name = not name, name or f"amq.gen-{secrets.token_urlsafe(16)}"
+        if connection is not None:
+            check_queue(self, name)
         settings = queue_settings(
-            arguments, where, durable=durable, exclusive=exclusive, auto_delete=auto_delete, server_named=not name
+            arguments, where, durable=durable, exclusive=exclusive, auto_delete=auto_delete, server_named=server_named
         )
-        name = name or f"amq.gen-{secrets.token_urlsafe(16)}"
         settings = self.policies.settings_for(name, settings.queue_type, arguments)
         queue: Queue
         if settings.queue_type == "stream":
@@ -96,10 +133,23 @@ class VirtualHost:
                 owner=connection if exclusive else None,
                 settings=settings,
             )
-        if exclusive:
+        if exclusive and connection is not None:
             connection.exclusive_queues.append(queue)
         self.add_queue(queue)
         return queue
+
+    def with_default_type(self, arguments: Table, durable: bool, exclusive: bool, auto_delete: bool) -> Table:
+        """The arguments of a declaration, with the virtual host's default queue type where they name none.
+
+        RabbitMQ's rule since 3.11: quorum and stream are for queues that are durable, not exclusive and not
+        auto-deleted; other declarations stay as they are.
+        """
+        kind = self.definition.default_queue_type
+        if kind is None or "x-queue-type" in arguments:
+            return arguments
+        if kind != "classic" and (exclusive or auto_delete or not durable):
+            return arguments
+        return {**arguments, "x-queue-type": kind}
 
     def _make_log(self, where: str, name: str, arguments: Table) -> SegmentLog:
         try:
@@ -111,9 +161,16 @@ class VirtualHost:
         self.queues[queue.name] = queue
         self.router.add_queue(queue.name)
 
-    def _check_equal(
-        self, queue: Queue, connection: Connection, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table
+    def check_equal(
+        self,
+        queue: Queue,
+        connection: Connection | None,
+        durable: bool,
+        exclusive: bool,
+        auto_delete: bool,
+        arguments: Table,
     ) -> None:
+        """PreconditionFailed or ResourceLocked, unless a declaration like this may stand for the queue."""
         queue.check_access(connection)
         if exclusive != queue.exclusive:
             raise queue.locked()
@@ -140,7 +197,7 @@ class VirtualHost:
 
     def reply_queue(self, name: str) -> Queue | None:
         """Where the default exchange brings an answer to `name`: a queue, or a channel's own address."""
-        return self.queues.get(name) or self.node.reply_queues.get(name)
+        return self.queues.get(name) or self.reply_queues.get(name)
 
     # -- exchanges that keep -------------------------------------------------------------------------------------
 
@@ -229,3 +286,22 @@ class VirtualHost:
         letter = MarkedMessage(Address(exchange, routing_keys[0]), content, routing_keys, bcc, died=True)
         for sink in (*queues, *keepers):
             sink.publish(letter)
+
+
+def described(definition: definitions.VirtualHost) -> definitions.VirtualHost:
+    """The definition with what its metadata says filled in. InvalidArgument for a default queue type that is none."""
+    told = definition.metadata or {}
+    description, tags = definition.description, definition.tags
+    if description is None and isinstance(told.get("description"), str):
+        description = str(told["description"])
+    listed = told.get("tags")
+    if tags is None and isinstance(listed, list):
+        tags = tuple(map(str, listed))
+    kind = definition.default_queue_type or told.get("default_queue_type")
+    if kind == "undefined":  # what RabbitMQ 3.12 and 3.13 write for none
+        kind = None
+    if kind is not None and kind not in QUEUE_TYPES:
+        raise InvalidArgument(
+            f"vhost '{definition.name}': default queue type {kind!r} is none of {', '.join(QUEUE_TYPES)}"
+        )
+    return replace(definition, description=description, tags=tags, default_queue_type=kind)

@@ -34,7 +34,7 @@ COLLECTOR: Final = (50_000, 20, 50)
 
 
 class Unusable(WarrenError):
-    """The address or the data folder cannot be used; the text says what to do."""
+    """The address, the data folder or the definitions cannot be used; the text says what to do."""
 
 
 def serve(
@@ -49,6 +49,13 @@ def serve(
         bool,
         Parameter(negative="--no-sync", help="Confirm a publication only when the disk has it."),
     ] = True,
+    definitions: Annotated[
+        Path | None,
+        Parameter(
+            env_var="WARREN_DEFINITIONS",
+            help="A RabbitMQ definitions file (JSON): virtual hosts, users, exchanges, queues... to start with.",
+        ),
+    ] = None,
 ) -> int:
     """Run a broker until it is told to stop (SIGTERM or Ctrl-C).
 
@@ -59,22 +66,30 @@ def serve(
     tune_collector()
     folder = data_folder() if data is None else data
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(run(host, port, folder, sync))
+        return runner.run(run(host, port, folder, sync, definitions))
 
 
-async def run(host: str, port: int, folder: Path, sync: bool) -> int:
+async def run(host: str, port: int, folder: Path, sync: bool, definitions: Path | None) -> int:
     loop = asyncio.get_running_loop()
     told = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told.set)
-    broker = Broker(host, port, data=folder, sync=sync)
+    broker = Broker(host, port, data=folder, sync=sync, definitions=definitions)
     try:
         await broker.start()
     except OSError as error:
+        if definitions is not None and error.filename == str(definitions):
+            raise Unusable(f"definitions file {definitions} cannot be read: {error.strerror}") from error
         raise Unusable(explain(error, host, port, folder)) from error
+    except WarrenError as error:
+        if definitions is None:
+            raise
+        raise Unusable(f"definitions file {definitions}: {' '.join(str(error).split())}") from error
     try:
         log.info("on disk, in %s: stream queues and their messages", folder)
         log.info("in memory, gone when this process ends: exchanges, bindings, classic queues and their messages")
+        if definitions is not None:
+            log.info("definitions of %s applied", definitions)
         if not sync:
             log.warning("--no-sync: a confirmed message may be lost when the machine (not just the broker) goes down")
         if host not in LOOPBACK:

@@ -9,16 +9,20 @@ from __future__ import annotations
 import asyncio
 import socket
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TextIO
 
+from warren.broker.definitions import export_definitions, import_definitions
+from warren.broker.limits import set_user_limits
 from warren.broker.net.transport import SocketTransport
 from warren.broker.node import Node
 from warren.broker.store.folder import hold_folder
 from warren.broker.vhost import VirtualHost
-from warren.errors import NotFound
+from warren.errors import NotFound, WarrenError
+from warren.routing import definitions as records
 from warren.routing.policies import ApplyTo, Policy
 
 __all__ = ["Broker"]
@@ -35,18 +39,27 @@ class Broker:
            `open_socket` is the only way in
     data   folder of what is kept on disk (stream queues); None: a temporary one that goes with the broker
     sync   False: publisher confirms do not wait until the disk has the message
+    definitions   a RabbitMQ definitions file, or the object in it: applied by `start`, before anybody can connect; see
+                  `import_definitions`, whose errors `start` then raises too
 
     One user, guest with password guest, who may connect from this machine. Raises OSError when the address is taken or
     the data folder cannot be used, BlockingIOError when another broker holds it.
     """
 
     def __init__(
-        self, host: str = "127.0.0.1", port: int | None = 0, *, data: str | Path | None = None, sync: bool = True
+        self,
+        host: str = "127.0.0.1",
+        port: int | None = 0,
+        *,
+        data: str | Path | None = None,
+        sync: bool = True,
+        definitions: str | Path | Mapping[str, object] | None = None,
     ) -> None:
         self.host = host
         self.port = port
         self._data = data
         self._sync = sync
+        self._definitions = definitions
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._lock: TextIO | None = None
         self._node: Node | None = None
@@ -94,6 +107,81 @@ class Broker:
         """Take a policy out of force; whether there was one of that name."""
         return self._vhost(vhost).policies.clear(name, operator=operator)
 
+    def import_definitions(
+        self, source: str | Path | Mapping[str, object], *, vhost: str | None = None
+    ) -> tuple[str, ...]:
+        """Apply a RabbitMQ definitions file, its path or the object in it; remarks on what is not as the file has it.
+
+        All of it or, when something of it cannot be, nothing. Nothing is deleted; queues and exchanges that exist stay
+        as they are. With a `vhost`, the exchanges, queues, bindings, policies and parameters of the file go into that
+        virtual host, and nothing else is looked at.
+
+        Raises OSError when the file cannot be read, InvalidArgument for what is wrong in it, NotImplemented for settings
+        that this broker does not have, NotFound when there is no such `vhost`.
+        """
+        document = source if isinstance(source, Mapping) else Path(source).read_bytes()
+        return import_definitions(self.node, records.parse_definitions(document, vhost=vhost), vhost)
+
+    def export_definitions(self, *, vhost: str | None = None) -> dict[str, object]:
+        """What this broker is made of, as RabbitMQ's definitions file has it: an object for `json.dumps`.
+
+        Virtual hosts, users with the hashes of their passwords, permissions, parameters, policies, queues that are not
+        exclusive, exchanges and bindings, without messages. With a `vhost`, that one's part alone. Raises NotFound.
+        """
+        return records.emit_definitions(export_definitions(self.node, vhost), vhost=vhost)
+
+    def add_vhost(
+        self,
+        name: str,
+        *,
+        description: str = "",
+        tags: Iterable[str] = (),
+        default_queue_type: str | None = None,
+        user: str | None = "guest",
+    ) -> None:
+        """Make a virtual host, or describe anew the one that is there.
+
+        default_queue_type   "classic", "quorum" or "stream": what a declaration without x-queue-type makes, where the
+                             queue is durable, not exclusive and not auto-deleted (RabbitMQ's rule)
+        user                 who gets all permissions in a new one; None: nobody
+
+        Raises InvalidArgument for another queue type, NotFound for an unknown user.
+        """
+        node, new = self.node, name not in self.node.vhosts
+        if user is not None and user not in node.users.users:
+            raise NotFound(f"no user '{user}'")
+        described = records.VirtualHost(name) if new else node.vhosts[name].definition
+        node.add_vhost(
+            replace(
+                described,
+                description=description,
+                tags=tuple(tags),
+                default_queue_type=default_queue_type,
+                metadata=None,
+            )
+        )
+        if new and user is not None:
+            node.users.set_permission(records.Permission(name, user, ".*", ".*", ".*"))
+
+    def delete_vhost(self, name: str) -> None:
+        """Delete a virtual host and all that is in it; its clients get 320 CONNECTION_FORCED. Raises NotFound."""
+        self.node.delete_vhost(name)
+
+    def set_vhost_limits(self, name: str, limits: Mapping[str, int]) -> None:
+        """Limit a virtual host: "max-connections", "max-queues". They take the place of those it has.
+
+        0 refuses all, a number below 0 or none is no limit. What is there already stays. Raises InvalidArgument and
+        NotFound.
+        """
+        self.node.parameters.set_limits(name, limits)
+
+    def set_user_limits(self, name: str, limits: Mapping[str, int]) -> None:
+        """Limit a user, over all virtual hosts: "max-connections", "max-channels". Limits not named stay.
+
+        0 refuses all, a number below 0 is no limit. What is there already stays. Raises InvalidArgument, NotFound.
+        """
+        set_user_limits(self.node.users, name, limits)
+
     def _vhost(self, name: str) -> VirtualHost:
         vhost = self.node.vhosts.get(name)
         if vhost is None:
@@ -101,7 +189,7 @@ class Broker:
         return vhost
 
     async def start(self) -> Self:
-        """Recover the store and listen."""
+        """Recover the store, apply the definitions, and listen."""
         if self._data is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="warren-")
         folder = Path(self._temporary.name if self._temporary else self._data or "")
@@ -110,12 +198,14 @@ class Broker:
             self._lock = hold_folder(folder)
             node = self._node = Node(folder, loop.call_soon_threadsafe, sync=self._sync)
             node.rearm = self._rearm
+            if self._definitions is not None:
+                self.import_definitions(self._definitions)
             if self.port is not None:
                 self._server = await loop.create_server(
                     lambda: SocketTransport(node, self._made, self._lost), self.host, self.port, backlog=BACKLOG
                 )
                 self.port = self._server.sockets[0].getsockname()[1]
-        except OSError:
+        except (OSError, WarrenError):
             await self.stop()
             raise
         return self
