@@ -85,6 +85,40 @@ def test_stream_queues_outlive_a_restart(tmp_path: Path) -> None:
         assert [delivery.body for delivery in channel.receive(1)] == [b"kept"]
 
 
+def test_definitions_are_there_when_it_is_ready(tmp_path: Path) -> None:
+    path = tmp_path / "definitions.json"
+    path.write_text('{"queues": [{"vhost": "/", "name": "q", "durable": true, "auto_delete": false, "arguments": {}}]}')
+    for arguments, variables in ((("--definitions", path), {}), ((), {"WARREN_DEFINITIONS": str(path)})):
+        with serving("--data", tmp_path, *arguments, **variables) as (process, url):
+            with connect(url) as connection:
+                connection.channel().queue_declare("q", passive=True)
+            process.terminate()
+            assert f"definitions of {path} applied" in process.communicate(timeout=STOP_SECONDS)[1]
+
+
+@pytest.mark.parametrize(
+    "text, problem",
+    [
+        ("{", "definitions: not JSON"),
+        ('{"queues": [{"name": "q"}]}', "queues[0].vhost: missing"),
+        (
+            '{"policies": [{"vhost": "/", "name": "p", "pattern": "(", "definition": {"max-length": 1}}]}',
+            "policy 'p' in vhost '/': Validation failed pattern should be regular expression",
+        ),
+    ],
+)
+def test_definitions_that_are_none(tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / "definitions.json"
+    path.write_text(text)
+    said = one_line("--port", "0", "--data", tmp_path, "--definitions", path)
+    assert said.startswith(f"warren: definitions file {path}: {problem}")
+
+
+def test_definitions_that_are_not_there(tmp_path: Path) -> None:
+    said = one_line("--port", "0", "--data", tmp_path, "--definitions", tmp_path / "nope.json")
+    assert said == f"warren: definitions file {tmp_path / 'nope.json'} cannot be read: No such file or directory\n"
+
+
 def test_no_sync_is_said(tmp_path: Path) -> None:
     with serving("--data", tmp_path, "--no-sync") as (process, _):
         process.terminate()

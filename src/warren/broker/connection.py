@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import warren
 from warren.broker.auth.users import MECHANISMS, read_plain
 from warren.broker.channel import Channel
-from warren.broker.limits import check_channel, check_connection
+from warren.broker.limits import channel_refusal, check_connection
 from warren.broker.publisher import Target
 from warren.broker.queue import Queue
 from warren.broker.vhost import VirtualHost
@@ -155,7 +155,10 @@ class Connection:
             return  # closed for an error earlier in this batch
         channel = self.channels.get(number)
         if isinstance(event, m.ChannelOpen):
-            check_channel(self)
+            refusal = channel_refusal(self)
+            if refusal is not None:
+                self.close(refusal)  # RabbitMQ names no method in it
+                return
             self.channels[number] = Channel(self, number)
             self.send(number, m.ChannelOpenOk())
         elif isinstance(event, m.ChannelClose):

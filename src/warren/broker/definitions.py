@@ -20,6 +20,7 @@ import binascii
 import copy
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -235,14 +236,14 @@ class _Import:
 
     def _check_queues(self) -> None:
         """Policies and arguments together, of queues old and new; and how many new ones there may be."""
+        new = Counter(vhost for vhost, _ in self._queues)
         for trial in self._trials.values():
+            check_new_queues(trial, new[trial.name])
             for queue in trial.queues.values():
                 trial.policies.settings_for(queue.name, queue.settings.queue_type, queue.arguments)
-            new = [queue for queue in self._queues.values() if queue.vhost == trial.name]
-            for each in new:
-                what = f"queue '{each.name}' in vhost '{each.vhost}'"
-                trial.policies.settings_for(each.name, queue_type(each.arguments, what), _wire(each.arguments))
-            check_new_queues(trial, len(new))
+        for each in self._queues.values():
+            kind = queue_type(each.arguments, each.name)
+            self._trials[each.vhost].policies.settings_for(each.name, kind, _wire(each.arguments))
 
     def _check_binding(self, binding: BindingDefinition) -> None:
         what = (

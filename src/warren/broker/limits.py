@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "USER_LIMITS",
     "VHOST_LIMITS",
-    "check_channel",
+    "channel_refusal",
     "check_connection",
     "check_new_queues",
     "check_queue",
@@ -85,16 +85,17 @@ def check_connection(connection: Connection, vhost: VirtualHost) -> None:
         )
 
 
-def check_channel(connection: Connection) -> None:
-    """NotAllowed, when the connection's user has as many open channels, on all connections, as it may have."""
+def channel_refusal(connection: Connection) -> NotAllowed | None:
+    """What one channel more is told, when the user has as many, on all connections, as it may have."""
     limit = _limit(_user_limits(connection), "max-channels")
     if limit is None:
-        return
-    if sum(len(each.channels) for each in _open(connection) if each.user == connection.user) >= limit:
-        raise NotAllowed(
-            f"number of channels opened for user '{connection.user}' has reached the maximum allowed user limit of "
-            f"({limit})"
-        )
+        return None
+    if sum(len(each.channels) for each in _open(connection) if each.user == connection.user) < limit:
+        return None
+    return NotAllowed(
+        f"number of channels opened for user '{connection.user}' "
+        f"has reached the maximum allowed user limit of ({limit})"
+    )
 
 
 def check_queue(vhost: VirtualHost, name: str) -> None:
@@ -107,9 +108,9 @@ def check_queue(vhost: VirtualHost, name: str) -> None:
 
 
 def check_new_queues(vhost: VirtualHost, count: int) -> None:
-    """InvalidArgument, when so many more queues, all of one file of definitions, are too many for the virtual host."""
+    """InvalidArgument, when so many more queues, all of one definitions file, are too many for the virtual host."""
     limit, now = _limit(vhost.limits, "max-queues"), len(vhost.queues)
-    if limit is not None and now + count > limit:
+    if limit is not None and count and now + count > limit:
         raise InvalidArgument(
             f'Adding {count} queue(s) to virtual host "{vhost.name}" would exceed the limit of {limit} queue(s).\n\n'
             f"This virtual host currently has {now} queue(s) defined.\n\nImport aborted!"

@@ -92,7 +92,7 @@ async def run(host: str, port: int, folder: Path, sync: bool, definitions: Path 
             log.info("definitions of %s applied", definitions)
         if not sync:
             log.warning("--no-sync: a confirmed message may be lost when the machine (not just the broker) goes down")
-        if host not in LOOPBACK:
+        if host not in LOOPBACK and set(broker.node.users.users) <= {"guest"}:
             log.warning("listening on %s, but the only user, guest, may connect from this machine only", host)
         print(f"warren {__version__} ready at {broker.url}", flush=True)
         await told.wait()

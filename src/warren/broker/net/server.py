@@ -110,14 +110,14 @@ class Broker:
     def import_definitions(
         self, source: str | Path | Mapping[str, object], *, vhost: str | None = None
     ) -> tuple[str, ...]:
-        """Apply a RabbitMQ definitions file, its path or the object in it; remarks on what is not as the file has it.
+        """Apply a RabbitMQ definitions file (its path, or the object in it); what it asks for in vain, as texts.
 
         All of it or, when something of it cannot be, nothing. Nothing is deleted; queues and exchanges that exist stay
         as they are. With a `vhost`, the exchanges, queues, bindings, policies and parameters of the file go into that
         virtual host, and nothing else is looked at.
 
-        Raises OSError when the file cannot be read, InvalidArgument for what is wrong in it, NotImplemented for settings
-        that this broker does not have, NotFound when there is no such `vhost`.
+        Raises OSError when the file cannot be read, InvalidArgument for what is wrong in it, NotImplemented for
+        settings that this broker does not have, NotFound when there is no such `vhost`.
         """
         document = source if isinstance(source, Mapping) else Path(source).read_bytes()
         return import_definitions(self.node, records.parse_definitions(document, vhost=vhost), vhost)
