@@ -374,7 +374,7 @@ def test_a_password_in_a_file_written_by_hand(kit: NodeKit) -> None:
     load(kit, {"users": [{"name": "app", "password": "app", "tags": "monitoring, management"}]})
     user = kit.node.users.users["app"]
     assert (user.tags, dict(user.extra)) == (("monitoring", "management"), {})
-    assert "password\"" not in json.dumps(dump(kit))
+    assert 'password"' not in json.dumps(dump(kit))
     assert kit.node.users.login("app", "app", "127.0.0.1")
     assert not kit.node.users.login("app", "other", "127.0.0.1")
 

@@ -232,9 +232,10 @@ def test_a_default_type_is_in_the_arguments(kit: NodeKit) -> None:
     declare(client, durable=True)
     assert kit.node.vhosts["v"].queues["q"].arguments == {"x-queue-type": "classic"}
     add(kit, default_queue_type="quorum")
-    assert "inequivalent arg 'x-queue-type' for queue 'q' in vhost 'v'" in refusal(
-        client, m.QueueDeclare("q", durable=True)
-    )[1]
+    assert (
+        "inequivalent arg 'x-queue-type' for queue 'q' in vhost 'v'"
+        in refusal(client, m.QueueDeclare("q", durable=True))[1]
+    )
 
 
 def test_a_default_type_that_is_none(kit: NodeKit) -> None:

@@ -306,9 +306,7 @@ class _Import:
                 arguments=_wire(queue.arguments),
             )
         for binding, destination in self._bindings:
-            node.vhosts[binding.vhost].bind(
-                binding.source, destination, binding.routing_key, _wire(binding.arguments)
-            )
+            node.vhosts[binding.vhost].bind(binding.source, destination, binding.routing_key, _wire(binding.arguments))
         node.end_batch()
 
 

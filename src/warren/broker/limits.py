@@ -80,9 +80,7 @@ def check_connection(connection: Connection, vhost: VirtualHost) -> None:
         )
     limit = _limit(_user_limits(connection), "max-connections")
     if limit is not None and _count(each.user == connection.user for each in _open(connection)) >= limit:
-        raise NotAllowed(
-            f"connection refused for user '{connection.user}': user connection limit ({limit}) is reached"
-        )
+        raise NotAllowed(f"connection refused for user '{connection.user}': user connection limit ({limit}) is reached")
 
 
 def channel_refusal(connection: Connection) -> NotAllowed | None:
