@@ -12,10 +12,17 @@ from tests.broker.kit import Client, NodeKit
 from tests.routing.test_definitions import unordered
 from warren.broker import Broker
 from warren.broker.definitions import export_definitions, import_definitions
-from warren.errors import InternalError, InvalidArgument, NotFound, NotImplemented as NotImplemented540
+from warren.errors import (
+    InternalError,
+    InvalidArgument,
+    LocalProtocolError,
+    NotFound,
+    NotImplemented as NotImplemented540,
+)
 from warren.protocol.v091 import methods as m
-from warren.routing.definitions import emit_definitions, parse_definitions
+from warren.routing.definitions import Permission, emit_definitions, parse_definitions
 
+SHA256 = "rabbit_password_hashing_sha256"
 RICH: dict[str, Any] = {
     "vhosts": [
         {"name": "/", "description": "Default virtual host"},
@@ -24,10 +31,10 @@ RICH: dict[str, Any] = {
     "users": [
         {
             "name": "guest", "password_hash": "bQ7h54Pb3tbxagpU+EeDFBomA+DxpqiaqYOvvSSIMdYt1qaN",
-            "hashing_algorithm": "rabbit_password_hashing_sha256", "tags": ["administrator"], "limits": {},
+            "hashing_algorithm": SHA256, "tags": ["administrator"], "limits": {},
         },
         {
-            "name": "app", "password_hash": "", "hashing_algorithm": "rabbit_password_hashing_sha256",
+            "name": "app", "password_hash": "", "hashing_algorithm": SHA256,
             "tags": [], "limits": {"max-channels": 9},
         },
     ],
@@ -142,6 +149,7 @@ def test_what_was_loaded_works(kit: NodeKit, client: Client) -> None:
         client.publish("q")
     assert client.count("q") == 2, "the policy's max-length"
     assert kit.node.vhosts["v"].limits == {"max-queues": 50}
+    kit.node.users.set_permission(Permission("v", "guest", ".*", ".*", ".*"))
     there = kit.client(vhost="v")
     there.call(m.QueueDeclare("other", durable=True), m.QueueDeclareOk)
     assert kit.node.vhosts["v"].queues["other"].arguments == {"x-queue-type": "classic"}
@@ -216,14 +224,14 @@ def test_the_file_of_one_virtual_host_in_another(kit: NodeKit) -> None:
         ({"vhosts": [{"name": "v", "limits": {"max-queues": "a"}}]}, "vhost 'v': Validation failed"),
         ({"vhosts": [{"name": "v", "default_queue_type": "zork"}]}, "vhost 'v': default queue type 'zork'"),
         ({"users": [{"name": "u", "limits": {"max-foo": 1}}]}, 'Unrecognised terms [{<<"max-foo">>,1}] in user-limits'),
-        ({"users": [{"name": "u", "password_hash": "a"}]}, "user 'u': password_hash is not base64"),
+        ({"users": [{"name": "u", "password_hash": "a"}]}, "user 'u': password hash is not base64"),
         (
             {"permissions": [{"user": "u", "vhost": "/", "configure": "", "write": "", "read": ""}]},
-            "permission of user 'u' in vhost '/': there is no such user",
+            "permission of user 'u' in vhost '/': no user 'u'",
         ),
         (
             {"permissions": [{"user": "guest", "vhost": "/", "configure": "", "write": "(", "read": ""}]},
-            "permission of user 'guest' in vhost '/': write is not a regular expression",
+            "permission of user 'guest' in vhost '/': '(' is not a regular expression",
         ),
         ({"bindings": [binding("amq.topic", "q", "zork")]}, "destination_type is 'queue' or 'exchange'"),
         (
@@ -371,19 +379,21 @@ def test_limits_of_a_virtual_host(kit: NodeKit) -> None:
 
 
 def test_a_password_in_a_file_written_by_hand(kit: NodeKit) -> None:
-    load(kit, {"users": [{"name": "app", "password": "app", "tags": "monitoring, management"}]})
-    user = kit.node.users.users["app"]
-    assert (user.tags, dict(user.extra)) == (("monitoring", "management"), {})
-    assert 'password"' not in json.dumps(dump(kit))
-    assert kit.node.users.login("app", "app", "127.0.0.1")
-    assert not kit.node.users.login("app", "other", "127.0.0.1")
+    user = {"name": "app", "password": "app", "hashing_algorithm": SHA256, "tags": "monitoring, management"}
+    everything = {"user": "app", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"}
+    load(kit, {"users": [user], "permissions": [everything]})
+    kept = kit.node.users.users["app"]
+    assert (kept.tags, "password" in kept.extra) == (("monitoring", "management"), False)
+    assert '"password"' not in json.dumps(dump(kit))
+    assert kit.client(user="app").connection.user == "app"
 
 
 def test_the_hash_of_a_user_of_rabbitmqs(kit: NodeKit) -> None:
     """Made by RabbitMQ 3.10.8 for guest."""
-    load(kit, {"users": [RICH["users"][0]]})
-    assert kit.node.users.login("guest", "guest", "127.0.0.1")
-    assert not kit.node.users.login("guest", "Guest", "127.0.0.1")
+    load(kit, {"users": [RICH["users"][0], {**RICH["users"][0], "name": "app"}]})
+    assert kit.client().connection.user == "guest"
+    with pytest.raises(LocalProtocolError):  # the password is not "app", so the connection has ended
+        kit.client(user="app")
 
 
 async def test_the_brokers_own_calls(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from warren.routing.definitions import Parameter
 @pytest.fixture(autouse=True)
 def vhost(kit: NodeKit) -> None:
     kit.node.add_vhost(definitions.VirtualHost("v"))
+    kit.node.users.set_permission(definitions.Permission("v", "guest", ".*", ".*", ".*"))
 
 
 def limit(kit: NodeKit, **limits: int) -> None:

@@ -19,6 +19,11 @@ STREAM: Table = {"x-queue-type": "stream"}
 
 def add(kit: NodeKit, name: str = "v", **rest: Any) -> None:
     kit.node.add_vhost(definitions.VirtualHost(name, **rest))
+    let_in(kit, name)
+
+
+def let_in(kit: NodeKit, vhost: str) -> None:
+    kit.node.users.set_permission(definitions.Permission(vhost, "guest", ".*", ".*", ".*"))
 
 
 def declare(client: Client, name: str = "q", **rest: Any) -> m.QueueDeclareOk:
@@ -164,6 +169,7 @@ def test_streams_bring_their_virtual_host_back_and_go_with_it(tmp_path: Path) ->
     client.publish("s", b"kept")
     kit.stop()
     kit = NodeKit(tmp_path)
+    let_in(kit, "v")
     assert declare(kit.client(vhost="v"), "s", durable=True, arguments=STREAM).message_count == 1
     add(kit, description="logs")  # defined again: it finds its streams
     assert kit.node.vhosts["v"].definition.description == "logs"

@@ -15,11 +15,8 @@ What a file asks for and does not get is told to the caller and to the log. Read
 
 from __future__ import annotations
 
-import base64
-import binascii
 import copy
 import logging
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -29,7 +26,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final, cast
 
 import warren
-from warren.broker.auth import HASHING, hash_password
+from warren.broker.auth import Users
 from warren.broker.limits import check_new_queues, check_user_limits, check_vhost_limits
 from warren.broker.parameters import VHOST_LIMITS, check_parameter, no_vhost
 from warren.broker.vhost import VirtualHost, described
@@ -43,7 +40,6 @@ from warren.routing.definitions import (
     Permission,
     QueueDefinition,
     TopicPermission,
-    User,
     VirtualHost as VirtualHostDefinition,
 )
 from warren.routing.policies import Policy, check_policy
@@ -104,13 +100,15 @@ def _naming(what: str) -> Iterator[None]:
 
 
 class _Import:
-    """One file on its way in. `check` tries everything on copies (`trials`) and fills the lists of what is to be made;
+    """One file on its way in. `check` tries everything on copies and fills the lists of what is to be made;
     `apply` makes it."""
 
     def __init__(self, node: Node, definitions: Definitions) -> None:
         self.node = node
         self.file = definitions
         self.remarks: list[str] = []
+        self._users = Users()
+        self._users.users.update(node.users.users)
         self._vhosts = {each.name: each for each in definitions.vhosts}
         self._trials: dict[str, VirtualHost] = {}
         self._exchanges: list[ExchangeDefinition] = []
@@ -123,7 +121,8 @@ class _Import:
         """Raise for the first thing that cannot be; nothing of the broker is changed."""
         for user in self.file.users:
             with _naming(f"user '{user.name}'"):
-                _check_user(user)
+                check_user_limits(user.limits or {})
+                self._users.put(user)
         for vhost in self.file.vhosts:
             self._trial(vhost.name, f"vhost '{vhost.name}'")
         permissions: tuple[Permission | TopicPermission, ...] = (*self.file.permissions, *self.file.topic_permissions)
@@ -171,13 +170,11 @@ class _Import:
     def _check_permission(self, permission: Permission | TopicPermission) -> None:
         what = f"permission of user '{permission.user}' in vhost '{permission.vhost}'"
         self._trial(permission.vhost, what)
-        if permission.user not in self.node.users.users and permission.user not in {u.name for u in self.file.users}:
-            raise InvalidArgument(f"{what}: there is no such user, neither in the file nor here")
-        for name in ("configure", "write", "read"):
-            try:
-                re.compile(getattr(permission, name, ""))
-            except re.error as error:
-                raise InvalidArgument(f"{what}: {name} is not a regular expression: {error}") from None
+        with _naming(what):
+            if isinstance(permission, Permission):
+                self._users.set_permission(permission)
+            else:
+                self._users.set_topic_permission(permission)
 
     def _check_policy(self, policy: Policy, *, operator: bool) -> None:
         what = f"{'operator policy' if operator else 'policy'} '{policy.name}' in vhost '{policy.vhost}'"
@@ -270,7 +267,7 @@ class _Import:
     def apply(self) -> None:
         node, file = self.node, self.file
         for user in file.users:
-            node.users.put(_with_hash(user))
+            node.users.put(self._users.users[user.name])  # whose password, if it came with one, is a hash by now
         for vhost in file.vhosts:
             node.add_vhost(vhost)
         for permission in file.permissions:
@@ -308,23 +305,6 @@ class _Import:
         for binding, destination in self._bindings:
             node.vhosts[binding.vhost].bind(binding.source, destination, binding.routing_key, _wire(binding.arguments))
         node.end_batch()
-
-
-def _check_user(user: User) -> None:
-    check_user_limits(user.limits or {})
-    try:
-        base64.b64decode(user.password_hash or "", validate=True)
-    except binascii.Error:
-        raise InvalidArgument("password_hash is not base64") from None
-
-
-def _with_hash(user: User) -> User:
-    """The user as it is kept: a password, which a file written by hand may have, becomes its hash."""
-    password = user.extra.get("password")
-    if not isinstance(password, str):
-        return user
-    extra = {name: value for name, value in user.extra.items() if name != "password"}
-    return replace(user, password_hash=hash_password(password), hashing_algorithm=HASHING, extra=extra)
 
 
 def _arguments(vhost: VirtualHost, queue: QueueDefinition) -> Table:

@@ -1,5 +1,5 @@
 """Who may come in: users and SASL mechanisms."""
 
-from warren.broker.auth.users import HASHING, Users, hash_password
+from warren.broker.auth.users import Users
 
-__all__ = ["HASHING", "Users", "hash_password"]
+__all__ = ["Users"]

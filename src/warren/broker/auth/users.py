@@ -11,13 +11,15 @@ import binascii
 import hashlib
 import hmac
 import ipaddress
+import re
 import secrets
+from dataclasses import replace
 from typing import Final
 
-from warren.errors import NotFound
+from warren.errors import InvalidArgument, NotFound
 from warren.routing.definitions import Permission, TopicPermission, User
 
-__all__ = ["HASHING", "MECHANISMS", "Users", "hash_password", "read_plain"]
+__all__ = ["MECHANISMS", "Users", "read_plain"]
 
 MECHANISMS = b"PLAIN"
 HASHING: Final = "rabbit_password_hashing_sha256"
@@ -29,14 +31,25 @@ class Users:
     """`users` by name, `permissions` by (vhost, user), `topic_permissions` by (vhost, user, exchange)."""
 
     def __init__(self) -> None:
-        guest = User("guest", hash_password("guest"), HASHING, ("administrator",))
+        guest = User("guest", _hashed("guest"), HASHING, ("administrator",))
         self.users: dict[str, User] = {guest.name: guest}
         everything = Permission("/", "guest", ".*", ".*", ".*")
         self.permissions: dict[tuple[str, str], Permission] = {("/", "guest"): everything}
         self.topic_permissions: dict[tuple[str, str, str], TopicPermission] = {}
 
     def put(self, user: User) -> None:
-        """Keep the user, in place of one of that name."""
+        """Keep the user, in place of one of that name; a password, which a file written by hand may have, is hashed.
+
+        InvalidArgument for a hash that cannot be one.
+        """
+        extra = dict(user.extra)
+        password = extra.pop("password", None)
+        if isinstance(password, str):
+            user = replace(user, password_hash=_hashed(password), hashing_algorithm=HASHING, extra=extra)
+        try:
+            base64.b64decode(user.password_hash or "", validate=True)
+        except binascii.Error:
+            raise InvalidArgument(f"user '{user.name}': password hash is not base64") from None
         self.users[user.name] = user
 
     def remove(self, name: str) -> None:
@@ -47,14 +60,18 @@ class Users:
         self.topic_permissions = {key: each for key, each in self.topic_permissions.items() if key[1] != name}
 
     def set_permission(self, permission: Permission) -> None:
+        """NotFound for an unknown user, InvalidArgument for a pattern that is none."""
         self._check_known(permission.user)
+        _check_patterns(permission.configure, permission.write, permission.read)
         self.permissions[permission.vhost, permission.user] = permission
 
     def clear_permission(self, vhost: str, user: str) -> None:
         self.permissions.pop((vhost, user), None)
 
     def set_topic_permission(self, permission: TopicPermission) -> None:
+        """As `set_permission`."""
         self._check_known(permission.user)
+        _check_patterns(permission.write, permission.read)
         self.topic_permissions[permission.vhost, permission.user, permission.exchange] = permission
 
     def clear_topic_permission(self, vhost: str, user: str, exchange: str) -> None:
@@ -75,7 +92,15 @@ class Users:
             raise NotFound(f"no user '{user}'")
 
 
-def hash_password(password: str) -> str:
+def _check_patterns(*patterns: str) -> None:
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise InvalidArgument(f"'{pattern}' is not a regular expression: {error}") from None
+
+
+def _hashed(password: str) -> str:
     """The hash that RabbitMQ keeps: base64 of four bytes of salt and the SHA-256 of salt and password."""
     salt = secrets.token_bytes(SALT_BYTES)
     return base64.b64encode(salt + _digest("sha256", salt, password)).decode()
