@@ -105,13 +105,17 @@ def test_definitions_are_there_when_it_is_ready(tmp_path: Path) -> None:
             '{"policies": [{"vhost": "/", "name": "p", "pattern": "(", "definition": {"max-length": 1}}]}',
             "policy 'p' in vhost '/': Validation failed pattern should be regular expression",
         ),
+        (
+            '{"queues": [{"vhost": "/", "name": "q", "arguments": {"x-queue-type": "stream", "x-max-age": "1D"}}]}',
+            "x-max-age: queue 'q' in vhost '/'",
+        ),
     ],
 )
 def test_definitions_that_are_none(tmp_path: Path, text: str, problem: str) -> None:
     path = tmp_path / "definitions.json"
     path.write_text(text)
     said = one_line("--port", "0", "--data", tmp_path, "--definitions", path)
-    assert said.startswith(f"warren: definitions file {path}: {problem}")
+    assert f"definitions file {path}: {problem}" in said
 
 
 def test_definitions_that_are_not_there(tmp_path: Path) -> None:

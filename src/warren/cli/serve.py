@@ -82,9 +82,7 @@ async def run(host: str, port: int, folder: Path, sync: bool, definitions: Path 
             raise Unusable(f"definitions file {definitions} cannot be read: {error.strerror}") from error
         raise Unusable(explain(error, host, port, folder)) from error
     except WarrenError as error:
-        if definitions is None:
-            raise
-        raise Unusable(f"definitions file {definitions}: {' '.join(str(error).split())}") from error
+        raise Unusable(" ".join(str(error).split())) from error
     try:
         log.info("on disk, in %s: stream queues and their messages", folder)
         log.info("in memory, gone when this process ends: exchanges, bindings, classic queues and their messages")

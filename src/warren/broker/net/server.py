@@ -21,7 +21,7 @@ from warren.broker.net.transport import SocketTransport
 from warren.broker.node import Node
 from warren.broker.store.folder import hold_folder
 from warren.broker.vhost import VirtualHost
-from warren.errors import NotFound, WarrenError
+from warren.errors import InvalidArgument, NotFound, NotImplemented as NotImplemented540, WarrenError
 from warren.routing import definitions as records
 from warren.routing.policies import ApplyTo, Policy
 
@@ -119,8 +119,15 @@ class Broker:
         Raises OSError when the file cannot be read, InvalidArgument for what is wrong in it, NotImplemented for
         settings that this broker does not have, NotFound when there is no such `vhost`.
         """
-        document = source if isinstance(source, Mapping) else Path(source).read_bytes()
-        return import_definitions(self.node, records.parse_definitions(document, vhost=vhost), vhost)
+        if isinstance(source, Mapping):
+            return import_definitions(self.node, records.parse_definitions(source, vhost=vhost), vhost)
+        try:
+            definitions = records.parse_definitions(Path(source).read_bytes(), vhost=vhost)
+            return import_definitions(self.node, definitions, vhost)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"definitions file {source}: {error}") from None
+        except NotImplemented540 as error:
+            raise NotImplemented540(f"definitions file {source}: {error.detail}") from None
 
     def export_definitions(self, *, vhost: str | None = None) -> dict[str, object]:
         """What this broker is made of, as RabbitMQ's definitions file has it: an object for `json.dumps`.
