@@ -13,13 +13,14 @@ import argparse
 import json
 import os
 import platform
+import re
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -96,7 +97,10 @@ def cases(scale: float) -> list[Case]:
             ),
         ),
         load("queue with a TTL", Load(of(60_000), prefetch=2000, arguments={"x-message-ttl": 600_000})),
-        load("messages with an expiration", Load(of(40_000), prefetch=2000, variants=(Properties(expiration="600000"),))),
+        load(
+            "messages with an expiration",
+            Load(of(40_000), prefetch=2000, variants=(Properties(expiration="600000"),)),
+        ),
         load("max-length 1,000, drop-head", Load(of(60_000), arguments={"x-max-length": 1000}, keep=1000)),
         load("rejected, dead-lettered", Load(of(20_000), prefetch=2000, drain=True, reject=True)),
         load("basic.get", Load(of(6000), drain=True, get=True)),
@@ -177,10 +181,10 @@ def measure_all(chosen: list[Case], brokers: tuple[str, ...], rounds: int) -> Re
             for case in once:
                 measure(case, name, port, pid)
     if often:
-        with warren_server() as warren, rabbitmq_server() as rabbitmq:
-            places = {"warren": warren, "rabbitmq": rabbitmq}
-            for name in brokers:
-                run(*places[name], Load(20_000))
+        with ExitStack() as stack:
+            places = {name: stack.enter_context(STARTS[name]()) for name in brokers}
+            for place in places.values():
+                run(*place, Load(20_000))
             for _ in range(rounds):
                 for case in often:
                     for name in brokers:
@@ -205,8 +209,8 @@ def machine() -> str:
     model = platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
-        names = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
-        model = f"{model} ({names[0]})" if names else model
+        name = re.search(r"^model name\s*: (.*)$", info.read_text(), re.MULTILINE)
+        model = f"{model} ({name[1]})" if name else model
     return f"{os.cpu_count()} cores, {model}, Python {platform.python_version()}, {platform.system()}"
 
 
@@ -234,7 +238,10 @@ def show(chosen: list[Case], results: Results, brokers: tuple[str, ...], rounds:
 
 
 def show_table(
-    title: str, columns: tuple[str, ...], rows: list[tuple[str, dict[str, list[float | None]]]], brokers: tuple[str, ...]
+    title: str,
+    columns: tuple[str, ...],
+    rows: list[tuple[str, dict[str, list[float | None]]]],
+    brokers: tuple[str, ...],
 ) -> None:
     both = len(brokers) == 2
     width = max(len(title), *(len(name) for name, _ in rows))
@@ -246,7 +253,8 @@ def show_table(
         cells = []
         if both:
             for what, ours, theirs in zip(columns, figures["warren"], figures["rabbitmq"], strict=True):
-                assert ours is not None and theirs is not None
+                assert ours is not None
+                assert theirs is not None
                 better = ours / theirs if what == "per_second" else theirs / ours if ours > 0 else float("inf")
                 cells.append(f"{better:.1f}x")
         for broker in brokers:

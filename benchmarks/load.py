@@ -18,8 +18,16 @@ from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier, Event
 from pathlib import Path
 
-from warren.protocol.v091 import Content, Engine, Event as EngineEvent, Properties, Role, Table, encode_content
-from warren.protocol.v091 import methods as m
+from warren.protocol.v091 import (
+    Content,
+    Engine,
+    Event as EngineEvent,
+    Properties,
+    Role,
+    Table,
+    encode_content,
+    methods as m,
+)
 from warren.protocol.v091.codec import encode_method
 
 BATCH = 200  # messages per write, or as many as BATCH_BYTES hold
@@ -38,11 +46,11 @@ ack_frame = struct.Struct(">BHIHHQBB")  # basic.ack, which a consumer with a sma
 class Load:
     """What is sent: `count` messages of `size` bytes through one queue, or through `queues` of them at once.
 
-    `prefetch` 0: the consumer takes without acknowledging; `ack_each`: one basic.ack a message instead of a multiple one
-    now and then. `drain`: fill the queue first, then start the consumer; `get`: with basic.get. `reject`: the consumer
-    rejects, and what counts is what arrives in the dead-letter queue. `keep`: so many are left in the queue at the end,
-    and nobody consumes. `confirm`: the publisher has at most WINDOW unconfirmed; `commit`: messages per tx.commit.
-    `exchange`: the type of an exchange on the way; `bindings`: how many it has besides the one that matches.
+    `prefetch` 0: the consumer takes without acknowledging; `ack_each`: one basic.ack a message instead of a multiple
+    one now and then. `drain`: fill the queue first, then start the consumer; `get`: with basic.get. `reject`: the
+    consumer rejects, and what counts is what arrives in the dead-letter queue. `keep`: so many are left in the queue at
+    the end, and nobody consumes. `confirm`: the publisher has at most WINDOW unconfirmed; `commit`: messages per
+    tx.commit. `exchange`: the type of an exchange on the way; `bindings`: how many it has besides the one that matches.
     `variants`: messages take these properties in turn, which are all of the same length on the wire.
     """
 
@@ -72,8 +80,8 @@ class Load:
 class Result:
     """What came of one run; None where the case does not measure it.
 
-    per_second: messages (or operations) from the first to the last; cpu_us: the broker's CPU for each; p50 and p99: round
-    trips in milliseconds; size: bytes of memory for each.
+    per_second: messages (or operations) from the first to the last; cpu_us: the broker's CPU for each; p50 and p99:
+    round trips in milliseconds; size: bytes of memory for each.
     """
 
     per_second: float | None = None

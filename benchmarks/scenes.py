@@ -16,14 +16,13 @@ from pathlib import Path
 from load import KEY, TIMEOUT, Peer, Result, Stage, delivery_size, measure, publication
 
 from warren.protocol.v091 import Content, Properties, methods as m
-from warren.protocol.v091.codec import encode_method
 
 REPLY_TO = "amq.rabbitmq.reply-to"
 STAMP = struct.Struct(">I96x")  # the number of a request, in a body of 100 bytes
 PAGES_SETTLE = 0.5  # seconds for a broker to give back what it does not need
 
 
-def many_queues(port: int, pid: int, *, queues: int, rounds: int, connections: int, acknowledge: bool = False) -> Result:
+def many_queues(port: int, pid: int, *, queues: int, rounds: int, connections: int) -> Result:
     """`rounds` messages to each of so many queues in turn; a consumer for each. As many publishers as consumers."""
     control = Peer(port)
     names = [f"bench-{os.getpid()}-{number:05}" for number in range(queues)]
@@ -44,17 +43,11 @@ def many_queues(port: int, pid: int, *, queues: int, rounds: int, connections: i
     def consume(share: list[str], stage: Stage) -> None:
         peer = Peer(port)
         for name in share:
-            peer.call(m.BasicConsume(name, name[-5:], no_ack=not acknowledge), m.BasicConsumeOk)
-        view, missing, acked = bytearray(1 << 20), each * rounds * len(share), 0
-        total = missing
+            peer.call(m.BasicConsume(name, name[-5:], no_ack=True), m.BasicConsumeOk)
+        view, missing = bytearray(1 << 20), each * rounds * len(share)
         stage.ready()
         while missing:
             missing -= peer.socket.recv_into(view)
-            arrived = (total - missing) // each
-            if acknowledge and arrived > acked:
-                peer.socket.sendall(encode_method(1, m.BasicAck(arrived, multiple=True)))
-                acked = arrived
-        peer.call(m.BasicQos(0, 1), m.BasicQosOk)
         peer.close()
 
     workers = [lambda stage, share=share: publish(share, stage) for share in shares]
@@ -153,7 +146,7 @@ def round_trips(port: int, pid: int, *, per_second: int, seconds: float, direct:
 
 
 def declarations(port: int, pid: int, *, queues: int) -> Result:
-    """Declare so many queues, bind each, unbind it, delete it: one call after the other. An operation is one of these."""
+    """Declare so many queues, bind each, unbind it, delete it: one call after the other. Each is an operation."""
 
     def work(stage: Stage) -> None:
         peer, names = Peer(port), [f"bench-{os.getpid()}-{number:05}" for number in range(queues)]

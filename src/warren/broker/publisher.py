@@ -206,6 +206,8 @@ class Publisher:
 
 def _milliseconds(expiration: str) -> int:
     """An expiration property. PreconditionFailed in RabbitMQ's words when it is none."""
+    if expiration.isascii() and expiration.isdecimal() and int(expiration) <= MAX_EXPIRATION:
+        return int(expiration)
     digits = expiration[1:] if expiration[:1] in ("-", "+") else expiration
     number = ""
     for character in digits:
