@@ -1,29 +1,114 @@
-"""Warren and RabbitMQ side by side: messages per second and broker CPU per message, load by load, in turn.
+"""Warren and RabbitMQ side by side: rates, broker CPU, round trips and memory, case by case, in turn.
 
-    python benchmarks/broker.py [--rounds 3] [--count 300000] [--only drain]
+    python benchmarks/broker.py [--rounds 2] [--scale 1.0] [--only drain,topic] [--list] [--json FILE]
 
 Ratios come first: both brokers run on the same machine in the same minutes, so the ratio holds where single figures
-drift. CPU is the broker process's own (user and system), which is steadier than wall time on a shared machine.
+drift. CPU is the broker process's own (user and system, all threads), which is steadier than wall time on a shared
+machine. Both do the same work, and a run in which a message is missing fails.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
+import re
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from load import Load, Result, run
+import scenes
+from load import Load, Peer, Result, run
 
+from warren.protocol.v091 import Properties
 from warren.testing import RabbitMQ
+
+BROKERS = ("warren", "rabbitmq")
+PERSISTENT = (Properties(delivery_mode=2),)
+
+
+@dataclass(frozen=True)
+class Case:
+    """`work` takes the broker's port and pid. `once`: it needs a broker that has done nothing yet."""
+
+    name: str
+    work: Callable[[int, int], Result]
+    once: bool = False
+
+
+def cases(scale: float) -> list[Case]:
+    def of(count: int) -> int:
+        return max(2000, int(count * scale) // 2000 * 2000)
+
+    def load(name: str, load: Load) -> Case:
+        return Case(name, lambda port, pid: run(port, pid, load))
+
+    def scene(name: str, work: Callable[..., Result], *, once: bool = False, **settings: object) -> Case:
+        return Case(name, partial(work, **settings), once)
+
+    return [
+        scene("memory: idle connection", scenes.connection_memory, once=True, count=1000),
+        scene("memory: idle queue", scenes.queue_memory, once=True, count=1000),
+        scene("memory: waiting message", scenes.backlog_memory, once=True, count=of(500_000)),
+        load("transient, no acknowledgements", Load(of(100_000))),
+        load("acknowledged, prefetch 2000", Load(of(100_000), prefetch=2000)),
+        load("fill, then drain", Load(of(100_000), drain=True)),
+        load("confirmed", Load(of(60_000), confirm=True)),
+        load("prefetch 10, each acknowledged", Load(of(20_000), prefetch=10, ack_each=True)),
+        load("prefetch 1, each acknowledged", Load(of(10_000), prefetch=1, ack_each=True)),
+        load("64 KiB messages", Load(of(2000), size=65_536)),
+        load("fan-out, 1 to 10", Load(of(10_000), exchange="fanout", queues=10)),
+        load("topic, 1 of 10,000 bindings", Load(of(50_000), exchange="topic", bindings=10_000)),
+        load(
+            "headers, 1 of 1,000 bindings",
+            Load(of(10_000), exchange="headers", bindings=1000, variants=(Properties(headers={"colour": "red"}),)),
+        ),
+        load(
+            "messages with headers",
+            Load(of(60_000), prefetch=2000, variants=(Properties(headers={"task": "resize", "retries": 0}),)),
+        ),
+        scene("1,000 queues, 1 connection", scenes.many_queues, queues=1000, rounds=of(60_000) // 1000, connections=1),
+        scene(
+            "1,000 queues, 10 connections", scenes.many_queues, queues=1000, rounds=of(60_000) // 1000, connections=10
+        ),
+        scene("200 connections", scenes.many_connections, connections=200, rounds=of(40_000) // 1000, batch=5),
+        load("persistent, confirmed", Load(of(60_000), confirm=True, durable=True, variants=PERSISTENT)),
+        load(
+            "stream, confirmed",
+            Load(of(60_000), confirm=True, arguments={"x-queue-type": "stream"}, variants=PERSISTENT),
+        ),
+        load("tx, commits of 100", Load(of(20_000), commit=100)),
+        load(
+            "priorities 0 to 9",
+            Load(
+                of(40_000),
+                prefetch=2000,
+                arguments={"x-max-priority": 9},
+                variants=tuple(Properties(priority=level) for level in range(10)),
+            ),
+        ),
+        load("queue with a TTL", Load(of(60_000), prefetch=2000, arguments={"x-message-ttl": 600_000})),
+        load(
+            "messages with an expiration",
+            Load(of(40_000), prefetch=2000, variants=(Properties(expiration="600000"),)),
+        ),
+        load("max-length 1,000, drop-head", Load(of(60_000), arguments={"x-max-length": 1000}, keep=1000)),
+        load("rejected, dead-lettered", Load(of(20_000), prefetch=2000, drain=True, reject=True)),
+        load("basic.get", Load(of(6000), drain=True, get=True)),
+        scene("declare, bind, unbind, delete", scenes.declarations, queues=1000),
+        scene("connection churn", scenes.connection_churn, count=150),
+        scene("round trip, direct reply-to", scenes.round_trips, per_second=2000, seconds=2.0, direct=True),
+        scene("round trip, reply queue", scenes.round_trips, per_second=2000, seconds=2.0, direct=False),
+    ]
 
 
 @contextmanager
@@ -42,52 +127,150 @@ def warren_server() -> Iterator[tuple[int, int]]:
             process.wait(10)
 
 
+@contextmanager
+def rabbitmq_server() -> Iterator[tuple[int, int]]:
+    with RabbitMQ() as server:
+        yield server.port, server.pid
+
+
+STARTS = {"warren": warren_server, "rabbitmq": rabbitmq_server}
+Results = dict[tuple[str, str], list[Result]]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--count", type=int, default=300_000, help="messages per run")
-    parser.add_argument("--only", default="", help="loads whose name holds this")
+    parser.add_argument("--rounds", type=int, default=2, help="how often every case runs; memory cases run once")
+    parser.add_argument("--scale", type=float, default=1.0, help="so many times the messages")
+    parser.add_argument("--only", default="", metavar="NAME,...", help="cases whose names hold one of these")
+    parser.add_argument("--broker", choices=BROKERS, help="this one alone, for a profile")
+    parser.add_argument("--list", action="store_true", help="name the cases")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there too")
     options = parser.parse_args()
-    loads = [
-        Load("transient, no acknowledgements", options.count),
-        Load("acknowledged, prefetch 2000", options.count, prefetch=2000),
-        Load("fill, then drain", options.count, drain=True),
-        Load("confirmed", options.count, confirm=True),
-        Load("fan-out, 1 to 10", options.count // 10, exchange="fanout", queues=10),
-        Load("topic, 1 of 10,000 bindings", options.count // 2, exchange="topic", bindings=10_000),
-        Load("headers, 1 of 1,000 bindings", options.count // 30, exchange="headers", bindings=1_000),
-    ]
-    loads = [load for load in loads if options.only in load.name]
-    results: dict[tuple[str, str], list[Result]] = {}
-    with warren_server() as (warren_port, warren_pid), RabbitMQ() as rabbit:
-        brokers = {"warren": (warren_port, warren_pid), "rabbitmq": (rabbit.port, rabbit.pid)}
-        for port, pid in brokers.values():
-            run(port, pid, Load("warm-up", 20_000))
-        total, done = options.rounds * len(loads) * len(brokers), 0
-        for _ in range(options.rounds):
-            for load in loads:
-                for name, (port, pid) in brokers.items():
-                    done += 1
-                    if sys.stderr.isatty():
-                        print(f"\r[{done}/{total}] {load.name}: {name}{'':20}", end="", file=sys.stderr)
-                    results.setdefault((load.name, name), []).append(run(port, pid, load))
+    wanted = [part.strip() for part in options.only.split(",") if part.strip()]
+    chosen = [case for case in cases(options.scale) if not wanted or any(part in case.name for part in wanted)]
+    if options.list:
+        print("\n".join(case.name for case in chosen))
+        return
+    if not chosen:
+        parser.error(f"no case has {options.only} in its name: --list names them")
+    brokers = (options.broker,) if options.broker else BROKERS
+    results = measure_all(chosen, brokers, options.rounds)
+    show(chosen, results, brokers, options.rounds)
+    if options.json is not None:
+        write_json(options.json, chosen, results)
+
+
+def measure_all(chosen: list[Case], brokers: tuple[str, ...], rounds: int) -> Results:
+    """Memory first, each broker alone, just started; then every case on one broker and the other, round by round."""
+    results: Results = {}
+    once, often = [case for case in chosen if case.once], [case for case in chosen if not case.once]
+    steps = len(brokers) * (len(once) + rounds * len(often))
+
+    def measure(case: Case, name: str, port: int, pid: int) -> None:
+        done = sum(map(len, results.values()))
+        if sys.stderr.isatty():
+            print(f"\r\033[K[{done + 1}/{steps}] {case.name}: {name}", end="", file=sys.stderr, flush=True)
+        try:
+            results.setdefault((case.name, name), []).append(case.work(port, pid))
+        except Exception as error:
+            raise RuntimeError(f"{case.name}, {name}: {error}") from error
+
+    for name in brokers if once else ():
+        with STARTS[name]() as (port, pid):
+            Peer(port).close()
+            for case in once:
+                measure(case, name, port, pid)
+    if often:
+        with ExitStack() as stack:
+            places = {name: stack.enter_context(STARTS[name]()) for name in brokers}
+            for place in places.values():
+                run(*place, Load(20_000))
+            for _ in range(rounds):
+                for case in often:
+                    for name in brokers:
+                        measure(case, name, *places[name])
     if sys.stderr.isatty():
-        print("\r" + " " * 70 + "\r", end="", file=sys.stderr)
-    show(loads, results)
+        print("\r\033[K", end="", file=sys.stderr)
+    return results
 
 
-def show(loads: list[Load], results: dict[tuple[str, str], list[Result]]) -> None:
-    print(f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}; medians of "
-          f"{len(next(iter(results.values())))} rounds; 100-byte messages, one queue")  # fmt: skip
-    print(f"{'':32}{'throughput':>12}{'CPU':>13} | {'Warren':^24} | {'RabbitMQ':^24}")
-    print(f"{'':32}{'Warren/RMQ':>12}{'RMQ/Warren':>13} | {'msg/s':>12}{'CPU us/msg':>12} | "
-          f"{'msg/s':>12}{'CPU us/msg':>12}")  # fmt: skip
-    for load in loads:
-        ours, theirs = results[load.name, "warren"], results[load.name, "rabbitmq"]
-        rates = [statistics.median(r.per_second for r in side) for side in (ours, theirs)]
-        costs = [statistics.median(r.cpu_us for r in side) for side in (ours, theirs)]
-        print(f"{load.name:32}{rates[0] / rates[1]:>11.1f}x{costs[1] / costs[0]:>12.1f}x | "
-              f"{rates[0]:>12,.0f}{costs[0]:>12.2f} | {rates[1]:>12,.0f}{costs[1]:>12.2f}")  # fmt: skip
+# -- the tables --------------------------------------------------------------------------------------------------
+
+TABLES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("case", ("per_second", "cpu_us")),
+    ("round trips", ("p50", "p99", "cpu_us")),
+    ("memory", ("size",)),
+)
+TITLES = {"per_second": "per second", "cpu_us": "CPU us each", "p50": "p50 ms", "p99": "p99 ms", "size": "bytes each"}
+FORMS = {"per_second": ",.0f", "cpu_us": ",.1f", "p50": ".2f", "p99": ".2f", "size": ",.0f"}
+
+
+def machine() -> str:
+    model = platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        name = re.search(r"^model name\s*: (.*)$", info.read_text(), re.MULTILINE)
+        model = f"{model} ({name[1]})" if name else model
+    return f"{os.cpu_count()} cores, {model}, Python {platform.python_version()}, {platform.system()}"
+
+
+def median(results: list[Result], what: str) -> float | None:
+    figures = [figure for result in results if (figure := getattr(result, what)) is not None]
+    return statistics.median(figures) if figures else None
+
+
+def show(chosen: list[Case], results: Results, brokers: tuple[str, ...], rounds: int) -> None:
+    """Tables in Markdown: how much better Warren is (more per second; less CPU, time, memory), then the figures."""
+    print(f"{machine()}; medians of {rounds} rounds; messages of 100 bytes where nothing else is said\n")
+    for title, columns in TABLES:
+        rows = []
+        for case in chosen:
+            figures = {name: [median(results[case.name, name], what) for what in columns] for name in brokers}
+            if any(None in side for side in figures.values()):
+                continue
+            rows.append((case.name, figures))
+        if title == "case":
+            shown = {name for name, _ in rows}
+        else:
+            rows = [row for row in rows if row[0] not in shown]
+        if rows:
+            show_table(title, columns, rows, brokers)
+
+
+def show_table(
+    title: str,
+    columns: tuple[str, ...],
+    rows: list[tuple[str, dict[str, list[float | None]]]],
+    brokers: tuple[str, ...],
+) -> None:
+    both = len(brokers) == 2
+    width = max(len(title), *(len(name) for name, _ in rows))
+    heads = [f"{TITLES[what]}: better by" for what in columns] if both else []
+    heads += [f"{name}: {TITLES[what]}" for name in brokers for what in columns]
+    print(f"| {title:{width}} | " + " | ".join(heads) + " |")
+    print("|" + "-" * (width + 2) + "|" + "|".join("-" * (len(head) + 1) + ":" for head in heads) + "|")
+    for name, figures in rows:
+        cells = []
+        if both:
+            for what, ours, theirs in zip(columns, figures["warren"], figures["rabbitmq"], strict=True):
+                assert ours is not None
+                assert theirs is not None
+                better = ours / theirs if what == "per_second" else theirs / ours if ours > 0 else float("inf")
+                cells.append(f"{better:.1f}x")
+        for broker in brokers:
+            cells += [format(figure, FORMS[what]) for what, figure in zip(columns, figures[broker], strict=True)]
+        print(f"| {name:{width}} | " + " | ".join(f"{c:>{len(h)}}" for c, h in zip(cells, heads, strict=True)) + " |")
+    print()
+
+
+def write_json(path: Path, chosen: list[Case], results: Results) -> None:
+    """{"machine": ..., "cases": {case: {broker: [figures of a round]}}}"""
+    figures = {
+        case.name: {name: [asdict(result) for result in results[case.name, name]] for name in BROKERS
+                    if (case.name, name) in results}
+        for case in chosen
+    }  # fmt: skip
+    path.write_text(json.dumps({"machine": machine(), "cases": figures}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """A load generator that costs next to nothing per message, so that what is measured is the broker.
 
-Publishers and consumers are processes of their own. A publisher writes the same pre-encoded bytes again and again; a
-consumer knows how long each delivery will be and counts bytes. Both speak real AMQP for everything else, through the
-blocking client's engine.
+Publishers and consumers are processes of their own (`measure`). A publisher writes the same pre-encoded bytes again and
+again; a consumer knows how long each delivery will be and counts bytes. Both speak real AMQP for everything else,
+through the client's engine (`Peer`). A run fails when a message is missing.
 """
 
 from __future__ import annotations
@@ -10,52 +10,85 @@ from __future__ import annotations
 import multiprocessing
 import os
 import socket
+import struct
 import time
+import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from multiprocessing.queues import Queue as ProcessQueue
-from multiprocessing.synchronize import Event
+from multiprocessing.synchronize import Barrier, Event
 from pathlib import Path
 
-from warren.protocol.v091 import Engine, Properties, Role, Table, encode_content, methods as m
+from warren.protocol.v091 import (
+    Content,
+    Engine,
+    Event as EngineEvent,
+    Properties,
+    Role,
+    Table,
+    encode_content,
+    methods as m,
+)
 from warren.protocol.v091.codec import encode_method
 
-BATCH = 200  # messages per write
+BATCH = 200  # messages per write, or as many as BATCH_BYTES hold
+BATCH_BYTES = 1 << 18
 ACK_EVERY = 500  # deliveries per multiple acknowledgement
 WINDOW = 4000  # unconfirmed messages of a publisher
 KEY = "key.0.blue"  # of every message
-TIMEOUT = 180.0  # seconds for one run
+FRAME_MAX = 131_072
+TIMEOUT = 30.0  # seconds for one run
+DEAD = "-dead"  # what the name of a dead-letter queue ends with
+
+ack_frame = struct.Struct(">BHIHHQBB")  # basic.ack, which a consumer with a small window sends for every message
 
 
 @dataclass(frozen=True)
 class Load:
-    """What is sent: `count` transient messages of `size` bytes through one queue, or through `queues` of them at once.
+    """What is sent: `count` messages of `size` bytes through one queue, or through `queues` of them at once.
 
-    `prefetch` 0: the consumer takes without acknowledging. `drain`: fill the queue first, then start the consumer.
-    `confirm`: the publisher has at most WINDOW unconfirmed. `exchange`: the type of an exchange on the way;
-    `bindings`: how many it has besides the one that matches.
+    `prefetch` 0: the consumer takes without acknowledging; `ack_each`: one basic.ack a message instead of a multiple
+    one now and then. `drain`: fill the queue first, then start the consumer; `get`: with basic.get. `reject`: the
+    consumer rejects, and what counts is what arrives in the dead-letter queue. `keep`: so many are left in the queue at
+    the end, and nobody consumes. `confirm`: the publisher has at most WINDOW unconfirmed; `commit`: messages per
+    tx.commit. `exchange`: the type of an exchange on the way; `bindings`: how many it has besides the one that matches.
+    `variants`: messages take these properties in turn, which are all of the same length on the wire.
     """
 
-    name: str
     count: int
     size: int = 100
     prefetch: int = 0
+    ack_each: bool = False
     drain: bool = False
+    get: bool = False
+    reject: bool = False
+    keep: int | None = None
     confirm: bool = False
+    commit: int = 0
     exchange: str = ""
     bindings: int = 0
     queues: int = 1
+    durable: bool = False
+    arguments: Table | None = None
+    variants: tuple[Properties, ...] = (Properties(),)
 
     @property
-    def properties(self) -> Properties:
-        return Properties(headers={"colour": "red"}) if self.exchange == "headers" else Properties()
+    def stream(self) -> bool:
+        return (self.arguments or {}).get("x-queue-type") == "stream"
 
 
 @dataclass(frozen=True)
 class Result:
-    """Messages per second from the first publish to the last delivery, and the broker's CPU per message."""
+    """What came of one run; None where the case does not measure it.
 
-    per_second: float
-    cpu_us: float
+    per_second: messages (or operations) from the first to the last; cpu_us: the broker's CPU for each; p50 and p99:
+    round trips in milliseconds; size: bytes of memory for each.
+    """
+
+    per_second: float | None = None
+    cpu_us: float | None = None
+    p50: float | None = None
+    p99: float | None = None
+    size: float | None = None
 
 
 class Peer:
@@ -65,71 +98,205 @@ class Peer:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.engine = Engine(Role.CLIENT)
+        self._beyond: set[int] = set()  # confirmed out of turn
+        self.confirmed = 0  # up to this tag all are
         self.engine.send_header()
-        self._wait(m.ConnectionStart)
-        self._send(0, m.ConnectionStartOk({}, "PLAIN", b"\0guest\0guest", "en_US"))
-        tune = self._wait(m.ConnectionTune)
+        self.wait(m.ConnectionStart)
+        self.send(0, m.ConnectionStartOk({}, "PLAIN", b"\0guest\0guest", "en_US"))
+        tune = self.wait(m.ConnectionTune)
         assert isinstance(tune, m.ConnectionTune)
-        self._send(0, m.ConnectionTuneOk(tune.channel_max, tune.frame_max, 0))
-        self._send(0, m.ConnectionOpen("/"))
-        self._wait(m.ConnectionOpenOk)
+        self.send(0, m.ConnectionTuneOk(tune.channel_max, tune.frame_max, 0))
+        self.send(0, m.ConnectionOpen("/"))
+        self.wait(m.ConnectionOpenOk)
         self.call(m.ChannelOpen(), m.ChannelOpenOk)
 
     def call(self, method: m.Method, reply: type[m.Method]) -> m.Method:
-        self._send(1, method)
-        return self._wait(reply)
+        self.send(1, method)
+        return self.wait(reply)
 
-    def confirmed(self, so_far: int) -> int:
-        """Wait for confirms; the number up to which all are confirmed, a broker that confirms in order given."""
-        while not (events := self.engine.events()):
-            self.engine.receive_data(self.socket.recv(1 << 16))
-        for _, event in events:
-            if isinstance(event, m.BasicAck):
-                so_far = max(so_far, event.delivery_tag)
-        return so_far
-
-    def _send(self, channel: int, method: m.Method) -> None:
+    def send(self, channel: int, method: m.Method) -> None:
         self.engine.send_method(channel, method)
         self.socket.sendall(self.engine.data_to_send())
 
-    def _wait(self, reply: type[m.Method]) -> m.Method:
+    def message_count(self, queue: str) -> int:
+        """Ready messages; answered when everything that this connection sent before is dealt with."""
+        answer = self.call(m.QueueDeclare(queue, passive=True), m.QueueDeclareOk)
+        assert isinstance(answer, m.QueueDeclareOk)
+        return answer.message_count
+
+    def wait_count(self, queue: str, count: int) -> None:
+        """Wait until so many messages are ready. A RabbitMQ may answer the declaration before the last publish."""
+        deadline = time.monotonic() + TIMEOUT
+        while (found := self.message_count(queue)) != count:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{found} messages are in {queue}, not {count}")
+            time.sleep(0.005)
+
+    def events(self) -> list[EngineEvent]:
+        """What has come; waits when nothing has."""
+        while not (events := self.engine.events()):
+            data = self.socket.recv(1 << 16)
+            if not data:
+                raise RuntimeError("the broker closed the connection")
+            self.engine.receive_data(data)
+        return events
+
+    def wait(self, reply: type[m.Method]) -> m.Method:
         self.socket.sendall(self.engine.data_to_send())
         while True:
-            for _, event in self.engine.events():
+            for _, event in self.events():
                 if isinstance(event, reply):
                     return event
                 if isinstance(event, m.ConnectionClose | m.ChannelClose):
                     raise RuntimeError(f"{event.reply_code} {event.reply_text}")
-            self.engine.receive_data(self.socket.recv(1 << 16))
+
+    def content(self) -> Content:
+        """The next message. For peers that have one at a time on its way."""
+        while True:
+            for _, event in self.events():
+                if isinstance(event, Content):
+                    return event
+
+    def take_confirms(self) -> None:
+        for _, event in self.events():
+            if isinstance(event, m.BasicAck):
+                if event.multiple:
+                    self.confirmed = max(self.confirmed, event.delivery_tag)
+                else:
+                    self._beyond.add(event.delivery_tag)
+            elif isinstance(event, m.BasicNack | m.ChannelClose | m.ConnectionClose):
+                raise RuntimeError(f"refused: {event}")
+        while self.confirmed + 1 in self._beyond:
+            self.confirmed += 1
+            self._beyond.discard(self.confirmed)
+
+    def close(self) -> None:
+        self.socket.close()
 
 
-def publish(port: int, name: str, load: Load, start: Event, done: ProcessQueue[float]) -> None:
+class Stage:
+    """What the processes of a run share. Each is `ready` once; who comes `after` others waits for them."""
+
+    def __init__(self, workers: int) -> None:
+        context = multiprocessing.get_context("fork")
+        self._start: Barrier = context.Barrier(workers + 1)
+        self._filled: Event = context.Event()
+
+    def ready(self) -> None:
+        self._start.wait(TIMEOUT)
+
+    def filled(self) -> None:
+        self._filled.set()
+
+    def wait_filled(self) -> None:
+        if not self._filled.wait(TIMEOUT):
+            raise TimeoutError("the publisher did not end")
+
+
+Worker = Callable[[Stage], object]
+
+
+@dataclass(frozen=True)
+class Measured:
+    seconds: float
+    cpu: float  # the broker's, in seconds
+    answers: list[object]  # what the workers returned
+
+    def result(self, count: int) -> Result:
+        return Result(per_second=count / self.seconds, cpu_us=self.cpu * 1e6 / count)
+
+
+def measure(pid: int, workers: Sequence[Worker]) -> Measured:
+    """Run each worker in a process of its own, all from the same moment on. `pid` is the broker."""
+    context = multiprocessing.get_context("fork")
+    stage, answers = Stage(len(workers)), context.Queue()
+
+    def work(worker: Worker) -> None:
+        try:
+            answer = worker(stage)
+            answers.put((True, time.perf_counter(), answer))
+        except BaseException:
+            answers.put((False, 0.0, traceback.format_exc()))
+
+    processes = [context.Process(target=work, args=(worker,), daemon=True) for worker in workers]
+    for process in processes:
+        process.start()
+    try:
+        stage.ready()
+        cpu, began = cpu_seconds(pid), time.perf_counter()
+        got = []
+        for _ in workers:
+            fine, at, answer = answers.get(timeout=TIMEOUT)
+            if not fine:
+                raise RuntimeError(f"a worker failed:\n{answer}")
+            got.append((at, answer))
+        used = cpu_seconds(pid) - cpu
+        return Measured(max(at for at, _ in got) - began, used, [answer for _, answer in got])
+    finally:
+        for process in processes:
+            process.kill() if process.is_alive() and not answers.empty() else process.join(5)
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process: of all its threads, in nanoseconds where the kernel counts them."""
+    try:
+        tasks = [Path(task, "schedstat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+        return sum(int(task.split()[0]) for task in tasks) / 1e9
+    except OSError:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def publication(exchange: str, key: str, properties: Properties, size: int, body: bytes = b"") -> bytes:
+    """The frames of one basic.publish on channel 1."""
+    return encode_method(1, m.BasicPublish(exchange, key)) + encode_content(
+        1, properties, body or b"x" * size, FRAME_MAX
+    )
+
+
+def delivery_size(tag: str, exchange: str, key: str, properties: Properties, size: int) -> int:
+    """How long one basic.deliver with its content is."""
+    deliver = encode_method(1, m.BasicDeliver(tag, 1, False, exchange, key))
+    return len(deliver) + len(encode_content(1, properties, b"x" * size, FRAME_MAX))
+
+
+def publish(port: int, name: str, load: Load, stage: Stage) -> None:
     peer = Peer(port)
-    method = m.BasicPublish(name, KEY) if load.exchange else m.BasicPublish("", f"{name}-0")
-    one = encode_method(1, method) + encode_content(1, load.properties, b"x" * load.size, 131_072)
-    blob = one * BATCH
+    place = (name, KEY) if load.exchange else ("", f"{name}-0")
+    messages = [publication(*place, properties, load.size) for properties in load.variants]
+    batch = load.commit or max(1, min(BATCH, BATCH_BYTES // len(messages[0])))
+    blob = b"".join(messages[number % len(messages)] for number in range(batch))
     if load.confirm:
         peer.call(m.ConfirmSelect(), m.ConfirmSelectOk)
-    start.wait()
-    sent = confirmed = 0
+    if load.commit:
+        peer.call(m.TxSelect(), m.TxSelectOk)
+    stage.ready()
+    sent = 0
     while sent < load.count:
-        peer.socket.sendall(blob)
-        sent += BATCH
-        while load.confirm and (sent - confirmed > WINDOW or (sent == load.count and confirmed < sent)):
-            confirmed = peer.confirmed(confirmed)
-    peer.call(m.QueueDeclare(f"{name}-0", passive=True), m.QueueDeclareOk)  # answered when all before it is dealt with
-    done.put(time.perf_counter())
-    peer.socket.close()
+        part = min(batch, load.count - sent)
+        peer.socket.sendall(blob if part == batch else blob[: part * len(messages[0])])
+        sent += part
+        if load.commit:
+            peer.call(m.TxCommit(), m.TxCommitOk)
+        while load.confirm and (sent - peer.confirmed > WINDOW or (sent == load.count and peer.confirmed < sent)):
+            peer.take_confirms()
+    if load.keep is not None or load.drain:
+        peer.wait_count(f"{name}-0", load.count if load.keep is None else load.keep)
+    else:
+        peer.message_count(f"{name}-0")
+    stage.filled()
+    peer.close()
 
 
-def consume(port: int, name: str, load: Load, start: Event, done: ProcessQueue[float]) -> None:
+def consume(port: int, name: str, load: Load, stage: Stage) -> None:
     peer = Peer(port)
     if load.prefetch:
         peer.call(m.BasicQos(0, load.prefetch), m.BasicQosOk)
     address = (name, KEY) if load.exchange else ("", f"{name}-0")
-    deliver = encode_method(1, m.BasicDeliver("0", 1, False, *address))
-    each = len(deliver) + len(encode_content(1, load.properties, b"x" * load.size, 131_072))
-    start.wait()
+    each = delivery_size("0", *address, load.variants[0], load.size)
+    stage.ready()
+    if load.drain:
+        stage.wait_filled()
     missing, count = 0, load.count * load.queues
     for number in range(load.queues):
         peer.engine.send_method(1, m.BasicConsume(f"{name}-{number}", str(number), no_ack=not load.prefetch))
@@ -137,21 +304,72 @@ def consume(port: int, name: str, load: Load, start: Event, done: ProcessQueue[f
     peer.socket.sendall(peer.engine.data_to_send())
     missing += each * count
     view, acked, total = bytearray(1 << 20), 0, missing
+    settle = encode_settlement(load)
     while missing:
-        missing -= peer.socket.recv_into(view)
+        got = peer.socket.recv_into(view)
+        if not got:
+            raise RuntimeError("the broker closed the connection")
+        missing -= got
         arrived = (total - missing) // each
-        if load.prefetch and (arrived - acked >= ACK_EVERY or arrived == count):
-            peer.socket.sendall(encode_method(1, m.BasicAck(arrived, multiple=True)))
+        if load.prefetch and (load.ack_each or arrived - acked >= ACK_EVERY or arrived == count):
+            peer.socket.sendall(settle(acked, arrived))
             acked = arrived
+    if missing < 0:
+        raise RuntimeError("more arrived than was sent")
+    if load.reject:
+        peer.wait_count(name + DEAD, load.count)
     peer.call(m.BasicQos(0, 1), m.BasicQosOk)  # the last acknowledgement is dealt with
-    done.put(time.perf_counter())
-    peer.socket.close()
+    peer.close()
+
+
+def encode_settlement(load: Load) -> Callable[[int, int], bytes]:
+    """From the tag settled last and the tag delivered last to the frames that settle what is between."""
+    if load.reject:
+        return lambda last, tag: encode_method(1, m.BasicNack(tag, multiple=True, requeue=False))
+    if not load.ack_each:
+        return lambda last, tag: encode_method(1, m.BasicAck(tag, multiple=True))
+    return lambda last, tag: b"".join(
+        ack_frame.pack(1, 1, 13, 60, 80, each, 0, 206) for each in range(last + 1, tag + 1)
+    )
+
+
+def get(port: int, name: str, load: Load, stage: Stage) -> None:
+    """Empty the queue with basic.get, one at a time, as a poller does."""
+    peer = Peer(port)
+    stage.ready()
+    stage.wait_filled()
+    ask = encode_method(1, m.BasicGet(f"{name}-0", no_ack=True))
+    for _ in range(load.count):
+        peer.socket.sendall(ask)
+        peer.content()
+    peer.close()
+
+
+def read_stream(port: int, name: str, load: Load) -> None:
+    """Read a stream from its beginning: is everything in it?"""
+    peer = Peer(port)
+    peer.call(m.BasicQos(0, 2000), m.BasicQosOk)
+    peer.send(1, m.BasicConsume(f"{name}-0", "0", arguments={"x-stream-offset": "first"}))
+    arrived = 0
+    while arrived < load.count:
+        fresh = sum(isinstance(event, Content) for _, event in peer.events())
+        if fresh:
+            arrived += fresh
+            peer.send(1, m.BasicAck(arrived, multiple=True))
+    peer.close()
 
 
 def declare(peer: Peer, name: str, load: Load) -> None:
     """The queues, and the exchange with its bindings."""
+    arguments = dict(load.arguments or {})
+    if load.reject:
+        arguments |= {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": name + DEAD}
+        peer.call(m.QueueDeclare(name + DEAD), m.QueueDeclareOk)
     for number in range(load.queues):
-        peer.call(m.QueueDeclare(f"{name}-{number}"), m.QueueDeclareOk)
+        peer.call(
+            m.QueueDeclare(f"{name}-{number}", durable=load.durable or load.stream, arguments=arguments),
+            m.QueueDeclareOk,
+        )
     if not load.exchange:
         return
     peer.call(m.ExchangeDeclare(name, load.exchange), m.ExchangeDeclareOk)
@@ -167,40 +385,25 @@ def declare(peer: Peer, name: str, load: Load) -> None:
 def clear(peer: Peer, name: str, load: Load) -> None:
     for number in range(load.queues):
         peer.call(m.QueueDelete(f"{name}-{number}"), m.QueueDeleteOk)
+    if load.reject:
+        peer.call(m.QueueDelete(name + DEAD), m.QueueDeleteOk)
     if load.exchange:
         peer.call(m.ExchangeDelete(name), m.ExchangeDeleteOk)
 
 
-def cpu_seconds(pid: int) -> float:
-    """User and system time of a process and of the children that it has waited for."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def run(port: int, pid: int, load: Load) -> Result:
     """Put one load on the broker at that port, whose process is `pid`."""
-    context = multiprocessing.get_context("fork")
     control, name = Peer(port), f"bench-{os.getpid()}"
     declare(control, name, load)
-    filled, drained = context.Queue(), context.Queue()
-    go, consume_now = context.Event(), context.Event()
-    workers = [
-        context.Process(target=publish, args=(port, name, load, go, filled)),
-        context.Process(target=consume, args=(port, name, load, consume_now, drained)),
-    ]
-    for worker in workers:
-        worker.start()
-    time.sleep(0.5)  # let both log in: what is measured starts after that
-    cpu, began = cpu_seconds(pid), time.perf_counter()
-    if not load.drain:
-        consume_now.set()
-    go.set()
-    filled.get(timeout=TIMEOUT)
-    consume_now.set()
-    seconds = drained.get(timeout=TIMEOUT) - began
-    used = cpu_seconds(pid) - cpu
-    for worker in workers:
-        worker.join()
+    workers: list[Worker] = [lambda stage: publish(port, name, load, stage)]
+    if load.keep is None and not load.stream:
+        taker = get if load.get else consume
+        workers.append(lambda stage: taker(port, name, load, stage))
+    measured = measure(pid, workers)
+    if load.stream:
+        read_stream(port, name, load)
+    elif load.keep is None:
+        control.wait_count(f"{name}-0", 0)
     clear(control, name, load)
-    control.socket.close()
-    return Result(load.count / seconds, used * 1e6 / load.count)
+    control.close()
+    return measured.result(load.count)

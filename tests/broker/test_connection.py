@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tests.broker.kit import Client, FakeTransport, NodeKit
 from warren.broker.connection import CLOSING_TIMEOUT, SILENT_CLOSE_DELAY, Phase
+from warren.errors import NotFound
 from warren.protocol.v091 import Properties, encode_content, methods as m
 from warren.protocol.v091.codec import PROTOCOL_HEADER, encode_frame, encode_method
 
@@ -222,3 +223,10 @@ def test_data_folder_survives(tmp_path: Path) -> None:
     client.send(1, m.QueueDeclare("s", durable=True))
     assert client.take(m.ChannelClose)[0].reply_code == 406
     kit.stop()
+
+
+@pytest.mark.parametrize("length", [1, 300])
+def test_a_refusal_may_name_what_is_no_utf8(length: int) -> None:
+    text = NotFound("no queue '" + "\udc80" * length + "'").reply_text
+    assert text.startswith("NOT_FOUND - no queue '")
+    assert len(text.encode("utf-8", "surrogateescape")) <= 255

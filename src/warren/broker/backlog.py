@@ -36,6 +36,14 @@ class _Level:
             return returned[0]
         return next(iter(self.ready.values()), None)
 
+    def pop(self) -> Held | None:
+        returned = self.returned
+        while returned:
+            held = heapq.heappop(returned)
+            if not held.gone:
+                return held
+        return self.ready.popitem(last=False)[1] if self.ready else None
+
     def __iter__(self) -> Iterator[Held]:
         yield from sorted(held for held in self.returned if not held.gone)
         yield from self.ready.values()
@@ -67,7 +75,7 @@ class Backlog:
     def _add(self, held: Held) -> None:
         held.gone = False
         self.count += 1
-        self.bytes += held.size
+        self.bytes += held.message.content.body_size
         if -held.priority not in self._busy:
             heapq.heappush(self._busy, -held.priority)
         if held.deadline:
@@ -93,19 +101,22 @@ class Backlog:
 
     def pop(self) -> Held | None:
         """The message that is next, taken."""
-        held = self.first()
-        if held is not None:
-            self.remove(held)
-            returned = self._levels[held.priority].returned
-            if returned and returned[0] is held:
-                heapq.heappop(returned)  # at once: it may be put back, and must not lie there twice
-        return held
+        busy = self._busy
+        while busy:
+            held = self._levels[-busy[0]].pop()
+            if held is not None:
+                held.gone = True
+                self.count -= 1
+                self.bytes -= held.message.content.body_size
+                return held
+            heapq.heappop(busy)
+        return None
 
     def remove(self, held: Held) -> None:
         """Take a message from wherever it stands."""
         held.gone = True
         self.count -= 1
-        self.bytes -= held.size
+        self.bytes -= held.message.content.body_size
         self._levels[held.priority].ready.pop(held.position, None)  # else it lies in `returned`, marked as gone
 
     @property

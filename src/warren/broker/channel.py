@@ -347,7 +347,11 @@ class Channel:
         )
 
     def _ack(self, method: m.BasicAck) -> None:
-        self._settle(Settlement(self.unacked.take(method.delivery_tag, method.multiple)))
+        taken = self.unacked.take(method.delivery_tag, method.multiple)
+        if self.publisher.transaction is None:
+            self.unacked.ack(taken)
+        else:
+            self._settlements.append(Settlement(taken))
 
     def _nack(self, method: m.BasicNack) -> None:
         self._refuse(method.delivery_tag, method.multiple, method.requeue)

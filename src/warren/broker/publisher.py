@@ -30,7 +30,11 @@ __all__ = ["Publisher", "Sink", "Target"]
 MAX_TARGETS: Final = 16_384  # distinct publish frames remembered per connection: a few MB at most
 MAX_EXPIRATION: Final = 315_360_000_000  # milliseconds: ten years, RabbitMQ's limit
 
-_LOOKED_AT: Final = 0x2000 | 0x0010 | 0x0100 | 0x0200  # headers, user-id, expiration, reply-to
+_HEADERS, _REPLY_TO = 0x2000, 0x0200  # flags of properties that have a say when they hold one of these
+_COPIES: Final = b"CC"  # of CC and BCC
+_DIRECT_REPLY: Final = PSEUDO_QUEUE.encode()
+_DECODED: Final = 0x0010 | 0x0100  # user-id, expiration
+_LOOKED_AT: Final = _HEADERS | _REPLY_TO | _DECODED
 
 
 class Sink(Protocol):
@@ -87,7 +91,7 @@ class Publisher:
         if target is None:
             target = self._resolve(content)
         content.method = target.method  # the same bytes, but one copy of them
-        if content.flags & _LOOKED_AT or target.per_message:
+        if (content.flags & _LOOKED_AT and _has_say(content)) or target.per_message:
             message, queues = self._look(target, content)
         else:
             content.check_properties()
@@ -204,8 +208,19 @@ class Publisher:
         self._connection.send(self._channel.number, method, frames)
 
 
+def _has_say(content: Content) -> bool:
+    """Whether the properties may say more than a consumer wants to know. A search of bytes: it errs towards True."""
+    flags = content.flags
+    if flags & _DECODED:
+        return True
+    raw = content.raw_properties
+    return bool(flags & _HEADERS and _COPIES in raw) or bool(flags & _REPLY_TO and _DIRECT_REPLY in raw)
+
+
 def _milliseconds(expiration: str) -> int:
     """An expiration property. PreconditionFailed in RabbitMQ's words when it is none."""
+    if expiration.isascii() and expiration.isdecimal() and int(expiration) <= MAX_EXPIRATION:
+        return int(expiration)
     digits = expiration[1:] if expiration[:1] in ("-", "+") else expiration
     number = ""
     for character in digits:

@@ -197,6 +197,7 @@ class ClassicQueue(Queue):
         self.backlog: Backlog | None = None  # in place of the two above once the queue is not plain
         self.position = 0  # of the first message in `ready`; of the next message with a backlog
         self._expiry: Timer | None = None
+        self._note_limits(settings)
         self._duplicates: Duplicates | None = None
         if self.settings.message_deduplication:
             self._duplicates = Duplicates(
@@ -223,10 +224,16 @@ class ClassicQueue(Queue):
 
     def reconfigure(self, settings: QueueSettings) -> None:
         super().reconfigure(settings)
+        self._note_limits(settings)
         if not is_plain(settings):
             self.enrich()
         if self.backlog is not None:
             self._drop_over_limit(self.backlog)
+
+    def _note_limits(self, settings: QueueSettings) -> None:
+        """What is asked for every message."""
+        self._limited = settings.max_length is not None or settings.max_length_bytes is not None
+        self._rejects = rejects_publish(settings)
 
     # -- the delivery path ---------------------------------------------------------------------------------------
 
@@ -246,23 +253,29 @@ class ClassicQueue(Queue):
         key = None if self._duplicates is None else self._duplicates.key(message)
         if self._duplicates is not None and self._duplicates.seen(key, timers.now()):
             return True
-        if rejects_publish(settings) and self._is_full(backlog, message):
+        if self._rejects and self._is_full(backlog, message):
             if settings.overflow == "reject-publish-dlx":
                 self.vhost.dead_letter(self, message, "maxlen")
             return False
         if self._duplicates is not None:
             self._duplicates.remember(key, timers.now())  # not before: what was refused may come again
-        ttl = _least(message.ttl, settings.message_ttl)
-        held = Held(message, self.position, 0 if ttl is None else timers.now() + ttl, self._priority(message))
+        ttl, top = settings.message_ttl, settings.max_priority
+        if message.ttl is not None:
+            ttl = message.ttl if ttl is None else min(ttl, message.ttl)
+        priority = 0 if top is None else min(message.content.priority, top)
+        held = Held(message, self.position, 0 if ttl is None else timers.now() + ttl, priority)
         self.position += 1
         if ttl == 0:
             if not self._attempt_delivery(held):
                 self._drop(held, "expired")
             return True
         backlog.push(held)
-        self._drop_over_limit(backlog)
-        self._arm_expiry(backlog)
-        self.schedule()
+        if self._limited:
+            self._drop_over_limit(backlog)
+        if held.deadline:
+            self._arm_expiry(backlog)
+        if not self.scheduled:
+            self.schedule()
         return True
 
     def _is_full(self, backlog: Backlog, message: Message) -> bool:
@@ -289,12 +302,6 @@ class ClassicQueue(Queue):
             return False
         turn[0].redeliver(held)
         return True
-
-    def _priority(self, message: Message) -> int:
-        top = self.settings.max_priority
-        if top is None:
-            return 0
-        return min(message.content.decode_properties().priority or 0, top)
 
     def _drop_over_limit(self, backlog: Backlog) -> None:
         if self._over(backlog):
@@ -416,9 +423,3 @@ class ClassicQueue(Queue):
         if self._expiry is not None:
             self._expiry.cancel()
         self.purge()
-
-
-def _least(one: int | None, other: int | None) -> int | None:
-    if one is None or other is None:
-        return one if other is None else other
-    return min(one, other)

@@ -127,6 +127,7 @@ def agree(content: Content) -> None:
     else:
         content.check_properties()
         assert content.persistent == (properties.delivery_mode == 2)
+        assert content.priority == (properties.priority or 0)
 
 
 @given(st.binary(min_size=2, max_size=80))
@@ -154,6 +155,13 @@ def test_checking_and_decoding_agree_on_mutations(properties: Properties, data: 
 def test_persistent(properties: Properties, _: bytes, mode: int | None, persistent: bool) -> None:
     values = {name: getattr(properties, name) for name in Properties.__slots__}
     assert content_of(Properties(**values | {"delivery_mode": mode}), b"x").persistent is persistent
+
+
+@pytest.mark.parametrize("priority", [None, 0, 7, 255])
+@pytest.mark.parametrize("properties, _", PROPERTIES)
+def test_priority(properties: Properties, _: bytes, priority: int | None) -> None:
+    values = {name: getattr(properties, name) for name in Properties.__slots__}
+    assert content_of(Properties(**values | {"priority": priority}), b"x").priority == (priority or 0)
 
 
 def test_encode_content_refuses_what_does_not_fit() -> None:

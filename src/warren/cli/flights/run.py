@@ -109,8 +109,17 @@ def run(
             ("publish to flights, confirmed", total, lambda: tally.published),
             ("work off flights.ops", total, lambda: tally.handled),
         )
-        with outcome.timed("publish and consume"), display.bars(*bars):
-            background.call(traffic.move(publishing, consuming, flights(limit), expected, tally))
+        java = stack.enter_context(SparkThread())
+        with stderr_into(log):
+            starting = java.begin(Pipeline, url, folder)  # Java needs seconds to start: the flights go out meanwhile
+            with outcome.timed("publish and consume"), display.bars(*bars):
+                background.call(traffic.move(publishing, consuming, flights(limit), expected, tally))
+            try:
+                with outcome.timed("wait for Spark"), display.stage("wait for Spark"):
+                    pipeline = starting.result()
+            except Exception:
+                display.say(tail(log))
+                raise
         background.call(_close(publishing, consuming))
         outcome.flights = tally.confirmed
         outcome.rate("published and confirmed", tally.confirmed, tally.publishing)
@@ -121,10 +130,7 @@ def run(
         at_airports = sum(background.call(traffic.depth(control, topology.airport_queue(a))) for a in topology.AIRPORTS)
         long_haul = background.call(traffic.depth(control, topology.LONG_HAUL))
 
-        java = stack.enter_context(SparkThread())
         try:
-            with outcome.timed("start Spark"), display.stage("start Spark"), stderr_into(log):
-                pipeline = java.call(Pipeline, url, folder)
             outcome.spark = pipeline.version
             read = _Number()
             with outcome.timed("archive"), display.bars(("flights.log into Parquet", in_log, lambda: read.value)):
@@ -189,11 +195,14 @@ class SparkThread:
         self._executor = ThreadPoolExecutor(1, "spark")
         self._first: Future[Any] | None = None
 
-    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def begin(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         future = self._executor.submit(function, *args, **kwargs)
         if self._first is None:
             self._first = future
-        return future.result()
+        return future
+
+    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.begin(function, *args, **kwargs).result()
 
     def __enter__(self) -> Self:
         return self

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import lru_cache
 from struct import Struct
 from typing import Final, TypeAlias
 
@@ -29,6 +30,7 @@ FieldValue: TypeAlias = (
 Table: TypeAlias = "dict[str, FieldValue]"
 Timestamp: TypeAlias = datetime | int
 
+KEYS_REMEMBERED: Final = 1024  # keys of tables, ready for the wire: 256 bytes each at most
 MAX_TABLE_DEPTH: Final = 64  # x-death nests 2 deep, people's headers 3 or 4; recursion must end before Python's does
 
 _B, _b, _H, _h = Struct(">B"), Struct(">b"), Struct(">H"), Struct(">h")
@@ -129,14 +131,17 @@ def write_table(table: Table | None, depth: int = 0) -> bytes:
         raise LocalProtocolError(f"tables nested more than {MAX_TABLE_DEPTH} deep")
     if not table:
         return b"\0\0\0\0"
-    raw = b"".join(
-        [
-            piece
-            for name, value in table.items()
-            for piece in (write_shortstr(name, "table key"), _write_value(value, depth))
-        ]
-    )
+    pieces = []
+    for name, value in table.items():
+        pieces.append(_write_key(name))
+        pieces.append(_write_value(value, depth))
+    raw = b"".join(pieces)
     return _I.pack(len(raw)) + raw
+
+
+@lru_cache(KEYS_REMEMBERED)
+def _write_key(name: str) -> bytes:
+    return write_shortstr(name, "table key")
 
 
 def _read_value(data: bytes, at: int, depth: int) -> tuple[FieldValue, int]:

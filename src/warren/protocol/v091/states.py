@@ -2,6 +2,9 @@
 
 Both peers track the same machine; a transition is keyed by who speaks, so the engine does not know which role it plays.
 
+States and roles are compared by identity and hash by it: the tables are asked for every method, and Enum's own hash is
+a Python function.
+
 Rules:
 1. A connection opens in one order: header, start, start-ok, (secure, secure-ok)*, tune, tune-ok, open, open-ok.
 2. From start on, either peer may send connection.close; after it the sender ignores everything but close and close-ok.
@@ -25,6 +28,8 @@ class Role(Enum):
     CLIENT = auto()
     SERVER = auto()
 
+    __hash__ = object.__hash__
+
     @property
     def peer(self) -> Role:
         return Role.SERVER if self is Role.CLIENT else Role.CLIENT
@@ -45,6 +50,8 @@ class ConnectionState(Enum):
     CLOSED_BY_BOTH = auto()  # both have sent close, nobody has answered yet
     CLOSED = auto()
 
+    __hash__ = object.__hash__
+
 
 class ChannelState(Enum):
     AWAIT_OPEN_OK = auto()
@@ -53,6 +60,8 @@ class ChannelState(Enum):
     CLOSED_BY_SERVER = auto()
     CLOSED_BY_BOTH = auto()
     CLOSED = auto()  # never stored: a closed channel leaves the engine's table
+
+    __hash__ = object.__hash__
 
 
 C, S = Role.CLIENT, Role.SERVER

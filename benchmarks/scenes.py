@@ -1,0 +1,236 @@
+"""Cases of benchmarks/broker.py that are not one load through one queue: many queues, many connections, round trips,
+declarations, connections that come and go, and memory. Each checks that what it sent has arrived.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import select
+import statistics
+import struct
+import time
+from pathlib import Path
+
+from load import KEY, TIMEOUT, Peer, Result, Stage, delivery_size, measure, publication
+
+from warren.protocol.v091 import Content, Properties, methods as m
+
+REPLY_TO = "amq.rabbitmq.reply-to"
+STAMP = struct.Struct(">I96x")  # the number of a request, in a body of 100 bytes
+PAGES_SETTLE = 0.5  # seconds for a broker to give back what it does not need
+
+
+def many_queues(port: int, pid: int, *, queues: int, rounds: int, connections: int) -> Result:
+    """`rounds` messages to each of so many queues in turn; a consumer for each. As many publishers as consumers."""
+    control = Peer(port)
+    names = [f"bench-{os.getpid()}-{number:05}" for number in range(queues)]
+    for name in names:
+        control.call(m.QueueDeclare(name), m.QueueDeclareOk)
+    shares = [names[number::connections] for number in range(connections)]
+    each = delivery_size("00000", "", names[0], Properties(), 100)
+
+    def publish(share: list[str], stage: Stage) -> None:
+        peer = Peer(port)
+        blob = b"".join(publication("", name, Properties(), 100) for name in share)
+        stage.ready()
+        for _ in range(rounds):
+            peer.socket.sendall(blob)
+        peer.message_count(share[0])
+        peer.close()
+
+    def consume(share: list[str], stage: Stage) -> None:
+        peer = Peer(port)
+        for name in share:
+            peer.call(m.BasicConsume(name, name[-5:], no_ack=True), m.BasicConsumeOk)
+        view, missing = bytearray(1 << 20), each * rounds * len(share)
+        stage.ready()
+        while missing:
+            missing -= peer.socket.recv_into(view)
+        peer.close()
+
+    workers = [lambda stage, share=share: publish(share, stage) for share in shares]
+    workers += [lambda stage, share=share: consume(share, stage) for share in shares]
+    measured = measure(pid, workers)
+    for name in names:
+        control.wait_count(name, 0)
+        control.call(m.QueueDelete(name), m.QueueDeleteOk)
+    control.close()
+    return measured.result(queues * rounds)
+
+
+def many_connections(port: int, pid: int, *, connections: int, rounds: int, batch: int) -> Result:
+    """Each connection publishes `batch` messages to its own queue and takes them back, again and again."""
+
+    def work(stage: Stage) -> None:
+        peers, blobs = [Peer(port) for _ in range(connections)], []
+        names = [f"bench-{os.getpid()}-{number:05}" for number in range(connections)]
+        for peer, name in zip(peers, names, strict=True):
+            peer.call(m.QueueDeclare(name, exclusive=True), m.QueueDeclareOk)
+            peer.call(m.BasicConsume(name, "0", no_ack=True), m.BasicConsumeOk)
+            blobs.append(publication("", name, Properties(), 100) * batch)
+        expected = delivery_size("0", "", names[0], Properties(), 100) * batch
+        view = bytearray(1 << 16)
+        stage.ready()
+        for _ in range(rounds):
+            for peer, blob in zip(peers, blobs, strict=True):
+                peer.socket.sendall(blob)
+            for peer in peers:
+                missing = expected
+                while missing:
+                    missing -= peer.socket.recv_into(view)
+        for peer in peers:
+            peer.close()
+
+    return measure(pid, [work]).result(connections * rounds * batch)
+
+
+def round_trips(port: int, pid: int, *, per_second: int, seconds: float, direct: bool) -> Result:
+    """Requests at a fixed rate, answered by one responder, to the direct reply-to or to a queue for replies.
+
+    A round trip counts from the moment at which its request was due, so a stall counts for all requests behind it.
+    """
+    name, count = f"bench-{os.getpid()}", int(per_second * seconds)
+    control = Peer(port)
+    control.call(m.QueueDeclare(name), m.QueueDeclareOk)
+
+    def answer(stage: Stage) -> None:
+        peer = Peer(port)
+        peer.call(m.BasicConsume(name, "0", no_ack=True), m.BasicConsumeOk)
+        stage.ready()
+        answered = 0
+        while answered < count:
+            out = []
+            for _, event in peer.events():
+                if isinstance(event, Content):
+                    out.append(publication("", event.properties.reply_to or "", Properties(), 0, event.body))
+            peer.socket.sendall(b"".join(out))
+            answered += len(out)
+        stage.wait_filled()
+        peer.close()
+
+    def ask(stage: Stage) -> list[float]:
+        peer, replies = Peer(port), REPLY_TO
+        if not direct:
+            declared = peer.call(m.QueueDeclare("", exclusive=True), m.QueueDeclareOk)
+            assert isinstance(declared, m.QueueDeclareOk)
+            replies = declared.queue
+        peer.call(m.BasicConsume(replies, "0", no_ack=True), m.BasicConsumeOk)
+        front = publication("", name, Properties(reply_to=replies), 0, STAMP.pack(0))
+        front = front[: front.rindex(STAMP.pack(0))]
+        stage.ready()
+        took: list[float] = []
+        began, sent = time.perf_counter(), 0
+        while len(took) < count:
+            due = began + sent / per_second
+            now = time.perf_counter()
+            if sent < count and now >= due:
+                peer.socket.sendall(front + STAMP.pack(sent) + b"\xce")
+                sent += 1
+            elif select.select([peer.socket], [], [], due - now if sent < count else TIMEOUT)[0]:
+                for _, event in peer.events():
+                    if isinstance(event, Content):
+                        number = STAMP.unpack(event.body)[0]
+                        took.append(time.perf_counter() - began - number / per_second)
+        stage.filled()
+        peer.close()
+        return took
+
+    measured = measure(pid, [answer, ask])
+    took = next(got for got in measured.answers if isinstance(got, list))
+    control.call(m.QueueDelete(name), m.QueueDeleteOk)
+    control.close()
+    cuts = statistics.quantiles(took, n=100)
+    return Result(cpu_us=measured.cpu * 1e6 / count, p50=cuts[49] * 1000, p99=cuts[98] * 1000)
+
+
+def declarations(port: int, pid: int, *, queues: int) -> Result:
+    """Declare so many queues, bind each, unbind it, delete it: one call after the other. Each is an operation."""
+
+    def work(stage: Stage) -> None:
+        peer, names = Peer(port), [f"bench-{os.getpid()}-{number:05}" for number in range(queues)]
+        stage.ready()
+        for name in names:
+            peer.call(m.QueueDeclare(name), m.QueueDeclareOk)
+        for name in names:
+            peer.call(m.QueueBind(name, "amq.topic", f"{name}.*"), m.QueueBindOk)
+        for name in names:
+            peer.call(m.QueueUnbind(name, "amq.topic", f"{name}.*"), m.QueueUnbindOk)
+        for name in names:
+            peer.call(m.QueueDelete(name), m.QueueDeleteOk)
+        peer.close()
+
+    return measure(pid, [work]).result(4 * queues)
+
+
+def connection_churn(port: int, pid: int, *, count: int) -> Result:
+    """Connect, log in, open a channel, declare a queue, publish with a confirm, close: one after the other."""
+
+    def work(stage: Stage) -> None:
+        stage.ready()
+        for _ in range(count):
+            peer = Peer(port)
+            declared = peer.call(m.QueueDeclare("", exclusive=True), m.QueueDeclareOk)
+            assert isinstance(declared, m.QueueDeclareOk)
+            peer.call(m.ConfirmSelect(), m.ConfirmSelectOk)
+            peer.socket.sendall(publication("", declared.queue, Properties(), 100))
+            peer.wait(m.BasicAck)
+            peer.wait_count(declared.queue, 1)
+            peer.send(0, m.ConnectionClose(200, "bye", 0, 0))
+            peer.wait(m.ConnectionCloseOk)
+            peer.close()
+
+    return measure(pid, [work]).result(count)
+
+
+# -- memory: on a broker that has done nothing yet, one case on top of the other ---------------------------------
+
+
+def connection_memory(port: int, pid: int, *, count: int) -> Result:
+    """Of a connection with one open channel, that does nothing."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or hard >= count + 100:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count + 100), hard))
+    before = memory(pid)
+    peers = [Peer(port) for _ in range(count)]
+    grown = memory(pid) - before
+    for peer in peers:
+        peer.close()
+    return Result(size=grown / count)
+
+
+def queue_memory(port: int, pid: int, *, count: int) -> Result:
+    """Of an empty queue with one binding, that nobody uses."""
+    peer, before = Peer(port), memory(pid)
+    names = [f"bench-{os.getpid()}-{number:05}" for number in range(count)]
+    for name in names:
+        peer.call(m.QueueDeclare(name), m.QueueDeclareOk)
+        peer.call(m.QueueBind(name, "amq.direct", KEY + name), m.QueueBindOk)
+    grown = memory(pid) - before
+    for name in names:
+        peer.call(m.QueueDelete(name), m.QueueDeleteOk)
+    peer.close()
+    return Result(size=grown / count)
+
+
+def backlog_memory(port: int, pid: int, *, count: int) -> Result:
+    """Of a transient message of 100 bytes that waits in a queue."""
+    peer, name = Peer(port), f"bench-{os.getpid()}"
+    peer.call(m.QueueDeclare(name), m.QueueDeclareOk)
+    before, blob = memory(pid), publication("", name, Properties(), 100) * 200
+    for _ in range(count // 200):
+        peer.socket.sendall(blob)
+    peer.wait_count(name, count)
+    grown = memory(pid) - before
+    peer.call(m.QueueDelete(name), m.QueueDeleteOk)
+    peer.close()
+    return Result(size=grown / count)
+
+
+def memory(pid: int) -> int:
+    """Resident bytes of a process."""
+    time.sleep(PAGES_SETTLE)
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024
