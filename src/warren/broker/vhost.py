@@ -6,7 +6,6 @@ It declares and deletes, and it moves dead letters. It knows connections only as
 from __future__ import annotations
 
 import logging
-import secrets
 import time
 from typing import TYPE_CHECKING, Final, cast
 
@@ -66,21 +65,28 @@ class VirtualHost:
         return queue
 
     def declare_queue(
-        self, connection: Connection, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table
+        self,
+        connection: Connection,
+        name: str,
+        *,
+        durable: bool,
+        exclusive: bool,
+        auto_delete: bool,
+        arguments: Table,
+        server_named: bool = False,
     ) -> Queue:
-        """The queue, made or found equal. An empty name gets one of the broker's ("amq.gen-...")."""
+        """The queue, made or found equal. `server_named`: the broker made up the name ("amq.gen-...")."""
         current = self.queues.get(name)
         where = f"queue '{name}' in vhost '{self.name}'"
         if current is not None:
             self._check_equal(current, connection, durable, exclusive, auto_delete, arguments)
             current.renew_lease()
             return current
-        if name.startswith(RESERVED_PREFIX):
+        if name.startswith(RESERVED_PREFIX) and not server_named:
             raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
         settings = queue_settings(
-            arguments, where, durable=durable, exclusive=exclusive, auto_delete=auto_delete, server_named=not name
+            arguments, where, durable=durable, exclusive=exclusive, auto_delete=auto_delete, server_named=server_named
         )
-        name = name or f"amq.gen-{secrets.token_urlsafe(16)}"
         settings = self.policies.settings_for(name, settings.queue_type, arguments)
         queue: Queue
         if settings.queue_type == "stream":
