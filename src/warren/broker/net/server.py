@@ -63,7 +63,7 @@ class Broker(UserAdministration):
         self.host = host
         self.port = port
         self.tls_port = tls_port
-        self._tls = tls
+        self.tls = tls
         self._tls_servers: list[asyncio.Server] = []
         self._mechanisms = tuple(mechanisms)
         self._anonymous_user = anonymous_user
@@ -88,7 +88,7 @@ class Broker(UserAdministration):
     @property
     def tls_url(self) -> str:
         """The same over TLS. RuntimeError when it speaks none."""
-        if self._tls is None:
+        if self.tls is None:
             raise RuntimeError("this broker speaks no TLS: give it tls=Tls(certificate, key)")
         return f"amqps://guest:guest@{self._url_host}:{self.tls_port}/"
 
@@ -149,10 +149,10 @@ class Broker(UserAdministration):
                     lambda: SocketTransport(node, self._made, self._lost), self.host, self.port, backlog=BACKLOG
                 )
                 self.port = self._server.sockets[0].getsockname()[1]
-            if self._tls is not None:
+            if self.tls is not None:
                 server = await loop.create_server(
-                    lambda: SocketTransport(node, self._made, self._lost, self._tls), self.host, self.tls_port,
-                    backlog=BACKLOG, ssl=self._tls.context(), ssl_handshake_timeout=HANDSHAKE_TIMEOUT,
+                    lambda: SocketTransport(node, self._made, self._lost, self.tls), self.host, self.tls_port,
+                    backlog=BACKLOG, ssl=self.tls.context(), ssl_handshake_timeout=HANDSHAKE_TIMEOUT,
                 )  # fmt: skip
                 self._tls_servers = [server]
                 self.tls_port = server.sockets[0].getsockname()[1]
@@ -166,7 +166,7 @@ class Broker(UserAdministration):
 
         InvalidArgument when they cannot be used: then nothing has changed. RuntimeError without TLS.
         """
-        tls, node, old = self._tls, self.node, self._tls_servers
+        tls, node, old = self.tls, self.node, self._tls_servers
         if tls is None:
             raise RuntimeError("this broker speaks no TLS: give it tls=Tls(certificate, key)")
         context = tls.context()
