@@ -60,8 +60,9 @@ class NodeKit:
         self.clients: list[Client] = []
         self.node = Node(data, self.calls.put, sync=sync, clock=self.clock)
 
-    def client(self, frame_max: int = 131_072, capabilities: Table | None = None) -> Client:
-        client = Client(self.node, frame_max, capabilities)
+    def client(self, frame_max: int = 131_072, capabilities: Table | None = None, *, user: str = "guest") -> Client:
+        """Logged in; the password is the user's name."""
+        client = Client(self.node, frame_max, capabilities, user)
         self.clients.append(client)
         return client
 
@@ -93,7 +94,9 @@ class NodeKit:
 class Client:
     """One connection to the node, logged in. `events` are (channel, Method or Content) in order."""
 
-    def __init__(self, node: Node, frame_max: int = 131_072, capabilities: Table | None = None) -> None:
+    def __init__(
+        self, node: Node, frame_max: int = 131_072, capabilities: Table | None = None, user: str = "guest"
+    ) -> None:
         self.transport = FakeTransport()
         self.connection: Connection = node.accept(self.transport)
         self.engine = Engine(Role.CLIENT)
@@ -101,7 +104,7 @@ class Client:
         self.engine.send_header()
         self.pump()
         capabilities = {"consumer_cancel_notify": True} if capabilities is None else capabilities
-        self.send(0, m.ConnectionStartOk({"capabilities": capabilities}, "PLAIN", b"\0guest\0guest"))
+        self.send(0, m.ConnectionStartOk({"capabilities": capabilities}, "PLAIN", f"\0{user}\0{user}".encode()))
         self.send(0, m.ConnectionTuneOk(2047, frame_max, 0))
         self.send(0, m.ConnectionOpen("/"))
         self.open()
