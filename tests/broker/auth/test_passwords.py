@@ -41,8 +41,9 @@ def test_scrypt_says_its_cost() -> None:
 
 
 @pytest.mark.parametrize("password_hash, algorithm", [
-    ("not base64!", RABBITMQ_SHA256), ("c2hvcnQ=", RABBITMQ_SHA256), ("c2hvcnQ=", RABBITMQ_SHA512), ("c2hvcnQ=", SCRYPT),
-    ("ln=30,r=8,p=1$c2FsdA==$c2FsdHNhbHRzYWx0c2FsdA==", SCRYPT), ("ln=0,r=8,p=1$c2FsdA==$c2FsdHNhbHRzYWx0c2FsdA==", SCRYPT),
+    ("not base64!", RABBITMQ_SHA256), ("c2hvcnQ=", RABBITMQ_SHA256), ("c2hvcnQ=", RABBITMQ_SHA512),
+    ("c2hvcnQ=", SCRYPT), ("ln=30,r=8,p=1$c2FsdA==$c2FsdHNhbHRzYWx0c2FsdA==", SCRYPT),
+    ("ln=0,r=8,p=1$c2FsdA==$c2FsdHNhbHRzYWx0c2FsdA==", SCRYPT),
     ("ln=4,r=8,p=1$c2FsdA==$c2FsdA==", SCRYPT), ("", MD5), ("x", "plain"),
 ])  # fmt: skip
 def test_what_cannot_be_verified_is_refused_and_not_shown(password_hash: str, algorithm: str) -> None:
