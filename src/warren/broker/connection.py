@@ -96,6 +96,7 @@ class Connection:
         self.user = ""
         self.access: Access  # from connection.open on
         self._login: Login | None = None
+        self._heartbeat = 0  # from connection.open on: until then there is a time for the handshake
         self.client_properties: Table = {}
         self.channels: dict[int, Channel] = {}
         self.exclusive_queues: list[Queue] = []
@@ -183,7 +184,7 @@ class Connection:
             case m.ConnectionSecureOk() if self._login is not None:
                 self._login.respond(method.response)
             case m.ConnectionTuneOk():
-                self.transport.set_heartbeat(method.heartbeat)
+                self._heartbeat = method.heartbeat
             case m.ConnectionOpen():
                 self._open(method.virtual_host)
             case m.ConnectionClose():
@@ -275,6 +276,7 @@ class Connection:
         self.vhost = self.node.vhosts[vhost]
         self.access = Access(self.node.users, self.user, vhost, self.vhost.router)
         self.phase = Phase.OPEN
+        self.transport.set_heartbeat(self._heartbeat)
         self.engine.send_method(0, m.ConnectionOpenOk())
 
     def give_back_overdue(self, now: int, default: int, least: int) -> None:

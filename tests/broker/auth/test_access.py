@@ -34,7 +34,9 @@ TABLE: dict[str, tuple[m.Method | tuple[str, str], tuple[str, ...]]] = {
     "consume": (m.BasicConsume("q"), ("r q",)),
     "consume direct replies": (m.BasicConsume("amq.rabbitmq.reply-to", no_ack=True), ()),
     "declare an exchange": (m.ExchangeDeclare("new", "direct"), ("c new",)),
-    "with an alternate": (m.ExchangeDeclare("new", "direct", arguments={"alternate-exchange": "x"}), ("c new", "r new", "w x")),
+    "with an alternate": (
+        m.ExchangeDeclare("new", "direct", arguments={"alternate-exchange": "x"}), ("c new", "r new", "w x"),
+    ),
     "declare an exchange passively": (m.ExchangeDeclare("x", passive=True), ()),
     "delete an exchange": (m.ExchangeDelete("x"), ("c x",)),
     "bind a queue": (m.QueueBind("q", "x", "k"), ("w q", "r x")),

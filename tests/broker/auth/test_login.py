@@ -64,7 +64,8 @@ def test_what_is_offered(kit: NodeKit) -> None:
 
 
 @pytest.mark.parametrize("user, password, comes_in", [
-    ("quick", SECRET, True), ("quick", "wrong", False), ("quick", "", False), ("mute", "", False), ("mute", SECRET, False),
+    ("quick", SECRET, True), ("quick", "wrong", False), ("quick", "", False), ("mute", "", False),
+    ("mute", SECRET, False),
 ])  # fmt: skip
 def test_passwords(people: NodeKit, user: str, password: str, comes_in: bool) -> None:
     assert admitted(Knock(people).plain(user, password)) is comes_in
