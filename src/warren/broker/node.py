@@ -218,5 +218,6 @@ class Node:
             for queue in vhost.queues.values():
                 if isinstance(queue, StreamQueue) and self.failed is None:
                     queue.log.close()
+        self.rearm = _nothing  # what still comes from other threads sets no timers
         self.logins.verifier.stop()
         self.commit.stop()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 import warren
 from warren import errors
 from warren.broker import Broker
+from warren.protocol.v091 import methods as m
+from warren.protocol.v091.codec import PROTOCOL_HEADER, encode_method
 
 
 async def test_a_user_from_beginning_to_end() -> None:
@@ -71,6 +75,27 @@ async def test_what_is_missing_or_wrong() -> None:
         with pytest.raises(errors.InvalidArgument):
             broker.add_user("x", "y", hashing_algorithm="md5")
         assert set(broker.node.users.users) == {"guest"}
+
+
+async def test_stopping_while_a_password_is_verified() -> None:
+    """What the thread has to say comes when nobody is there any more, and harms nobody."""
+    problems: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
+    for _ in range(3):
+        async with Broker() as broker:
+            broker.add_user("slow", "secret")
+            reader, writer = await asyncio.open_connection(broker.host, broker.port)
+            writer.write(PROTOCOL_HEADER)
+            await reader.readexactly(1)
+            response = b"\0slow\0secret"
+            writer.write(encode_method(0, m.ConnectionStartOk({}, "PLAIN", response, "en_US")))
+            while not broker.node.logins.verifier._waiting:  # noqa: ASYNC110  the loop has to turn
+                await asyncio.sleep(0)
+            writer.transport.abort()
+            while broker._transports:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert problems == []
 
 
 def test_only_once_it_has_started() -> None:
