@@ -33,12 +33,13 @@ BACKLOG: Final = 1024
 class Broker(UserAdministration):
     """An AMQP 0-9-1 broker in this process.
 
-    host   address to listen on; the default takes connections of this machine only
-    port   TCP port; 0 takes a free one, which `port` and `url` name once it has started; None listens on none, and
-           `open_socket` is the only way in
-    data   folder of what is kept on disk (stream queues); None: a temporary one that goes with the broker
-    sync   False: publisher confirms do not wait until the disk has the message
-    tls    the certificate and the rest of it: listen for amqps on `tls_port` as well, where 0 takes a free one too
+    host            address to listen on; the default takes connections of this machine only
+    port            TCP port; 0 takes a free one, which `port` and `url` name once it has started; None listens on
+                    none, and `open_socket` and TLS are the only ways in
+    data            folder of what is kept on disk (stream queues); None: a temporary one that goes with the broker
+    sync            False: publisher confirms do not wait until the disk has the message
+    tls             listen for amqps as well, with this certificate
+    tls_port        TCP port for that; 0 takes a free one, which `tls_port` and `tls_url` name
     mechanisms      SASL mechanisms to offer, of PLAIN, AMQPLAIN, SCRAM-SHA-256, EXTERNAL (to clients with a
                     certificate) and ANONYMOUS; all but the last when left out
     anonymous_user  who ANONYMOUS logs in, without a password
