@@ -101,6 +101,14 @@ def test_a_login_that_opens_no_vhost_ends(monkeypatch: pytest.MonkeyPatch, broke
         wire.wait_end()
 
 
+@pytest.mark.parametrize("ahead", [m.ChannelFlow(active=True), m.QueueDeclare("q"), m.BasicQos(0, 1)])
+def test_a_client_that_runs_ahead_of_open_ok(broker: BrokerThread, ahead: m.Method) -> None:
+    with Wire(broker.port).log_in() as wire:
+        wire.raw(encode_method(1, m.ChannelOpen()) + encode_method(1, ahead))
+        wire.expect(m.ChannelOpenOk)
+        wire.barrier()
+
+
 def test_frames_byte_by_byte(broker: BrokerThread) -> None:
     with connected(broker) as wire:
         for byte in encode_method(1, m.QueueDeclare("q")):
