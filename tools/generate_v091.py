@@ -365,7 +365,9 @@ def generate() -> str:
         "    __hash__ = None  # type: ignore[assignment]  # mutable",
         "",
         "    def __repr__(self) -> str:",
-        '        fields = ", ".join(f"{n}={getattr(self, n)!r}" for n in self.__slots__)',
+        '        """All fields, but for what logins carry: a password does not belong into a log."""',
+        '        shown = [n if n not in ("response", "new_secret") else "" for n in self.__slots__]',
+        '        fields = ", ".join(f"{n}={getattr(self, n)!r}" if n else "..." for n in shown)',
         '        return f"{type(self).__name__}({fields})"',
     ]
     lines += classes + write_properties(spec.properties) + [""]

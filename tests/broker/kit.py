@@ -17,6 +17,7 @@ M = TypeVar("M", bound=m.Method)
 
 class FakeTransport:
     peer, peer_host = "127.0.0.1:1", "127.0.0.1"
+    certificate_user: str | None = None
 
     def __init__(self) -> None:
         self.written = bytearray()

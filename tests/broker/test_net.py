@@ -12,7 +12,7 @@ from tests.wire import BrokerThread, Wire
 from warren.broker import Broker
 from warren.broker.net import transport
 from warren.protocol.v091 import methods as m
-from warren.protocol.v091.codec import encode_method
+from warren.protocol.v091.codec import PROTOCOL_HEADER, encode_method
 
 
 def connected(broker: BrokerThread, **options: int) -> Wire:
@@ -88,6 +88,25 @@ def test_an_unfinished_handshake_ends(monkeypatch: pytest.MonkeyPatch, broker: B
         half.raw(b"AMQP\0\0\x09")
         silent.wait_end()
         half.wait_end()
+
+
+def test_a_login_that_opens_no_vhost_ends(monkeypatch: pytest.MonkeyPatch, broker: BrokerThread) -> None:
+    monkeypatch.setattr(transport, "HANDSHAKE_TIMEOUT", 0.2)
+    with Wire(broker.port) as wire:
+        wire.raw(PROTOCOL_HEADER)
+        wire.expect(m.ConnectionStart)
+        wire.send(0, m.ConnectionStartOk({}, "PLAIN", b"\0guest\0guest", "en_US"))
+        wire.expect(m.ConnectionTune)
+        wire.send(0, m.ConnectionTuneOk(2047, 131_072, 0))
+        wire.wait_end()
+
+
+@pytest.mark.parametrize("ahead", [m.ChannelFlow(active=True), m.QueueDeclare("q"), m.BasicQos(0, 1)])
+def test_a_client_that_runs_ahead_of_open_ok(broker: BrokerThread, ahead: m.Method) -> None:
+    with Wire(broker.port).log_in() as wire:
+        wire.raw(encode_method(1, m.ChannelOpen()) + encode_method(1, ahead))
+        wire.expect(m.ChannelOpenOk)
+        wire.barrier()
 
 
 def test_frames_byte_by_byte(broker: BrokerThread) -> None:

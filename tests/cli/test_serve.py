@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ from tests.cli.command import environment, warren
 from warren.cli.folders import data_folder
 from warren.cli.serve import explain
 from warren.client.sync import connect
+from warren.errors import AccessRefused, ConnectionLost
 
 READY = re.compile(r"warren \S+ ready at (amqp://guest:guest@127\.0\.0\.1:\d+/)\n")
 STOP_SECONDS = 30.0  # far more than it takes; the limit for a machine under load
@@ -121,6 +123,63 @@ def test_definitions_that_are_none(tmp_path: Path, text: str, problem: str) -> N
 def test_definitions_that_are_not_there(tmp_path: Path) -> None:
     said = one_line("--port", "0", "--data", tmp_path, "--definitions", tmp_path / "nope.json")
     assert said == f"warren: definitions file {tmp_path / 'nope.json'} cannot be read: No such file or directory\n"
+FIRST, SECOND = (Path(__file__).parents[1] / folder / "tls" for folder in ("client", "broker"))
+
+
+@contextmanager
+def serving_tls(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A broker on a TLS port alone, with copies of the first certificate in the folder."""
+    shutil.copy(FIRST / "certificate.pem", folder / "cert.pem")
+    shutil.copy(FIRST / "key.pem", folder / "key.pem")
+    files = ("--tls-cert", str(folder / "cert.pem"), "--tls-key", str(folder / "key.pem"))
+    command = [sys.executable, "-m", "warren", "serve", "--data", str(folder / "data"), "--tls-port", "0", "--tls-only"]
+    with subprocess.Popen(
+        [*command, *files, *arguments],
+        env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            match = re.fullmatch(r"warren \S+ ready at (amqps://guest:guest@127\.0\.0\.1:\d+/)\n", line)
+            assert match, line + (process.stderr.read() if process.stderr and not line else "")
+            yield process, match[1]
+        finally:
+            process.kill()
+
+
+def log_line(process: subprocess.Popen[str], text: str) -> str:
+    """The next line of the log that has the text."""
+    assert process.stderr is not None
+    return next(line for line in process.stderr if text in line)
+
+
+def test_tls_and_a_certificate_that_is_replaced(tmp_path: Path) -> None:
+    with serving_tls(tmp_path) as (process, url):
+        with connect(f"{url}?cacertfile={FIRST / 'certificate.pem'}") as connection:
+            shutil.copy(SECOND / "server.pem", tmp_path / "cert.pem")
+            process.send_signal(signal.SIGHUP)
+            assert "the certificate that was in use stays" in log_line(process, "SIGHUP")
+            shutil.copy(SECOND / "server-key.pem", tmp_path / "key.pem")
+            process.send_signal(signal.SIGHUP)
+            assert "certificate read again" in log_line(process, "SIGHUP")
+            connect(f"{url}?cacertfile={SECOND / 'server.pem'}").close()
+            with pytest.raises(ConnectionLost, match="CERTIFICATE_VERIFY_FAILED"):
+                connect(f"{url}?cacertfile={FIRST / 'certificate.pem'}")
+            connection.channel().queue_declare(exclusive=True)
+        process.terminate()
+        process.communicate(timeout=STOP_SECONDS)
+        assert process.returncode == 0
+
+
+def test_client_certificates_and_mechanisms(tmp_path: Path) -> None:
+    options = ("--tls-ca", str(SECOND / "client.pem"), "--tls-verify", "required", "--mechanisms", "external,anonymous")
+    with serving_tls(tmp_path, *options) as (_, url):
+        bare = url.replace("guest:guest@", "") + f"?cacertfile={FIRST / 'certificate.pem'}"
+        certificate = f"&certfile={SECOND / 'client.pem'}&keyfile={SECOND / 'client-key.pem'}"
+        with pytest.raises(AccessRefused, match="the broker offers EXTERNAL ANONYMOUS"):
+            connect(f"{bare}{certificate}&auth_mechanism=plain")
+        with pytest.raises(AccessRefused, match="mechanism EXTERNAL"):  # there is no user of that name
+            connect(f"{bare}{certificate}&auth_mechanism=external")
 
 
 def test_no_sync_is_said(tmp_path: Path) -> None:
@@ -160,6 +219,20 @@ def test_port_taken(tmp_path: Path) -> None:
         text = one_line("--port", str(port), "--data", tmp_path)
     assert text.startswith(f"warren: port {port} of 127.0.0.1 is taken")
     assert "--port" in text
+
+
+def test_tls_options_that_cannot_work(tmp_path: Path) -> None:
+    data, key = ("--port", "0", "--data", tmp_path), FIRST / "key.pem"
+    assert "give one with --tls-cert" in one_line(*data, "--tls-key", key)
+    assert "give one with --tls-cert" in one_line(*data, "--tls-only")
+    assert "TLS certificate" in one_line(*data, "--tls-port", "0", "--tls-cert", tmp_path / "missing")
+    assert "needs a ca" in one_line(*data, "--tls-cert", key, "--tls-verify", "required")
+    assert "no SASL mechanism MAGIC" in one_line(*data, "--mechanisms", "plain,magic")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        text = one_line(*data, "--tls-cert", FIRST / "certificate.pem", "--tls-key", key, "--tls-port", port)
+    assert text.startswith(f"warren: port {port} of 127.0.0.1 is taken")
+    assert "--tls-port" in text
 
 
 def test_data_folder_that_is_a_file(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 import pytest
 
+from tests.differential import people
 from tests.differential.driver import BEYOND, Peer, Publish, Raw, Send, Step, Together, delete_all
 from tests.wire import BrokerThread, Wire
 from warren.protocol.v091 import methods as m
@@ -17,7 +18,14 @@ Pair = tuple[Peer, Peer]
 @pytest.fixture(scope="package")
 def warren_port() -> Iterator[int]:
     with BrokerThread() as warren:
+        warren.run(lambda: people.give_warren(warren.broker.node))
         yield warren.port
+
+
+@pytest.fixture(scope="package")
+def peopled_rabbitmq(rabbitmq_server: RabbitMQ, tmp_path_factory: pytest.TempPathFactory) -> RabbitMQ:
+    people.give_rabbitmq(rabbitmq_server, tmp_path_factory.mktemp("people"))
+    return rabbitmq_server
 
 
 @pytest.fixture(scope="package")
@@ -36,7 +44,7 @@ def cleaner(warren_port: int, rabbitmq_server: RabbitMQ) -> Iterator[Callable[[S
 
 @pytest.fixture
 def peers(
-    warren_port: int, rabbitmq: RabbitMQ, cleaner: Callable[[Sequence[Step]], None]
+    warren_port: int, peopled_rabbitmq: RabbitMQ, rabbitmq: RabbitMQ, cleaner: Callable[[Sequence[Step]], None]
 ) -> Iterator[Callable[..., Pair]]:
     """Called with a script and the headers that do not count: (Warren, RabbitMQ), with none of the script's things."""
     used: list[tuple[Pair, Sequence[Step]]] = []

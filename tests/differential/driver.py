@@ -2,7 +2,8 @@
 
 A script is data: steps that name a connection ("a", "b", ...), a channel, and what to send. Connections and channels
 open at their first use and again after they were closed. Everything that comes is written down, per connection and
-channel, in order: that is a trace. Names that brokers make up and the times of deaths are written as "*".
+channel, in order: that is a trace. Names that brokers make up and the times of deaths are written as "*". A connection
+that is named after one of the `people` is theirs, any other is guest's.
 
 After every step each open channel makes a round trip, and then both traces get time to become equal: RabbitMQ's
 queues are processes of their own, so a delivery may come after the round trip; Warren has said everything by then.
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeAlias
 
+from tests.differential.people import PEOPLE
 from tests.wire import CAPABILITIES, PATIENCE, Received, Wire, content_frames
 from warren import errors
 from warren.client.sync import connect
@@ -82,6 +84,7 @@ class Login:
     connection: str
     password: str = "guest"
     vhost: str = "/"
+    user: str = "guest"
     mechanism: str = "PLAIN"
     response: bytes | None = None
     tune: tuple[int, int, int] | None = None
@@ -238,7 +241,8 @@ class Peer:
         wire = self.wires.get(name)
         if wire is None or wire.ended:
             self._forget(name)
-            wire = self._connect(name).log_in()
+            user = name if name in PEOPLE else "guest"
+            wire = self._connect(name).log_in(user=user, password=user)
         return wire
 
     def _log_in(self, step: Login) -> None:
@@ -251,7 +255,7 @@ class Peer:
 
         wire.raw(PROTOCOL_HEADER)
         come(m.ConnectionStart)
-        response = f"\0guest\0{step.password}".encode() if step.response is None else step.response
+        response = f"\0{step.user}\0{step.password}".encode() if step.response is None else step.response
         wire.send(0, m.ConnectionStartOk({"capabilities": CAPABILITIES}, step.mechanism, response, "en_US"))
         if come(m.ConnectionTune):
             wire.send(0, m.ConnectionTuneOk(*(step.tune or (2047, 131_072, 0))))

@@ -7,11 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from tests.differential import differences
-from tests.differential.delivery import CASES
+from tests.differential.delivery import CASES as DELIVERY_CASES
 from tests.differential.driver import Peer, outcome, run
+from tests.differential.permissions import PERMISSION_CASES
 from tests.differential.scripts import Case
 
 Peers = Callable[..., tuple[Peer, Peer]]
+CASES = (*DELIVERY_CASES, *PERMISSION_CASES)
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])

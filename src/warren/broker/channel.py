@@ -54,6 +54,7 @@ class Channel:
     def __init__(self, connection: Connection, number: int) -> None:
         self.connection = connection
         self.vhost = connection.vhost
+        self.access = connection.access
         self.number = number
         self.open = True
         self.flowing = True  # False after channel.flow(active=false): no deliveries
@@ -149,8 +150,11 @@ class Channel:
     # -- exchanges -----------------------------------------------------------------------------------------------
 
     def _exchange_declare(self, method: m.ExchangeDeclare) -> None:
+        name = _stripped(method.exchange)
+        if not method.passive:
+            self.access.declare_exchange(name, method.type, method.arguments)
         self.vhost.declare_exchange(
-            _stripped(method.exchange),
+            name,
             method.type,
             passive=method.passive,
             durable=method.durable,
@@ -162,18 +166,22 @@ class Channel:
             self.reply(m.ExchangeDeclareOk())
 
     def _exchange_delete(self, method: m.ExchangeDelete) -> None:
-        self.vhost.delete_exchange(_stripped(method.exchange), if_unused=method.if_unused)
+        name = _stripped(method.exchange)
+        self.access.delete_exchange(name)
+        self.vhost.delete_exchange(name, if_unused=method.if_unused)
         if not method.no_wait:
             self.reply(m.ExchangeDeleteOk())
 
     def _exchange_bind(self, method: m.ExchangeBind) -> None:
         source, destination = _stripped(method.source), to_exchange(_stripped(method.destination))
+        self.access.bind(source, destination, method.routing_key)
         self.vhost.bind(source, destination, method.routing_key, method.arguments)
         if not method.no_wait:
             self.reply(m.ExchangeBindOk())
 
     def _exchange_unbind(self, method: m.ExchangeUnbind) -> None:
         source, destination = _stripped(method.source), to_exchange(_stripped(method.destination))
+        self.access.bind(source, destination, method.routing_key)
         self.vhost.router.unbind(source, destination, method.routing_key, method.arguments)
         if not method.no_wait:
             self.reply(m.ExchangeUnbindOk())
@@ -190,6 +198,10 @@ class Channel:
             queue = self.vhost.queue(name, self.connection)
             queue.renew_lease()
         else:
+            server_named = not name
+            name = name or f"amq.gen-{secrets.token_urlsafe(16)}"
+            new = name not in self.vhost.queues
+            self.access.declare_queue(name, method.arguments, new=new, server_named=server_named)
             queue = self.vhost.declare_queue(
                 self.connection,
                 name,
@@ -197,6 +209,7 @@ class Channel:
                 exclusive=method.exclusive,
                 auto_delete=method.auto_delete,
                 arguments=method.arguments,
+                server_named=server_named,
             )
         self._last_queue = queue.name
         if not method.no_wait:
@@ -212,8 +225,9 @@ class Channel:
 
     def _queue_bind(self, method: m.QueueBind) -> None:
         source, name, key = self._binding(method)
+        self.access.bind(source, to_queue(name), key)
         queue, router = self.vhost.queues.get(name), self.vhost.router
-        if queue is not None and source and router.has_exchange(source):
+        if queue is not None and router.has_exchange(source):
             queue.check_access(self.connection)  # what is missing is said first, as RabbitMQ does
         self.vhost.bind(source, to_queue(name), key, method.arguments)
         if not method.no_wait:
@@ -221,20 +235,22 @@ class Channel:
 
     def _queue_unbind(self, method: m.QueueUnbind) -> None:
         source, name, key = self._binding(method)
+        self.access.bind(source, to_queue(name), key)
         queue, router = self.vhost.queues.get(name), self.vhost.router
-        if queue is not None and source and router.has_exchange(source):
+        if queue is not None and router.has_exchange(source):
             queue.check_access(self.connection)
         router.unbind(source, to_queue(name), key, method.arguments)
         self.reply(m.QueueUnbindOk())
 
     def _queue_purge(self, method: m.QueuePurge) -> None:
-        count = self._queue(method.queue).purge()
+        count = self._readable_queue(method.queue).purge()
         if not method.no_wait:
             self.reply(m.QueuePurgeOk(count))
 
     def _queue_delete(self, method: m.QueueDelete) -> None:
         count = 0
         name = self._named(_stripped(method.queue))
+        self.access.configure("queue", name)
         if name in self.vhost.queues:
             queue = self.vhost.queue(name, self.connection)
             if method.if_empty and queue.message_count:
@@ -251,8 +267,10 @@ class Channel:
             raise NotFound("no previously declared queue")
         return name or self._last_queue
 
-    def _queue(self, name: str) -> Queue:
-        return self.vhost.queue(self._named(name), self.connection)
+    def _readable_queue(self, name: str) -> Queue:
+        name = self._named(name)
+        self.access.read("queue", name)
+        return self.vhost.queue(name, self.connection)
 
     def _binding(self, method: m.QueueBind | m.QueueUnbind) -> tuple[str, str, str]:
         """Exchange, queue and key of a binding; where the latter are empty, the queue's name is the key too."""
@@ -283,7 +301,7 @@ class Channel:
         if method.queue == PSEUDO_QUEUE:
             consumer = self._consume_replies(method)
         else:
-            queue = self._queue(method.queue)
+            queue = self._readable_queue(method.queue)
             check_consume_arguments(method.arguments, queue.type, str(queue))
             queue.check_consume(method.no_ack, self._prefetch)
             consumer = self._make_consumer(method, queue)
@@ -331,7 +349,7 @@ class Channel:
             self.replies = None
 
     def _get(self, method: m.BasicGet) -> None:
-        queue = self._queue(method.queue)
+        queue = self._readable_queue(method.queue)
         held = queue.take()
         if held is None:
             self.reply(m.BasicGetEmpty())

@@ -12,7 +12,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, Protocol
 
 import warren
-from warren.broker.auth.users import MECHANISMS, read_plain
+from warren.broker.auth import Access, Login
 from warren.broker.channel import Channel
 from warren.broker.limits import channel_refusal, check_connection
 from warren.broker.publisher import Target
@@ -67,6 +67,7 @@ class Transport(Protocol):
 
     peer: str  # "127.0.0.1:50212", for log lines
     peer_host: str
+    certificate_user: str | None  # the name in the client's TLS certificate, where one was verified
 
     def write(self, data: bytes) -> None: ...
     def close(self, after: float = 0.0) -> None:
@@ -94,6 +95,9 @@ class Connection:
         self.phase = Phase.OPENING
         self.vhost: VirtualHost = node.lobby
         self.user = ""
+        self.access: Access  # from connection.open on
+        self._login: Login | None = None
+        self._heartbeat = 0  # from connection.open on: until then there is a time for the handshake
         self.client_properties: Table = {}
         self.channels: dict[int, Channel] = {}
         self.exclusive_queues: list[Queue] = []
@@ -179,9 +183,13 @@ class Connection:
     def _handle_connection(self, method: m.Method) -> None:
         match method:
             case m.ConnectionStartOk():
-                self._login(method)
+                self.client_properties = method.client_properties
+                self._login = Login(self.node.logins, self, method.mechanism)
+                self._login.start(method.response)
+            case m.ConnectionSecureOk() if self._login is not None:
+                self._login.respond(method.response)
             case m.ConnectionTuneOk():
-                self.transport.set_heartbeat(method.heartbeat)
+                self._heartbeat = method.heartbeat
             case m.ConnectionOpen():
                 self._open(method.virtual_host)
             case m.ConnectionClose():
@@ -205,27 +213,58 @@ class Connection:
             "cluster_name": self.node.name,
             "capabilities": CAPABILITIES,
         }
-        return m.ConnectionStart(0, 9, properties, MECHANISMS, b"en_US")
+        mechanisms = " ".join(self.node.logins.offered(self.certificate_user)).encode()
+        return m.ConnectionStart(0, 9, properties, mechanisms, b"en_US")
 
-    def _login(self, method: m.ConnectionStartOk) -> None:
-        self.client_properties = method.client_properties
-        credentials = read_plain(method.response) if method.mechanism == "PLAIN" else None
-        if credentials is not None and self.node.users.login(*credentials, self.transport.peer_host):
-            self.user = credentials[0]
-            self.engine.send_method(0, m.ConnectionTune(CHANNEL_MAX, FRAME_MAX, HEARTBEAT))
+    # What a login needs to know, and how it answers: at once or in a batch of its own.
+
+    @property
+    def peer(self) -> str:
+        return self.transport.peer
+
+    @property
+    def peer_host(self) -> str:
+        return self.transport.peer_host
+
+    @property
+    def certificate_user(self) -> str | None:
+        return self.transport.certificate_user
+
+    def challenge(self, data: bytes) -> None:
+        self._answer_login(m.ConnectionSecure(data))
+
+    def admit(self, user: str) -> None:
+        self.user = user
+        self._answer_login(m.ConnectionTune(CHANNEL_MAX, FRAME_MAX, HEARTBEAT))
+
+    def refuse(self, mechanism: str) -> None:
+        if self.phase is not Phase.OPENING:
             return
-        log.warning("%s: login refused (mechanism %s)", self.transport.peer, method.mechanism)
         if self.capability("authentication_failure_close"):
-            refusal = f"Login was refused using authentication mechanism {method.mechanism}"
+            refusal = f"Login was refused using authentication mechanism {mechanism}"
             self.close(AccessRefused(f"{refusal}. For details see the broker logfile."))
-            return
-        self._end(SILENT_CLOSE_DELAY)
+        else:
+            self._end(SILENT_CLOSE_DELAY)
+
+    def _answer_login(self, method: m.Method) -> None:
+        if self.phase is Phase.OPENING and self.engine.state is ConnectionState.AWAIT_TUNE:
+            self.engine.send_method(0, method)
+            self.has_output(0)
 
     def _update_secret(self, method: m.ConnectionUpdateSecret) -> None:
         """A new password for the user who is logged in: it must be the right one."""
-        if not self.node.users.login(self.user, method.new_secret.decode("utf-8", "replace"), self.transport.peer_host):
-            raise NotAllowed("New secret was refused by one of the backends")
-        self.engine.send_method(0, m.ConnectionUpdateSecretOk())
+
+        def answer(right: bool) -> None:
+            if self.phase is not Phase.OPEN or self.engine.state is not ConnectionState.OPEN:
+                return
+            if right:
+                self.engine.send_method(0, m.ConnectionUpdateSecretOk())
+                self.has_output(0)
+            else:
+                refusal = NotAllowed("New secret was refused by one of the backends")
+                self.close(refusal, method.CLASS_ID, method.METHOD_ID)
+
+        self.node.logins.verifier.verify(self.node.users.users.get(self.user), method.new_secret, answer)
 
     def capability(self, name: str) -> bool:
         """Whether the client said that it understands an extension."""
@@ -244,8 +283,12 @@ class Connection:
         check_connection(self, vhost)
         if self.node.failed is not None:
             raise InternalError(f"the broker's store failed: {self.node.failed.strerror}")
+        if (name, self.user) not in self.node.users.permissions:
+            raise NotAllowed(f"access to vhost '{name}' refused for user '{self.user}'")
         self.vhost = vhost
+        self.access = Access(self.node.users, self.user, name, vhost.router)
         self.phase = Phase.OPEN
+        self.transport.set_heartbeat(self._heartbeat)
         self.engine.send_method(0, m.ConnectionOpenOk())
 
     def give_back_overdue(self, now: int, default: int, least: int) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from warren.broker.auth import Users
+from warren.broker.auth import Logins, Users
 from warren.broker.confirms import Confirms
 from warren.broker.connection import Connection, Transport
 from warren.broker.limits import check_vhost_limits
@@ -63,9 +63,12 @@ class Node:
         clock: Callable[[], int] = monotonic_ms,
     ) -> None:
         self.name = f"warren@{socket.gethostname()}"
-        self.users = Users()
         self.connections: set[Connection] = set()
         self.timers = Timers(clock)
+        self.users = Users()
+        self.users.changed = self._permissions_changed
+        self.users.removed = self._user_removed
+        self.logins = Logins(self.users, self.timers, lambda answer: call_soon(lambda: self._in_batch(answer)))
         self.consumer_timeout = CONSUMER_TIMEOUT_MS
         self._next_sweep = self.timers.at(self.timers.now() + SWEEP_MS, self._sweep)
         self.vhosts: dict[str, VirtualHost] = {}
@@ -159,6 +162,21 @@ class Node:
             self._ending = False
         self.rearm()
 
+    def _in_batch(self, callback: Callable[[], None]) -> None:
+        callback()
+        self.end_batch()
+
+    def _permissions_changed(self, vhost: str) -> None:
+        """Publishers must ask again."""
+        if vhost in self.vhosts:
+            self.vhosts[vhost].router.version += 1
+
+    def _user_removed(self, name: str) -> None:
+        for connection in tuple(self.connections):
+            if connection.user == name:
+                connection.close(ConnectionForced(f"user '{name}' is deleted"))
+        self.end_batch()
+
     def _sweep(self) -> None:
         """Look for deliveries that nobody acknowledged in time; how often follows from the shortest timeout."""
         queues = [queue for vhost in self.vhosts.values() for queue in vhost.queues.values()]
@@ -241,4 +259,6 @@ class Node:
             for queue in vhost.queues.values():
                 if isinstance(queue, StreamQueue) and self.failed is None:
                     queue.log.close()
+        self.rearm = _nothing  # what still comes from other threads sets no timers
+        self.logins.verifier.stop()
         self.commit.stop()

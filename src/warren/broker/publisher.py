@@ -132,7 +132,7 @@ class Publisher:
         if not isinstance(publish, BasicPublish):
             raise CommandInvalid(f"{publish.NAME} from a client")
         vhost = self._connection.vhost
-        vhost.router.check_publish(publish.exchange)
+        self._connection.access.publish(publish.exchange, publish.routing_key)
         reply_queue = vhost.reply_queues.get(publish.routing_key) if not publish.exchange else None
         if reply_queue is not None:
             target = Target(content.method, publish, (), direct=(reply_queue,))
@@ -159,6 +159,8 @@ class Publisher:
         keys: tuple[str, ...] | None = None
         queues: tuple[Sink, ...] = target.queues
         route: Route | None = None
+        if copies:
+            self._connection.access.publish_copies(target.address.exchange, copies)
         if copies or target.per_message:
             keys = (target.address.routing_key, *copies)
             route = self._route(target, keys, properties)
@@ -180,10 +182,10 @@ class Publisher:
         return message, queues
 
     def _check_user(self, properties: Properties) -> None:
-        if properties.user_id is not None and properties.user_id != self._connection.user:
+        user_id, connection = properties.user_id, self._connection
+        if user_id is not None and user_id != connection.user and not connection.access.impersonates:
             raise PreconditionFailed(
-                f"user_id property set to '{properties.user_id}' but authenticated user was "
-                f"'{self._connection.user}'"
+                f"user_id property set to '{user_id}' but authenticated user was '{connection.user}'"
             )
 
     def _set_reply_to(self, properties: Properties) -> bool:

@@ -6,7 +6,6 @@ It declares and deletes, and it moves dead letters. It knows connections only as
 from __future__ import annotations
 
 import logging
-import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -97,8 +96,9 @@ class VirtualHost:
         exclusive: bool,
         auto_delete: bool,
         arguments: Table,
+        server_named: bool = False,
     ) -> Queue:
-        """The queue, made or found equal. An empty name gets one of the broker's ("amq.gen-...").
+        """The queue, made or found equal. `server_named`: the broker made up the name ("amq.gen-...").
 
         Without a connection it is the broker's own declaration: it is not exclusive, and no limit of the virtual host
         stands against it.
@@ -110,9 +110,8 @@ class VirtualHost:
             self.check_equal(current, connection, durable, exclusive, auto_delete, arguments)
             current.renew_lease()
             return current
-        if name.startswith(RESERVED_PREFIX):
+        if name.startswith(RESERVED_PREFIX) and not server_named:
             raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
-        server_named, name = not name, name or f"amq.gen-{secrets.token_urlsafe(16)}"
         if connection is not None:
             check_queue(self, name)
         settings = queue_settings(

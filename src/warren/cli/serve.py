@@ -15,14 +15,15 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from cyclopts import Parameter
 
 from warren import __version__
-from warren.broker import Broker
+from warren.broker import Broker, Tls
+from warren.broker.auth.sasl import DEFAULT_MECHANISMS
 from warren.cli.folders import data_folder
-from warren.errors import WarrenError
+from warren.errors import InvalidArgument, WarrenError
 
 __all__ = ["loop_factory", "serve", "tune_collector"]
 
@@ -34,7 +35,7 @@ COLLECTOR: Final = (50_000, 20, 50)
 
 
 class Unusable(WarrenError):
-    """The address, the data folder or the definitions cannot be used; the text says what to do."""
+    """An address, the data folder or a file cannot be used; the text says what to do."""
 
 
 def serve(
@@ -56,6 +57,24 @@ def serve(
             help="A RabbitMQ definitions file (JSON): virtual hosts, users, exchanges, queues... to start with.",
         ),
     ] = None,
+    tls_cert: Annotated[
+        Path | None, Parameter(help="Certificate, with its chain, in PEM: listen for amqps too. SIGHUP reads it again.")
+    ] = None,
+    tls_key: Annotated[Path | None, Parameter(help="Its key. Left out: in the same file.")] = None,
+    tls_port: Annotated[int, Parameter(help="TCP port for TLS; 0 takes a free one.")] = 5671,
+    tls_only: Annotated[bool, Parameter(negative=(), help="Listen on no port without TLS.")] = False,
+    tls_ca: Annotated[Path | None, Parameter(help="Authorities of client certificates.")] = None,
+    tls_verify: Annotated[
+        Literal["none", "optional", "required"], Parameter(help="Whether clients show a certificate.")
+    ] = "none",
+    tls_min_version: Annotated[Literal["1.2", "1.3"], Parameter(help="Least version of TLS.")] = "1.2",
+    tls_user: Annotated[
+        Literal["distinguished_name", "common_name"], Parameter(help="What EXTERNAL takes from a client's certificate.")
+    ] = "distinguished_name",
+    mechanisms: Annotated[
+        str, Parameter(help="SASL mechanisms to offer, with commas; ANONYMOUS has to be asked for.")
+    ] = ",".join(DEFAULT_MECHANISMS),
+    anonymous_user: Annotated[str, Parameter(help="Who ANONYMOUS logs in.")] = "guest",
 ) -> int:
     """Run a broker until it is told to stop (SIGTERM or Ctrl-C).
 
@@ -65,24 +84,48 @@ def serve(
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO, stream=sys.stderr)
     tune_collector()
     folder = data_folder() if data is None else data
+    tls_options = (tls_key, tls_ca, tls_only or None, None if tls_verify == "none" else tls_verify)
+    if tls_cert is None and any(option is not None for option in tls_options):
+        raise Unusable("TLS needs a certificate: give one with --tls-cert")
+    tls = Tls(tls_cert, tls_key, tls_ca, tls_verify, tls_min_version, tls_user) if tls_cert is not None else None
+    broker = Broker(
+        host,
+        None if tls_only else port,
+        data=folder,
+        sync=sync,
+        tls=tls,
+        tls_port=tls_port,
+        mechanisms=tuple(name.strip().upper() for name in mechanisms.split(",")),
+        anonymous_user=anonymous_user,
+        definitions=definitions,
+    )
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(run(host, port, folder, sync, definitions))
+        return runner.run(run(broker, folder, sync, definitions))
 
 
-async def run(host: str, port: int, folder: Path, sync: bool, definitions: Path | None) -> int:
+async def run(broker: Broker, folder: Path, sync: bool, definitions: Path | None) -> int:
     loop = asyncio.get_running_loop()
+    host = broker.host
     told = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told.set)
-    broker = Broker(host, port, data=folder, sync=sync, definitions=definitions)
     try:
         await broker.start()
     except OSError as error:
         if definitions is not None and error.filename == str(definitions):
             raise Unusable(f"definitions file {definitions} cannot be read: {error.strerror}") from error
-        raise Unusable(explain(error, host, port, folder)) from error
+        raise Unusable(explain(error, host, broker.port or 0, folder, broker.tls_port)) from error
     except WarrenError as error:
         raise Unusable(" ".join(str(error).split())) from error
+    reloads: set[asyncio.Task[None]] = set()
+    if broker.tls is not None:
+
+        def reload() -> None:
+            task = loop.create_task(reload_tls(broker))
+            reloads.add(task)
+            task.add_done_callback(reloads.discard)
+
+        loop.add_signal_handler(signal.SIGHUP, reload)
     try:
         log.info("on disk, in %s: stream queues and their messages", folder)
         log.info("in memory, gone when this process ends: exchanges, bindings, classic queues and their messages")
@@ -92,7 +135,9 @@ async def run(host: str, port: int, folder: Path, sync: bool, definitions: Path 
             log.warning("--no-sync: a confirmed message may be lost when the machine (not just the broker) goes down")
         if host not in LOOPBACK and set(broker.node.users.users) <= {"guest"}:
             log.warning("listening on %s, but the only user, guest, may connect from this machine only", host)
-        print(f"warren {__version__} ready at {broker.url}", flush=True)
+        urls = [broker.url] if broker.port is not None else []
+        urls += [broker.tls_url] if broker.tls is not None else []
+        print(f"warren {__version__} ready at {' and '.join(urls)}", flush=True)
         await told.wait()
         log.info("stopping")
     finally:
@@ -101,15 +146,27 @@ async def run(host: str, port: int, folder: Path, sync: bool, definitions: Path 
     return 0
 
 
-def explain(error: OSError, host: str, port: int, folder: Path) -> str:
+async def reload_tls(broker: Broker) -> None:
+    try:
+        await broker.reload_tls()
+    except InvalidArgument as error:
+        log.error("SIGHUP: %s; the certificate that was in use stays", error)
+    else:
+        log.info("SIGHUP: certificate read again, for connections to come")
+
+
+def explain(error: OSError, host: str, port: int, folder: Path, tls_port: int = 0) -> str:
     """The line for a broker that could not start."""
+    option = "--port"
+    if f", {tls_port})" in str(error):  # "... address ('127.0.0.1', 5671): ..."
+        port, option = tls_port, "--tls-port"
     if error.errno == errno.EADDRINUSE:
         return (
             f"port {port} of {host} is taken, perhaps by another broker: stop that one, "
-            f"or take another port: warren serve --port {port + 1 if port < 65535 else 0}"
+            f"or take another port: warren serve {option} {port + 1 if port < 65535 else 0}"
         )
     if error.errno in (errno.EACCES, errno.EPERM) and 0 < port < 1024:
-        return f"port {port} is reserved for root: take one above 1023, such as --port 5672"
+        return f"port {port} is reserved for root: take one above 1023, such as {option} 5672"
     if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
         return f"{host} is not an address of this machine: use --host 127.0.0.1, or 0.0.0.0 for all of its addresses"
     if isinstance(error, BlockingIOError):

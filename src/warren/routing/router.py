@@ -174,10 +174,8 @@ class Router:
             self._refuse_default(name)
             self.exchange(name)
             return False
+        self.check_declaration(name, type)
         kind = self._types.get(type)
-        if kind is None and type != SystemExchange.type:
-            raise PreconditionFailed(f"unknown exchange type '{type}'")
-        self._refuse_default(name)
         table = arguments or {}
         current = self._exchanges.get(name)
         if current is not None:
@@ -202,6 +200,12 @@ class Router:
         self.version += 1
         return True
 
+    def check_declaration(self, name: str, type: str) -> None:
+        """What is refused before anybody asks whether the exchange is there: an unknown type, the default exchange."""
+        if type not in self._types and type != SystemExchange.type:
+            raise PreconditionFailed(f"unknown exchange type '{type}'")
+        self._refuse_default(name)
+
     def set_alternate(self, name: str, alternate: str | None) -> None:
         """Give the exchange the alternate that a policy names, or none. One that its declaration names stays.
 
@@ -218,16 +222,20 @@ class Router:
         Raises AccessRefused (the default exchange, a reserved name), and PreconditionFailed (`if_unused` while
         it is the source of a binding; being a destination is no use).
         """
-        self._refuse_default(name)
+        self.check_deletion(name)
         what = self._called("exchange", name)
-        if name.startswith(RESERVED_PREFIX):
-            raise AccessRefused(f"deletion of system {what} not allowed")
         exchange = self._exchanges.get(name)
         if exchange is None:
             return Removed()
         if if_unused and exchange.is_bound:
             raise PreconditionFailed(f"{what} in use")
         return self._remove([], name)
+
+    def check_deletion(self, name: str) -> None:
+        """What is refused before anybody asks whether the exchange is there: the default exchange, a reserved name."""
+        self._refuse_default(name)
+        if name.startswith(RESERVED_PREFIX):
+            raise AccessRefused(f"deletion of system {self._called('exchange', name)} not allowed")
 
     def add_queue(self, name: str) -> bool:
         """Let the default exchange reach a queue of that name; False when it was there."""
@@ -252,7 +260,7 @@ class Router:
         Raises AccessRefused (the default or the system exchange at either end), NotFound (the source is looked for
         first), and PreconditionFailed (a headers exchange and a bad x-match, a consistent hash and a bad weight).
         """
-        self._refuse_default_ends(source, destination)
+        self.check_ends(source, destination)
         exchange = self.exchange(source)
         if destination.kind == "exchange":
             if isinstance(self.exchange(destination.name), SystemExchange):
@@ -272,7 +280,7 @@ class Router:
 
         Raises AccessRefused for the default exchange at either end.
         """
-        self._refuse_default_ends(source, destination)
+        self.check_ends(source, destination)
         key = identity(source, destination, binding_key, arguments)
         binding = self._inbound.get(destination, {}).get(key)
         return self._remove([binding]) if binding is not None else Removed()
@@ -368,7 +376,8 @@ class Router:
         if name == "":
             raise AccessRefused("operation not permitted on the default exchange")
 
-    def _refuse_default_ends(self, source: str, destination: Destination) -> None:
+    def check_ends(self, source: str, destination: Destination) -> None:
+        """AccessRefused for the default exchange at either end of a binding."""
         self._refuse_default(source)
         if destination.kind == "exchange":
             self._refuse_default(destination.name)

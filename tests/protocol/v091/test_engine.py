@@ -216,6 +216,19 @@ def test_what_is_too_large_is_not_sent() -> None:
 
 
 @pytest.mark.parametrize(
+    "method",
+    [
+        m.ConnectionStartOk({}, "PLAIN", b"\0u\0secret", "en_US"),
+        m.ConnectionSecureOk(b"secret"),
+        m.ConnectionUpdateSecret(b"secret", "why"),
+    ],
+)
+def test_a_login_with_a_bad_end_is_not_shown(method: m.Method) -> None:
+    error = refused(server_on_channel_1(), encode_method(0, method)[:-1] + b"\0")
+    assert error.reply_text == "FRAME_ERROR - type 1, all octets = <<...>>: {invalid_frame_end_marker,0}"
+
+
+@pytest.mark.parametrize(
     "data, code, text",
     [
         (

@@ -161,6 +161,16 @@ def test_any_properties_survive(properties: Properties) -> None:
     check_properties(raw, 0)
 
 
+def test_a_repr_has_all_fields_but_secrets() -> None:
+    assert repr(m.BasicQos(0, 5)) == "BasicQos(prefetch_size=0, prefetch_count=5, global_=False)"
+    for method in (
+        m.ConnectionStartOk({}, "PLAIN", b"secret"), m.ConnectionSecureOk(b"secret"),
+        m.ConnectionUpdateSecret(b"secret", ""),
+    ):  # fmt: skip
+        assert "..." in repr(method)
+        assert "secret" not in repr(method)
+
+
 def test_properties_as_values() -> None:
     assert Properties(type="a") != Properties()
     assert Properties() != 1

@@ -1,136 +1,162 @@
-"""Users, their permissions, and the PLAIN mechanism (RFC 4616).
+"""Users and what they may do: the book that logins and permissions are looked up in. It asks for no password.
 
-Records are those of a definitions file, and are kept as they are. Permissions are kept, not enforced. `guest` may come
-from the machine's own addresses only, as with RabbitMQ.
+At first there is `guest`, password `guest`, administrator, with every permission in "/", who may come from the
+machine's own addresses only (`loopback_users`), as with RabbitMQ. Its hash is RabbitMQ's quick one: everybody knows the
+password anyway.
+
+A pattern is a regular expression that is searched for in a name; an empty one finds the empty name only.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
-import hmac
+import dataclasses
 import ipaddress
 import re
-import secrets
-from dataclasses import replace
-from typing import Final
+from collections.abc import Callable
+from functools import lru_cache
 
+from warren.broker.auth.passwords import RABBITMQ_SHA256, SCRYPT, check_hash, hash_password
+from warren.broker.auth.scram import make_keys, parse_keys
 from warren.errors import InvalidArgument, NotFound
 from warren.routing.definitions import Permission, TopicPermission, User
+from warren.routing.values import Table
 
-__all__ = ["MECHANISMS", "Users", "read_plain"]
+__all__ = ["SCRAM_KEYS", "Users", "found", "is_loopback", "make_user"]
 
-MECHANISMS = b"PLAIN"
-HASHING: Final = "rabbit_password_hashing_sha256"
-SALT_BYTES: Final = 4
-_DIGESTS: Final = {HASHING: "sha256", "rabbit_password_hashing_sha512": "sha512", "rabbit_password_hashing_md5": "md5"}
+SCRAM_KEYS = "scram_sha_256"
+"""The key of `User.extra` under which SCRAM's keys stand beside the hash, in definitions too."""
+
+
+def _nobody(name: str) -> None:
+    pass
 
 
 class Users:
-    """`users` by name, `permissions` by (vhost, user), `topic_permissions` by (vhost, user, exchange)."""
+    """`users` by name, `permissions` by vhost and user, `topic_permissions` by vhost, user and exchange.
+
+    Read them as you like; change them by the methods. `changed` is told the vhost whose permissions are different now,
+    `removed` the user who is gone.
+    """
 
     def __init__(self) -> None:
-        guest = User("guest", _hashed("guest"), HASHING, ("administrator",))
-        self.users: dict[str, User] = {guest.name: guest}
-        everything = Permission("/", "guest", ".*", ".*", ".*")
-        self.permissions: dict[tuple[str, str], Permission] = {("/", "guest"): everything}
+        self.users: dict[str, User] = {}
+        self.permissions: dict[tuple[str, str], Permission] = {}
         self.topic_permissions: dict[tuple[str, str, str], TopicPermission] = {}
+        self.loopback_users = {"guest"}
+        self.changed: Callable[[str], None] = _nobody
+        self.removed: Callable[[str], None] = _nobody
+        self.put(make_user("guest", "guest", ("administrator",), RABBITMQ_SHA256))
+        self.set_permission(Permission("/", "guest", ".*", ".*", ".*"))
+
+    def __repr__(self) -> str:
+        return f"Users({', '.join(self.users)})"
+
+    # -- users ---------------------------------------------------------------------------------------------------
 
     def put(self, user: User) -> None:
-        """Keep the user, in place of one of that name; a password, which a file written by hand may have, is hashed.
+        """Add the user, or put it in place of the one of that name.
 
-        InvalidArgument for a hash that cannot be one.
+        A definition without an algorithm means RabbitMQ's SHA-256; one with a password in place of a hash gets hashes.
+        InvalidArgument for a hash that cannot be verified.
         """
+        if not user.name:
+            raise InvalidArgument("a user's name cannot be empty")
         extra = dict(user.extra)
         password = extra.pop("password", None)
-        if isinstance(password, str):
-            user = replace(user, password_hash=_hashed(password), hashing_algorithm=HASHING, extra=extra)
+        if isinstance(password, str) and password and not user.password_hash:
+            made = make_user(user.name, password, user.tags, user.hashing_algorithm)
+            user = dataclasses.replace(made, limits=user.limits, extra={**extra, **made.extra})
         try:
-            base64.b64decode(user.password_hash or "", validate=True)
-        except binascii.Error:
-            raise InvalidArgument(f"user '{user.name}': password hash is not base64") from None
+            check_hash(user.password_hash or "", user.hashing_algorithm or RABBITMQ_SHA256)
+            if SCRAM_KEYS in user.extra:
+                parse_keys(str(user.extra[SCRAM_KEYS]))
+        except InvalidArgument as error:
+            raise InvalidArgument(f"user '{user.name}': {error}") from error
+        except ValueError:
+            raise InvalidArgument(f"user '{user.name}': {SCRAM_KEYS} is not as SCRAM-SHA-256 has it") from None
         self.users[user.name] = user
 
     def remove(self, name: str) -> None:
-        """Forget the user and what it may do. NotFound when there is none."""
-        self._check_known(name)
-        del self.users[name]
-        self.permissions = {key: each for key, each in self.permissions.items() if key[1] != name}
-        self.topic_permissions = {key: each for key, each in self.topic_permissions.items() if key[1] != name}
+        """Forget the user and its permissions; nothing when there is none. Its connections end."""
+        if self.users.pop(name, None) is None:
+            return
+        for vhost, user in tuple(self.permissions):
+            if user == name:
+                self.clear_permission(vhost, name)
+        for vhost, user, exchange in tuple(self.topic_permissions):
+            if user == name:
+                self.clear_topic_permission(vhost, name, exchange)
+        self.removed(name)
+
+    def has_tag(self, name: str, tag: str) -> bool:
+        user = self.users.get(name)
+        return user is not None and tag in user.tags
+
+    def may_come_from(self, name: str, peer_host: str) -> bool:
+        """Whether a user of that name may connect from that address."""
+        return name not in self.loopback_users or is_loopback(peer_host)
+
+    # -- permissions ---------------------------------------------------------------------------------------------
 
     def set_permission(self, permission: Permission) -> None:
-        """NotFound for an unknown user, InvalidArgument for a pattern that is none."""
-        self._check_known(permission.user)
-        _check_patterns(permission.configure, permission.write, permission.read)
+        """NotFound for a user who is missing, InvalidArgument for a pattern that is no regular expression."""
+        self._check(permission.user, permission.configure, permission.write, permission.read)
         self.permissions[permission.vhost, permission.user] = permission
+        self.changed(permission.vhost)
 
     def clear_permission(self, vhost: str, user: str) -> None:
-        self.permissions.pop((vhost, user), None)
+        if self.permissions.pop((vhost, user), None) is not None:
+            self.changed(vhost)
 
     def set_topic_permission(self, permission: TopicPermission) -> None:
-        """As `set_permission`."""
-        self._check_known(permission.user)
-        _check_patterns(permission.write, permission.read)
+        """As `set_permission`. {username} and {vhost} in a pattern stand for those of the connection."""
+        self._check(permission.user, permission.write, permission.read)
         self.topic_permissions[permission.vhost, permission.user, permission.exchange] = permission
+        self.changed(permission.vhost)
 
-    def clear_topic_permission(self, vhost: str, user: str, exchange: str) -> None:
-        self.topic_permissions.pop((vhost, user, exchange), None)
+    def clear_topic_permission(self, vhost: str, user: str, exchange: str | None = None) -> None:
+        """For that exchange, or for all of the vhost."""
+        for key in tuple(self.topic_permissions):
+            if key[:2] == (vhost, user) and exchange in (None, key[2]):
+                del self.topic_permissions[key]
+                self.changed(vhost)
 
     def forget_vhost(self, name: str) -> None:
-        self.permissions = {key: each for key, each in self.permissions.items() if key[0] != name}
-        self.topic_permissions = {key: each for key, each in self.topic_permissions.items() if key[0] != name}
+        """The vhost is gone, and with it all permissions there."""
+        self.permissions = {k: v for k, v in self.permissions.items() if k[0] != name}
+        self.topic_permissions = {k: v for k, v in self.topic_permissions.items() if k[0] != name}
 
-    def login(self, user: str, password: str, peer_host: str) -> bool:
-        """Whether the credentials are right and good for a peer at that address."""
-        known = self.users.get(user)
-        right = known is not None and _is_right(known, password)
-        return right and (user != "guest" or is_loopback(peer_host))
-
-    def _check_known(self, user: str) -> None:
+    def _check(self, user: str, *patterns: str) -> None:
         if user not in self.users:
             raise NotFound(f"no user '{user}'")
+        for pattern in patterns:
+            try:
+                re.compile(pattern)
+            except (re.error, OverflowError, RecursionError) as error:
+                raise InvalidArgument(f"'{pattern}' is not a regular expression: {error}") from error
 
 
-def _check_patterns(*patterns: str) -> None:
-    for pattern in patterns:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise InvalidArgument(f"'{pattern}' is not a regular expression: {error}") from None
+def make_user(name: str, password: str | None, tags: tuple[str, ...] = (), algorithm: str | None = None) -> User:
+    """A user with hashes of the password, SCRAM's keys among them; without a password it cannot log in with one.
+
+    InvalidArgument for an empty password.
+    """
+    algorithm = algorithm or SCRYPT
+    if password is None:
+        return User(name, "", algorithm, tags)
+    keys: Table = {SCRAM_KEYS: str(make_keys(password))}
+    return User(name, hash_password(password, algorithm), algorithm, tags, extra=keys)
 
 
-def _hashed(password: str) -> str:
-    """The hash that RabbitMQ keeps: base64 of four bytes of salt and the SHA-256 of salt and password."""
-    salt = secrets.token_bytes(SALT_BYTES)
-    return base64.b64encode(salt + _digest("sha256", salt, password)).decode()
-
-
-def _is_right(user: User, password: str) -> bool:
-    digest = _DIGESTS.get(user.hashing_algorithm or HASHING)
-    try:
-        kept = base64.b64decode(user.password_hash or "", validate=True)
-    except binascii.Error:
-        return False
-    if digest is None or len(kept) <= SALT_BYTES:
-        return False
-    return hmac.compare_digest(kept[SALT_BYTES:], _digest(digest, kept[:SALT_BYTES], password))
-
-
-def _digest(name: str, salt: bytes, password: str) -> bytes:
-    return hashlib.new(name, salt + password.encode("utf-8", "surrogateescape")).digest()
+@lru_cache(maxsize=1024)
+def found(pattern: str, name: str) -> bool:
+    """Whether a permission's pattern allows a name."""
+    return re.search(pattern or "^$", name) is not None
 
 
 def is_loopback(host: str) -> bool:
     try:
-        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+        address = ipaddress.ip_address(host.partition("%")[0])
+        return (getattr(address, "ipv4_mapped", None) or address).is_loopback
     except ValueError:
         return False
-
-
-def read_plain(response: bytes) -> tuple[str, str] | None:
-    """User and password of a PLAIN response (authzid NUL user NUL password); None when it is none."""
-    parts = response.split(b"\0")
-    if len(parts) != 3:
-        return None
-    return parts[1].decode("utf-8", "replace"), parts[2].decode("utf-8", "surrogateescape")

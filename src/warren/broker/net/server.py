@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 import socket
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TextIO
 
+from warren.broker.auth.administration import UserAdministration
+from warren.broker.auth.sasl import DEFAULT_MECHANISMS
 from warren.broker.definitions import export_definitions, import_definitions
 from warren.broker.limits import set_user_limits
-from warren.broker.net.transport import SocketTransport
+from warren.broker.net.tls import Tls
+from warren.broker.net.transport import HANDSHAKE_TIMEOUT, SocketTransport
 from warren.broker.node import Node
 from warren.broker.store.folder import hold_folder
 from warren.broker.vhost import VirtualHost
@@ -31,19 +34,25 @@ GOODBYE_SECONDS: Final = 3.0  # for clients to answer connection.close when the 
 BACKLOG: Final = 1024
 
 
-class Broker:
+class Broker(UserAdministration):
     """An AMQP 0-9-1 broker in this process.
 
-    host   address to listen on; the default takes connections of this machine only
-    port   TCP port; 0 takes a free one, which `port` and `url` name once it has started; None listens on none, and
-           `open_socket` is the only way in
-    data   folder of what is kept on disk (stream queues); None: a temporary one that goes with the broker
-    sync   False: publisher confirms do not wait until the disk has the message
-    definitions   a RabbitMQ definitions file, or the object in it: applied by `start`, before anybody can connect; see
-                  `import_definitions`, whose errors `start` then raises too
+    host            address to listen on; the default takes connections of this machine only
+    port            TCP port; 0 takes a free one, which `port` and `url` name once it has started; None listens on
+                    none, and `open_socket` and TLS are the only ways in
+    data            folder of what is kept on disk (stream queues); None: a temporary one that goes with the broker
+    sync            False: publisher confirms do not wait until the disk has the message
+    tls             listen for amqps as well, with this certificate
+    tls_port        TCP port for that; 0 takes a free one, which `tls_port` and `tls_url` name
+    mechanisms      SASL mechanisms to offer, of PLAIN, AMQPLAIN, SCRAM-SHA-256, EXTERNAL (to clients with a
+                    certificate) and ANONYMOUS; all but the last when left out
+    anonymous_user  who ANONYMOUS logs in, without a password
+    definitions     a RabbitMQ definitions file, or the object in it: applied by `start`, before anybody can connect;
+                    see `import_definitions`, whose errors `start` then raises too
 
-    One user, guest with password guest, who may connect from this machine. Raises OSError when the address is taken or
-    the data folder cannot be used, BlockingIOError when another broker holds it.
+    One user at first, guest with password guest, who may connect from this machine. Raises OSError when the address is
+    taken or the data folder cannot be used, BlockingIOError when another broker holds it, InvalidArgument for TLS files
+    that cannot be used and for an unknown mechanism.
     """
 
     def __init__(
@@ -54,9 +63,18 @@ class Broker:
         data: str | Path | None = None,
         sync: bool = True,
         definitions: str | Path | Mapping[str, object] | None = None,
+        tls: Tls | None = None,
+        tls_port: int = 0,
+        mechanisms: Sequence[str] = DEFAULT_MECHANISMS,
+        anonymous_user: str = "guest",
     ) -> None:
         self.host = host
         self.port = port
+        self.tls_port = tls_port
+        self.tls = tls
+        self._tls_servers: list[asyncio.Server] = []
+        self._mechanisms = tuple(mechanisms)
+        self._anonymous_user = anonymous_user
         self._data = data
         self._sync = sync
         self._definitions = definitions
@@ -74,8 +92,18 @@ class Broker:
         """The URL that clients on this machine connect to. RuntimeError when it listens on no port."""
         if self.port is None:
             raise RuntimeError("this broker listens on no port: connect with sock=await broker.open_socket()")
-        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)
-        return f"amqp://guest:guest@{host}:{self.port}/"
+        return f"amqp://guest:guest@{self._url_host}:{self.port}/"
+
+    @property
+    def tls_url(self) -> str:
+        """The same over TLS. RuntimeError when it speaks none."""
+        if self.tls is None:
+            raise RuntimeError("this broker speaks no TLS: give it tls=Tls(certificate, key)")
+        return f"amqps://guest:guest@{self._url_host}:{self.tls_port}/"
+
+    @property
+    def _url_host(self) -> str:
+        return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)
 
     @property
     def node(self) -> Node:
@@ -205,6 +233,8 @@ class Broker:
             self._lock = hold_folder(folder)
             node = self._node = Node(folder, loop.call_soon_threadsafe, sync=self._sync)
             node.rearm = self._rearm
+            node.logins.enable(self._mechanisms)
+            node.logins.anonymous_user = self._anonymous_user
             if self._definitions is not None:
                 self.import_definitions(self._definitions)
             if self.port is not None:
@@ -212,10 +242,38 @@ class Broker:
                     lambda: SocketTransport(node, self._made, self._lost), self.host, self.port, backlog=BACKLOG
                 )
                 self.port = self._server.sockets[0].getsockname()[1]
+            if self.tls is not None:
+                server = await loop.create_server(
+                    lambda: SocketTransport(node, self._made, self._lost, self.tls), self.host, self.tls_port,
+                    backlog=BACKLOG, ssl=self.tls.context(), ssl_handshake_timeout=HANDSHAKE_TIMEOUT,
+                )  # fmt: skip
+                self._tls_servers = [server]
+                self.tls_port = server.sockets[0].getsockname()[1]
         except (OSError, WarrenError):
             await self.stop()
             raise
         return self
+
+    async def reload_tls(self) -> None:
+        """Read certificate, key and authorities again, for connections to come; open ones keep what they have.
+
+        InvalidArgument when they cannot be used: then nothing has changed. RuntimeError without TLS.
+        """
+        tls, node, old = self.tls, self.node, self._tls_servers
+        if tls is None:
+            raise RuntimeError("this broker speaks no TLS: give it tls=Tls(certificate, key)")
+        context = tls.context()
+        self._tls_servers = [
+            await asyncio.get_running_loop().create_server(
+                lambda: SocketTransport(node, self._made, self._lost, tls),
+                sock=socket.fromfd(listening.fileno(), listening.family, listening.type),
+                backlog=BACKLOG, ssl=context, ssl_handshake_timeout=HANDSHAKE_TIMEOUT,
+            )
+            for server in old
+            for listening in server.sockets  # the same sockets, so that nobody is turned away between
+        ]  # fmt: skip
+        for server in old:
+            server.close()
 
     async def open_socket(self) -> socket.socket:
         """A socket connected to this broker without a port, for `warren.connect(sock=await broker.open_socket())`."""
@@ -232,6 +290,9 @@ class Broker:
         """Close the connections with 320 CONNECTION_FORCED, sync the store, and let go of everything."""
         if self._server is not None:
             self._server.close()
+        for server in self._tls_servers:
+            server.close()
+        self._tls_servers = []
         if self._node is not None:
             self._node.stop()
             if not await self._all_gone(GOODBYE_SECONDS):

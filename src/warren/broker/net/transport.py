@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
+from warren.broker.net.tls import Tls, certificate_user
 from warren.protocol.v091.codec import HEARTBEAT_FRAME
 
 if TYPE_CHECKING:
@@ -29,12 +30,18 @@ class SocketTransport(asyncio.Protocol):
 
     peer = "?"
     peer_host = ""
+    certificate_user: str | None = None
 
     def __init__(
-        self, node: Node, made: Callable[[SocketTransport], None], lost: Callable[[SocketTransport], None]
+        self,
+        node: Node,
+        made: Callable[[SocketTransport], None],
+        lost: Callable[[SocketTransport], None],
+        tls: Tls | None = None,
     ) -> None:
         self._node = node
         self._made, self._lost = made, lost
+        self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -54,6 +61,8 @@ class SocketTransport(asyncio.Protocol):
             self.peer_host, self.peer = "127.0.0.1", "a socket of this machine"
         elif address:
             self.peer_host, self.peer = str(address[0]), f"{address[0]}:{address[1]}"
+        if self._tls is not None:
+            self.certificate_user = certificate_user(transport.get_extra_info("peercert"), self._tls.user)
         self._made(self)
         self.connection = self._node.accept(self)
         self._timer = self._loop.call_later(HANDSHAKE_TIMEOUT, self.abort)

@@ -72,6 +72,7 @@ _CONTENT_KEYS: Final = {
     role: frozenset(key for key, cls in m.METHODS.items() if cls in m.CARRIES_CONTENT & MAY_SEND[role]) for role in Role
 }
 _CONNECTION_CLOSING: Final = frozenset({b"\0\x0a\0\x32", b"\0\x0a\0\x33"})  # connection.close, close-ok
+_SECRET: Final = (b"\0\x0a\0\x0b", b"\0\x0a\0\x15", b"\0\x0a\0\x46")  # start-ok, secure-ok, update-secret: passwords
 _CHANNEL_CLOSING: Final = frozenset({b"\0\x14\0\x28", b"\0\x14\0\x29"})  # channel.close, close-ok
 # where each peer may use a channel, and channels at all: rule 6 of `states` lets the client run ahead
 _USABLE: Final = {
@@ -374,7 +375,8 @@ class Engine:
 
     def _framing_lost(self, kind: int, payload: bytes, what: str) -> errors.RemoteProtocolError:
         self._deaf = True
-        return errors.RemoteProtocolError(errors.FrameError, f"type {kind}, all octets = {_octets(payload)}{what}")
+        octets = "<<...>>" if payload.startswith(_SECRET) else _octets(payload)
+        return errors.RemoteProtocolError(errors.FrameError, f"type {kind}, all octets = {octets}{what}")
 
     # -- the state machine ---------------------------------------------------------------------------------------
 

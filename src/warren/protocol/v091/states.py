@@ -109,6 +109,7 @@ CHANNEL_TRANSITIONS: Final[ChannelTable] = {
     _H.CLOSED: {(C, m.ChannelOpen): _H.AWAIT_OPEN_OK},
     _H.AWAIT_OPEN_OK: {
         (S, m.ChannelOpenOk): _H.OPEN,
+        (C, m.ChannelFlow): _H.AWAIT_OPEN_OK,  # like every method of a client that runs ahead
         (S, m.ChannelClose): _H.CLOSED_BY_SERVER,
         (C, m.ChannelClose): _H.CLOSED_BY_CLIENT,
     },

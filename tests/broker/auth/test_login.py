@@ -1,0 +1,288 @@
+"""Logins, over the wire of one node: every mechanism, the worker thread, throttling, and what logs say."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from tests.broker.auth.knock import Knock, admitted
+from tests.broker.auth.test_scram import last_message
+from tests.broker.kit import NodeKit
+from warren.broker.auth import verifier
+from warren.broker.auth.passwords import RABBITMQ_SHA256
+from warren.broker.auth.throttle import FREE
+from warren.broker.auth.users import make_user
+from warren.broker.connection import SILENT_CLOSE_DELAY, Phase
+from warren.errors import InvalidArgument
+from warren.protocol.v091 import methods as m
+from warren.protocol.v091.codec import encode_method
+from warren.protocol.v091.fields import write_table
+from warren.routing.definitions import Permission, User
+
+SECRET = "s3cret-w0rd"
+
+
+@pytest.fixture
+def people(kit: NodeKit) -> NodeKit:
+    """Users with the password SECRET: "quick" has RabbitMQ's hash and no more, "slow" has ours; "mute" has none."""
+    quick = make_user("quick", SECRET, (), RABBITMQ_SHA256)
+    imported = User("quick", quick.password_hash, RABBITMQ_SHA256)
+    for user in (imported, make_user("slow", SECRET), make_user("mute", None)):
+        kit.node.users.put(user)
+        kit.node.users.set_permission(Permission("/", user.name, ".*", ".*", ".*"))
+    return kit
+
+
+def scram(knock: Knock, user: str, password: str) -> list[m.Method]:
+    """A whole login; the last answer."""
+    first = f"n={user},r=abcdef"
+    answers = knock.login("SCRAM-SHA-256", f"n,,{first}".encode())
+    if not isinstance(answers[0], m.ConnectionSecure):
+        return answers
+    answers = knock.say(m.ConnectionSecureOk(last_message(password, first, answers[0].challenge)))
+    if isinstance(answers[0], m.ConnectionSecure):
+        assert answers[0].challenge.startswith(b"v=")
+        answers = knock.say(m.ConnectionSecureOk(b""))
+    return answers
+
+
+# -- mechanisms --------------------------------------------------------------------------------------------------
+
+
+def test_what_is_offered(kit: NodeKit) -> None:
+    assert Knock(kit).mechanisms == ["PLAIN", "AMQPLAIN", "SCRAM-SHA-256"]
+    assert Knock(kit, certificate_user="CN=a").mechanisms == ["PLAIN", "AMQPLAIN", "SCRAM-SHA-256", "EXTERNAL"]
+    kit.node.logins.enable(("ANONYMOUS", "SCRAM-SHA-256"))
+    assert Knock(kit).mechanisms == ["ANONYMOUS", "SCRAM-SHA-256"]
+    assert not admitted(Knock(kit).plain("guest", "guest")), "not offered"
+    for wrong in ((), ("PLAIN", "MAGIC")):
+        with pytest.raises(InvalidArgument, match="no SASL mechanism"):
+            kit.node.logins.enable(wrong)
+
+
+@pytest.mark.parametrize("user, password, comes_in", [
+    ("quick", SECRET, True), ("quick", "wrong", False), ("quick", "", False), ("mute", "", False),
+    ("mute", SECRET, False),
+])  # fmt: skip
+def test_passwords(people: NodeKit, user: str, password: str, comes_in: bool) -> None:
+    assert admitted(Knock(people).plain(user, password)) is comes_in
+    response = write_table({"LOGIN": user, "PASSWORD": password})[4:]
+    assert admitted(Knock(people).login("AMQPLAIN", response)) is comes_in
+
+
+@pytest.mark.parametrize("user, password, comes_in", [
+    ("slow", SECRET, True), ("slow", "wrong", False), ("nobody", SECRET, False), ("mute", SECRET, False),
+    ("quick", SECRET, False),
+])  # fmt: skip
+def test_scram(people: NodeKit, user: str, password: str, comes_in: bool, caplog: pytest.LogCaptureFixture) -> None:
+    assert admitted(scram(Knock(people), user, password)) is comes_in
+    assert ("set its password anew" in caplog.text) is (user == "quick")
+
+
+def test_scram_for_guest(kit: NodeKit) -> None:
+    assert admitted(scram(Knock(kit), "guest", "guest"))
+    assert not admitted(scram(Knock(kit, "10.0.0.1"), "guest", "guest"))
+
+
+def test_scram_out_of_turn(kit: NodeKit) -> None:
+    knock = Knock(kit)
+    assert isinstance(knock.login("SCRAM-SHA-256", b"n,,n=guest,r=abc")[0], m.ConnectionSecure)
+    assert not admitted(knock.say(m.ConnectionSecureOk(b"")))
+
+
+@pytest.mark.parametrize("certificate, response, comes_in", [
+    ("slow", b"", True), ("slow", b"slow", True), ("slow", b"quick", False), ("nobody", b"", False), (None, b"", False),
+])  # fmt: skip
+def test_external(people: NodeKit, certificate: str | None, response: bytes, comes_in: bool) -> None:
+    assert admitted(Knock(people, certificate_user=certificate).login("EXTERNAL", response)) is comes_in
+
+
+def test_anonymous_only_when_asked_for(people: NodeKit) -> None:
+    assert not admitted(Knock(people).login("ANONYMOUS", b"me"))
+    people.node.logins.enable(("ANONYMOUS",))
+    assert admitted(Knock(people).login("ANONYMOUS", b"me"))
+    assert not admitted(Knock(people, "10.0.0.1").login("ANONYMOUS", b"me")), "it is guest"
+    people.node.logins.anonymous_user = "quick"
+    knock = Knock(people, "10.0.0.1")
+    assert admitted(knock.login("ANONYMOUS", b"me"))
+    assert knock.connection.user == "quick"
+    people.node.logins.anonymous_user = "gone"
+    assert not admitted(Knock(people).login("ANONYMOUS", b""))
+
+
+# -- the worker thread -------------------------------------------------------------------------------------------
+
+
+def test_a_slow_hash_is_verified_beside_the_loop_and_remembered(people: NodeKit) -> None:
+    first = Knock(people)
+    assert first.plain("slow", SECRET) == [], "the answer comes later"
+    assert admitted(Knock(people).plain("quick", SECRET)), "nobody else waits"
+    people.run_sync()
+    assert admitted(first.listen())
+    assert admitted(Knock(people).plain("slow", SECRET)), "at once"
+    wrong = Knock(people)
+    assert wrong.plain("slow", "wrong") == []
+    people.run_sync()
+    assert not admitted(wrong.listen())
+    people.node.users.put(make_user("slow", "another"))
+    changed = Knock(people)
+    assert changed.plain("slow", SECRET) == [], "a changed password is not remembered"
+    people.run_sync()
+    assert not admitted(changed.listen())
+
+
+def test_a_user_who_is_not_there_takes_as_long(people: NodeKit) -> None:
+    knock = Knock(people)
+    assert knock.plain("nobody", SECRET) == []
+    people.run_sync()
+    assert not admitted(knock.listen())
+
+
+@pytest.mark.parametrize(
+    "end", [lambda knock: knock.connection.lost(), lambda knock: knock.connection.receive_data(b"x" * 8)]
+)
+def test_who_is_gone_when_the_answer_comes(people: NodeKit, end: Callable[[Knock], None]) -> None:
+    knock = Knock(people)
+    knock.plain("slow", SECRET)
+    end(knock)
+    before = bytes(knock.transport.written)
+    people.run_sync()
+    assert bytes(knock.transport.written) == before
+    assert not knock.waits
+
+
+def test_a_user_who_is_removed_meanwhile_does_not_come_in(people: NodeKit) -> None:
+    knock = Knock(people)
+    knock.plain("slow", SECRET)
+    people.node.users.remove("slow")
+    people.run_sync()
+    assert not admitted(knock.listen())
+
+
+def test_too_many_slow_logins_are_refused(people: NodeKit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verifier, "MOST_WAITING", 2)
+    waiting = [Knock(people, f"10.0.0.{number}") for number in range(3)]
+    answers = [knock.plain("slow", SECRET) for knock in waiting]
+    assert answers[:2] == [[], []]
+    assert not admitted(answers[2])
+    people.run_sync()
+    people.run_sync()
+    assert all(admitted(knock.listen()) for knock in waiting[:2])
+
+
+def test_new_secret(people: NodeKit) -> None:
+    knock = Knock(people)
+    knock.plain("quick", SECRET)
+    knock.say(m.ConnectionTuneOk(2047, 131_072, 0))
+    knock.say(m.ConnectionOpen("/"))
+    (answer,) = knock.say(m.ConnectionUpdateSecret(SECRET.encode(), "why"))
+    assert isinstance(answer, m.ConnectionUpdateSecretOk)
+    (close,) = knock.say(m.ConnectionUpdateSecret(b"wrong", "why"))
+    assert isinstance(close, m.ConnectionClose)
+    assert (close.reply_code, close.class_id, close.method_id) == (530, 10, 70)
+
+
+# -- throttling --------------------------------------------------------------------------------------------------
+
+
+def test_failures_make_the_next_login_wait(people: NodeKit) -> None:
+    for _ in range(FREE):
+        assert not admitted(Knock(people, "10.0.0.1").plain("quick", "wrong"))
+    good, elsewhere = Knock(people, "10.0.0.1"), Knock(people, "10.0.0.2")
+    assert good.plain("quick", SECRET) == []
+    assert admitted(elsewhere.plain("quick", SECRET))
+    people.pass_time(249)
+    assert good.listen() == []
+    people.pass_time(1)
+    assert admitted(good.listen())
+
+
+def test_many_who_wait_are_refused_at_once(people: NodeKit) -> None:
+    for _ in range(FREE):
+        Knock(people, "10.0.0.1").plain("quick", "wrong")
+    knocks = [Knock(people, "10.0.0.1") for _ in range(17)]
+    answers = [knock.plain("quick", SECRET) for knock in knocks]
+    assert answers[:16] == [[]] * 16
+    assert not admitted(answers[16])
+    people.pass_time(250)
+    assert all(admitted(knock.listen()) for knock in knocks[:16])
+
+
+# -- secrets -----------------------------------------------------------------------------------------------------
+
+
+def test_no_secret_in_logs_and_reprs(people: NodeKit, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    for user in ("quick", "slow", "nobody", "mute"):
+        for password in (SECRET, f"{SECRET}x"):
+            knock = Knock(people)
+            knock.plain(user, password)
+            people.calls.empty() or people.run_sync()
+            knock = Knock(people)
+            knock.login("AMQPLAIN", write_table({"LOGIN": user, "PASSWORD": password})[4:])
+            knock = Knock(people)
+            knock.login("PLAIN", f"x\0{user}\0{password}".encode())
+            frame = encode_method(0, m.ConnectionStartOk({}, "PLAIN", f"\0{user}\0{password}".encode(), "en_US"))
+            Knock(people).connection.receive_data(frame[:-1] + b"\0")  # the frame's end is wrong
+    people.run_syncs()
+    assert "login refused" in caplog.text
+    assert "all octets = <<...>>" in caplog.text
+    assert SECRET not in caplog.text
+    assert SECRET not in repr(m.ConnectionStartOk({}, "PLAIN", SECRET.encode()))
+    assert SECRET not in repr(m.ConnectionSecureOk(SECRET.encode()))
+    assert SECRET not in repr(m.ConnectionUpdateSecret(SECRET.encode(), ""))
+    assert SECRET.encode().hex() not in caplog.text
+
+
+def test_a_refused_client_that_knows_no_better_hears_nothing(people: NodeKit) -> None:
+    knock = Knock(people)
+    knock.say(m.ConnectionStartOk({}, "PLAIN", b"\0slow\0wrong", "en_US"))
+    people.run_sync()
+    assert (knock.listen(), knock.transport.closed, knock.connection.phase) == ([], SILENT_CLOSE_DELAY, Phase.CLOSED)
+
+
+# -- anything at all ---------------------------------------------------------------------------------------------
+
+RESPONSES = st.one_of(
+    st.binary(max_size=60),
+    st.lists(st.sampled_from([
+        b"", b"guest", b"\0", b"n,,", b"n=guest", b",", b"r=abc", b"c=biws", b"p=AAAA", b"\xff", b"LOGIN",
+        b"\x05LOGINS\0\0\0\5guest", b"\x08PASSWORDS\0\0\0\5guest",
+    ]), max_size=8).map(b"".join),
+)  # fmt: skip
+NAMES = st.sampled_from(["PLAIN", "AMQPLAIN", "SCRAM-SHA-256", "EXTERNAL", "ANONYMOUS"])
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=(HealthCheck.function_scoped_fixture,))
+@given(
+    mechanism=st.one_of(NAMES, NAMES, st.text(max_size=40)),
+    responses=st.lists(RESPONSES, min_size=1, max_size=4),
+    certificate=st.sampled_from([None, "guest", "nobody"]),
+)
+def test_any_response_ends_in_a_refusal_or_in_guest(
+    kit: NodeKit, mechanism: str, responses: list[bytes], certificate: str | None
+) -> None:
+    kit.node.logins.throttle.free = 1 << 30
+    knock = Knock(kit, certificate_user=certificate)
+    answers = knock.login(mechanism, responses[0])
+    for response in responses[1:]:
+        if not answers or not isinstance(answers[-1], m.ConnectionSecure):
+            break
+        answers = knock.say(m.ConnectionSecureOk(response))
+    while not answers:
+        kit.run_sync()  # a user who is not there
+        answers = knock.listen()
+    assert isinstance(answers[-1], m.ConnectionSecure) or not admitted(answers[-1:]) or knock.connection.user == "guest"
+    knock.connection.lost()
+    kit.clients.clear()
+
+
+def test_a_secure_ok_that_nobody_asked_for(kit: NodeKit) -> None:
+    knock = Knock(kit)
+    knock.connection.receive_data(encode_method(0, m.ConnectionSecureOk(b"")))
+    (close,) = knock.listen()
+    assert isinstance(close, m.ConnectionClose)
+    assert close.reply_code == 504

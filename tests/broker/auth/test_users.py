@@ -1,0 +1,127 @@
+"""The book of users: what can be put into it, and what goes with a user or a vhost."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from warren.broker.auth import Users
+from warren.broker.auth.passwords import RABBITMQ_SHA256, SCRYPT, verify
+from warren.broker.auth.users import SCRAM_KEYS, found, is_loopback, make_user
+from warren.errors import InvalidArgument, NotFound
+from warren.routing.definitions import (
+    Definitions,
+    Permission,
+    TopicPermission,
+    User,
+    emit_definitions,
+    parse_definitions,
+)
+
+
+@pytest.fixture
+def users() -> Users:
+    users = Users()
+    users.put(User("a", ""))
+    return users
+
+
+def test_guest_is_there_from_the_start() -> None:
+    users = Users()
+    assert users.has_tag("guest", "administrator")
+    assert users.permissions["/", "guest"] == Permission("/", "guest", ".*", ".*", ".*")
+
+
+@pytest.mark.parametrize("user", [
+    User(""), User("x", "?"), User("x", "c2hvcnQ="), User("x", "", "rabbit_password_hashing_md5"),
+    User("x", extra={SCRAM_KEYS: "nonsense"}), User("x", extra={SCRAM_KEYS: 5}),
+])  # fmt: skip
+def test_users_that_cannot_be(users: Users, user: User) -> None:
+    with pytest.raises(InvalidArgument):
+        users.put(user)
+    assert set(users.users) == {"guest", "a"}
+
+
+def test_a_definition_with_a_password_gets_hashes(users: Users) -> None:
+    found = parse_definitions('{"users": [{"name": "b", "password": "secret", "tags": "management", "team": "red"}]}')
+    users.put(found.users[0])
+    user = users.users["b"]
+    assert user.hashing_algorithm == SCRYPT
+    assert verify(b"secret", user.password_hash or "", SCRYPT)
+    assert (user.tags, user.extra["team"]) == (("management",), "red")
+    assert "secret" not in json.dumps(emit_definitions(Definitions(users=(user,))))
+
+
+def test_hashes_and_keys_survive_a_file(users: Users) -> None:
+    made = make_user("b", "secret", ("management",))
+    written = emit_definitions(Definitions(users=(made,)))
+    text = written if isinstance(written, str) else json.dumps(written)
+    users.put(parse_definitions(text).users[0])
+    assert users.users["b"] == made
+
+
+def test_a_hash_without_an_algorithm_is_rabbitmqs(users: Users) -> None:
+    users.put(User("b", make_user("b", "secret", (), RABBITMQ_SHA256).password_hash))
+    with pytest.raises(InvalidArgument):
+        users.put(User("b", make_user("b", "secret").password_hash))
+
+
+def test_permissions_are_of_users_who_exist_and_patterns(users: Users) -> None:
+    with pytest.raises(NotFound, match="no user 'b'"):
+        users.set_permission(Permission("/", "b", "", "", ""))
+    for bad in (("(", "", ""), ("", "*", ""), ("", "", "[")):
+        with pytest.raises(InvalidArgument, match="is not a regular expression"):
+            users.set_permission(Permission("/", "a", *bad))
+    with pytest.raises(InvalidArgument):
+        users.set_topic_permission(TopicPermission("/", "a", "x", "(", ""))
+    assert ("/", "a") not in users.permissions
+
+
+def test_what_goes_with_a_user(users: Users) -> None:
+    users.set_permission(Permission("/", "a", "", "", ""))
+    users.set_permission(Permission("v", "a", "", "", ""))
+    users.set_topic_permission(TopicPermission("v", "a", "x", "", ""))
+    removed: list[str] = []
+    users.removed = removed.append
+    users.remove("a")
+    users.remove("a")
+    assert (list(users.users), list(users.permissions), users.topic_permissions) == (["guest"], [("/", "guest")], {})
+    assert removed == ["a"]
+
+
+def test_what_goes_with_a_vhost_and_an_exchange(users: Users) -> None:
+    changed: list[str] = []
+    users.changed = changed.append
+    for vhost in ("/", "v"):
+        users.set_permission(Permission(vhost, "a", "", "", ""))
+        for exchange in ("x", "y"):
+            users.set_topic_permission(TopicPermission(vhost, "a", exchange, "", ""))
+    assert changed == ["/"] * 3 + ["v"] * 3
+    users.clear_topic_permission("/", "a", "x")
+    assert set(users.topic_permissions) == {("/", "a", "y"), ("v", "a", "x"), ("v", "a", "y")}
+    users.clear_topic_permission("/", "a")
+    users.clear_permission("/", "a")
+    users.clear_permission("/", "a")
+    assert changed[6:] == ["/"] * 3
+    users.forget_vhost("v")
+    assert (list(users.permissions), users.topic_permissions) == ([("/", "guest")], {})
+
+
+@pytest.mark.parametrize("pattern, name, finds", [
+    ("", "", True), ("", "a", False), (".*", "", True), ("a", "bab", True), ("^a$", "bab", False), ("^a$", "a\n", True),
+])  # fmt: skip
+def test_patterns(pattern: str, name: str, finds: bool) -> None:
+    assert found(pattern, name) is finds
+
+
+@pytest.mark.parametrize("host, is_one", [("::ffff:127.0.0.1", True), ("::ffff:10.0.0.1", False), ("localhost", False)])
+def test_loopback_addresses(host: str, is_one: bool) -> None:
+    assert is_loopback(host) is is_one
+
+
+def test_no_secret_in_a_repr(users: Users) -> None:
+    users.put(make_user("b", "secret"))
+    user = users.users["b"]
+    assert str(user.password_hash) not in repr(user) + repr(users)
+    assert str(user.extra[SCRAM_KEYS]) not in repr(user) + repr(users)
