@@ -306,3 +306,28 @@ for name, table in (("with a limit", {**QUORUM, "x-delivery-limit": 5}), ("witho
     case(f"quorum: what was requeued, {name}", a(1, declare(durable=True, arguments=table)), *fill(4), a(1, get()), a(1, get()), a(1, nack(1)),
          Until("q", 3), *(a(1, get()) for _ in range(4)), differs="" if table is not QUORUM else "quorum-requeue")
 case("x-delivery-count", a(1, declare()), *fill(1), a(1, get()), a(1, nack(1)), a(1, get()), differs="x-delivery-count", without=())
+
+# ---------------------------------------------------------------------------------- at-least-once dead-lettering
+
+def safe(key: str = "dead", **arguments: Any) -> Step:
+    """A quorum queue `q` whose dead letters stay until they are safe."""
+    table = {**QUORUM, "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
+             "x-dead-letter-exchange": "", "x-dead-letter-routing-key": key}
+    table |= {name.replace("_", "-"): value for name, value in arguments.items()}
+    return a(1, declare(durable=True, arguments=table))
+
+
+case("at-least-once: taken", a(1, declare("dead")), safe(x_message_ttl=20), put("1", headers={"a": 1}), Until("dead", 1),
+     a(1, get("dead")))
+case("at-least-once: rejected and taken", a(1, declare("dead")), safe(), put("1"), Until("q", 1), a(1, get()),
+     a(1, reject(1, False)), Until("dead", 1), a(1, get("dead")))
+case("at-least-once: without a route it is not ready, and no purge counts it", safe("q-nowhere", x_message_ttl=20),
+     put("1"), Until("q", 0), Wait(0.1), a(1, passive()), a(1, get()), a(1, m.QueuePurge("q")), a(1, m.QueueDelete("q")))
+case("at-least-once: a cycle", safe("q", x_message_ttl=20), put("1"), Wait(0.2), a(1, passive()), a(1, get()),
+     a(1, m.QueueDelete("q")))
+case("at-least-once: with drop-head at most once", safe("q-nowhere", x_message_ttl=20, x_overflow="drop-head"), put("1"),
+     Until("q", 0), a(1, m.QueueDelete("q")))
+case("at-least-once: a full queue, then not", a(1, declare("dead", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})),
+     put("0", "dead"), safe(x_message_ttl=20), put("1"), Until("q", 0), Wait(0.1), a(1, passive("dead")), a(1, get("dead")),
+     a(1, passive("dead")))
+case("at-least-once: a second declaration without", safe(), a(1, declare(durable=True, arguments=QUORUM)))

@@ -21,6 +21,7 @@ from warren.protocol.v091 import FieldValue, Table
 from warren.routing import EXCHANGE_TYPES, KEEPING_TYPES, Destination, Removed, Route, Router
 from warren.routing.equivalence import check_property
 from warren.routing.keeping import DelayedMessageExchange
+from warren.routing.naming import generated_queue_name
 from warren.routing.router import RESERVED_PREFIX
 from warren.routing.settings import check_redeclaration, queue_settings
 
@@ -55,7 +56,7 @@ class VirtualHost:
     def declare_queue(
         self, connection: Connection, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table
     ) -> Queue:
-        """The queue, made or found equal. An empty name gets one of the broker's ("amq.gen-...")."""
+        """The queue, made or found equal. An empty one gets a name (see `generated_queue_name`)."""
         current = self.queues.get(name)
         where = f"queue '{name}' in vhost '{self.name}'"
         if current is not None:
@@ -67,7 +68,7 @@ class VirtualHost:
         settings = queue_settings(
             arguments, where, durable=durable, exclusive=exclusive, auto_delete=auto_delete, server_named=not name
         )
-        name = name or f"amq.gen-{secrets.token_urlsafe(16)}"
+        name = name or generated_queue_name(secrets.token_bytes(16), arguments)
         settings = self.policies.settings_for(name, settings.queue_type, arguments)
         queue: Queue
         if settings.queue_type == "stream":
