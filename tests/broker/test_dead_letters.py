@@ -10,6 +10,7 @@ from tests.broker.kit import Client, NodeKit
 from warren.broker.dead_letters import RETRY_MS
 from warren.protocol.v091 import methods as m
 from warren.routing.dead_letter import deaths
+from warren.routing.policies import Policy
 
 SAFE = {"x_dead_letter_strategy": "at-least-once", "x_overflow": "reject-publish"}
 
@@ -207,3 +208,19 @@ def test_a_delayed_exchange_is_a_safe_place(kit: NodeKit) -> None:
     assert (client.count("dead"), kept(kit)) == (0, 0)
     kit.pass_time(100)
     assert client.count("dead") == 1
+
+
+def test_a_policy_can_ask_for_it(kit: NodeKit) -> None:
+    client = kit.client()
+    client.declare()
+    definition = {
+        "dead-letter-strategy": "at-least-once", "overflow": "reject-publish", "dead-letter-exchange": "",
+        "dead-letter-routing-key": "dead",
+    }  # fmt: skip
+    policies = kit.node.vhosts["/"].policies
+    policies.set(Policy("/", "safe", "^q$", definition))
+    die(client)
+    assert kept(kit) == 1
+    client.declare("dead")
+    policies.clear("safe")  # nowhere to go any more
+    assert (client.count("dead"), kept(kit)) == (0, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from tests.broker.kit import Client, NodeKit
 from warren import errors
+from warren.broker import Broker
 from warren.broker.delays import SLACK, Delays
 from warren.broker.message import Address, Message
 from warren.protocol.v091 import Content, FieldValue, Properties, encode_content, methods as m
@@ -234,3 +236,15 @@ def test_against_a_model(tmp_path_factory: pytest.TempPathFactory, steps: list[t
         assert came == expected
     finally:
         kit.stop()
+
+
+async def test_the_broker_has_it(tmp_path: Path) -> None:
+    async with Broker(port=None, data=tmp_path) as broker:
+        with pytest.raises(errors.NotFound, match="no exchange 'x' in vhost '/'"):
+            broker.revoke_delayed("x", "m")
+        vhost = broker.node.vhosts["/"]
+        vhost.declare_exchange(
+            "x", "x-delayed-message", passive=False, durable=True, auto_delete=False, internal=False,
+            arguments={"x-delayed-type": "fanout"},
+        )  # fmt: skip
+        assert broker.revoke_delayed("x", "m") == 0
