@@ -141,7 +141,7 @@ class DeadLetters:
             self._retry = None
         before = self.count
         for entry in [entry for entry, _ in zip(self._waiting, range(SHARE), strict=False)]:
-            if not entry.unsynced:
+            if entry in self._waiting and not entry.unsynced:
                 del self._waiting[entry]
                 self._waiting[entry] = None
                 self._send(entry)
