@@ -80,7 +80,7 @@ class AmqpError(WarrenError):
 
 def clip_reply_text(text: str) -> str:
     """The text as it fits into a shortstr: at most 255 bytes of UTF-8, "..." in place of what was cut."""
-    raw = text.encode("utf-8", "surrogateescape")  # names may hold bytes that are no UTF-8
+    raw = text.encode("utf-8", "surrogateescape")  # a peer's name need not be UTF-8, and travels as it came
     if len(raw) <= MAX_REPLY_TEXT:
         return text
     return raw[: MAX_REPLY_TEXT - 3].decode(errors="ignore") + "..."

@@ -50,6 +50,15 @@ class BacklogMachine(RuleBasedStateMachine):
         self.backlog.put_back(back)
         self.inside.append(back)
 
+    @rule(top=st.integers(0, TOP), shift=st.integers(0, TOP))
+    def relevel(self, top: int, shift: int) -> None:
+        def level(each: Held) -> int:
+            return min((each.position + shift) % (TOP + 1), top)
+
+        self.backlog.relevel(top, level)
+        self.backlog.relevel(TOP, level)  # so that the other rules may use every level
+        assert [each.priority for each in self.inside] == [level(each) for each in self.inside]
+
     @rule(passes=st.integers(0, 4))
     def expire(self, passes: int) -> None:
         self.now += passes

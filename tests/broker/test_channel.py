@@ -180,3 +180,17 @@ def test_auto_delete_queue_takes_an_auto_delete_exchange_with_it_and_publishing_
 
 def test_access_request_is_granted(client: Client) -> None:
     assert client.call(m.AccessRequest("/data", active=True), m.AccessRequestOk).ticket == 1
+
+
+def test_a_server_named_queue_with_a_prefix(client: Client) -> None:
+    declare = m.QueueDeclare("", exclusive=True, arguments={"x-name-prefix": "shop"})
+    name = client.call(declare, m.QueueDeclareOk).queue
+    assert name.startswith("shop-")
+    assert len(name) == len("shop-") + 22
+    bad = m.QueueDeclare("", arguments={"x-name-prefix": "amq.mine"})
+    assert client.call(bad, m.ChannelClose).reply_code == 403
+
+
+def test_a_name_that_is_not_utf8_is_told_as_it_came(client: Client) -> None:
+    close = client.call(m.QueueDeclare("\udc80", passive=True), m.ChannelClose)
+    assert close.reply_text == "NOT_FOUND - no queue '\udc80' in vhost '/'"

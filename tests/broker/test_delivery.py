@@ -171,6 +171,104 @@ def test_delayed_retry_wakes_a_consumer_and_forgets_a_deleted_queue(kit: NodeKit
     assert client.deliveries() == []
 
 
+@pytest.mark.parametrize(
+    ("kind", "how", "delayed"),
+    [
+        ("failed", m.BasicReject(1, requeue=True), True),
+        ("failed", m.ChannelClose(200, ""), True),
+        ("failed", m.BasicNack(1, requeue=True), False),
+        ("failed", m.BasicRecover(requeue=True), False),
+        ("returned", m.BasicReject(1, requeue=True), False),
+        ("returned", m.ChannelClose(200, ""), False),
+        ("returned", m.BasicNack(1, requeue=True), True),
+        ("returned", m.BasicRecover(requeue=True), True),
+        ("all", m.BasicReject(1, requeue=True), True),
+        ("all", m.BasicNack(1, requeue=True), True),
+        ("disabled", m.BasicReject(1, requeue=True), False),
+        ("disabled", m.BasicNack(1, requeue=True), False),
+    ],
+    ids=lambda value: value if isinstance(value, str) else getattr(value, "NAME", None),
+)
+def test_delayed_retry_types(kit: NodeKit, kind: str, how: m.Method, delayed: bool) -> None:
+    client, other = kit.client(), kit.client()
+    client.declare(x_delayed_retry_type=kind, x_delayed_retry_min=100)
+    client.publish("q", b"1")
+    client.get(no_ack=False)
+    client.send(1, how)
+    assert other.count() == (not delayed)
+    kit.pass_time(100)
+    assert other.count() == 1
+
+
+def test_a_rejection_in_a_transaction_is_one_for_delayed_retry_too(kit: NodeKit) -> None:
+    client = kit.client()
+    client.declare(x_delayed_retry_type="failed", x_delayed_retry_min=100)
+    client.publish("q", b"1")
+    client.call(m.TxSelect(), m.TxSelectOk)
+    client.get(no_ack=False)
+    client.send(1, m.BasicReject(1, requeue=True))
+    client.call(m.TxCommit(), m.TxCommitOk)
+    assert client.count() == 0
+    kit.pass_time(100)
+    assert client.count() == 1
+
+
+def test_a_consumer_that_is_too_slow_failed(kit: NodeKit) -> None:
+    client = kit.client()
+    client.declare(x_delayed_retry_type="failed", x_delayed_retry_min=50_000, x_consumer_timeout=1000)
+    client.call(m.BasicConsume("q", "c"), m.BasicConsumeOk)
+    client.publish("q", b"1")
+    kit.pass_time(2000)
+    assert len(client.take(m.BasicCancel)) == 1
+    assert delayed(kit) == 1
+
+
+def delayed(kit: NodeKit, queue: str = "q") -> int:
+    return kit.node.vhosts["/"].queues[queue].delayed_count
+
+
+def back_later(kit: NodeKit, client: Client, body: bytes = b"1") -> None:
+    """A message in the queue `q` that comes back after 100 ms."""
+    client.publish("q", body)
+    client.get(no_ack=False)
+    client.send(1, m.BasicNack(kit.node.connections.copy().pop().channels[1].tag, requeue=True))
+
+
+def test_what_is_delayed_counts_towards_the_limit_and_is_purged(kit: NodeKit) -> None:
+    client = kit.client()
+    client.declare(x_delayed_retry_type="all", x_delayed_retry_min=100, x_max_length=2, x_overflow="reject-publish")
+    back_later(kit, client)
+    assert (client.count(), delayed(kit)) == (0, 1)
+    client.call(m.ConfirmSelect(), m.ConfirmSelectOk)
+    client.publish("q", b"2")
+    client.publish("q", b"3")
+    assert (len(client.take(m.BasicAck)), len(client.take(m.BasicNack))) == (1, 1)
+    assert client.call(m.QueuePurge("q"), m.QueuePurgeOk).message_count == 2
+    kit.pass_time(100)
+    assert (client.count(), delayed(kit)) == (0, 0)
+
+
+def test_a_queue_with_a_delayed_message_is_not_empty(kit: NodeKit) -> None:
+    client = kit.client()
+    client.declare(x_delayed_retry_type="all", x_delayed_retry_min=100)
+    back_later(kit, client)
+    assert client.call(m.QueueDelete("q", if_empty=True), m.ChannelClose).reply_code == 406
+
+
+def test_a_delayed_message_expires_in_time(kit: NodeKit) -> None:
+    client = kit.client()
+    client.declare("dead")
+    client.declare(
+        x_delayed_retry_type="all", x_delayed_retry_min=1000, x_message_ttl=300,
+        x_dead_letter_exchange="", x_dead_letter_routing_key="dead",
+    )  # fmt: skip
+    back_later(kit, client)
+    kit.pass_time(299)
+    assert (client.count("dead"), delayed(kit)) == (0, 1)
+    kit.pass_time(1)
+    assert (client.count("dead"), delayed(kit)) == (1, 0)
+
+
 # -- consumer timeout --------------------------------------------------------------------------------------------
 
 

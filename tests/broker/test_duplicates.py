@@ -20,12 +20,12 @@ def keys(duplicates: Duplicates, *keys: str) -> list[str]:
 
 
 def test_the_oldest_key_is_forgotten_first() -> None:
-    duplicates = Duplicates(None, 2, None)
+    duplicates = Duplicates("h", 2, None)
     assert keys(duplicates, "a", "b", "a", "c", "b", "a", "c") == ["a", "b", "c", "a"]
 
 
 def test_a_key_is_forgotten_after_its_time() -> None:
-    duplicates = Duplicates(None, None, 10)
+    duplicates = Duplicates("h", None, 10)
     duplicates.remember("a", 100)
     assert duplicates.seen("a", 109)
     assert not duplicates.seen("a", 110)
@@ -34,7 +34,7 @@ def test_a_key_is_forgotten_after_its_time() -> None:
 
 
 def test_no_key_is_no_duplicate() -> None:
-    duplicates = Duplicates(None, None, None)
+    duplicates = Duplicates("h", None, None)
     duplicates.remember(None, 0)
     assert not duplicates.seen(None, 0)
 
@@ -69,3 +69,11 @@ def test_what_was_refused_may_come_again(client: Client) -> None:
     assert client.get() is not None
     client.publish("q", b"2", headers={HEADER: "b"})
     assert client.count() == 1
+
+
+def test_other_limits_hold_for_what_is_remembered() -> None:
+    duplicates = Duplicates("h", None, None)
+    assert keys(duplicates, "a", "b", "c") == ["a", "b", "c"]
+    duplicates.reconfigure(2, 10)
+    assert [duplicates.seen(key, 9) for key in "abc"] == [False, True, True]
+    assert not duplicates.seen("c", 10)

@@ -25,7 +25,9 @@ def test_stats(client: Client) -> None:
     client.declare()
     client.publish("q")
     stats = json.loads(ask(client, "amq.stats").body)
-    assert stats["queues"]["q"] == {"type": "classic", "messages": 1, "consumers": 0}
+    assert stats["queues"]["q"] == {
+        "type": "classic", "messages": 1, "messages_delayed": 0, "messages_dlx": 0, "consumers": 0
+    }  # fmt: skip
     assert (stats["vhost"], stats["connections"]) == ("/", 1)
 
 

@@ -306,3 +306,110 @@ for name, table in (("with a limit", {**QUORUM, "x-delivery-limit": 5}), ("witho
     case(f"quorum: what was requeued, {name}", a(1, declare(durable=True, arguments=table)), *fill(4), a(1, get()), a(1, get()), a(1, nack(1)),
          Until("q", 3), *(a(1, get()) for _ in range(4)), differs="" if table is not QUORUM else "quorum-requeue")
 case("x-delivery-count", a(1, declare()), *fill(1), a(1, get()), a(1, nack(1)), a(1, get()), differs="x-delivery-count", without=())
+
+# ---------------------------------------------------------------------------------- at-least-once dead-lettering
+
+def safe(key: str = "dead", **arguments: Any) -> Step:
+    """A quorum queue `q` whose dead letters stay until they are safe."""
+    table = {**QUORUM, "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
+             "x-dead-letter-exchange": "", "x-dead-letter-routing-key": key}
+    table |= {name.replace("_", "-"): value for name, value in arguments.items()}
+    return a(1, declare(durable=True, arguments=table))
+
+
+case("at-least-once: taken", a(1, declare("dead")), safe(x_message_ttl=20), put("1", headers={"a": 1}), Until("dead", 1),
+     a(1, get("dead")))
+case("at-least-once: rejected and taken", a(1, declare("dead")), safe(), put("1"), Until("q", 1), a(1, get()),
+     a(1, reject(1, False)), Until("dead", 1), a(1, get("dead")))
+case("at-least-once: without a route it is not ready, and no purge counts it", safe("q-nowhere", x_message_ttl=20),
+     put("1"), Until("q", 0), Wait(0.1), a(1, passive()), a(1, get()), a(1, m.QueuePurge("q")), a(1, m.QueueDelete("q")))
+case("at-least-once: a cycle", safe("q", x_message_ttl=20), put("1"), Wait(0.2), a(1, passive()), a(1, get()),
+     a(1, m.QueueDelete("q")))
+case("at-least-once: with drop-head at most once", safe("q-nowhere", x_message_ttl=20, x_overflow="drop-head"), put("1"),
+     Until("q", 0), a(1, m.QueueDelete("q")))
+case("at-least-once: a full queue, then not", a(1, declare("dead", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})),
+     put("0", "dead"), safe(x_message_ttl=20), put("1"), Until("q", 0), Wait(0.1), a(1, passive("dead")), a(1, get("dead")),
+     a(1, passive("dead")))
+case("at-least-once: a second declaration without", safe(), a(1, declare(durable=True, arguments=QUORUM)))
+
+# ---------------------------------------------------------------------------------------------- and between them
+
+def to(kind: str, *bindings: tuple[str, str], **arguments: Any) -> tuple[Step, ...]:
+    """An exchange `x` with queues bound by (queue, key), behind a queue `q` whose dead letters go there."""
+    table = {"x-dead-letter-exchange": "x", **{name.replace("_", "-"): value for name, value in arguments.items()}}
+    steps = [a(1, m.ExchangeDeclare("x", kind)), a(1, declare(arguments=table))]
+    for queue, key in bindings:
+        steps += [] if queue == "q" else [a(1, declare(queue))]
+        steps.append(a(1, bind(key, "x", queue)))
+    return tuple(steps)
+
+
+def headers_to_dead(**arguments: Any) -> tuple[Step, ...]:
+    """A headers exchange as the dead-letter exchange of `q`, and `dead` bound to it."""
+    return (*to("headers"), a(1, declare("dead")), a(1, m.QueueBind("dead", "x", "", arguments=arguments)))
+
+
+DIES = (a(1, get()), a(1, reject(1, False)))
+
+case("x-expires: get renews", a(1, with_arguments(x_expires=400)), Wait(0.25), a(1, get()), Wait(0.25), a(1, passive()))
+case("x-expires: a passive declaration renews", a(1, with_arguments(x_expires=400)), Wait(0.25), a(1, passive()), Wait(0.25),
+     a(1, passive()))
+case("x-expires: a declaration renews", a(1, with_arguments(x_expires=400)), Wait(0.25), a(1, with_arguments(x_expires=400)),
+     Wait(0.25), a(1, passive()))
+case("x-max-length: reject-publish-dlx tells", SELECT, *dying(x_max_length=1, x_overflow="reject-publish-dlx"), *fill(3),
+     *drain(2, "dead"), a(1, passive()))
+case("x-max-length: reject-publish-dlx and priorities", SELECT,
+     *dying(x_max_length=1, x_overflow="reject-publish-dlx", x_max_priority=5), put("1"), put("2", priority=5),
+     *drain(1, "dead"), *drain(1))
+case("x-max-length: reject-publish-dlx of a quorum queue",
+     a(1, declare(durable=True, arguments={**QUORUM, "x-overflow": "reject-publish-dlx"})))
+case("x-max-length: with CC to itself", a(1, with_arguments(x_max_length=1)), a(1, declare("cc")),
+     put("1", headers={"CC": ["cc", "q"]}), put("2", headers={"CC": ["cc"]}), a(1, passive()), a(1, passive("cc")))
+case("x-max-length-bytes: requeue", *dying(x_max_length_bytes=3), put("aa"), put("b"), a(1, get()), put("ccc"), a(1, nack(1)),
+     a(1, passive()), *drain(3), *drain(3, "dead"))
+case("x-max-length: and bytes", a(1, with_arguments(x_max_length=2, x_max_length_bytes=3)), put("aaa"), put("b"), put("c"),
+     put("d"), *drain(3))
+case("x-max-length: a window in front", a(1, with_arguments(x_max_length=1)), a(1, qos(1)), a(1, consume()), *fill(4), a(1, ack(1)),
+     a(1, passive()))
+case("x-max-length: far away", a(1, with_arguments(x_max_length=10**18)), put("1"), a(1, get()))
+case("dead letter by headers", *headers_to_dead(k=1), put("1", headers={"k": 1}), put("2", headers={"k": 2}), a(1, get()),
+     a(1, get()), a(1, nack(2, True, False)), Until("dead", 1), *drain(2, "dead"))
+case("dead letter by its death: x- does not count", *headers_to_dead(**{"x-first-death-reason": "rejected"}), put("1"), *DIES,
+     *drain(1, "dead"))
+case("dead letter by its death: all-with-x", *headers_to_dead(**{"x-match": "all-with-x", "x-first-death-reason": "rejected"}),
+     put("1"), *DIES, *drain(1, "dead"))
+case("dead letter to two, one a cycle", *to("fanout", ("dead", ""), ("q", ""), x_message_ttl=20), put("1"), Until("dead", 1),
+     *drain(1, "dead"), a(1, passive()))
+case("dead letter with CC and a key of the queue's", *dying(), a(1, declare("cc")), put("1", headers={"CC": ["cc"]}), *DIES,
+     *drain(1, "dead"), *drain(2, "cc"), differs="dead-letter-key-and-cc")
+case("dead letter with BCC", *to("direct", ("d2", "bcc")), a(1, declare("bcc")), put("1", headers={"BCC": ["bcc"], "z": 1}), *DIES,
+     *drain(1, "d2"), *drain(1, "bcc"))
+case("dead letter around exchanges", *to("fanout"), a(1, m.ExchangeDeclare("y", "fanout")), a(1, m.ExchangeBind("y", "x", "")),
+     a(1, m.ExchangeBind("x", "y", "")), a(1, declare("dead")), a(1, bind("", "y", "dead")), put("1"), *DIES, *drain(2, "dead"))
+case("dead letter to its own queue by its own key", a(1, declare(arguments={"x-dead-letter-exchange": ""})), put("1"), *DIES,
+     a(1, get()), a(1, reject(2, False)), a(1, get()))
+case("dead letters in a transaction", *dying(), put("1"), a(1, m.TxSelect()), *DIES, a(1, passive("dead")), a(1, m.TxCommit()),
+     *drain(1, "dead"))
+case("tx: requeue at commit", a(1, declare()), *fill(3), a(1, m.TxSelect()), a(1, get()), a(1, get()), a(1, nack(1)), a(1, get()),
+     a(1, m.TxCommit()), a(1, get()))
+case("tx: a ttl", *dying(x_message_ttl=30), a(1, m.TxSelect()), put("1"), a(1, m.TxCommit()), Until("dead", 1), *drain(1, "dead"))
+case("expiration with a sign", *dying(), put("1", expiration="+20"), Until("dead", 1), *drain(1, "dead"))
+case("expiration with zeros in front", *dying(), put("1", expiration="00020"), Until("dead", 1), *drain(1, "dead"))
+case("ten years", a(1, with_arguments(x_message_ttl=315_360_000_000)), put("1", expiration="315360000000"), a(1, get()))
+case("more than ten years", a(1, with_arguments(x_message_ttl=315_360_000_001)))
+case("a lease of more than ten years", a(1, with_arguments(x_expires=315_360_000_001)))
+case("priority below 0", a(1, with_arguments(x_max_priority=-1)))
+case("priority 255", a(1, with_arguments(x_max_priority=255)), put("1", priority=254), put("2", priority=255), *drain(2))
+case("single: false", a(1, with_arguments(x_single_active_consumer=False)), a(1, consume(tag="c1")), a(1, consume(tag="c2")), *fill(2))
+case("single: false is not none", a(1, with_arguments(x_single_active_consumer=False)), a(1, declare()))
+case("single: a string", a(1, with_arguments(x_single_active_consumer="true")))
+case("requeue after a purge", a(1, declare()), *fill(4), a(1, get()), a(1, get()), a(1, m.QueuePurge("q")), put("5"),
+     a(1, nack(2, True)), *drain(4))
+case("quorum: consumer priority", a(1, declare(durable=True, arguments=QUORUM)), a(1, qos(1)), a(1, consume(tag="lo")),
+     a(1, consume(tag="hi", arguments={"x-priority": 5})), *fill(3))
+case("quorum: max-length tells", a(1, declare("dead")), a(1, declare(durable=True, arguments={**QUORUM, **DEAD, "x-max-length": 1})),
+     *fill(3), Until("dead", 2), *drain(2, "dead"))
+case("quorum: delete if_unused", a(1, declare(durable=True, arguments=QUORUM)), a(1, m.QueueDelete("q", if_unused=True)),
+     differs="quorum-delete-if")
+case("quorum: global prefetch", a(1, declare(durable=True, arguments=QUORUM)), a(1, m.BasicQos(0, 5, global_=True)), a(1, consume()),
+     differs="quorum-global-prefetch")

@@ -107,3 +107,16 @@ def test_names_of_the_servers() -> None:
     assert generated_queue_name(bytes(range(16))) == "amq.gen-AAECAwQFBgcICQoLDA0ODw"
     assert generated_queue_name(b"\xff" * 16) == "amq.gen-_____________________w"
     assert without_line_ends("a\r\nb\n") == "ab"
+
+
+def test_a_servers_name_with_a_prefix_of_the_clients() -> None:
+    token = b"\xff" * 16
+    for prefix in ("shop", "", "é" * 32, "amq.gen"):
+        assert generated_queue_name(token, {"x-name-prefix": prefix}) == f"{prefix}-_____________________w"
+    with pytest.raises(PreconditionFailed) as caught:
+        generated_queue_name(token, {"x-name-prefix": "é" * 33})
+    assert caught.value.detail == f"x-name-prefix '{'é' * 33}' has 66 bytes, and may have 64"
+    with pytest.raises(PreconditionFailed):
+        generated_queue_name(token, {"x-name-prefix": 5})
+    with pytest.raises(AccessRefused):
+        generated_queue_name(token, {"x-name-prefix": "amq.other"})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from warren.broker.message import Held
@@ -20,7 +20,7 @@ SLACK: Final = 64  # entries of messages that are gone, before it is worth while
 
 
 class _Level:
-    """The messages of one priority: those nobody has seen, and before them those that came back."""
+    """The messages of one priority: those in their places, and those that came back. Positions are the order."""
 
     __slots__ = ("ready", "returned")
 
@@ -32,21 +32,21 @@ class _Level:
         returned = self.returned
         while returned and returned[0].gone:
             heapq.heappop(returned)
-        if returned:
+        head = next(iter(self.ready.values()), None)
+        if returned and (head is None or returned[0] < head):  # not always: levels may have been merged meanwhile
             return returned[0]
-        return next(iter(self.ready.values()), None)
+        return head
 
     def pop(self) -> Held | None:
-        returned = self.returned
-        while returned:
-            held = heapq.heappop(returned)
-            if not held.gone:
-                return held
+        if self.returned:
+            held = self.first()
+            if self.returned and self.returned[0] is held:
+                return heapq.heappop(self.returned)
         return self.ready.popitem(last=False)[1] if self.ready else None
 
     def __iter__(self) -> Iterator[Held]:
-        yield from sorted(held for held in self.returned if not held.gone)
-        yield from self.ready.values()
+        returned = sorted(held for held in self.returned if not held.gone)
+        yield from heapq.merge(returned, self.ready.values())
 
 
 class Backlog:
@@ -133,6 +133,15 @@ class Backlog:
             held = heapq.heappop(self._deadlines)[2]
             self.remove(held)
             yield held
+
+    def relevel(self, top: int, priority: Callable[[Held], int]) -> None:
+        """Have levels up to `top`, and every message on the one that `priority` says."""
+        messages = sorted(held for level in self._levels for held in level)
+        self._levels = [_Level() for _ in range(top + 1)]
+        for held in messages:
+            held.priority = priority(held)
+            self._levels[held.priority].ready[held.position] = held
+        self._busy = [-level for level in range(top, -1, -1)]
 
     def clear(self) -> int:
         """Drop everything; how many."""

@@ -28,6 +28,7 @@ from warren.errors import (
 )
 from warren.protocol.v091 import methods as m
 from warren.routing import to_exchange, to_queue
+from warren.routing.naming import generated_queue_name
 
 if TYPE_CHECKING:
     from warren.broker.connection import Connection
@@ -38,11 +39,15 @@ __all__ = ["Channel"]
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """Deliveries that a client acknowledged (`positive`), or rejected, with or without putting them back."""
+    """Deliveries that a client acknowledged (`positive`), or rejected, with or without putting them back.
+
+    `failed` tells basic.reject from basic.nack, for delayed retry.
+    """
 
     taken: dict[int, Entry]
     positive: bool = True
     requeue: bool = False
+    failed: bool = False
 
 
 class Channel:
@@ -87,7 +92,7 @@ class Channel:
         for consumer in tuple(self.consumers.values()):
             self._remove(consumer)
         self._restore_settlements()
-        self.unacked.requeue_all()
+        self.unacked.requeue_all(failed=True)
 
     def cancelled_by_broker(self, consumer: Consumer) -> None:
         """The consumer's queue is gone: tell the client, if it said that it understands."""
@@ -126,7 +131,7 @@ class Channel:
         for tag in overdue:
             taken = self.unacked.take(tag, multiple=False)
             consumer = taken[tag][1]
-            self.unacked.reject(taken, requeue=True)
+            self.unacked.reject(taken, requeue=True, failed=True)
             if consumer is not None and not consumer.cancelled:
                 consumer.queue.remove_consumer(consumer)
                 self.cancelled_by_broker(consumer)
@@ -182,7 +187,7 @@ class Channel:
     def _exchange_unbind(self, method: m.ExchangeUnbind) -> None:
         source, destination = _stripped(method.source), to_exchange(_stripped(method.destination))
         self.access.bind(source, destination, method.routing_key)
-        self.vhost.router.unbind(source, destination, method.routing_key, method.arguments)
+        self.vhost.unbind(source, destination, method.routing_key, method.arguments)
         if not method.no_wait:
             self.reply(m.ExchangeUnbindOk())
 
@@ -199,7 +204,7 @@ class Channel:
             queue.renew_lease()
         else:
             server_named = not name
-            name = name or f"amq.gen-{secrets.token_urlsafe(16)}"
+            name = name or generated_queue_name(secrets.token_bytes(16), method.arguments)
             new = name not in self.vhost.queues
             self.access.declare_queue(name, method.arguments, new=new, server_named=server_named)
             queue = self.vhost.declare_queue(
@@ -239,7 +244,7 @@ class Channel:
         queue, router = self.vhost.queues.get(name), self.vhost.router
         if queue is not None and router.has_exchange(source):
             queue.check_access(self.connection)
-        router.unbind(source, to_queue(name), key, method.arguments)
+        self.vhost.unbind(source, to_queue(name), key, method.arguments)
         self.reply(m.QueueUnbindOk())
 
     def _queue_purge(self, method: m.QueuePurge) -> None:
@@ -253,7 +258,7 @@ class Channel:
         self.access.configure("queue", name)
         if name in self.vhost.queues:
             queue = self.vhost.queue(name, self.connection)
-            if method.if_empty and queue.message_count:
+            if method.if_empty and (queue.message_count or queue.delayed_count):
                 raise PreconditionFailed(f"{queue} not empty")
             if method.if_unused and queue.consumers:
                 raise PreconditionFailed(f"{queue} in use")
@@ -372,15 +377,15 @@ class Channel:
             self._settlements.append(Settlement(taken))
 
     def _nack(self, method: m.BasicNack) -> None:
-        self._refuse(method.delivery_tag, method.multiple, method.requeue)
+        self._refuse(method.delivery_tag, method.multiple, method.requeue, failed=False)
 
     def _reject(self, method: m.BasicReject) -> None:
-        self._refuse(method.delivery_tag, False, method.requeue)
+        self._refuse(method.delivery_tag, False, method.requeue, failed=True)
 
-    def _refuse(self, tag: int, multiple: bool, requeue: bool) -> None:
+    def _refuse(self, tag: int, multiple: bool, requeue: bool, *, failed: bool) -> None:
         taken = self.unacked.take(tag, multiple)
         check_negative(taken.values(), "basic.nack and basic.reject")
-        self._settle(Settlement(taken, positive=False, requeue=requeue))
+        self._settle(Settlement(taken, positive=False, requeue=requeue, failed=failed))
 
     def _settle(self, settlement: Settlement) -> None:
         """Acknowledge or reject now, or at the commit of the transaction."""
@@ -389,7 +394,7 @@ class Channel:
         elif settlement.positive:
             self.unacked.ack(settlement.taken)
         else:
-            self.unacked.reject(settlement.taken, settlement.requeue)
+            self.unacked.reject(settlement.taken, settlement.requeue, failed=settlement.failed)
 
     def _recover(self, method: m.BasicRecover) -> None:
         check_negative(self.unacked.entries.values(), "basic.recover")

@@ -24,6 +24,8 @@ class Consumers:
         self._levels: dict[int, deque[Consumer]] = {}
         self._order: list[deque[Consumer]] = []  # highest priority first
         self._count = 0
+        self._arrivals: dict[Consumer, int] = {}
+        self._arrived = 0
 
     def __len__(self) -> int:
         return self._count
@@ -42,6 +44,8 @@ class Consumers:
 
     def add(self, consumer: Consumer) -> None:
         self._levels.setdefault(consumer.priority, deque()).append(consumer)
+        self._arrivals[consumer] = self._arrived
+        self._arrived += 1
         self._sort()
         if self.single and self.active is None:
             self.active = consumer
@@ -52,6 +56,7 @@ class Consumers:
         if level is None or consumer not in level:
             return False
         level.remove(consumer)
+        del self._arrivals[consumer]
         if not level:
             del self._levels[consumer.priority]
         self._sort()
@@ -59,8 +64,22 @@ class Consumers:
             self.active = next(iter(self), None)
         return True
 
+    def set_single(self, single: bool) -> None:
+        """Have one consumer active from now on, or all of them.
+
+        The active one is the first that came among those of the highest priority.
+        """
+        if single != self.single:
+            self.single = single
+            if single:  # taking turns has turned the levels around
+                for priority, level in self._levels.items():
+                    self._levels[priority] = deque(sorted(level, key=self._arrivals.__getitem__))
+                self._sort()
+            self.active = next(iter(self), None) if single else None
+
     def clear(self) -> None:
         self._levels.clear()
+        self._arrivals.clear()
         self.active = None
         self._sort()
 

@@ -18,15 +18,24 @@ from __future__ import annotations
 import heapq
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 from warren.broker.backlog import Backlog
 from warren.broker.consumer import Consumer
 from warren.broker.consumers import Consumers
-from warren.broker.duplicates import Duplicates
+from warren.broker.dead_letters import DeadLetters, dead_letter
+from warren.broker.duplicates import DEFAULT_HEADER, Duplicates
 from warren.broker.message import Held, Message
-from warren.broker.settings import delivery_limit, is_plain, rejects_publish, retry_delay
+from warren.broker.retries import Retries
+from warren.broker.settings import (
+    delivery_limit,
+    is_plain,
+    keeps_dead_letters,
+    rejects_publish,
+    retries_later,
+    retry_delay,
+)
 from warren.broker.timers import Timer
 from warren.errors import AccessRefused, ResourceLocked
 from warren.protocol.v091 import Table
@@ -91,8 +100,11 @@ class Queue(ABC):
         """The next message, for basic.get."""
 
     @abstractmethod
-    def requeue(self, entries: Iterable[Back]) -> None:
-        """Put delivered messages back where they stood."""
+    def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:
+        """Put delivered messages back where they stood.
+
+        `failed`: they were rejected, or taken from their consumer; otherwise it gave them back (delayed retry asks).
+        """
 
     @abstractmethod
     def reject(self, entries: Iterable[Back]) -> None:
@@ -105,6 +117,20 @@ class Queue(ABC):
     @abstractmethod
     def can_deliver(self) -> bool:
         """Whether a message published now would go to a consumer at once."""
+
+    @property
+    def delayed_count(self) -> int:
+        """Messages that came back and are not ready yet (delayed retry)."""
+        return 0
+
+    @property
+    def dead_letter_count(self) -> int:
+        """Messages that died here and are not safe elsewhere yet (at-least-once dead-lettering)."""
+        return 0
+
+    def when_durable(self, callback: Callable[[], None]) -> None:
+        """Call back once what was published so far is where a crash does not reach it, or the queue is deleted."""
+        callback()
 
     def enrich(self) -> None:  # noqa: B027  a hook
         """A message is coming that may leave from the middle of the queue."""
@@ -166,9 +192,11 @@ class Queue(ABC):
             self.vhost.delete_queue(self)
 
     def reconfigure(self, settings: QueueSettings) -> None:
-        """Other settings are in force from now on: a policy came or went."""
+        """Other settings are in force from now on: a policy came or went, or its arguments were changed."""
         self.settings = settings
+        self.consumers.set_single(bool(settings.single_active_consumer))
         self.renew_lease()
+        self.schedule()
         if settings.consumer_timeout is not None:
             self.vhost.node.watch_consumers(settings.consumer_timeout)
 
@@ -199,25 +227,55 @@ class ClassicQueue(Queue):
         self._expiry: Timer | None = None
         self._note_limits(settings)
         self._duplicates: Duplicates | None = None
-        if self.settings.message_deduplication:
-            self._duplicates = Duplicates(
-                self.settings.deduplication_header, self.settings.cache_size, self.settings.cache_ttl
-            )
-        if not is_plain(self.settings):
+        self._retries: Retries | None = None
+        self._dead_letters: DeadLetters | None = None
+        self._aside: tuple[Retries | DeadLetters, ...] = ()  # those of the two above that there are
+        self._equip()
+
+    def _equip(self) -> None:
+        """Have what the settings ask for."""
+        settings = self.settings
+        header = DEFAULT_HEADER if settings.deduplication_header is None else settings.deduplication_header
+        if not settings.message_deduplication:
+            self._duplicates = None
+        elif self._duplicates is None or self._duplicates.header != header:
+            self._duplicates = Duplicates(header, settings.cache_size, settings.cache_ttl)
+        else:
+            self._duplicates.reconfigure(settings.cache_size, settings.cache_ttl)
+        if self._retries is None and retries_later(settings):
+            self._retries = Retries(self.vhost.node.timers, self._retry)
+        if self._dead_letters is not None:
+            self._dead_letters.try_again()  # there may be another exchange now; and a last time, when it is over
+        if not keeps_dead_letters(settings):
+            if self._dead_letters is not None:
+                self._dead_letters.forget()
+            self._dead_letters = None
+        elif self._dead_letters is None:
+            self._dead_letters = DeadLetters(self)
+        self._aside = tuple(part for part in (self._retries, self._dead_letters) if part is not None)
+        if not is_plain(settings):
             self.enrich()
 
     @property
     def message_count(self) -> int:
         return len(self.ready) + len(self.returned) if self.backlog is None else self.backlog.count
 
+    @property
+    def delayed_count(self) -> int:
+        return 0 if self._retries is None else self._retries.count
+
+    @property
+    def dead_letter_count(self) -> int:
+        return 0 if self._dead_letters is None else self._dead_letters.count
+
     def enrich(self) -> None:
         """From here on messages may leave from the middle."""
         if self.backlog is None:
             backlog = self.backlog = Backlog(self.settings.max_priority or 0)
             for held in self.returned:
-                backlog.put_back(held)
+                self._put_back(held, backlog)
             for message in self.ready:
-                backlog.push(Held(message, self.position))
+                backlog.push(Held(message, self.position, 0, self._priority(message)))
                 self.position += 1
             self.returned.clear()
             self.ready.clear()
@@ -225,10 +283,12 @@ class ClassicQueue(Queue):
     def reconfigure(self, settings: QueueSettings) -> None:
         super().reconfigure(settings)
         self._note_limits(settings)
-        if not is_plain(settings):
-            self.enrich()
-        if self.backlog is not None:
-            self._drop_over_limit(self.backlog)
+        self._equip()
+        backlog = self.backlog
+        if backlog is not None:
+            if backlog.top != (settings.max_priority or 0):
+                backlog.relevel(settings.max_priority or 0, lambda held: self._priority(held.message))
+            self._drop_over_limit(backlog)
 
     def _note_limits(self, settings: QueueSettings) -> None:
         """What is asked for every message."""
@@ -255,14 +315,14 @@ class ClassicQueue(Queue):
             return True
         if self._rejects and self._is_full(backlog, message):
             if settings.overflow == "reject-publish-dlx":
-                self.vhost.dead_letter(self, message, "maxlen")
+                dead_letter(self, message, "maxlen")
             return False
         if self._duplicates is not None:
             self._duplicates.remember(key, timers.now())  # not before: what was refused may come again
         ttl, top = settings.message_ttl, settings.max_priority
         if message.ttl is not None:
             ttl = message.ttl if ttl is None else min(ttl, message.ttl)
-        priority = 0 if top is None else min(message.content.priority, top)
+        priority = 0 if top is None else self._priority(message)
         held = Held(message, self.position, 0 if ttl is None else timers.now() + ttl, priority)
         self.position += 1
         if ttl == 0:
@@ -287,9 +347,15 @@ class ClassicQueue(Queue):
 
     def _over(self, backlog: Backlog, more: int = 0, more_bytes: int = 0) -> bool:
         length, size = self.settings.max_length, self.settings.max_length_bytes
+        for part in self._aside:  # as in RabbitMQ's quorum queues, which alone have these
+            more += part.count
+            more_bytes += part.bytes
         return (length is not None and backlog.count + more > length) or (
             size is not None and backlog.bytes + more_bytes > size
         )
+
+    def _priority(self, message: Message) -> int:
+        return min(message.content.priority, self.settings.max_priority or 0)
 
     def can_deliver(self) -> bool:
         self.deliver()
@@ -310,8 +376,13 @@ class ClassicQueue(Queue):
                 self._drop(held, "maxlen")
 
     def _drop(self, held: Held, reason: Reason) -> None:
-        if self.settings.dead_letter_exchange is not None:
-            self.vhost.dead_letter(self, held.message, reason)
+        self._dead_letter(held.message, reason)
+
+    def _dead_letter(self, message: Message, reason: Reason) -> None:
+        if self._dead_letters is not None:
+            self._dead_letters.add(message, reason)
+        elif self.settings.dead_letter_exchange is not None:
+            dead_letter(self, message, reason)
 
     # -- expiry --------------------------------------------------------------------------------------------------
 
@@ -371,7 +442,7 @@ class ClassicQueue(Queue):
             return Held(self.ready.popleft(), self.position - 1)
         return None
 
-    def requeue(self, entries: Iterable[Back]) -> None:
+    def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:
         if self.deleted:
             return
         limit = delivery_limit(self.settings)
@@ -380,39 +451,42 @@ class ClassicQueue(Queue):
             held.count += 1
             if limit is not None and held.count > limit:
                 self._drop(held, "delivery_limit")
-            elif delay := retry_delay(self.settings, held.count):
-                self._put_back_later(held, delay)
+            elif self._retries is not None and (
+                delay := retry_delay(self.settings, held.count, failed=failed)
+            ):
+                self._retries.add(held, delay)
             elif self.backlog is None:
                 heapq.heappush(self.returned, held)
             else:
-                self.backlog.put_back(held)
+                self._put_back(held, self.backlog)
         if self.backlog is not None:
             self._drop_over_limit(self.backlog)
             self._arm_expiry(self.backlog)
         self.schedule()
 
-    def _put_back_later(self, held: Held, delay: int) -> None:
-        """Delayed retry: until then the message is neither ready nor anybody's."""
+    def _put_back(self, held: Held, backlog: Backlog) -> None:
+        held.priority = self._priority(held.message)  # the levels may be others than when it was delivered
+        backlog.put_back(held)
 
-        def put_back() -> None:
-            if not self.deleted and self.backlog is not None:
-                self.backlog.put_back(held)
-                self._drop_over_limit(self.backlog)
-                self._arm_expiry(self.backlog)
-                self.schedule()
-
-        timers = self.vhost.node.timers
-        timers.at(timers.now() + delay, put_back)
+    def _retry(self, due: list[Held]) -> None:
+        """Delayed retry: the time of these is over."""
+        if self.backlog is not None:
+            for held in due:
+                self._put_back(held, self.backlog)
+            self._arm_expiry(self.backlog)
+            self.schedule()
 
     def reject(self, entries: Iterable[Back]) -> None:
-        if self.settings.dead_letter_exchange is not None and not self.deleted:
+        if not self.deleted:
             for _, message in entries:
-                self.vhost.dead_letter(self, message.message if isinstance(message, Held) else message, "rejected")
+                self._dead_letter(message.message if isinstance(message, Held) else message, "rejected")
 
     def purge(self) -> int:
         count = self.message_count
         if self.backlog is not None:
             self.backlog.clear()
+        if self._retries is not None:
+            count += self._retries.clear()
         self.position += len(self.ready)
         self.ready.clear()
         self.returned.clear()
@@ -422,4 +496,6 @@ class ClassicQueue(Queue):
         super().forget()
         if self._expiry is not None:
             self._expiry.cancel()
+        if self._dead_letters is not None:
+            self._dead_letters.forget()
         self.purge()

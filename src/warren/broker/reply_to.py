@@ -52,7 +52,7 @@ class ReplyQueue(Queue):
     def take(self) -> Held | None:
         return None
 
-    def requeue(self, entries: Iterable[Back]) -> None:
+    def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:
         pass
 
     def reject(self, entries: Iterable[Back]) -> None:

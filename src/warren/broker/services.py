@@ -1,51 +1,61 @@
 """The services of the system exchange: a message to `amq.system` names one by its routing key, and is answered.
 
-    amq.ping     the body comes back
-    amq.stats    counts of this virtual host, as JSON
-    amq.routes   exchanges and bindings, as JSON
+    amq.ping           the body comes back
+    amq.stats          counts of this virtual host, as JSON
+    amq.routes         exchanges and bindings, as JSON
+    amq.change-queue   {"queue": name, "arguments": {...}} changes a queue's optional arguments (`changes`)
+    amq.revoke         {"exchange": name, "id": id} takes back delayed messages; {"revoked": how many}
 
 The answer goes through the default exchange to the message's reply_to, with its correlation_id. A message without
-reply_to is not answered; one to another service reaches nobody (returned when mandatory). Source: the draft's
-section 2.2.3.5.
+reply_to is not answered, but done; one to another service reaches nobody (returned when mandatory). What is refused is
+answered by {"error": ..., "reason": ...}, the name and the text of AMQP's reply. Source: the draft's section 2.2.3.5.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from warren.broker.message import Address, Message
+from warren.errors import AmqpError, PreconditionFailed
 from warren.protocol.v091 import Content, Properties, encode_content
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warren.broker.vhost import VirtualHost
+    from warren.broker.connection import Connection
 
 __all__ = ["SERVICES", "Service"]
 
 
-def _ping(vhost: VirtualHost, request: Content) -> bytes:
+def _ping(connection: Connection, request: Content) -> bytes:
     return request.body
 
 
-def _stats(vhost: VirtualHost, request: Content) -> bytes:
-    node = vhost.node
+def _stats(connection: Connection, request: Content) -> bytes:
+    node, vhost = connection.node, connection.vhost
     return _json(
         {
             "node": node.name,
             "vhost": vhost.name,
             "connections": len(node.connections),
             "queues": {
-                name: {"type": queue.type, "messages": queue.message_count, "consumers": len(queue.consumers)}
+                name: {
+                    "type": queue.type,
+                    "messages": queue.message_count,
+                    "messages_delayed": queue.delayed_count,
+                    "messages_dlx": queue.dead_letter_count,
+                    "consumers": len(queue.consumers),
+                }
                 for name, queue in vhost.queues.items()
             },
+            "exchanges": {name: {"messages_delayed": len(held)} for name, held in vhost.delays.items()},
         }
     )
 
 
-def _routes(vhost: VirtualHost, request: Content) -> bytes:
-    router = vhost.router
+def _routes(connection: Connection, request: Content) -> bytes:
+    router = connection.vhost.router
     return _json(
         {
             "exchanges": {exchange.name: exchange.type for exchange in router.exchanges},
@@ -63,33 +73,64 @@ def _routes(vhost: VirtualHost, request: Content) -> bytes:
     )
 
 
+def _change_queue(connection: Connection, request: Content) -> bytes:
+    """Needs what declaring the queue needs: it is not another connection's own, and may be configured."""
+    name, arguments = _asked(request, queue=str, arguments=dict)
+    queue = connection.vhost.change_queue(name, arguments, connection)
+    return _json({"queue": name, "arguments": queue.arguments})
+
+
+def _revoke(connection: Connection, request: Content) -> bytes:
+    """Needs what publishing to the exchange needs."""
+    exchange, message_id = _asked(request, exchange=str, id=str)
+    return _json({"revoked": connection.vhost.revoke_delayed(exchange, message_id)})
+
+
+def _asked(request: Content, **fields: type[str | dict[str, Any]]) -> tuple[Any, ...]:
+    """The fields of a JSON object, each of its type. PreconditionFailed when they are not what came."""
+    try:
+        asked = json.loads(request.body)
+    except ValueError as error:
+        raise PreconditionFailed(f"the body is not JSON: {error}") from None
+    for name, kind in fields.items():
+        if not isinstance(asked, dict) or not isinstance(asked.get(name), kind):
+            wanted = ", ".join(f'"{each}": {"string" if of is str else "object"}' for each, of in fields.items())
+            raise PreconditionFailed(f"the body must be {{{wanted}}}")
+    return tuple(asked[name] for name in fields)
+
+
 def _json(value: object) -> bytes:
     return json.dumps(value, default=str).encode("utf-8", "backslashreplace")
 
 
-SERVICES: dict[str, Callable[[VirtualHost, Content], bytes]] = {
+SERVICES: dict[str, Callable[[Connection, Content], bytes]] = {
     "amq.ping": _ping,
     "amq.stats": _stats,
     "amq.routes": _routes,
+    "amq.change-queue": _change_queue,
+    "amq.revoke": _revoke,
 }
 
 
 class Service:
-    """One service of one vhost, as something that takes messages."""
+    """One service for one connection, as something that takes messages."""
 
     stored = False
 
-    def __init__(self, vhost: VirtualHost, name: str) -> None:
-        self._vhost, self._answer = vhost, SERVICES[name]
+    def __init__(self, connection: Connection, name: str) -> None:
+        self._connection, self._answer = connection, SERVICES[name]
 
     def publish(self, message: Message) -> bool:
         request = message.content.decode_properties()
+        try:
+            body = self._answer(self._connection, message.content)
+        except AmqpError as error:
+            body = _json({"error": error.reply_name.lower(), "reason": error.reply_text})
         if request.reply_to:
-            body = self._answer(self._vhost, message.content)
             properties = Properties(correlation_id=request.correlation_id, content_type="application/json")
             frames = encode_content(1, properties, body, 131_072)
             answer = Message(Address("", request.reply_to), Content(1, b"", frames, len(body)))
-            queue = self._vhost.reply_queue(request.reply_to)
+            queue = self._connection.vhost.reply_queue(request.reply_to)
             if queue is not None:
                 queue.publish(answer)
         return True

@@ -7,7 +7,15 @@ from typing import Final
 from warren.errors import NotImplemented as NotImplemented540
 from warren.routing.settings import QueueSettings
 
-__all__ = ["check_implemented", "delivery_limit", "is_plain", "rejects_publish", "retry_delay"]
+__all__ = [
+    "check_implemented",
+    "delivery_limit",
+    "is_plain",
+    "keeps_dead_letters",
+    "rejects_publish",
+    "retries_later",
+    "retry_delay",
+]
 
 DEFAULT_DELIVERY_LIMIT: Final = 20  # of quorum queues, as RabbitMQ 4's
 
@@ -19,8 +27,6 @@ def check_implemented(settings: QueueSettings, where: str) -> None:
         "x-stream-max-segment-size-bytes": settings.stream_max_segment_size_bytes is not None,
         "x-stream-filter-size-bytes": settings.stream_filter_size_bytes is not None,
         "x-max-length-bytes of a stream": settings.queue_type == "stream" and settings.max_length_bytes is not None,
-        "x-dead-letter-strategy at-least-once": settings.dead_letter_strategy == "at-least-once",
-        "x-delayed-retry-type failed or returned": settings.delayed_retry_type in ("failed", "returned"),
     }
     for what, asked in problems.items():
         if asked:
@@ -35,7 +41,7 @@ def is_plain(settings: QueueSettings) -> bool:
         and settings.max_length_bytes is None
         and settings.max_priority is None
         and not settings.message_deduplication
-        and not retry_delay(settings, 1)
+        and not retries_later(settings)
     )
 
 
@@ -52,12 +58,33 @@ def delivery_limit(settings: QueueSettings) -> int | None:
     return None if limit is None or limit < 0 else limit
 
 
-def retry_delay(settings: QueueSettings, count: int) -> int:
+def keeps_dead_letters(settings: QueueSettings) -> bool:
+    """Whether a dead letter stays with its queue until it is safe elsewhere (`dead_letters.DeadLetters`).
+
+    RabbitMQ's rule for quorum queues: at-least-once falls back to at-most-once unless the queue refuses new messages
+    when it is full, because what it keeps counts towards its limits.
+    """
+    return (
+        settings.dead_letter_strategy == "at-least-once"
+        and settings.dead_letter_exchange is not None
+        and settings.overflow == "reject-publish"
+    )
+
+
+def retries_later(settings: QueueSettings) -> bool:
+    """Whether a message that comes back may have to stay away for a while."""
+    return settings.delayed_retry_type not in (None, "disabled") and settings.delayed_retry_min is not None
+
+
+def retry_delay(settings: QueueSettings, count: int, *, failed: bool) -> int:
     """How many milliseconds a message that came back for the count-th time stays away; 0: not at all.
 
-    The smallest delay times the count, at most the largest (RabbitMQ 4.3's delayed retry of quorum queues).
+    The smallest delay times the count, at most the largest. `failed`: its consumer rejected it, timed out or is gone;
+    otherwise it gave the message back (basic.nack, basic.recover). RabbitMQ 4.3's delayed retry of quorum queues.
     """
-    if settings.delayed_retry_type != "all" or settings.delayed_retry_min is None:
+    if settings.delayed_retry_min is None:
+        return 0
+    if settings.delayed_retry_type != "all" and settings.delayed_retry_type != ("failed" if failed else "returned"):
         return 0
     delay = settings.delayed_retry_min * count
     return delay if settings.delayed_retry_max is None else min(delay, settings.delayed_retry_max)

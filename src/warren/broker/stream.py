@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -53,6 +54,7 @@ class StreamQueue(Queue):
         self.log = log
         self._cursors: dict[Consumer, Cursor] = {}
         self._unwritten = False
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
 
     @property
     def message_count(self) -> int:
@@ -80,8 +82,19 @@ class StreamQueue(Queue):
 
     def advance(self) -> None:
         """A sync is done: show readers what it covered."""
-        if self.log.advance() and self.consumers:
-            self.schedule()
+        if self.log.advance():
+            while self._waiting and self._waiting[0][0] <= self.log.durable:
+                self._waiting.popleft()[1]()
+            if self.consumers:
+                self.schedule()
+
+    def when_durable(self, callback: Callable[[], None]) -> None:
+        self._waiting.append((self.log.next_offset, callback))
+
+    def forget(self) -> None:
+        super().forget()
+        while self._waiting:
+            self._waiting.popleft()[1]()
 
     def deliver(self) -> None:
         """Readers in turn, a share each, until none has room or anything left to read."""
@@ -151,7 +164,7 @@ class StreamQueue(Queue):
     def take(self) -> Held | None:
         raise NotImplemented540(f"basic.get not supported by stream queues {self}")
 
-    def requeue(self, entries: Iterable[Back]) -> None:
+    def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:
         """Nothing goes back: the log still has it, and the consumer whose window this was is gone."""
 
     def reject(self, entries: Iterable[Back]) -> None:

@@ -63,23 +63,26 @@ class Unacked:
         """Done: open the windows again."""
         self._release(taken.values())
 
-    def reject(self, taken: dict[int, Entry], requeue: bool) -> None:
-        """Back to their queues, or out of them by way of the dead-letter exchange."""
-        self._give_back(taken.values(), requeue)
+    def reject(self, taken: dict[int, Entry], requeue: bool, *, failed: bool = False) -> None:
+        """Back to their queues, or out of them by way of the dead-letter exchange.
+
+        `failed`: not given back by a consumer that can go on, but rejected, or taken from it (see delayed retry).
+        """
+        self._give_back(taken.values(), requeue, failed)
 
     def recover(self, requeue: bool) -> None:
         """Everything back to its queue, or again to the consumer that had it."""
         check_negative(self.entries.values(), "basic.recover")
         if requeue:
-            self.requeue_all()
+            self.requeue_all(failed=False)
         else:
             self._redeliver_all()
 
-    def requeue_all(self) -> None:
-        """Everything back, as when the channel closes."""
+    def requeue_all(self, *, failed: bool) -> None:
+        """Everything back; `failed` when that is because the channel closes."""
         entries = list(self.entries.values())
         self.entries.clear()
-        self._give_back(entries, requeue=True)
+        self._give_back(entries, True, failed)
 
     def _redeliver_all(self) -> None:
         """basic.recover(requeue=false): each message again, with a new tag, to the consumer that had it.
@@ -93,7 +96,7 @@ class Unacked:
             if message is None:
                 continue  # of a stream: refused before
             if consumer is None or consumer.cancelled:
-                queue.requeue([(position, message)])
+                queue.requeue([(position, message)], failed=False)
             else:
                 held = message if isinstance(message, Held) else Held(message, position)
                 held.count += 1
@@ -115,7 +118,7 @@ class Unacked:
             for consumer in channel.consumers.values():
                 consumer.queue.schedule()
 
-    def _give_back(self, entries: Collection[Entry], requeue: bool) -> None:
+    def _give_back(self, entries: Collection[Entry], requeue: bool, failed: bool) -> None:
         self._release(entries)
         by_queue: dict[Queue, list[Back]] = {}
         for queue, _, position, message in entries:
@@ -123,7 +126,7 @@ class Unacked:
                 by_queue.setdefault(queue, []).append((position, message))
         for queue, back in by_queue.items():
             if requeue:
-                queue.requeue(back)
+                queue.requeue(back, failed=failed)
             else:
                 queue.reject(back)
 

@@ -1,40 +1,36 @@
 """A virtual host: its routing table, its queues, and what happens to them.
 
-It declares and deletes, and it moves dead letters. It knows connections only as owners of exclusive queues.
+It declares and deletes. It knows connections only as owners of exclusive queues.
 """
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
-from warren.broker.keeping import Delay, History, hashed_properties
+from warren.broker.changes import change_queue
+from warren.broker.delays import Delays, Hold
+from warren.broker.keeping import History
 from warren.broker.limits import check_queue
-from warren.broker.message import Address, MarkedMessage, Message
 from warren.broker.policies import Policies
 from warren.broker.queue import ClassicQueue, Queue
 from warren.broker.reply_to import ReplyQueue
 from warren.broker.store.log import SegmentLog
 from warren.broker.stream import StreamQueue
-from warren.errors import AccessRefused, InternalError, InvalidArgument, LocalProtocolError, NotFound
-from warren.protocol.v091 import Content, FieldValue, Table, encode_content
+from warren.errors import AccessRefused, InternalError, InvalidArgument, NotFound, PreconditionFailed
+from warren.protocol.v091 import FieldValue, Table
 from warren.routing import (
     EXCHANGE_TYPES,
     KEEPING_TYPES,
     Destination,
-    Reason,
+    Removed,
     Route,
     Router,
-    cc_keys,
-    dead_letter_headers,
-    dead_letter_keys,
     definitions,
-    without_cycles,
 )
 from warren.routing.equivalence import check_property
+from warren.routing.keeping import DelayedMessageExchange
 from warren.routing.router import RESERVED_PREFIX
 from warren.routing.settings import check_redeclaration, queue_settings
 
@@ -44,9 +40,6 @@ if TYPE_CHECKING:
 
 __all__ = ["VirtualHost", "described"]
 
-log = logging.getLogger("warren.broker.vhost")
-
-DEAD_LETTER_FRAME_MAX: Final = 131_072
 QUEUE_TYPES: Final = ("classic", "quorum", "stream")
 
 
@@ -61,6 +54,7 @@ class VirtualHost:
         self.queues: dict[str, Queue] = {}
         self.policies = Policies(self)
         self.reply_queues: dict[str, ReplyQueue] = {}  # addresses of channels, for direct replies
+        self.delays: dict[str, Delays] = {}  # of delayed exchanges that ever held something
         self._histories: dict[str, History] = {}  # of recent-history exchanges
 
     @property
@@ -179,13 +173,19 @@ class VirtualHost:
         check_redeclaration(where, arguments, queue.arguments)
         queue_settings({"x-queue-type": queue.type, **arguments}, where)
 
+    def change_queue(self, name: str, changes: Mapping[str, FieldValue], connection: Connection | None = None) -> Queue:
+        """The queue, with other arguments from now on (`changes.change_queue`); the errors of `queue` besides."""
+        queue = self.queue(name, connection)
+        change_queue(queue, changes)
+        return queue
+
     def delete_queue(self, queue: Queue) -> int:
         """Delete the queue, tell its consumers; how many ready messages went with it."""
         count = queue.message_count
         consumers = tuple(queue.consumers)
         queue.forget()
         del self.queues[queue.name]
-        self.router.remove_queue(queue.name)
+        self._forget(self.router.remove_queue(queue.name))
         if queue.owner is not None and queue in queue.owner.exclusive_queues:
             queue.owner.exclusive_queues.remove(queue)
         for consumer in consumers:
@@ -227,64 +227,40 @@ class VirtualHost:
             self.policies.apply_to_exchange(name)
 
     def delete_exchange(self, name: str, *, if_unused: bool) -> None:
-        for gone in self.router.delete_exchange(name, if_unused=if_unused).exchanges:
-            self._histories.pop(gone, None)
+        self._forget(self.router.delete_exchange(name, if_unused=if_unused))
 
-    def keepers(self, route: Route, keys: tuple[str, ...]) -> tuple[Delay | History, ...]:
+    def unbind(self, source: str, destination: Destination, binding_key: str, arguments: Table) -> None:
+        self._forget(self.router.unbind(source, destination, binding_key, arguments))
+
+    def _forget(self, removed: Removed) -> None:
+        """Drop what deleted exchanges kept; some go by themselves with their last binding."""
+        for gone in removed.exchanges:
+            self._histories.pop(gone, None)
+            delays = self.delays.pop(gone, None)
+            if delays is not None:
+                delays.forget()
+
+    def revoke_delayed(self, exchange: str, message_id: str) -> int:
+        """Take back what a delayed exchange holds under this id; how many there were."""
+        if not isinstance(self.router.exchange(exchange), DelayedMessageExchange):
+            raise PreconditionFailed(f"exchange '{exchange}' in vhost '{self.name}' delays no messages")
+        delays = self.delays.get(exchange)
+        return 0 if delays is None else delays.revoke(message_id)
+
+    def keepers(self, route: Route, keys: tuple[str, ...]) -> tuple[Hold | History, ...]:
         """Those who keep a message on its way: delays and histories."""
-        kept: list[Delay | History] = [Delay(self, exchange, delay, keys) for exchange, delay in route.delayed]
+        kept: list[Hold | History] = []
+        for name, delay in route.delayed:
+            delays = self.delays.get(name)
+            if delays is None:
+                delays = self.delays[name] = Delays(self, name)
+            kept.append(Hold(delays, delay, keys))
         for name in route.remembered:
             history = self._histories.get(name) or History.of(self.router.exchange(name))
             if history is not None:
                 self._histories[name] = history
                 kept.append(history)
         return tuple(kept)
-
-    # -- dead letters --------------------------------------------------------------------------------------------
-
-    def dead_letter(self, queue: ClassicQueue, message: Message, reason: Reason) -> None:
-        """Publish the message again through its queue's dead-letter exchange; dropped when that is missing.
-
-        At most once, like RabbitMQ's classic queues: the new copy is in memory when this returns.
-        """
-        exchange = queue.settings.dead_letter_exchange
-        if exchange is None or not self.router.has_exchange(exchange):
-            return
-        properties = message.content.decode_properties()
-        headers = properties.headers or {}
-        keys = message.keys or (message.address.routing_key, *cc_keys(headers))
-        after = dead_letter_headers(
-            headers,
-            queue=queue.name,
-            reason=reason,
-            exchange=message.address.exchange,
-            routing_keys=keys,
-            time=int(time.time()),
-            expiration=properties.expiration,
-            bcc=message.bcc,
-            died_before=message.died,
-        )
-        properties.headers = cast("dict[str, FieldValue]", after)
-        properties.expiration = None
-        routing_keys = dead_letter_keys(queue.settings.dead_letter_routing_key, keys)
-        route = self.router.route_keys(
-            exchange, routing_keys, lambda: after, lambda: hashed_properties(properties)
-        )
-        queues = [self.queues[name] for name in without_cycles(reason, after, route.queues)]
-        keepers = self.keepers(route, routing_keys)
-        if not queues and not keepers:
-            return
-        source = message.content
-        try:
-            frames = encode_content(source.channel, properties, source.body, DEAD_LETTER_FRAME_MAX)
-        except LocalProtocolError as error:  # its headers fill a frame already: the letter goes on without
-            log.warning("%s: dead letter without x-death: %s", queue, error)
-            frames = source.frames
-        content = Content(source.channel, source.method, frames, source.body_size)
-        bcc = message.bcc if queue.settings.dead_letter_routing_key is None else ()
-        letter = MarkedMessage(Address(exchange, routing_keys[0]), content, routing_keys, bcc, died=True)
-        for sink in (*queues, *keepers):
-            sink.publish(letter)
 
 
 def described(definition: definitions.VirtualHost) -> definitions.VirtualHost:

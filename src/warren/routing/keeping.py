@@ -3,8 +3,8 @@
 Rules (those of RabbitMQ's plugins):
 
 - `x-delayed-message` routes as the type that its argument `x-delayed-type` names, which must be a known one. A message
-  whose header `x-delay` is above 0 is held back by so many milliseconds first; what the header otherwise holds (not a
-  number, 0, less) delays nothing.
+  whose header `x-delay` is from 1 to MAX_DELAY is held back by so many milliseconds first; a string of digits and a
+  fraction, which is cut off, are numbers too. What the header otherwise holds delays nothing.
 - `x-recent-history` routes like a fanout, and remembers the last `x-recent-history-length` messages (20 unless
   declared otherwise) for whoever is bound later; a message with the header `x-recent-history-no-store` true is routed
   and not remembered.
@@ -15,6 +15,8 @@ Nothing is held here: `Route.delayed` and `Route.remembered` tell the broker wha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from math import isfinite
 from re import ASCII, compile as pattern
 from typing import Final
 
@@ -29,14 +31,17 @@ from warren.routing.exchange import (
 )
 from warren.routing.values import Table, erlang_term
 
-__all__ = ["DEFAULT_HISTORY", "DelayedMessageExchange", "ExchangeFactory", "RecentHistoryExchange"]
+__all__ = ["DEFAULT_HISTORY", "MAX_DELAY", "DelayedMessageExchange", "ExchangeFactory", "RecentHistoryExchange"]
 
 DEFAULT_HISTORY: Final = 20
 
 ExchangeFactory = Callable[..., Exchange]
 """An exchange class, or what makes one: called with a name and the keywords of `Exchange`."""
 
-_DIGITS: Final = pattern(r"\d{1,18}", ASCII)
+MAX_DELAY: Final = 2**32 - 1
+"""Milliseconds, nearly 50 days: what a timer of the plugin's takes. A message that asks for more is not delayed."""
+
+_DIGITS: Final = pattern(r"\+?\d{1,18}", ASCII)
 
 
 class DelayedMessageExchange(Exchange):
@@ -68,9 +73,13 @@ class DelayedMessageExchange(Exchange):
     def delay(headers: Table) -> int:
         """How long a message with these headers is held back, in milliseconds; 0 for not at all."""
         value = headers.get("x-delay")
-        if isinstance(value, str) and _DIGITS.fullmatch(value):
+        if isinstance(value, bool):
+            return 0
+        if (isinstance(value, str) and _DIGITS.fullmatch(value)) or (
+            isinstance(value, (float, Decimal)) and isfinite(value)
+        ):
             value = int(value)
-        return max(0, value) if isinstance(value, int) and not isinstance(value, bool) else 0
+        return value if isinstance(value, int) and 0 < value <= MAX_DELAY else 0
 
     def match(self, routing_keys: Sequence[str], table: Table) -> Sequence[Destination]:
         return self.inner.match(routing_keys, table)

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 from re import ASCII, compile as pattern
-from typing import Final, Literal
+from typing import Final, Literal, NoReturn
 
 from warren.errors import AccessRefused, PreconditionFailed
+from warren.routing.values import Table
 
 __all__ = [
     "MAX_NAME_BYTES",
@@ -38,6 +39,10 @@ RESERVED_PREFIX: Final = "amq."
 
 MAX_NAME_BYTES: Final = 255
 """A shortstr's length: what a name can be long on the wire."""
+
+GENERATED_PREFIX: Final = "amq.gen"
+
+MAX_PREFIX_BYTES: Final = 64
 
 MAX_EXCHANGE_NAME: Final = 127
 
@@ -100,9 +105,22 @@ def check_topic_key(key: str, naming: Naming = "rabbitmq", *, binding: bool = Fa
             _refuse("binding key" if binding else "routing key", key, f"has the word '{word}': letters and digits only")
 
 
-def generated_queue_name(token: bytes) -> str:
-    """A server's name for a queue, in RabbitMQ's form. `token`: 16 bytes by which no two names are the same."""
-    return f"{RESERVED_PREFIX}gen-{urlsafe_b64encode(token).rstrip(b'=').decode()}"
+def generated_queue_name(token: bytes, arguments: Table | None = None) -> str:
+    """A server's name for a queue, in RabbitMQ's form. `token`: 16 bytes by which no two names are the same.
+
+    The queue's argument `x-name-prefix` stands in place of "amq.gen" (RabbitMQ 4.3). PreconditionFailed when it is no
+    string of at most 64 bytes, AccessRefused when it is one of the server's own.
+    """
+    prefix = (arguments or {}).get("x-name-prefix", GENERATED_PREFIX)
+    if not isinstance(prefix, str):
+        _refuse("x-name-prefix", str(prefix), "must be a string")
+    prefix = without_line_ends(prefix)
+    length = len(prefix.encode("utf-8", "surrogateescape"))
+    if length > MAX_PREFIX_BYTES:
+        _refuse("x-name-prefix", prefix, f"has {length} bytes, and may have {MAX_PREFIX_BYTES}")
+    if prefix != GENERATED_PREFIX:
+        check_new_name("queue", prefix)
+    return f"{prefix}-{urlsafe_b64encode(token).rstrip(b'=').decode()}"
 
 
 def _check_length(kind: str, name: str) -> None:
@@ -111,5 +129,5 @@ def _check_length(kind: str, name: str) -> None:
         _refuse(f"{kind} name", name, f"has {length} bytes, and may have {MAX_NAME_BYTES}")
 
 
-def _refuse(kind: str, name: str, why: str) -> None:
+def _refuse(kind: str, name: str, why: str) -> NoReturn:
     raise PreconditionFailed(f"{kind} '{name}' {why}")

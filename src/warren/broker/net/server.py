@@ -25,6 +25,7 @@ from warren.broker.node import Node
 from warren.broker.store.folder import hold_folder
 from warren.broker.vhost import VirtualHost
 from warren.errors import InvalidArgument, NotFound, NotImplemented as NotImplemented540, WarrenError
+from warren.protocol.v091 import FieldValue
 from warren.routing import definitions as records
 from warren.routing.policies import ApplyTo, Policy
 
@@ -216,6 +217,25 @@ class Broker(UserAdministration):
         0 refuses all, a number below 0 is no limit. What is there already stays. Raises InvalidArgument, NotFound.
         """
         set_user_limits(self.node.users, name, limits)
+    def change_queue(self, name: str, arguments: Mapping[str, FieldValue], *, vhost: str = "/") -> None:
+        """Change optional arguments of a queue in place, with everything that is in it.
+
+        `arguments` are those to set, as a declaration takes them; None takes one away. The others stay. Clients must
+        declare the queue with its new arguments from then on. All of the change is made or nothing.
+
+        NotFound for a queue or vhost that is missing; PreconditionFailed for what a declaration would refuse, for an
+        argument that no queue knows, and for `x-queue-type`, which cannot be changed; AccessRefused for a single active
+        consumer while one consumes exclusively.
+        """
+        self._vhost(vhost).change_queue(name, arguments)
+
+    def revoke_delayed(self, exchange: str, message_id: str, *, vhost: str = "/") -> int:
+        """Take back the messages that a delayed exchange holds under this id; how many there were.
+
+        The id is the message's header `x-delay-id`, or else its property message_id. NotFound for an exchange or vhost
+        that is missing; PreconditionFailed for an exchange that delays nothing.
+        """
+        return self._vhost(vhost).revoke_delayed(exchange, message_id)
 
     def _vhost(self, name: str) -> VirtualHost:
         vhost = self.node.vhosts.get(name)
