@@ -29,7 +29,8 @@ from warren.routing.policies import Policy
 
 ARGUMENTS = {
     "int": 1 << 62, "negative": -(1 << 63), "float": 0.1, "bool": True, "none": None, "text": "ü\udc80",
-    "bytes": b"\xff\0", "time": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "decimal": Decimal("1.50"), "list": [1, "2", [b"3"], {"!": 4}],
+    "bytes": b"\xff\0", "time": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "decimal": Decimal("1.50"),
+    "list": [1, "2", [b"3"], {"!": 4}],
     "table": {"!": {"nested": [Decimal("-0.001")]}},
 }  # fmt: skip
 
