@@ -349,6 +349,22 @@ def test_damage_takes_no_other_record_with_it(data: st.DataObject, settled: set[
     assert len(bench.restart()) == len(alive) + 3
 
 
+def test_a_damaged_last_record_of_a_segment_does_not_end_the_one_before_it() -> None:
+    bench = Bench()
+    bench.fill(range(30))
+    path, start, _, last = [spot for spot in spots(bench) if spot[0].endswith(bench.names(".log")[1])][-1]
+    bench.log.settle(0, last - 1)
+    bench.log.flush()
+    bench.disk.spoil(path, start + 20, b"\xff\xfe")
+    left = [last - 1, *range(last + 1, 30)]
+    for _ in range(3):
+        assert positions(bench.restart()) == left
+        assert backlog(bench.log) == left  # reads over the damage
+        assert len(bench.log.damages) == 1
+        bench.log.flush()
+        assert bench.log.count == len(left)
+
+
 def test_damage_that_a_reader_meets_first_is_told() -> None:
     bench = Bench(segment_bytes=1 << 20)
     bench.fill(range(10))

@@ -41,6 +41,7 @@ from warren.broker.store.records import (
     find_record,
     read_header,
     read_record,
+    read_records,
     read_settlements,
     record_end,
 )  # fmt: skip
@@ -457,6 +458,7 @@ class QueueLog:
                     break
                 lost = settled.missing(position, gap)
                 self._note_damage(segment.path, at, (start if start >= 0 else len(data)) - at, (position, gap), lost)
+                settled.add(position, gap)  # they are not counted, so nobody may settle them again
                 if start < 0:
                     position = gap
                     break
@@ -611,23 +613,15 @@ class QueueCursor:
                 if not self._move():
                     break
                 continue
-            settled, returned = segment.settled, segment.returned
-            inside, until = False, 0
-            while len(found) < count and limit > 0 and self._at < segment.size:
-                start, end = self._next(segment)
-                if not end:
-                    break
-                here = _position(self._block, start)
-                if here < self.position:
-                    continue
-                if here >= until:
-                    inside, until = settled.span(here)
-                self.position = here + 1
-                if not inside:
-                    times = returned.get(here, 0)
-                    before = times > 0 or here < segment.delivered
-                    found.append(read_record(self._block, start, end, before, times))
-                    limit -= end - start
+            block, start = self._block, self._at - self._start
+            end, self.position, limit = read_records(
+                block, start, segment.key, self.position, segment.delivered, segment.settled, segment.returned,
+                found, count, limit,
+            )  # fmt: skip
+            if end == start:
+                self._fill(segment)
+            else:
+                self._at += end - start
         return found
 
     def close(self) -> None:
@@ -650,26 +644,19 @@ class QueueCursor:
         self._block, self._start = b"", 0
         return True
 
-    def _next(self, segment: Segment) -> tuple[int, int]:
-        """(start, end) of the next record in the block, the cursor now behind it; (0, 0) when there is no more."""
-        start = self._at - self._start
-        end = record_end(self._block, start, segment.key) if start >= 0 else 0
-        if not end:
-            self._load(segment, BLOCK_BYTES)
-            start, end = 0, record_end(self._block, 0, segment.key)
-            if not end:
-                self._load(segment, segment.size - self._at)  # larger than a block; or damaged
-                start = find_record(self._block, 0, segment.key)
-                if start != 0:
-                    gap = _position(self._block, start) if start > 0 else segment.end
-                    size = start if start > 0 else len(self._block)
-                    self._log.damaged(segment, self._at, size, self.position, gap)
-                    if start < 0:
-                        self._at, self.position = segment.size, segment.end
-                        return 0, 0
-                end = record_end(self._block, start, segment.key)
-        self._at = self._start + end
-        return start, end
+    def _fill(self, segment: Segment) -> None:
+        """Read on, so that the block begins with a whole record; what is damaged is passed and told."""
+        for size in (BLOCK_BYTES, segment.size - self._at):  # a record may be larger than a block
+            self._load(segment, size)
+            if record_end(self._block, 0, segment.key):
+                return
+        start = find_record(self._block, 0, segment.key)
+        if start >= 0:
+            self._log.damaged(segment, self._at, start, self.position, _position(self._block, start))
+            self._at += start
+        else:
+            self._log.damaged(segment, self._at, len(self._block), self.position, segment.end)
+            self._at, self.position = segment.size, segment.end
 
     def _load(self, segment: Segment, size: int) -> None:
         files = self._log.files

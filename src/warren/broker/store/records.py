@@ -33,10 +33,12 @@ from struct import Struct
 from typing import Final, NamedTuple
 from zlib import crc32
 
+from warren.broker.store.ranges import Ranges
+
 __all__ = [
     "DELIVERED", "FIELDS", "FORMAT", "HEAD", "HEADER_BYTES", "RETURNED", "SETTLED", "SETTLEMENT_BYTES", "TRANSIENT",
     "Header", "Key", "Stored", "encode_header", "encode_settlement", "find_record", "read_header", "read_record",
-    "read_settlements", "record_end",
+    "read_records", "read_settlements", "record_end",
 ]  # fmt: skip
 
 FORMAT: Final = 1
@@ -48,6 +50,7 @@ TRANSIENT: Final = 1
 
 HEAD: Final = Struct(">4sII")
 FIELDS: Final = Struct(">QQQBHH")
+_RECORD: Final = Struct(">4sIIQQQBHH")  # HEAD and FIELDS
 _HEADER: Final = Struct(">4sHHQ4sIQQ")
 _CRC: Final = Struct(">I")
 _SETTLEMENT: Final = Struct(">IQQ")
@@ -142,6 +145,44 @@ def read_record(data: bytes, start: int, end: int, delivered: bool, count: int) 
     return Stored(
         position, timestamp, expiry, flags, data[at:middle], data[middle:last], data[last:end], delivered, count
     )  # fmt: skip
+
+
+def read_records(
+    data: bytes, at: int, key: Key, first: int, delivered: int, settled: Ranges, returned: dict[int, int],
+    found: list[Stored], count: int, limit: int,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Put the records that begin at `at` into `found`, those from position `first` on that are not settled.
+
+    It ends when `found` has `count`, when `limit` bytes were put there, or at what is not a whole record. Gives the
+    place where it ended, the position after the last one seen, and what is left of the limit. One loop without calls:
+    a backlog is read at this speed.
+    """
+    mark, seed = key
+    last = len(data) - 41
+    unpack, make = _RECORD.unpack_from, tuple.__new__
+    inside, until = False, 0
+    while len(found) < count and limit > 0 and at <= last:
+        begin, length, crc, position, timestamp, expiry, flags, address, marks = unpack(data, at)
+        end = at + 12 + length
+        if begin != mark or end > len(data) or crc32(data[at + 12 : end], seed) != crc:
+            break
+        if position >= first:
+            first = position + 1
+            if position >= until:
+                inside, until = settled.span(position)
+            if not inside:
+                middle = at + 41 + address
+                body = middle + marks
+                times = returned.get(position, 0) if returned else 0
+                before = position < delivered or times > 0
+                fields = (
+                    position, timestamp, expiry, flags, data[at + 41 : middle], data[middle:body], data[body:end],
+                    before, times,
+                )  # fmt: skip
+                found.append(make(Stored, fields))
+                limit -= end - at
+        at = end
+    return at, first, limit
 
 
 def encode_settlement(kind: int, position: int, number: int, seed: int) -> bytes:
