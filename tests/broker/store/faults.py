@@ -242,6 +242,7 @@ class HandCommit(GroupCommit):
 
     def __init__(self, disk: Disk, on_failed: Callable[[OSError], None] = lambda error: None) -> None:
         super().__init__(lambda call: call(), lambda: None, on_failed, files=disk)
+        self._failed = False
 
     def ticket(self, fd: int) -> int:
         self._dirty.add(fd)
@@ -249,9 +250,12 @@ class HandCommit(GroupCommit):
 
     def run(self) -> bool:
         """One sync; whether it went well. One that did not is the last."""
+        if self._failed:
+            return False
         dirty, self._dirty = self._dirty, set()
         leaving, self._leaving = self._leaving, set()
         failure = self._sync(dirty, leaving)
         if failure is None:
             self.synced, self._next = self._next, self._next + 1
-        return failure is None
+        self._failed = failure is not None
+        return not self._failed

@@ -142,9 +142,10 @@ def read_record(data: bytes, start: int, end: int, delivered: bool, count: int) 
     at = start + 41
     middle = at + address
     last = middle + marks
-    return Stored(
-        position, timestamp, expiry, flags, data[at:middle], data[middle:last], data[last:end], delivered, count
+    fields = (
+        position, timestamp, expiry, flags, data[at:middle], data[middle:last], data[last:end], delivered, count,
     )  # fmt: skip
+    return tuple.__new__(Stored, fields)  # half the cost of Stored(...)
 
 
 def read_records(
