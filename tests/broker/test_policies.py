@@ -99,9 +99,9 @@ def test_an_alternate_exchange_by_policy(client: Client, policies: Policies) -> 
 
 
 def test_what_is_not_done_is_refused_and_changes_nothing(client: Client, policies: Policies) -> None:
-    client.call(m.QueueDeclare("s", durable=True, arguments={"x-queue-type": "stream"}), m.QueueDeclareOk)
+    client.call(m.QueueDeclare("s", durable=True, arguments={"x-queue-type": "quorum"}), m.QueueDeclareOk)
     with pytest.raises(errors.NotImplemented):
-        policies.set(Policy("/", "p", ".*", {"max-age": "1D"}))
+        policies.set(Policy("/", "p", ".*", {"dead-letter-strategy": "at-least-once"}))
     assert not policies.policies
 
 

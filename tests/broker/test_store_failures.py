@@ -167,7 +167,7 @@ def test_a_segment_that_cannot_be_rolled_ends_all_connections(kit: NodeKit, monk
     client = kit.client()
     declare(client)
     (stream,) = (queue for queue in kit.node.vhosts["/"].queues.values() if isinstance(queue, StreamQueue))
-    monkeypatch.setattr(stream.log, "_segment_bytes", 100)
+    monkeypatch.setattr(stream.log, "segment_bytes", 100)
     monkeypatch.setattr(stream.log, "_roll", lambda: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
     client.publish("s", b"1" * 200)
     client.publish("s", b"2")

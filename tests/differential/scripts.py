@@ -169,8 +169,16 @@ for name, one, other in (
 for name, value in (("x-queue-leader-locator", "client-local"), ("x-initial-cluster-size", 1)):
     case(f"{name} of a stream", a(1, declare(durable=True, arguments={**STREAM, name: value})),
          a(1, declare(durable=True, arguments=STREAM)))
-for name, value in (("x-max-age", "1D"), ("x-stream-max-segment-size-bytes", 1_000_000)):
-    case(f"{name} of a stream", a(1, declare(durable=True, arguments={**STREAM, name: value})), differs=name)
+for name, one, other in (("x-max-age", "1D", "24h"), ("x-max-length-bytes", 2_000_000, 1), ("x-stream-max-segment-size-bytes", 1_000_000, 1_000)):
+    case(f"{name} of a stream", a(1, declare(durable=True, arguments={**STREAM, name: one})),
+         a(1, declare(durable=True, arguments={**STREAM, name: one})), a(1, declare(durable=True, arguments={**STREAM, name: other})),
+         a(1, declare(durable=True, arguments=STREAM)))
+for value in ("1s", "1m", "1h", "1D", "1M", "1Y", "0s", "1d", "1w", 1, True):
+    case(f"x-max-age {value!r}", a(1, declare(durable=True, arguments={**STREAM, "x-max-age": value})), a(1, passive()))
+for name, value in (("x-max-length-bytes", -1), ("x-max-length-bytes", "5"), ("x-stream-max-segment-size-bytes", -1),
+                    ("x-stream-max-segment-size-bytes", 3_000_000_001), ("x-max-age", "1D"), ("x-stream-max-segment-size-bytes", 5)):
+    kind = STREAM if name != "x-max-age" and value != 5 else {}
+    case(f"{name} {value!r}, {kind}", a(1, declare(durable=True, arguments={**kind, name: value})))
 for name, value in (
     ("x-message-ttl", -1), ("x-message-ttl", "10"), ("x-expires", 0), ("x-max-length", -1), ("x-max-length-bytes", "5"),
     ("x-overflow", "zzz"), ("x-max-priority", 256), ("x-max-priority", -1), ("x-single-active-consumer", 1),

@@ -23,10 +23,7 @@ DEFAULT_DELIVERY_LIMIT: Final = 20  # of quorum queues, as RabbitMQ 4's
 def check_implemented(settings: QueueSettings, where: str) -> None:
     """540 for what is understood and not done, so that nothing is accepted and ignored."""
     problems = {
-        "x-max-age": settings.max_age is not None,
-        "x-stream-max-segment-size-bytes": settings.stream_max_segment_size_bytes is not None,
         "x-stream-filter-size-bytes": settings.stream_filter_size_bytes is not None,
-        "x-max-length-bytes of a stream": settings.queue_type == "stream" and settings.max_length_bytes is not None,
     }
     for what, asked in problems.items():
         if asked:

@@ -2,7 +2,8 @@
 
 Each consumer has its own place (`x-stream-offset`: first, last, next, an offset, a timestamp, or an interval such as
 "1h"). Acknowledgements only open the window. Readers see what is synced, so that an offset once read never comes to
-mean another message. Every delivery carries its offset in the header `x-stream-offset`, as RabbitMQ's do.
+mean another message. Retention (`x-max-age`, `x-max-length-bytes`) drops whole old segments of the log; every few
+seconds, and whenever one is full. Every delivery carries its offset in the header `x-stream-offset`, as RabbitMQ's do.
 
 What RabbitMQ refuses on streams is refused here: no prefetch (406); no_ack, basic.get, nack, reject, purge (540).
 """
@@ -19,7 +20,8 @@ from typing import TYPE_CHECKING, Final
 from warren.broker.consumer import Consumer
 from warren.broker.message import Held, Message
 from warren.broker.queue import Back, Queue
-from warren.broker.store.log import Cursor, Record, SegmentLog
+from warren.broker.store.log import SEGMENT_BYTES, Cursor, Record, SegmentLog
+from warren.broker.timers import Timer
 from warren.errors import NotImplemented as NotImplemented540, PreconditionFailed
 from warren.protocol.v091 import FieldValue, Table, encode_content
 from warren.protocol.v091.codec import END
@@ -36,8 +38,16 @@ __all__ = ["StreamQueue"]
 CHANNEL: Final = 1  # of the frames in the log: what nearly every client uses first, so nearly no delivery rewrites it
 FRAME_MAX: Final = 131_072  # of the frames in the log; a consumer with less gets them cut again
 SHARE: Final = 256  # messages per turn of a consumer
+RETENTION_MS: Final = 5_000
+"""How often a stream with a max-age looks for segments that are too old."""
+
 _INTERVAL: Final = re.compile(r"(\d+)([YMDhms])")
 _UNIT_SECONDS: Final = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3_600, "m": 60, "s": 1}
+
+
+def wall_clock() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 class StreamQueue(Queue):
@@ -55,6 +65,8 @@ class StreamQueue(Queue):
         self._cursors: dict[Consumer, Cursor] = {}
         self._unwritten = False
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
+        self._retention: Timer | None = None
+        self._set_retention()
 
     @property
     def message_count(self) -> int:
@@ -85,16 +97,44 @@ class StreamQueue(Queue):
         if self.log.advance():
             while self._waiting and self._waiting[0][0] <= self.log.durable:
                 self._waiting.popleft()[1]()
+            if self.log.rolled:
+                self._retain()
             if self.consumers:
                 self.schedule()
 
     def when_durable(self, callback: Callable[[], None]) -> None:
         self._waiting.append((self.log.next_offset, callback))
 
+    def reconfigure(self, settings: QueueSettings) -> None:
+        super().reconfigure(settings)
+        self._set_retention()
+
     def forget(self) -> None:
         super().forget()
+        if self._retention is not None:
+            self._retention.cancel()
         while self._waiting:
             self._waiting.popleft()[1]()
+
+    def _set_retention(self) -> None:
+        log, settings = self.log, self.settings
+        size = settings.stream_max_segment_size_bytes
+        log.segment_bytes = SEGMENT_BYTES if size is None else size
+        log.max_bytes, log.max_age = settings.max_length_bytes, settings.max_age
+        self._retain()
+
+    def _retain(self) -> None:
+        """Drop what is too old or too much, and come back while time alone can make something too old."""
+        node = self.vhost.node
+        if self._retention is not None:
+            self._retention.cancel()
+            self._retention = None
+        try:
+            self.log.retain(wall_clock())
+        except OSError as error:
+            node.store_failed(error)
+        if self.log.max_age is not None:
+            self._retention = node.timers.at(node.timers.now() + RETENTION_MS, self._retain)
 
     def deliver(self) -> None:
         """Readers in turn, a share each, until none has room or anything left to read."""
@@ -143,7 +183,7 @@ class StreamQueue(Queue):
                 return log.offset_at(int(value.timestamp() * 1000))
             case str() if (interval := _INTERVAL.fullmatch(value)) is not None:
                 seconds = int(interval[1]) * _UNIT_SECONDS[interval[2]]
-                return log.offset_at(int((time.time() - seconds) * 1000))
+                return log.offset_at(wall_clock() - seconds * 1000)
         raise PreconditionFailed(
             f"invalid arg '{STREAM_OFFSET.name}' for {self}: "
             f"{{invalid_stream_offset_arg,{{{type_name(value)},{erlang_term(value)}}}}}"

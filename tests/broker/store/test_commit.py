@@ -135,3 +135,28 @@ def test_a_ticket_for_a_file_that_is_closed_meanwhile_is_done_too(disk: Disk, tm
     while writers.commit.synced < ticket:
         writers.run_one()
     writers.commit.stop()
+
+
+def test_a_file_that_is_handed_over_is_closed_after_its_sync(disk: Disk, tmp_path: Path) -> None:
+    writers = Writers()
+    fd = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    writers.commit.ticket(fd)
+    disk.begun.get(timeout=PATIENCE)
+    ticket = writers.commit.hand_over(fd)  # while a sync of it runs: there is another one to come
+    disk.go.put(None)
+    assert disk.begun.get(timeout=PATIENCE) == fd
+    os.fstat(fd)
+    disk.go.put(None)
+    while writers.commit.synced < ticket:
+        writers.run_one()
+    with pytest.raises(OSError):
+        os.fstat(fd)
+    writers.commit.stop()
+
+
+def test_without_sync_a_file_that_is_handed_over_is_closed_at_once(tmp_path: Path) -> None:
+    commit = GroupCommit(lambda call: call(), lambda: None, lambda error: None, sync=False)
+    fd = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    assert commit.hand_over(fd) == 0
+    with pytest.raises(OSError):
+        os.fstat(fd)

@@ -214,3 +214,87 @@ def test_any_log_comes_back(
     assert everything(log.cursor(0)) == list(range(len(sizes)))
     log.delete()
     assert not list(path.glob("*.log"))
+
+
+def bases(log: SegmentLog) -> list[int]:
+    return sorted(int(file.stem) for file in log.path.glob("*.log"))
+
+
+def test_retention_by_size_drops_whole_segments_from_the_front(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=300)
+    fill(log, 60)
+    before = bases(log)
+    sizes = [file.stat().st_size for file in sorted(tmp_path.glob("*.log"))]
+    log.max_bytes = sum(sizes[3:])
+    assert log.rolled
+    assert log.retain(0)
+    assert bases(log) == before[3:]
+    assert (log.first, log.written, log.durable) == (before[3], 60, 60)
+    assert not log.rolled
+    assert not log.retain(0)
+    log.max_bytes = 0
+    assert log.retain(0)
+    assert bases(log) == before[-1:]
+    assert everything(log.cursor(0)) == list(range(before[-1], 60))
+    fill(log, 1)
+    log.close()
+    log = open_log(tmp_path, segment_bytes=300)
+    assert everything(log.cursor(0)) == list(range(before[-1], 61))
+    log.close()
+
+
+def test_retention_by_age_looks_at_the_last_record_of_a_segment(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=300)
+    fill(log, 60, timestamp=1000)
+    second, third = bases(log)[1:3]
+    log.close()
+    log = open_log(tmp_path, segment_bytes=300)
+    log.max_age = 50
+    assert not log.retain(1000 + second - 1 + 50)
+    assert log.retain(1000 + second + 50)
+    assert log.first == second
+    assert not log.retain(1000 + third - 1 + 50)
+    assert log.retain(1_000_000)
+    assert everything(log.cursor(0))[-1] == 59
+    log.close()
+
+
+def test_readers_whose_place_is_gone_go_on_at_the_first(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=300)
+    fill(log, 60)
+    begun, far = log.cursor(0), log.cursor(55)
+    assert [record.offset for record in begun.read(3)] == [0, 1, 2]
+    log.max_bytes = 600
+    assert log.retain(0)
+    assert log.first > 10
+    assert everything(begun) == list(range(log.first, 60))
+    assert everything(far) == list(range(55, 60))
+    log.close()
+
+
+def test_what_is_not_durable_is_not_dropped(tmp_path: Path) -> None:
+    calls: list[Callable[[], None]] = []
+    commit = GroupCommit(calls.append, lambda: None, lambda error: None)
+    log = SegmentLog(tmp_path, commit, segment_bytes=100)
+    log.max_bytes = 0
+    for _ in range(20):
+        log.append(b"address", b"x" * 30)
+    log.flush()
+    assert not log.retain(0)
+    assert (log.first, log.rolled) == (0, True)
+    commit.stop()
+    for call in calls:
+        call()
+    log.advance()
+    assert log.retain(0)
+    assert log.first > 15
+    assert not log.rolled
+    log.close()
+    commit.stop()
+
+
+def test_segments_of_no_size_hold_one_record_each(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=0)
+    fill(log, 4)
+    assert bases(log) == [0, 1, 2, 3]
+    log.close()

@@ -17,6 +17,8 @@ import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from warren.broker.store.files import Files
+
 __all__ = ["GroupCommit"]
 
 
@@ -27,6 +29,7 @@ class GroupCommit:
     on_synced   called there after each sync, when `synced` has moved
     on_failed   called there once, with the error of a sync that failed
     sync        False: nothing is synced and every ticket counts as done (`--no-sync`)
+    files       the operating system
     """
 
     def __init__(
@@ -36,14 +39,16 @@ class GroupCommit:
         on_failed: Callable[[OSError], None],
         *,
         sync: bool = True,
+        files: Files = os,
     ) -> None:
         self.synced = 0
         self.syncs = 0
         self._call_soon, self._on_synced, self._on_failed = call_soon, on_synced, on_failed
-        self._enabled = sync
+        self._enabled, self._files = sync, files
         self._next = 1
         self._dirty: set[int] = set()
         self._syncing: set[int] = set()
+        self._leaving: set[int] = set()  # to be closed after their next sync
         self._owed = False  # a ticket was given for a file that has been synced and closed since
         self._wake = threading.Condition()
         self._stopping = False
@@ -61,6 +66,15 @@ class GroupCommit:
             self._wake.notify_all()
             return self._next
 
+    def hand_over(self, fd: int) -> int:
+        """As `ticket`; and `fd` is closed when that sync is done, by whoever does it."""
+        if not self._enabled:
+            self._files.close(fd)
+            return 0
+        with self._wake:
+            self._leaving.add(fd)
+            return self.ticket(fd)
+
     def close(self, fd: int) -> None:
         """Sync what is pending for `fd`, if anything, and close it."""
         with self._wake:
@@ -69,11 +83,11 @@ class GroupCommit:
             pending = fd in self._dirty
             self._dirty.discard(fd)
         if pending:
-            os.fdatasync(fd)
+            self._files.fdatasync(fd)
             with self._wake:
                 self._owed = True  # who holds its ticket waits for the number all the same
                 self._wake.notify_all()
-        os.close(fd)
+        self._files.close(fd)
 
     def stop(self) -> None:
         """Sync what is pending and end the thread; blocks until it is done."""
@@ -92,8 +106,9 @@ class GroupCommit:
                 if not self._dirty and not self._owed:
                     return
                 self._syncing, self._dirty, self._owed = self._dirty, set(), False
+                leaving, self._leaving = self._leaving & self._syncing, self._leaving - self._syncing
                 number, self._next = self._next, self._next + 1
-            failure = _sync(self._syncing)
+            failure = self._sync(self._syncing, leaving)
             with self._wake:
                 self._syncing = set()
                 self._wake.notify_all()
@@ -107,11 +122,12 @@ class GroupCommit:
         self.syncs += 1
         self._on_synced()
 
-
-def _sync(fds: Iterable[int]) -> OSError | None:
-    try:
-        for fd in fds:
-            os.fdatasync(fd)
-    except OSError as error:
-        return error
-    return None
+    def _sync(self, fds: Iterable[int], leaving: Iterable[int]) -> OSError | None:
+        try:
+            for fd in fds:
+                self._files.fdatasync(fd)
+            for fd in leaving:
+                self._files.close(fd)
+        except OSError as error:
+            return error
+        return None

@@ -1,16 +1,32 @@
-"""The data folder of a broker: made when missing, and held against every other broker."""
+"""The data folder of a broker: made when missing, held against every other broker, and how the last one left it.
+
+The file `running` is there from a start to a clean stop, and names the boot of the machine: who finds it knows that the
+process before was killed, and whether the machine stopped with it. After a kill, everything that was written is there;
+after a power cut, only what was synced.
+"""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import os
+from enum import Enum
 from pathlib import Path
 from typing import Final, TextIO
 
-__all__ = ["hold_folder"]
+__all__ = ["LastStop", "hold_folder", "mark_running", "mark_stopped"]
 
 LOCK: Final = "lock"
+RUNNING: Final = "running"
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class LastStop(Enum):
+    """How the broker before ended. POWER_CUT is assumed where the machine cannot tell its boots apart."""
+
+    CLEAN = "clean"
+    KILLED = "killed"
+    POWER_CUT = "power cut"
 
 
 def hold_folder(folder: Path) -> TextIO:
@@ -28,3 +44,38 @@ def hold_folder(folder: Path) -> TextIO:
             raise BlockingIOError(errno.EWOULDBLOCK, "in use by another broker", os.fspath(folder)) from error
         raise
     return lock
+
+
+def mark_running(folder: Path, *, boot_id: Path = BOOT_ID) -> LastStop:
+    """Note that a broker runs on the folder, which it holds; how the one before ended. OSError as the disk says."""
+    try:
+        boot = boot_id.read_text().strip()
+    except OSError:
+        boot = ""
+    marker = folder / RUNNING
+    try:
+        before = marker.read_text()
+    except FileNotFoundError:
+        last = LastStop.CLEAN
+    else:
+        last = LastStop.KILLED if boot and before == boot else LastStop.POWER_CUT
+    with marker.open("w") as file:
+        file.write(boot)
+        file.flush()
+        os.fsync(file.fileno())
+    _sync(folder)
+    return last
+
+
+def mark_stopped(folder: Path) -> None:
+    """Note that everything is written and synced: the last thing that a clean stop does."""
+    (folder / RUNNING).unlink(missing_ok=True)
+    _sync(folder)
+
+
+def _sync(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -8,7 +8,8 @@ A record is what a delivery needs, in wire form:
 
 Offsets count records from 0. A segment file is named by the offset of its first record. In memory stand only a sparse
 index per segment (one entry per 64 KiB) and what was appended in the current batch. Recovery reads the segments, cuts
-a torn tail at the last whole record, and says what it cut.
+a torn tail at the last whole record, and says what it cut. Retention drops whole segments, the oldest first: offsets
+stay, `first` moves, and a reader whose place is gone goes on there. The segment that is written always stays.
 
 It knows nothing of queues, consumers or protocols; it does not sync (`commit` does).
 """
@@ -21,13 +22,14 @@ import zlib
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 
 from warren.broker.store.commit import GroupCommit
 
-__all__ = ["Cursor", "Record", "SegmentLog"]
+__all__ = ["SEGMENT_BYTES", "Cursor", "Record", "SegmentLog"]
 
 SEGMENT_BYTES: Final = 8 * 1024 * 1024
 INDEX_BYTES: Final = 64 * 1024  # a seek reads at most this much before its record
@@ -46,12 +48,13 @@ class Record(NamedTuple):
 
 
 class _Segment:
-    __slots__ = ("base", "count", "fd", "index", "indexed", "path", "size")
+    __slots__ = ("base", "count", "fd", "index", "indexed", "last", "path", "size")
 
     def __init__(self, path: Path, base: int) -> None:
         self.path, self.base = path, base
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
         self.size = self.count = 0
+        self.last = 0  # time of the last record
         self.index: list[tuple[int, int, int]] = []  # (offset, position, time of that record)
         self.indexed = -INDEX_BYTES
 
@@ -66,12 +69,16 @@ class SegmentLog:
 
     `first` is the offset of the oldest record, `written` the offset after the last one in the files, `durable` the
     offset after the last one that is synced (readers see no further), `cut` the bytes that recovery took off a torn
-    tail.
+    tail. `segment_bytes`, `max_bytes` and `max_age` (milliseconds; None: without limit) may be changed at any time, and
+    what `retain` drops follows from them; `rolled` says that it may have something to do since it was last asked.
     """
 
     def __init__(self, path: Path, commit: GroupCommit, *, segment_bytes: int = SEGMENT_BYTES) -> None:
-        self.path, self._commit, self._segment_bytes = path, commit, segment_bytes
+        self.path, self._commit, self.segment_bytes = path, commit, segment_bytes
+        self.max_bytes: int | None = None
+        self.max_age: int | None = None
         self.cut = 0
+        self.rolled = False
         self._buffer: list[bytes] = []
         self._buffered_bytes = self._buffered = 0
         self._awaiting: deque[tuple[int, int]] = deque()  # (ticket, offset after what it covers)
@@ -106,7 +113,7 @@ class SegmentLog:
         rest = b"".join((_REST.pack(timestamp, len(address)), address, frames))
         record = _HEAD.pack(len(rest), zlib.crc32(rest)) + rest
         segment = self._segments[-1]
-        if segment.size + self._buffered_bytes >= self._segment_bytes:
+        if segment.size + self._buffered_bytes >= max(self.segment_bytes, 1):
             self.flush()
             segment = self._roll()
         segment.note(self.next_offset, segment.size + self._buffered_bytes, timestamp)
@@ -123,6 +130,7 @@ class SegmentLog:
             while done < len(data):
                 done += os.write(segment.fd, data[done:] if done else data)
             self.last_batch = self.written
+            segment.last = _REST.unpack_from(self._buffer[-1], _HEAD.size)[0]
             segment.size += len(data)
             segment.count += self._buffered
             self.written += self._buffered
@@ -142,6 +150,7 @@ class SegmentLog:
     def _roll(self) -> _Segment:
         segment = _Segment(self.path / f"{self.written:020}.log", self.written)
         self._segments.append(segment)
+        self.rolled = True
         self._sync_folder()
         return segment
 
@@ -151,6 +160,29 @@ class SegmentLog:
             os.fsync(fd)  # the new file's name must survive a power loss too
         finally:
             os.close(fd)
+
+    # -- retention -----------------------------------------------------------------------------------------------
+
+    def retain(self, now: int) -> bool:
+        """Drop the oldest segments as `max_bytes` and `max_age` say; whether any went. `now`: milliseconds since 1970.
+
+        What readers cannot see yet stays, and so does the segment that is written.
+        """
+        segments = self._segments
+        size = sum(segment.size for segment in segments)
+        dropped = 0
+        for segment, following in pairwise(segments):
+            large = self.max_bytes is not None and size > self.max_bytes
+            old = self.max_age is not None and segment.last < now - self.max_age
+            if not (large or old) or following.base > self.durable:
+                break
+            segment.path.unlink(missing_ok=True)
+            self._commit.hand_over(segment.fd)
+            size -= segment.size
+            dropped += 1
+        del segments[:dropped]
+        self.rolled = segments[-1].base > self.durable
+        return dropped > 0
 
     # -- reading -------------------------------------------------------------------------------------------------
 
@@ -204,6 +236,7 @@ class SegmentLog:
         position, offset = 0, segment.base
         for length, record in _scan(segment.fd):
             segment.note(offset, position, record[0])
+            segment.last = record[0]
             position += length
             offset += 1
         segment.size, segment.count = position, offset - segment.base
@@ -227,6 +260,10 @@ class Cursor:
     def read(self, count: int) -> list[Record]:
         """Up to `count` records, as many as are durable; [] at the end."""
         records: list[Record] = []
+        if self._segment.base < self._log.first:  # it was dropped
+            self.offset = max(self.offset, self._log.first)
+            self._segment, self._at, self._position = self._log.locate(self.offset)
+            self._block, self._start = b"", 0
         while len(records) < count and self._at < self._log.durable:
             rest = self._next()
             if rest is None:

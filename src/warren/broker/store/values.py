@@ -1,0 +1,69 @@
+"""Values of field tables and definitions as JSON that loses nothing.
+
+What JSON has no type for is an object with the single key "!": bytes, decimals, timestamps, tuples, and tables that
+have such a key themselves. Text may hold surrogate escapes (names that are not UTF-8): it is written in ASCII.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from datetime import datetime
+from decimal import Decimal
+
+__all__ = ["decode_value", "encode_value"]
+
+_MARK = "!"
+
+
+def encode_value(value: object) -> str:
+    """TypeError for what neither a field table nor a definition can hold."""
+    return json.dumps(_plain(value), separators=(",", ":"))
+
+
+def decode_value(text: str) -> object:
+    """ValueError when it is not what `encode_value` makes."""
+    return _rich(json.loads(text))
+
+
+def _plain(value: object) -> object:
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case bytes():
+            return {_MARK: ["bytes", b64encode(value).decode()]}
+        case Decimal():
+            return {_MARK: ["decimal", str(value)]}
+        case datetime():
+            return {_MARK: ["time", value.isoformat()]}
+        case tuple():
+            return {_MARK: ["tuple", [_plain(item) for item in value]]}
+        case list():
+            return [_plain(item) for item in value]
+        case dict():
+            table = {name: _plain(item) for name, item in value.items()}
+            return {_MARK: ["table", table]} if _MARK in table else table
+    raise TypeError(f"a {type(value).__name__} cannot be kept")
+
+
+def _rich(value: object) -> object:
+    match value:
+        case list():
+            return [_rich(item) for item in value]
+        case dict() if _MARK in value:
+            kind, content = value[_MARK]
+            match kind:
+                case "bytes":
+                    return b64decode(content)
+                case "decimal":
+                    return Decimal(content)
+                case "time":
+                    return datetime.fromisoformat(content)
+                case "tuple":
+                    return tuple(_rich(item) for item in content)
+                case "table":
+                    return {name: _rich(item) for name, item in content.items()}
+            raise ValueError(f"unknown kind of value: {kind}")
+        case dict():
+            return {name: _rich(item) for name, item in value.items()}
+    return value
