@@ -10,6 +10,8 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import dropwhile, islice, takewhile
+from operator import attrgetter
 from typing import Final
 
 from warren.broker.message import Held
@@ -128,6 +130,16 @@ class Backlog:
         count = self.count
         self.__init__(self.top)  # type: ignore[misc]  # back to the empty state
         return count
+
+    def after(self, level: int, start: int, limit: int, end: int) -> list[Held]:
+        """The first `limit` messages of a priority from position `start` on; `end` is the one after the last."""
+        ready = self._levels[level].ready.values()
+        if end - start <= limit:  # near the end: from there
+            found = list(takewhile(lambda held: held.position >= start, reversed(ready)))
+        else:
+            found = list(islice(dropwhile(lambda held: held.position < start, ready), limit))
+        found += (held for held in self._levels[level].returned if not held.gone and held.position >= start)
+        return sorted(found, key=attrgetter("position"))[:limit]
 
     def __iter__(self) -> Iterator[Held]:
         """In the order of delivery."""

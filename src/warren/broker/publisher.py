@@ -133,7 +133,7 @@ class Publisher:
         if reply_queue is not None:
             target = Target(content.method, publish, (), direct=(reply_queue,))
         elif publish.exchange == SYSTEM_EXCHANGE and publish.routing_key in SERVICES:
-            target = Target(content.method, publish, (), direct=(Service(vhost, publish.routing_key),))
+            target = Target(content.method, publish, (), direct=(Service(self._connection, publish.routing_key),))
         else:
             route = vhost.router.route(publish.exchange, publish.routing_key)
             queues = tuple(vhost.queues[name] for name in route.queues)

@@ -34,6 +34,8 @@ from warren.routing import Reason
 from warren.routing.settings import QueueSettings
 
 if TYPE_CHECKING:
+    from warren.broker.browse import View
+    from warren.broker.channel import Channel
     from warren.broker.connection import Connection
     from warren.broker.vhost import VirtualHost
 
@@ -87,8 +89,8 @@ class Queue(ABC):
         """Give consumers what their windows take."""
 
     @abstractmethod
-    def take(self) -> Held | None:
-        """The next message, for basic.get."""
+    def take(self, getter: Channel | None = None) -> Held | None:
+        """The next message, for basic.get; `getter` will acknowledge it, None: nobody will."""
 
     @abstractmethod
     def requeue(self, entries: Iterable[Back]) -> None:
@@ -108,6 +110,10 @@ class Queue(ABC):
 
     def enrich(self) -> None:  # noqa: B027  a hook
         """A message is coming that may leave from the middle of the queue."""
+
+    def everyone(self) -> tuple[Consumer, ...]:
+        """All who have to be told when the queue goes."""
+        return tuple(self.consumers)
 
     def check_consume(self, no_ack: bool, prefetch: int) -> None:  # noqa: B027  a hook
         """Raise when this kind of queue cannot serve such a consumer."""
@@ -196,6 +202,7 @@ class ClassicQueue(Queue):
         self.returned: list[Held] = []  # a heap by position
         self.backlog: Backlog | None = None  # in place of the two above once the queue is not plain
         self.position = 0  # of the first message in `ready`; of the next message with a backlog
+        self.views: list[View] = []  # of consumers that browse
         self._expiry: Timer | None = None
         self._duplicates: Duplicates | None = None
         if self.settings.message_deduplication:
@@ -220,6 +227,14 @@ class ClassicQueue(Queue):
                 self.position += 1
             self.returned.clear()
             self.ready.clear()
+            self._views_look_again()
+
+    def everyone(self) -> tuple[Consumer, ...]:
+        return (*self.consumers, *(consumer for view in self.views for consumer in view.consumers))
+
+    def _views_look_again(self, positions: Iterable[int] = ()) -> None:
+        for view in self.views:
+            view.look_again(max(positions, default=None))
 
     def reconfigure(self, settings: QueueSettings) -> None:
         super().reconfigure(settings)
@@ -321,6 +336,11 @@ class ClassicQueue(Queue):
             self._drop_expired(self.backlog)
             self._arm_expiry(self.backlog)
 
+    def drop_expired(self) -> None:
+        """Drop what nobody may see any more, even where a timer is late."""
+        if self.backlog is not None:
+            self._drop_expired(self.backlog)
+
     def _drop_expired(self, backlog: Backlog) -> None:
         if backlog.next_deadline:
             for held in backlog.expired(self.vhost.node.timers.now()):
@@ -336,14 +356,23 @@ class ClassicQueue(Queue):
         while ready or returned:
             turn = consumers.next()
             if turn is None:
-                return
+                break
             consumer, room = turn
             if returned:
-                consumer.redeliver(heapq.heappop(returned))
+                held = heapq.heappop(returned)
+                held.gone = True
+                consumer.redeliver(held)
             else:
                 # Several consumers take strict turns, as with RabbitMQ; a single one takes all its window holds.
                 count = min(room, len(ready)) if len(consumers) == 1 or consumers.single else 1
                 self.position += consumer.feed(ready, self.position, count)
+        if self.views:
+            self._show()
+
+    def _show(self) -> None:
+        """What no consumer took is for those who browse."""
+        for view in self.views:
+            view.schedule()
 
     def _deliver_backlog(self, backlog: Backlog) -> None:
         self._drop_expired(backlog)
@@ -351,14 +380,18 @@ class ClassicQueue(Queue):
             held = backlog.pop()
             if held is not None:
                 turn[0].redeliver(held)
+        if self.views:
+            self._show()
 
-    def take(self) -> Held | None:
+    def take(self, getter: Channel | None = None) -> Held | None:
         self.renew_lease()
         if self.backlog is not None:
             self._drop_expired(self.backlog)
             return self.backlog.pop()
         if self.returned:
-            return heapq.heappop(self.returned)
+            held = heapq.heappop(self.returned)
+            held.gone = True
+            return held
         if self.ready:
             self.position += 1
             return Held(self.ready.popleft(), self.position - 1)
@@ -367,6 +400,7 @@ class ClassicQueue(Queue):
     def requeue(self, entries: Iterable[Back]) -> None:
         if self.deleted:
             return
+        entries = list(entries)
         limit = delivery_limit(self.settings)
         for position, message in entries:
             held = message if isinstance(message, Held) else Held(message, position)
@@ -376,12 +410,15 @@ class ClassicQueue(Queue):
             elif delay := retry_delay(self.settings, held.count):
                 self._put_back_later(held, delay)
             elif self.backlog is None:
+                held.gone = False
                 heapq.heappush(self.returned, held)
             else:
                 self.backlog.put_back(held)
         if self.backlog is not None:
             self._drop_over_limit(self.backlog)
             self._arm_expiry(self.backlog)
+        if self.views:
+            self._views_look_again([position for position, _ in entries])
         self.schedule()
 
     def _put_back_later(self, held: Held, delay: int) -> None:
@@ -392,6 +429,7 @@ class ClassicQueue(Queue):
                 self.backlog.put_back(held)
                 self._drop_over_limit(self.backlog)
                 self._arm_expiry(self.backlog)
+                self._views_look_again([held.position])
                 self.schedule()
 
         timers = self.vhost.node.timers
@@ -409,10 +447,13 @@ class ClassicQueue(Queue):
         self.position += len(self.ready)
         self.ready.clear()
         self.returned.clear()
+        self._views_look_again()
         return count
 
     def forget(self) -> None:
         super().forget()
+        for view in self.views:
+            view.forget()
         if self._expiry is not None:
             self._expiry.cancel()
         self.purge()

@@ -3,6 +3,7 @@
     amq.ping     the body comes back
     amq.stats    counts of this virtual host, as JSON
     amq.routes   exchanges and bindings, as JSON
+    amq.lease    more time for deliveries of the same channel (`leases`), answered with what was granted
 
 The answer goes through the default exchange to the message's reply_to, with its correlation_id. A message without
 reply_to is not answered; one to another service reaches nobody (returned when mandatory). Source: the draft's
@@ -14,23 +15,24 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from warren.broker.leases import lease_request
 from warren.broker.message import Address, Message
 from warren.protocol.v091 import Content, Properties, encode_content
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warren.broker.vhost import VirtualHost
+    from warren.broker.connection import Connection
 
 __all__ = ["SERVICES", "Service"]
 
 
-def _ping(vhost: VirtualHost, request: Content) -> bytes:
+def _ping(connection: Connection, request: Content) -> bytes:
     return request.body
 
 
-def _stats(vhost: VirtualHost, request: Content) -> bytes:
-    node = vhost.node
+def _stats(connection: Connection, request: Content) -> bytes:
+    vhost, node = connection.vhost, connection.node
     return _json(
         {
             "node": node.name,
@@ -44,8 +46,8 @@ def _stats(vhost: VirtualHost, request: Content) -> bytes:
     )
 
 
-def _routes(vhost: VirtualHost, request: Content) -> bytes:
-    router = vhost.router
+def _routes(connection: Connection, request: Content) -> bytes:
+    router = connection.vhost.router
     return _json(
         {
             "exchanges": {exchange.name: exchange.type for exchange in router.exchanges},
@@ -63,33 +65,40 @@ def _routes(vhost: VirtualHost, request: Content) -> bytes:
     )
 
 
+def _lease(connection: Connection, request: Content) -> bytes:
+    asked = lease_request(request.decode_properties().headers or {})
+    tags = connection.channels[request.channel].lease(asked)
+    return _json({"delivery_tags": tags, "timeout": asked.timeout})
+
+
 def _json(value: object) -> bytes:
     return json.dumps(value, default=str).encode("utf-8", "backslashreplace")
 
 
-SERVICES: dict[str, Callable[[VirtualHost, Content], bytes]] = {
+SERVICES: dict[str, Callable[[Connection, Content], bytes]] = {
     "amq.ping": _ping,
     "amq.stats": _stats,
     "amq.routes": _routes,
+    "amq.lease": _lease,
 }
 
 
 class Service:
-    """One service of one vhost, as something that takes messages."""
+    """One service for one connection, as something that takes messages."""
 
     stored = False
 
-    def __init__(self, vhost: VirtualHost, name: str) -> None:
-        self._vhost, self._answer = vhost, SERVICES[name]
+    def __init__(self, connection: Connection, name: str) -> None:
+        self._connection, self._answer = connection, SERVICES[name]
 
     def publish(self, message: Message) -> bool:
         request = message.content.decode_properties()
+        body = self._answer(self._connection, message.content)
         if request.reply_to:
-            body = self._answer(self._vhost, message.content)
             properties = Properties(correlation_id=request.correlation_id, content_type="application/json")
             frames = encode_content(1, properties, body, 131_072)
             answer = Message(Address("", request.reply_to), Content(1, b"", frames, len(body)))
-            queue = self._vhost.reply_queue(request.reply_to)
+            queue = self._connection.vhost.reply_queue(request.reply_to)
             if queue is not None:
                 queue.publish(answer)
         return True

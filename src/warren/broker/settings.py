@@ -17,7 +17,6 @@ def check_implemented(settings: QueueSettings, where: str) -> None:
     problems = {
         "x-max-age": settings.max_age is not None,
         "x-stream-max-segment-size-bytes": settings.stream_max_segment_size_bytes is not None,
-        "x-stream-filter-size-bytes": settings.stream_filter_size_bytes is not None,
         "x-max-length-bytes of a stream": settings.queue_type == "stream" and settings.max_length_bytes is not None,
         "x-dead-letter-strategy at-least-once": settings.dead_letter_strategy == "at-least-once",
         "x-delayed-retry-type failed or returned": settings.delayed_retry_type in ("failed", "returned"),

@@ -46,14 +46,22 @@ class Unacked:
             taken = dict(entries)
             entries.clear()
             return taken
-        if tag not in entries:
+        return {each: entries.pop(each) for each in self.tags(tag, multiple)}
+
+    def tags(self, tag: int, multiple: bool) -> list[int]:
+        """The deliveries that a client means, oldest first. PreconditionFailed for a tag that is not outstanding."""
+        if multiple and tag == 0:
+            return list(self.entries)
+        if tag not in self.entries:
             raise PreconditionFailed(f"unknown delivery tag {tag}")
+        if not multiple:
+            return [tag]
         tags = []
-        for each in entries:
+        for each in self.entries:
             tags.append(each)
             if each == tag:
                 break
-        return {each: entries.pop(each) for each in tags}
+        return tags
 
     def restore(self, taken: dict[int, Entry]) -> None:
         """Put deliveries back into the table: what was to settle them was rolled back."""

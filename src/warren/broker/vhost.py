@@ -126,7 +126,7 @@ class VirtualHost:
     def delete_queue(self, queue: Queue) -> int:
         """Delete the queue, tell its consumers; how many ready messages went with it."""
         count = queue.message_count
-        consumers = tuple(queue.consumers)
+        consumers = queue.everyone()
         queue.forget()
         del self.queues[queue.name]
         self.router.remove_queue(queue.name)

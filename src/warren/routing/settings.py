@@ -134,6 +134,10 @@ def _version(value: object) -> str | None:
     return _from(0)(value) or (None if value in (1, 2) else f"\"unsupported queue version '{value}'\"")
 
 
+def _filter_size(value: object) -> str | None:
+    return _from(0, 255)(value) or (None if isinstance(value, int) and value >= 16 else f"{{value_too_small,{value}}}")
+
+
 def _max_age(value: object) -> str | None:
     return _string(value) or (None if max_age_milliseconds(str(value)) is not None else "invalid_max_age")
 
@@ -187,7 +191,7 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
         ("x-quorum-initial-group-size", _from(1), _QUORUM),
         ("x-max-age", _max_age, _STREAM),
         ("x-stream-max-segment-size-bytes", _from(0), _STREAM),
-        ("x-stream-filter-size-bytes", _from(0), _STREAM),
+        ("x-stream-filter-size-bytes", _filter_size, _STREAM),
         ("x-initial-cluster-size", _from(1), _STREAM),
         ("x-queue-leader-locator", _one_of(_LOCATORS, "invalid_queue_locator_arg"), _REPLICATED),
         (
