@@ -16,12 +16,12 @@ from typing import Final
 
 from warren.broker.message import Held
 
-__all__ = ["Backlog"]
+__all__ = ["SLACK", "Backlog", "Level"]
 
 SLACK: Final = 64  # entries of messages that are gone, before it is worth while to clear them away
 
 
-class _Level:
+class Level:
     """The messages of one priority: those nobody has seen, and before them those that came back."""
 
     __slots__ = ("ready", "returned")
@@ -48,7 +48,7 @@ class Backlog:
 
     def __init__(self, top: int = 0) -> None:
         self.count = self.bytes = 0
-        self._levels = [_Level() for _ in range(top + 1)]
+        self._levels = [Level() for _ in range(top + 1)]
         self._busy: list[int] = []  # heap of -priority of levels that may hold something
         self._deadlines: list[tuple[int, int, Held]] = []
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["View"]
 
 AHEAD: Final = 256  # messages read ahead at least
-WALK: Final = 16  # ... and one for so many that had to be walked past: a tour of the queue walks it about WALK times
+WALK: Final = 64  # ... and one for so many that had to be walked past: a tour of the queue walks it about WALK times
 
 
 class View(Queue):

@@ -348,7 +348,7 @@ class Channel:
 
     def _get(self, method: m.BasicGet) -> None:
         queue = self._queue(method.queue)
-        held = queue.take()
+        held = queue.take(None if method.no_ack else self)
         if held is None:
             self.reply(m.BasicGetEmpty())
             return

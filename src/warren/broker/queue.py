@@ -121,6 +121,9 @@ class Queue(ABC):
     def check_negative(self, methods: str) -> None:  # noqa: B027  a hook
         """Raise when this kind of queue takes nothing back: no basic.nack, reject or recover."""
 
+    def acked(self, message: Message | Held | None) -> None:  # noqa: B027  a hook
+        """A delivery of a channel whose acknowledgements somebody watches is acknowledged."""
+
     # -- what they share -----------------------------------------------------------------------------------------
 
     def schedule(self) -> None:
@@ -188,6 +191,8 @@ class Queue(ABC):
 
 class ClassicQueue(Queue):
     """A queue whose messages are consumed once. `type` is what it was declared as: classic or quorum."""
+
+    held_type: type[Held] = Held
 
     def __init__(
         self, vhost: VirtualHost, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table,
@@ -268,7 +273,7 @@ class ClassicQueue(Queue):
         if self._duplicates is not None:
             self._duplicates.remember(key, timers.now())  # not before: what was refused may come again
         ttl = _least(message.ttl, settings.message_ttl)
-        held = Held(message, self.position, 0 if ttl is None else timers.now() + ttl, self._priority(message))
+        held = self.held_type(message, self.position, 0 if ttl is None else timers.now() + ttl, self._priority(message))
         self.position += 1
         if ttl == 0:
             if not self._attempt_delivery(held):

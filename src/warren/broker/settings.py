@@ -20,6 +20,7 @@ def check_implemented(settings: QueueSettings, where: str) -> None:
         "x-max-length-bytes of a stream": settings.queue_type == "stream" and settings.max_length_bytes is not None,
         "x-dead-letter-strategy at-least-once": settings.dead_letter_strategy == "at-least-once",
         "x-delayed-retry-type failed or returned": settings.delayed_retry_type in ("failed", "returned"),
+        "x-message-group with delayed retry": settings.message_group is not None and bool(retry_delay(settings, 1)),
     }
     for what, asked in problems.items():
         if asked:
@@ -34,6 +35,7 @@ def is_plain(settings: QueueSettings) -> bool:
         and settings.max_length_bytes is None
         and settings.max_priority is None
         and not settings.message_deduplication
+        and settings.message_group is None
         and not retry_delay(settings, 1)
     )
 

@@ -25,11 +25,14 @@ Entry: TypeAlias = "tuple[Queue, Consumer | None, int, Message | Held | None]"
 
 
 class Unacked:
-    __slots__ = ("_channel", "entries")
+    """`watched` once a queue wants to be told of each acknowledgement (`Queue.acked`)."""
+
+    __slots__ = ("_channel", "entries", "watched")
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self.entries: dict[int, Entry] = {}
+        self.watched = False
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -70,6 +73,9 @@ class Unacked:
     def ack(self, taken: dict[int, Entry]) -> None:
         """Done: open the windows again."""
         self._release(taken.values())
+        if self.watched:
+            for queue, _, _, message in taken.values():
+                queue.acked(message)
 
     def reject(self, taken: dict[int, Entry], requeue: bool) -> None:
         """Back to their queues, or out of them by way of the dead-letter exchange."""

@@ -10,6 +10,7 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Final, cast
 
+from warren.broker.groups import GroupQueue
 from warren.broker.keeping import Delay, History, hashed_properties
 from warren.broker.message import Address, MarkedMessage, Message
 from warren.broker.policies import Policies
@@ -86,7 +87,7 @@ class VirtualHost:
         if settings.queue_type == "stream":
             queue = StreamQueue(self, name, arguments, settings, self._make_log(where, name, arguments))
         else:
-            queue = ClassicQueue(
+            queue = (GroupQueue if settings.message_group is not None else ClassicQueue)(
                 self,
                 name,
                 durable=durable,
