@@ -65,15 +65,30 @@ def test_acknowledgements_open_the_window(client: Client) -> None:
     assert client.count() == 5
 
 
-@pytest.mark.parametrize("refusal", [m.BasicNack(1, requeue=True), m.BasicReject(1, requeue=False), m.BasicRecover()])
-def test_what_is_only_seen_cannot_be_refused(client: Client, refusal: m.Method) -> None:
+@pytest.mark.parametrize("refusal", [m.BasicNack(1, requeue=False), m.BasicReject(1, requeue=False)])
+def test_what_is_only_seen_cannot_be_dropped(client: Client, refusal: m.Method) -> None:
     client.declare()
     fill(client, 1)
     browse(client)
     client.send(1, refusal)
-    (close,) = client.take(m.ConnectionClose)
-    assert close.reply_code == 540
-    assert "not supported by consumers that browse queue 'q' in vhost '/'" in close.reply_text
+    (close,) = client.take(m.ChannelClose)
+    assert close.reply_code == 406
+    assert "without requeue by a consumer that browses queue 'q' in vhost '/'" in close.reply_text
+
+
+@pytest.mark.parametrize(
+    "giving_back", [m.BasicNack(1, requeue=True), m.BasicReject(1, requeue=True), m.BasicRecoverAsync(requeue=True)]
+)
+def test_what_is_only_seen_can_be_given_back_and_is_not_seen_again(client: Client, giving_back: m.Method) -> None:
+    client.declare()
+    fill(client, 2)
+    browse(client, 1)
+    assert seen(client) == numbers(0)
+    client.send(1, giving_back)
+    assert client.deliveries() == [(2, False, b"1")]
+    assert client.get()
+    assert client.deliveries() == []
+    assert client.count() == 1
 
 
 def test_an_end_with_what_was_seen_outstanding_changes_nothing(kit: NodeKit) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from warren.broker.arguments import BROWSE
 from warren.broker.message import Held, Message
 from warren.broker.queue import Back, ClassicQueue, Queue
-from warren.errors import NotImplemented as NotImplemented540
+from warren.errors import PreconditionFailed
 from warren.routing.settings import QueueSettings
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ WALK: Final = 64  # ... and one for so many that had to be walked past: a tour o
 
 
 class View(Queue):
-    """What one consumer sees of `source`. It takes acknowledgements, which open the consumer's window."""
+    """What one consumer sees of `source`. Acknowledging or giving back what was seen opens the consumer's window."""
 
     type = "view"
 
@@ -93,8 +93,10 @@ class View(Queue):
         for cursor in self._cursors.values():
             cursor.look_again(highest)
 
-    def check_negative(self, methods: str) -> None:
-        raise NotImplemented540(f"{methods} not supported by consumers that browse {self}: they take nothing")
+    def check_negative(self, methods: str, requeue: bool) -> None:
+        """Giving back is what clients do on their way out, and nothing was taken; to drop it would be something."""
+        if not requeue:
+            raise PreconditionFailed(f"{methods} without requeue by a consumer that browses {self}: it takes nothing")
 
     # Nothing is published here, and nothing that was shown comes back.
 

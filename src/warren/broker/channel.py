@@ -373,7 +373,7 @@ class Channel:
 
     def _refuse(self, tag: int, multiple: bool, requeue: bool) -> None:
         taken = self.unacked.take(tag, multiple)
-        check_negative(taken.values(), "basic.nack and basic.reject")
+        check_negative(taken.values(), "basic.nack and basic.reject", requeue=requeue)
         self._settle(Settlement(taken, positive=False, requeue=requeue))
 
     def _settle(self, settlement: Settlement) -> None:
@@ -386,7 +386,7 @@ class Channel:
             self.unacked.reject(settlement.taken, settlement.requeue)
 
     def _recover(self, method: m.BasicRecover) -> None:
-        check_negative(self.unacked.entries.values(), "basic.recover")
+        check_negative(self.unacked.entries.values(), "basic.recover", requeue=True)
         self.reply(m.BasicRecoverOk())  # before what is delivered again, as RabbitMQ does
         self._recover_async(method)
 

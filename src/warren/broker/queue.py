@@ -118,8 +118,8 @@ class Queue(ABC):
     def check_consume(self, no_ack: bool, prefetch: int) -> None:  # noqa: B027  a hook
         """Raise when this kind of queue cannot serve such a consumer."""
 
-    def check_negative(self, methods: str) -> None:  # noqa: B027  a hook
-        """Raise when this kind of queue takes nothing back: no basic.nack, reject or recover."""
+    def check_negative(self, methods: str, requeue: bool) -> None:  # noqa: B027  a hook
+        """Raise when this kind of queue takes nothing back, or drops nothing: no basic.nack, reject or recover."""
 
     def acked(self, message: Message | Held | None) -> None:  # noqa: B027  a hook
         """A delivery of a channel whose acknowledgements somebody watches is acknowledged."""

@@ -173,7 +173,7 @@ class StreamQueue(Queue):
         if no_ack:
             raise NotImplemented540(f"automatic acknowledgement not supported by stream queues {self}")
 
-    def check_negative(self, methods: str) -> None:
+    def check_negative(self, methods: str, requeue: bool) -> None:
         raise NotImplemented540(f"{methods} not supported by stream queues {self}")
 
     def take(self, getter: Channel | None = None) -> Held | None:

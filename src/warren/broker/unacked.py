@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Entry", "Unacked", "check_negative"]
 
 Entry: TypeAlias = "tuple[Queue, Consumer | None, int, Message | Held | None]"
-"""Queue, consumer (None: basic.get), position in the queue, message (None: a stream still has it)."""
+"""Queue, consumer (None: basic.get), position in the queue, message (None: it was seen and not taken)."""
 
 
 class Unacked:
@@ -83,7 +83,7 @@ class Unacked:
 
     def recover(self, requeue: bool) -> None:
         """Everything back to its queue, or again to the consumer that had it."""
-        check_negative(self.entries.values(), "basic.recover")
+        check_negative(self.entries.values(), "basic.recover", requeue=True)
         if requeue:
             self.requeue_all()
         else:
@@ -105,7 +105,7 @@ class Unacked:
         self._release(entries)
         for queue, consumer, position, message in entries:
             if message is None:
-                continue  # of a stream: refused before
+                continue  # seen and not taken
             if consumer is None or consumer.cancelled:
                 queue.requeue([(position, message)])
             else:
@@ -142,7 +142,7 @@ class Unacked:
                 queue.reject(back)
 
 
-def check_negative(entries: Iterable[Entry], methods: str) -> None:
+def check_negative(entries: Iterable[Entry], methods: str, *, requeue: bool) -> None:
     """Raise when a queue among those of the deliveries takes nothing back."""
     for queue in {entry[0] for entry in entries}:
-        queue.check_negative(methods)
+        queue.check_negative(methods, requeue)
