@@ -38,7 +38,7 @@ __all__ = ["StreamQueue"]
 CHANNEL: Final = 1  # of the frames in the log: what nearly every client uses first, so nearly no delivery rewrites it
 FRAME_MAX: Final = 131_072  # of the frames in the log; a consumer with less gets them cut again
 SHARE: Final = 256  # messages per turn of a consumer
-SCAN: Final = 8192  # messages that filters may pass over in one go: some 10 ms, and then the others have their turn
+SCAN: Final = 4096  # messages that filters may pass over in one go: some 10 ms, and then the others have their turn
 _INTERVAL: Final = re.compile(r"(\d+)([YMDhms])")
 _UNIT_SECONDS: Final = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3_600, "m": 60, "s": 1}
 

@@ -10,6 +10,7 @@ A message that is not wanted costs a search of its header frame; only what may b
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from warren.errors import PreconditionFailed
@@ -30,19 +31,21 @@ _KEY: Final = bytes((len(VALUE),)) + VALUE.encode()
 class StreamFilter:
     """What one consumer wants: messages of these `values`, and with `unfiltered` those that have none."""
 
-    __slots__ = ("_entries", "_unfiltered", "_values")
+    __slots__ = ("_unfiltered", "_values", "_wanted")
 
     def __init__(self, values: frozenset[str], *, unfiltered: bool) -> None:
         self._values, self._unfiltered = values, unfiltered
         encoded = (value.encode("utf-8", "surrogateescape") for value in values)
-        self._entries = tuple(_KEY + b"S" + len(value).to_bytes(4, "big") + value for value in encoded)
+        entries = (re.escape(len(value).to_bytes(4, "big") + value) for value in encoded)
+        self._wanted = re.compile(re.escape(_KEY + b"S") + b"(?:" + b"|".join(entries) + b")")
 
     def wants(self, frames: bytes) -> bool:
         """Whether a message, given as its frames with the header frame first, passes."""
         end = header_frame_size(frames)
-        if frames.find(_KEY, 0, end) < 0:
-            return self._unfiltered
-        if not self._unfiltered and all(frames.find(entry, 0, end) < 0 for entry in self._entries):
+        if self._unfiltered:
+            if frames.find(_KEY, 0, end) < 0:
+                return True
+        elif self._wanted.search(frames, 0, end) is None:
             return False
         # What was found may be part of another value: now the headers themselves decide.
         value = (stored_content(0, frames).decode_properties().headers or {}).get(VALUE)
