@@ -11,7 +11,9 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.broker.kit import Client, NodeKit
+from warren.errors import NotImplemented as NotImplemented540
 from warren.protocol.v091 import Content, FieldValue, methods as m
+from warren.routing.policies import Policy
 
 
 def declare(client: Client, **arguments: Any) -> None:
@@ -288,6 +290,15 @@ def test_refusals(client: Client, arguments: dict[str, Any], code: int, text: st
     (close,) = [*client.take(m.ChannelClose), *client.take(m.ConnectionClose)]
     assert close.reply_code == code
     assert text in close.reply_text
+
+
+def test_a_policy_cannot_bring_delayed_retry_to_a_queue_with_groups(kit: NodeKit) -> None:
+    client = kit.client()
+    declare(client)
+    policies = kit.node.vhosts["/"].policies
+    with pytest.raises(NotImplemented540, match="x-message-group with delayed retry"):
+        policies.set(Policy("/", "later", "", {"delayed-retry-type": "all", "delayed-retry-min": 10}))
+    assert policies.policies == {}
 
 
 class GroupMachine(RuleBasedStateMachine):

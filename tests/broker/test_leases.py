@@ -151,6 +151,20 @@ def test_refusals(kit: NodeKit, headers: Any, text: str) -> None:
     assert text in close.reply_text
 
 
+def test_a_long_lease_does_not_hide_what_is_overdue_behind_it(kit: NodeKit) -> None:
+    client = start(kit, 1)
+    lease(client, 1, 100_000)
+    kit.pass_time(20_000)
+    client.call(m.BasicQos(0, 3), m.BasicQosOk)
+    client.publish("q", b"next")
+    assert [body for *_, body in client.deliveries()] == [b"next"]
+    kit.pass_time(900)
+    assert outstanding(client) == [1, 2]
+    kit.pass_time(1_100)
+    assert outstanding(client) == [1]
+    assert len(client.connection.channels[1]._marks) < 10
+
+
 def test_what_is_settled_is_forgotten(kit: NodeKit) -> None:
     client = start(kit)
     lease(client, 0, 10_000, multiple=True)

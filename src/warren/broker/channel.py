@@ -116,15 +116,17 @@ class Channel:
         """
         marks, leases = self._marks, self._leases
         overdue = leases.overdue(now, self.unacked.entries)  # delivery tag -> the time that it had
-        oldest = next(iter(self.unacked.entries), self.tag + 1)
+        oldest = next((tag for tag in self.unacked.entries if tag not in leases), self.tag + 1)
         while marks and marks[0][1] < oldest:
             marks.popleft()
         for tag, entry in self.unacked.entries.items():
+            if tag in leases:
+                continue
             delivered = next((at for at, last in marks if last >= tag), now)
             if now - delivered < least:
                 break
             timeout = entry[0].settings.consumer_timeout or default
-            if now - delivered >= timeout and tag not in leases:
+            if now - delivered >= timeout:
                 overdue[tag] = timeout
         if self.tag and (not marks or marks[-1][1] < self.tag):
             marks.append((now, self.tag))
