@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings, strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.broker.kit import Client, NodeKit
 from warren.broker import browse as browsing
@@ -138,6 +138,33 @@ def test_what_comes_back_is_seen_in_its_place_and_not_behind(kit: NodeKit) -> No
     assert client.get()
     client.send(1, m.BasicAck(0, multiple=True))
     assert seen(client) == numbers(2)
+
+
+def test_what_comes_back_to_a_place_that_was_read_ahead_is_seen_there(client: Client) -> None:
+    client.declare()
+    fill(client, 5)
+    browse(client, 1)  # and has read the rest
+    assert seen(client) == numbers(0)
+    for _ in range(3):
+        assert client.get(no_ack=False)
+    client.send(1, m.BasicNack(4, requeue=True))  # 2
+    client.send(1, m.BasicAck(1))
+    assert [(redelivered, body) for _, redelivered, body in client.deliveries()] == [(True, b"2")]
+
+
+def test_what_came_back_and_was_delivered_again_is_not_seen(kit: NodeKit) -> None:
+    client, consumer = kit.client(), kit.client()
+    client.declare()
+    fill(client, 3)
+    assert client.get(no_ack=False)
+    assert client.get(no_ack=False)
+    client.send(1, m.BasicNack(0, multiple=True, requeue=True))
+    browse(client, 1)
+    assert [(redelivered, body) for _, redelivered, body in client.deliveries()] == [(True, b"0")]
+    consumer.call(m.BasicQos(0, 2), m.BasicQosOk)
+    consumer.send(1, m.BasicConsume("q", "c"))
+    client.send(1, m.BasicAck(0, multiple=True))
+    assert client.deliveries() == [(4, False, b"2")]
 
 
 def test_consumers_come_first(client: Client) -> None:
@@ -328,6 +355,7 @@ class BrowseMachine(RuleBasedStateMachine):
         self.client.call(m.QueuePurge("q"), m.QueuePurgeOk)
         self.ready.clear()
 
+    @precondition(lambda self: self.published > 12)
     @rule()
     def enrich(self) -> None:
         self.client.publish("q", b"%d" % self.published, expiration="1000000")
