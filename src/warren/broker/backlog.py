@@ -8,9 +8,10 @@ highest priority, return to the old place, removal anywhere.
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator
-from itertools import dropwhile, islice, takewhile
+from itertools import islice, takewhile
 from operator import attrgetter
 from typing import Final
 
@@ -133,11 +134,12 @@ class Backlog:
 
     def after(self, level: int, start: int, limit: int, end: int) -> list[Held]:
         """The first `limit` messages of a priority from position `start` on; `end` is the one after the last."""
-        ready = self._levels[level].ready.values()
+        ready = self._levels[level].ready
         if end - start <= limit:  # near the end: from there
-            found = list(takewhile(lambda held: held.position >= start, reversed(ready)))
+            found = list(takewhile(lambda held: held.position >= start, reversed(ready.values())))
         else:
-            found = list(islice(dropwhile(lambda held: held.position < start, ready), limit))
+            skip = bisect_left(list(ready), start)
+            found = list(islice(ready.values(), skip, skip + limit))
         found += (held for held in self._levels[level].returned if not held.gone and held.position >= start)
         return sorted(found, key=attrgetter("position"))[:limit]
 
