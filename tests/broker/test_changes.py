@@ -328,10 +328,10 @@ def test_policies_are_merged_with_the_new_arguments(client: Client, kit: NodeKit
 
 
 def test_what_a_policy_makes_impossible_changes_nothing(client: Client, change: Change) -> None:
-    client.declare("s", x_queue_type="stream")
+    client.declare("g", x_message_group="who")
     with pytest.raises(errors.NotImplemented):
-        change("s", x_stream_filter_size_bytes=16)
-    client.declare("s", x_queue_type="stream")
+        change("g", x_delayed_retry_type="all", x_delayed_retry_min=10)
+    client.declare("g", x_message_group="who")
 
 
 # -- from outside ------------------------------------------------------------------------------------------------

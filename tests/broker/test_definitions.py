@@ -258,21 +258,25 @@ def test_a_bad_object_and_nothing_is_applied(kit: NodeKit, bad: dict[str, Any], 
     assert dump(kit) == before
 
 
+RETRY: dict[str, Any] = {"delayed-retry-type": "all", "delayed-retry-min": 10}
+
+
 def test_settings_that_are_not_there_yet(kit: NodeKit) -> None:
     before = dump(kit)
+    arguments = {f"x-{name}": value for name, value in RETRY.items()}
     for bad in (
-        {"queues": [queue("q", arguments={"x-queue-type": "stream", "x-max-age": "1D"})]},
-        {"queues": [queue("q", type="stream")], "policies": [policy({"max-age": "1D"})]},
+        {"queues": [queue("q", arguments={"x-message-group": "who", **arguments})]},
+        {"queues": [queue("q", arguments={"x-message-group": "who"})], "policies": [policy(RETRY)]},
     ):
-        with pytest.raises(NotImplemented540, match="x-max-age: queue 'q' in vhost '/'"):
+        with pytest.raises(NotImplemented540, match="x-message-group with delayed retry: queue 'q' in vhost '/'"):
             load(kit, {"vhosts": [{"name": "v"}], **bad})
         assert dump(kit) == before
 
 
 def test_a_policy_that_a_queue_here_cannot_have(kit: NodeKit, client: Client) -> None:
-    client.call(m.QueueDeclare("s", durable=True, arguments={"x-queue-type": "stream"}), m.QueueDeclareOk)
-    with pytest.raises(NotImplemented540, match="x-max-age: queue 's'"):
-        load(kit, {"policies": [policy({"max-age": "1D"})]})
+    client.call(m.QueueDeclare("g", durable=True, arguments={"x-message-group": "who"}), m.QueueDeclareOk)
+    with pytest.raises(NotImplemented540, match="x-message-group with delayed retry: queue 'g'"):
+        load(kit, {"policies": [policy(RETRY)]})
     assert kit.node.vhosts["/"].policies.policies == {}
 
 

@@ -99,9 +99,9 @@ def test_an_alternate_exchange_by_policy(client: Client, policies: Policies) -> 
 
 
 def test_what_is_not_done_is_refused_and_changes_nothing(client: Client, policies: Policies) -> None:
-    client.call(m.QueueDeclare("s", durable=True, arguments={"x-queue-type": "quorum"}), m.QueueDeclareOk)
+    client.call(m.QueueDeclare("g", durable=True, arguments={"x-message-group": "who"}), m.QueueDeclareOk)
     with pytest.raises(errors.NotImplemented):
-        policies.set(Policy("/", "p", ".*", {"dead-letter-strategy": "at-least-once"}))
+        policies.set(Policy("/", "p", ".*", {"delayed-retry-type": "all", "delayed-retry-min": 10}))
     assert not policies.policies
 
 

@@ -108,8 +108,8 @@ def test_definitions_are_there_when_it_is_ready(tmp_path: Path) -> None:
             "policy 'p' in vhost '/': Validation failed pattern should be regular expression",
         ),
         (
-            '{"queues": [{"vhost": "/", "name": "q", "arguments": {"x-queue-type": "stream", "x-max-age": "1D"}}]}',
-            "x-max-age: queue 'q' in vhost '/'",
+            '{"queues": [{"vhost": "/", "name": "q", "arguments": {"x-max-length": "no"}}]}',
+            "invalid arg 'x-max-length' for queue 'q' in vhost '/'",
         ),
     ],
 )

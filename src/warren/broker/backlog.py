@@ -8,18 +8,21 @@ highest priority, return to the old place, removal anywhere.
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from itertools import islice, takewhile
+from operator import attrgetter
 from typing import Final
 
 from warren.broker.message import Held
 
-__all__ = ["Backlog"]
+__all__ = ["SLACK", "Backlog", "Level"]
 
 SLACK: Final = 64  # entries of messages that are gone, before it is worth while to clear them away
 
 
-class _Level:
+class Level:
     """The messages of one priority: those in their places, and those that came back. Positions are the order."""
 
     __slots__ = ("ready", "returned")
@@ -54,7 +57,7 @@ class Backlog:
 
     def __init__(self, top: int = 0) -> None:
         self.count = self.bytes = 0
-        self._levels = [_Level() for _ in range(top + 1)]
+        self._levels = [Level() for _ in range(top + 1)]
         self._busy: list[int] = []  # heap of -priority of levels that may hold something
         self._deadlines: list[tuple[int, int, Held]] = []
 
@@ -137,7 +140,7 @@ class Backlog:
     def relevel(self, top: int, priority: Callable[[Held], int]) -> None:
         """Have levels up to `top`, and every message on the one that `priority` says."""
         messages = sorted(held for level in self._levels for held in level)
-        self._levels = [_Level() for _ in range(top + 1)]
+        self._levels = [Level() for _ in range(top + 1)]
         for held in messages:
             held.priority = priority(held)
             self._levels[held.priority].ready[held.position] = held
@@ -148,6 +151,17 @@ class Backlog:
         count = self.count
         self.__init__(self.top)  # type: ignore[misc]  # back to the empty state
         return count
+
+    def after(self, level: int, start: int, limit: int, end: int) -> list[Held]:
+        """The first `limit` messages of a priority from position `start` on; `end` is the one after the last."""
+        ready = self._levels[level].ready
+        if end - start <= limit:  # near the end: from there
+            found = list(takewhile(lambda held: held.position >= start, reversed(ready.values())))
+        else:
+            skip = bisect_left(list(ready), start)
+            found = list(islice(ready.values(), skip, skip + limit))
+        found += (held for held in self._levels[level].returned if not held.gone and held.position >= start)
+        return sorted(found, key=attrgetter("position"))[:limit]
 
     def __iter__(self) -> Iterator[Held]:
         """In the order of delivery."""

@@ -8,7 +8,7 @@ RabbitMQ's users delete the queue, or use policies.
 - `x-max-priority`: every message moves to the level that its priority means now, first come first served within it.
 - `x-single-active-consumer`: of the consumers of the highest priority the first one becomes the active one; the others
   keep what they have not acknowledged.
-- What makes a queue another thing (`x-queue-type`) cannot be changed.
+- What makes a queue another thing (`x-queue-type`, `x-message-group`) cannot be changed.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ def change_queue(queue: Queue, changes: Mapping[str, FieldValue]) -> None:
     for name, value in changes.items():
         if name == "x-queue-type" and (value or "classic") != queue.type:
             raise PreconditionFailed(f"invalid arg '{name}' for {queue}: the type of a queue cannot be changed")
+        if name == "x-message-group" and value != queue.arguments.get(name):
+            raise PreconditionFailed(f"invalid arg '{name}' for {queue}: a queue cannot get or lose its groups")
         if name not in ARGUMENTS and value is not None:
             raise PreconditionFailed(f"invalid arg '{name}' for {queue}: unknown argument")
     arguments: dict[str, FieldValue] = {

@@ -12,11 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from warren.broker.arguments import check_consume_arguments
+from warren.broker.arguments import BROWSE, check_consume_arguments
+from warren.broker.browse import View
 from warren.broker.confirms import Confirms
 from warren.broker.consumer import UNLIMITED, Consumer
+from warren.broker.leases import LeaseRequest, Leases
 from warren.broker.message import Message
 from warren.broker.publisher import Publisher, Sink, Target
+from warren.broker.queue import ClassicQueue
 from warren.broker.reply_to import PSEUDO_QUEUE, ReplyQueue
 from warren.broker.unacked import Entry, Unacked, check_negative
 from warren.errors import (
@@ -71,6 +74,7 @@ class Channel:
         self.replies: ReplyQueue | None = None  # this channel's address for direct replies
         self._prefetch = 0  # of consumers to come
         self._marks: deque[tuple[int, int]] = deque()  # (time, last delivery tag by then), oldest first
+        self._leases = Leases()
         self._settlements: list[Settlement] = []  # of the transaction
         self._commits = Confirms(self)  # the line in which tx.commit-ok waits for the disk
         self._window = UNLIMITED
@@ -101,6 +105,14 @@ class Channel:
         if self.open and self.connection.capability("consumer_cancel_notify"):
             self.reply(m.BasicCancel(consumer.tag, no_wait=True))
 
+    def lease(self, asked: LeaseRequest) -> list[int]:
+        """Give deliveries more time; their tags. PreconditionFailed for a tag that is not outstanding."""
+        timers = self.vhost.node.timers
+        tags = self.unacked.tags(asked.delivery_tag, asked.multiple)
+        for tag in tags:
+            self._leases.grant(tag, timers.now(), asked.timeout)
+        return tags
+
     def give_back_overdue(self, now: int, default: int, least: int) -> None:
         """Return what was not acknowledged within its queue's consumer timeout, and cancel who had it.
 
@@ -108,27 +120,31 @@ class Channel:
         Called now and then: `marks` tell which tags had been delivered at earlier calls, so a delivery costs nothing.
         `default` is the timeout of queues without one of their own, `least` the smallest there is.
         """
-        marks, overdue = self._marks, []
-        oldest = next(iter(self.unacked.entries), self.tag + 1)
+        marks, leases = self._marks, self._leases
+        overdue = leases.overdue(now, self.unacked.entries)  # delivery tag -> the time that it had
+        oldest = next((tag for tag in self.unacked.entries if tag not in leases), self.tag + 1)
         while marks and marks[0][1] < oldest:
             marks.popleft()
         for tag, entry in self.unacked.entries.items():
+            if tag in leases:
+                continue
             delivered = next((at for at, last in marks if last >= tag), now)
             if now - delivered < least:
                 break
-            if now - delivered >= (entry[0].settings.consumer_timeout or default):
-                overdue.append(tag)
+            timeout = entry[0].settings.consumer_timeout or default
+            if now - delivered >= timeout:
+                overdue[tag] = timeout
         if self.tag and (not marks or marks[-1][1] < self.tag):
             marks.append((now, self.tag))
         if not overdue:
             return
         if not self.connection.capability("consumer_cancel_notify"):
-            timeout = self.unacked.entries[overdue[0]][0].settings.consumer_timeout or default
+            timeout = next(iter(overdue.values()))
             raise PreconditionFailed(
                 f"delivery acknowledgement on channel {self.number} timed out. Timeout value used: {timeout} ms. "
                 "This timeout value can be configured, see consumers doc guide to learn more"
             )
-        for tag in overdue:
+        for tag in sorted(overdue):
             taken = self.unacked.take(tag, multiple=False)
             consumer = taken[tag][1]
             self.unacked.reject(taken, requeue=True, failed=True)
@@ -307,7 +323,9 @@ class Channel:
             consumer = self._consume_replies(method)
         else:
             queue = self._readable_queue(method.queue)
-            check_consume_arguments(method.arguments, queue.type, str(queue))
+            check_consume_arguments(method.arguments, queue.type, str(queue), exclusive=method.exclusive)
+            if method.arguments.get(BROWSE) and isinstance(queue, ClassicQueue):
+                queue = View(queue)
             queue.check_consume(method.no_ack, self._prefetch)
             consumer = self._make_consumer(method, queue)
             queue.add_consumer(consumer)
@@ -355,7 +373,7 @@ class Channel:
 
     def _get(self, method: m.BasicGet) -> None:
         queue = self._readable_queue(method.queue)
-        held = queue.take()
+        held = queue.take(None if method.no_ack else self)
         if held is None:
             self.reply(m.BasicGetEmpty())
             return
@@ -384,7 +402,7 @@ class Channel:
 
     def _refuse(self, tag: int, multiple: bool, requeue: bool, *, failed: bool) -> None:
         taken = self.unacked.take(tag, multiple)
-        check_negative(taken.values(), "basic.nack and basic.reject")
+        check_negative(taken.values(), "basic.nack and basic.reject", requeue=requeue)
         self._settle(Settlement(taken, positive=False, requeue=requeue, failed=failed))
 
     def _settle(self, settlement: Settlement) -> None:
@@ -397,7 +415,7 @@ class Channel:
             self.unacked.reject(settlement.taken, settlement.requeue, failed=settlement.failed)
 
     def _recover(self, method: m.BasicRecover) -> None:
-        check_negative(self.unacked.entries.values(), "basic.recover")
+        check_negative(self.unacked.entries.values(), "basic.recover", requeue=True)
         self.reply(m.BasicRecoverOk())  # before what is delivered again, as RabbitMQ does
         self._recover_async(method)
 

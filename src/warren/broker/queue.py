@@ -43,6 +43,8 @@ from warren.routing import Reason
 from warren.routing.settings import QueueSettings
 
 if TYPE_CHECKING:
+    from warren.broker.browse import View
+    from warren.broker.channel import Channel
     from warren.broker.connection import Connection
     from warren.broker.vhost import VirtualHost
 
@@ -96,8 +98,8 @@ class Queue(ABC):
         """Give consumers what their windows take."""
 
     @abstractmethod
-    def take(self) -> Held | None:
-        """The next message, for basic.get."""
+    def take(self, getter: Channel | None = None) -> Held | None:
+        """The next message, for basic.get; `getter` will acknowledge it, None: nobody will."""
 
     @abstractmethod
     def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:
@@ -135,11 +137,18 @@ class Queue(ABC):
     def enrich(self) -> None:  # noqa: B027  a hook
         """A message is coming that may leave from the middle of the queue."""
 
+    def everyone(self) -> tuple[Consumer, ...]:
+        """All who have to be told when the queue goes."""
+        return tuple(self.consumers)
+
     def check_consume(self, no_ack: bool, prefetch: int) -> None:  # noqa: B027  a hook
         """Raise when this kind of queue cannot serve such a consumer."""
 
-    def check_negative(self, methods: str) -> None:  # noqa: B027  a hook
-        """Raise when this kind of queue takes nothing back: no basic.nack, reject or recover."""
+    def check_negative(self, methods: str, requeue: bool) -> None:  # noqa: B027  a hook
+        """Raise when this kind of queue takes nothing back, or drops nothing: no basic.nack, reject or recover."""
+
+    def acked(self, message: Message | Held | None) -> None:  # noqa: B027  a hook
+        """A delivery of a channel whose acknowledgements somebody watches is acknowledged."""
 
     # -- what they share -----------------------------------------------------------------------------------------
 
@@ -211,6 +220,8 @@ class Queue(ABC):
 class ClassicQueue(Queue):
     """A queue whose messages are consumed once. `type` is what it was declared as: classic or quorum."""
 
+    held_type: type[Held] = Held
+
     def __init__(
         self, vhost: VirtualHost, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table,
         owner: Connection | None, settings: QueueSettings,
@@ -224,6 +235,7 @@ class ClassicQueue(Queue):
         self.returned: list[Held] = []  # a heap by position
         self.backlog: Backlog | None = None  # in place of the two above once the queue is not plain
         self.position = 0  # of the first message in `ready`; of the next message with a backlog
+        self.views: list[View] = []  # of consumers that browse
         self._expiry: Timer | None = None
         self._note_limits(settings)
         self._duplicates: Duplicates | None = None
@@ -279,6 +291,14 @@ class ClassicQueue(Queue):
                 self.position += 1
             self.returned.clear()
             self.ready.clear()
+            self._views_look_again()
+
+    def everyone(self) -> tuple[Consumer, ...]:
+        return (*self.consumers, *(consumer for view in self.views for consumer in view.consumers))
+
+    def _views_look_again(self, positions: Iterable[int] = ()) -> None:
+        for view in self.views:
+            view.look_again(max(positions, default=None))
 
     def reconfigure(self, settings: QueueSettings) -> None:
         super().reconfigure(settings)
@@ -323,7 +343,7 @@ class ClassicQueue(Queue):
         if message.ttl is not None:
             ttl = message.ttl if ttl is None else min(ttl, message.ttl)
         priority = 0 if top is None else self._priority(message)
-        held = Held(message, self.position, 0 if ttl is None else timers.now() + ttl, priority)
+        held = self.held_type(message, self.position, 0 if ttl is None else timers.now() + ttl, priority)
         self.position += 1
         if ttl == 0:
             if not self._attempt_delivery(held):
@@ -399,6 +419,11 @@ class ClassicQueue(Queue):
             self._drop_expired(self.backlog)
             self._arm_expiry(self.backlog)
 
+    def drop_expired(self) -> None:
+        """Drop what nobody may see any more, even where a timer is late."""
+        if self.backlog is not None:
+            self._drop_expired(self.backlog)
+
     def _drop_expired(self, backlog: Backlog) -> None:
         if backlog.next_deadline:
             for held in backlog.expired(self.vhost.node.timers.now()):
@@ -414,14 +439,23 @@ class ClassicQueue(Queue):
         while ready or returned:
             turn = consumers.next()
             if turn is None:
-                return
+                break
             consumer, room = turn
             if returned:
-                consumer.redeliver(heapq.heappop(returned))
+                held = heapq.heappop(returned)
+                held.gone = True
+                consumer.redeliver(held)
             else:
                 # Several consumers take strict turns, as with RabbitMQ; a single one takes all its window holds.
                 count = min(room, len(ready)) if len(consumers) == 1 or consumers.single else 1
                 self.position += consumer.feed(ready, self.position, count)
+        if self.views:
+            self._show()
+
+    def _show(self) -> None:
+        """What no consumer took is for those who browse."""
+        for view in self.views:
+            view.schedule()
 
     def _deliver_backlog(self, backlog: Backlog) -> None:
         self._drop_expired(backlog)
@@ -429,14 +463,18 @@ class ClassicQueue(Queue):
             held = backlog.pop()
             if held is not None:
                 turn[0].redeliver(held)
+        if self.views:
+            self._show()
 
-    def take(self) -> Held | None:
+    def take(self, getter: Channel | None = None) -> Held | None:
         self.renew_lease()
         if self.backlog is not None:
             self._drop_expired(self.backlog)
             return self.backlog.pop()
         if self.returned:
-            return heapq.heappop(self.returned)
+            held = heapq.heappop(self.returned)
+            held.gone = True
+            return held
         if self.ready:
             self.position += 1
             return Held(self.ready.popleft(), self.position - 1)
@@ -445,6 +483,7 @@ class ClassicQueue(Queue):
     def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:
         if self.deleted:
             return
+        entries = list(entries)
         limit = delivery_limit(self.settings)
         for position, message in entries:
             held = message if isinstance(message, Held) else Held(message, position)
@@ -456,12 +495,15 @@ class ClassicQueue(Queue):
             ):
                 self._retries.add(held, delay)
             elif self.backlog is None:
+                held.gone = False
                 heapq.heappush(self.returned, held)
             else:
                 self._put_back(held, self.backlog)
         if self.backlog is not None:
             self._drop_over_limit(self.backlog)
             self._arm_expiry(self.backlog)
+        if self.views:
+            self._views_look_again([position for position, _ in entries])
         self.schedule()
 
     def _put_back(self, held: Held, backlog: Backlog) -> None:
@@ -474,6 +516,8 @@ class ClassicQueue(Queue):
             for held in due:
                 self._put_back(held, self.backlog)
             self._arm_expiry(self.backlog)
+            if self.views:
+                self._views_look_again([held.position for held in due])
             self.schedule()
 
     def reject(self, entries: Iterable[Back]) -> None:
@@ -490,10 +534,13 @@ class ClassicQueue(Queue):
         self.position += len(self.ready)
         self.ready.clear()
         self.returned.clear()
+        self._views_look_again()
         return count
 
     def forget(self) -> None:
         super().forget()
+        for view in self.views:
+            view.forget()
         if self._expiry is not None:
             self._expiry.cancel()
         if self._dead_letters is not None:

@@ -16,6 +16,7 @@ from warren.broker.queue import Back, Queue
 from warren.routing.settings import QueueSettings
 
 if TYPE_CHECKING:
+    from warren.broker.channel import Channel
     from warren.broker.vhost import VirtualHost
 
 __all__ = ["PSEUDO_QUEUE", "ReplyQueue"]
@@ -49,7 +50,7 @@ class ReplyQueue(Queue):
     def deliver(self) -> None:
         pass
 
-    def take(self) -> Held | None:
+    def take(self, getter: Channel | None = None) -> Held | None:
         return None
 
     def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:

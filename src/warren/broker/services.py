@@ -5,10 +5,12 @@
     amq.routes         exchanges and bindings, as JSON
     amq.change-queue   {"queue": name, "arguments": {...}} changes a queue's optional arguments (`changes`)
     amq.revoke         {"exchange": name, "id": id} takes back delayed messages; {"revoked": how many}
+    amq.lease          more time for deliveries of the same channel (`leases`), answered with what was granted
 
 The answer goes through the default exchange to the message's reply_to, with its correlation_id. A message without
 reply_to is not answered, but done; one to another service reaches nobody (returned when mandatory). What is refused is
-answered by {"error": ..., "reason": ...}, the name and the text of AMQP's reply. Source: the draft's section 2.2.3.5.
+answered by {"error": ..., "reason": ...}, the name and the text of AMQP's reply; without reply_to it closes the
+channel, as any refusal does. Source: the draft's section 2.2.3.5.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from warren.broker.leases import lease_request
 from warren.broker.message import Address, Message
 from warren.errors import AmqpError, PreconditionFailed
 from warren.protocol.v091 import Content, Properties, encode_content
@@ -76,6 +79,7 @@ def _routes(connection: Connection, request: Content) -> bytes:
 def _change_queue(connection: Connection, request: Content) -> bytes:
     """Needs what declaring the queue needs: it is not another connection's own, and may be configured."""
     name, arguments = _asked(request, queue=str, arguments=dict)
+    connection.access.configure("queue", name)
     queue = connection.vhost.change_queue(name, arguments, connection)
     return _json({"queue": name, "arguments": queue.arguments})
 
@@ -83,6 +87,7 @@ def _change_queue(connection: Connection, request: Content) -> bytes:
 def _revoke(connection: Connection, request: Content) -> bytes:
     """Needs what publishing to the exchange needs."""
     exchange, message_id = _asked(request, exchange=str, id=str)
+    connection.access.write("exchange", exchange)
     return _json({"revoked": connection.vhost.revoke_delayed(exchange, message_id)})
 
 
@@ -97,6 +102,10 @@ def _asked(request: Content, **fields: type[str | dict[str, Any]]) -> tuple[Any,
             wanted = ", ".join(f'"{each}": {"string" if of is str else "object"}' for each, of in fields.items())
             raise PreconditionFailed(f"the body must be {{{wanted}}}")
     return tuple(asked[name] for name in fields)
+def _lease(connection: Connection, request: Content) -> bytes:
+    asked = lease_request(request.decode_properties().headers or {})
+    tags = connection.channels[request.channel].lease(asked)
+    return _json({"delivery_tags": tags, "timeout": asked.timeout})
 
 
 def _json(value: object) -> bytes:
@@ -109,6 +118,7 @@ SERVICES: dict[str, Callable[[Connection, Content], bytes]] = {
     "amq.routes": _routes,
     "amq.change-queue": _change_queue,
     "amq.revoke": _revoke,
+    "amq.lease": _lease,
 }
 
 
@@ -125,6 +135,8 @@ class Service:
         try:
             body = self._answer(self._connection, message.content)
         except AmqpError as error:
+            if not request.reply_to:
+                raise
             body = _json({"error": error.reply_name.lower(), "reason": error.reply_text})
         if request.reply_to:
             properties = Properties(correlation_id=request.correlation_id, content_type="application/json")

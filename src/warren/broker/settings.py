@@ -22,12 +22,8 @@ DEFAULT_DELIVERY_LIMIT: Final = 20  # of quorum queues, as RabbitMQ 4's
 
 def check_implemented(settings: QueueSettings, where: str) -> None:
     """540 for what is understood and not done, so that nothing is accepted and ignored."""
-    problems = {
-        "x-stream-filter-size-bytes": settings.stream_filter_size_bytes is not None,
-    }
-    for what, asked in problems.items():
-        if asked:
-            raise NotImplemented540(f"{what}: {where}")
+    if settings.message_group is not None and retries_later(settings):
+        raise NotImplemented540(f"x-message-group with delayed retry: {where}")
 
 
 def is_plain(settings: QueueSettings) -> bool:
@@ -39,6 +35,7 @@ def is_plain(settings: QueueSettings) -> bool:
         and settings.max_priority is None
         and not settings.message_deduplication
         and not retries_later(settings)
+        and settings.message_group is None
     )
 
 

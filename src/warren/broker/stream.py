@@ -4,6 +4,8 @@ Each consumer has its own place (`x-stream-offset`: first, last, next, an offset
 "1h"). Acknowledgements only open the window. Readers see what is synced, so that an offset once read never comes to
 mean another message. Retention (`x-max-age`, `x-max-length-bytes`) drops whole old segments of the log; every few
 seconds, and whenever one is full. Every delivery carries its offset in the header `x-stream-offset`, as RabbitMQ's do.
+mean another message. Every delivery carries its offset in the header `x-stream-offset`, as RabbitMQ's do. What a
+consumer's filter (`stream_filter`) does not let through is passed over.
 
 What RabbitMQ refuses on streams is refused here: no prefetch (406); no_ack, basic.get, nack, reject, purge (540).
 """
@@ -21,6 +23,7 @@ from warren.broker.consumer import Consumer
 from warren.broker.message import Held, Message
 from warren.broker.queue import Back, Queue
 from warren.broker.store.log import SEGMENT_BYTES, Cursor, Record, SegmentLog
+from warren.broker.stream_filter import StreamFilter, stream_filter
 from warren.broker.timers import Timer
 from warren.errors import NotImplemented as NotImplemented540, PreconditionFailed
 from warren.protocol.v091 import FieldValue, Table, encode_content
@@ -31,6 +34,7 @@ from warren.routing.settings import QueueSettings
 from warren.routing.values import erlang_term, type_name
 
 if TYPE_CHECKING:
+    from warren.broker.channel import Channel
     from warren.broker.vhost import VirtualHost
 
 __all__ = ["StreamQueue"]
@@ -41,6 +45,7 @@ SHARE: Final = 256  # messages per turn of a consumer
 RETENTION_MS: Final = 5_000
 """How often a stream with a max-age looks for segments that are too old."""
 
+SCAN: Final = 4096  # messages that filters may pass over in one go: some 10 ms, and then the others have their turn
 _INTERVAL: Final = re.compile(r"(\d+)([YMDhms])")
 _UNIT_SECONDS: Final = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3_600, "m": 60, "s": 1}
 
@@ -63,6 +68,8 @@ class StreamQueue(Queue):
         )  # fmt: skip
         self.log = log
         self._cursors: dict[Consumer, Cursor] = {}
+        self._filters: dict[Consumer, StreamFilter] = {}
+        self._resting = False  # a filter has passed over so much that the rest of the log waits for a timer
         self._unwritten = False
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
         self._retention: Timer | None = None
@@ -138,14 +145,32 @@ class StreamQueue(Queue):
 
     def deliver(self) -> None:
         """Readers in turn, a share each, until none has room or anything left to read."""
-        progress = True
+        scan, progress = SCAN, True
         while progress:
             progress = False
             for consumer in tuple(self.consumers):
                 room, cursor = consumer.room(), self._cursors[consumer]
                 if room > 0 and cursor.offset < self.log.durable:
-                    self._feed(consumer, cursor.read(min(room, SHARE)))
+                    records = cursor.read(min(room, SHARE))
                     progress = True
+                    if consumer in self._filters:
+                        scan -= len(records)
+                        records = [record for record in records if self._filters[consumer].wants(record.frames)]
+                    self._feed(consumer, records)
+            if scan <= 0:
+                self._go_on_later()
+                return
+
+    def _go_on_later(self) -> None:
+        if not self._resting:
+            self._resting = True
+            timers = self.vhost.node.timers
+            timers.at(timers.now(), self._go_on)
+
+    def _go_on(self) -> None:
+        self._resting = False
+        if not self.deleted:
+            self.schedule()
 
     def _feed(self, consumer: Consumer, records: list[Record]) -> None:
         channel = consumer.channel
@@ -158,12 +183,16 @@ class StreamQueue(Queue):
 
     def add_consumer(self, consumer: Consumer) -> None:
         cursor = self.log.cursor(self._start(consumer.arguments.get(STREAM_OFFSET.name, "next")))
+        wanted = stream_filter(consumer.arguments, str(self))
         super().add_consumer(consumer)
         self._cursors[consumer] = cursor
+        if wanted is not None:
+            self._filters[consumer] = wanted
 
     def remove_consumer(self, consumer: Consumer) -> None:
         super().remove_consumer(consumer)
         self._cursors.pop(consumer, None)
+        self._filters.pop(consumer, None)
 
     def _start(self, value: FieldValue) -> int:
         """The offset that an x-stream-offset means now. PreconditionFailed for what it cannot be."""
@@ -198,10 +227,10 @@ class StreamQueue(Queue):
         if no_ack:
             raise NotImplemented540(f"automatic acknowledgement not supported by stream queues {self}")
 
-    def check_negative(self, methods: str) -> None:
+    def check_negative(self, methods: str, requeue: bool) -> None:
         raise NotImplemented540(f"{methods} not supported by stream queues {self}")
 
-    def take(self) -> Held | None:
+    def take(self, getter: Channel | None = None) -> Held | None:
         raise NotImplemented540(f"basic.get not supported by stream queues {self}")
 
     def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:

@@ -21,15 +21,18 @@ if TYPE_CHECKING:
 __all__ = ["Entry", "Unacked", "check_negative"]
 
 Entry: TypeAlias = "tuple[Queue, Consumer | None, int, Message | Held | None]"
-"""Queue, consumer (None: basic.get), position in the queue, message (None: a stream still has it)."""
+"""Queue, consumer (None: basic.get), position in the queue, message (None: it was seen and not taken)."""
 
 
 class Unacked:
-    __slots__ = ("_channel", "entries")
+    """`watched` once a queue wants to be told of each acknowledgement (`Queue.acked`)."""
+
+    __slots__ = ("_channel", "entries", "watched")
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self.entries: dict[int, Entry] = {}
+        self.watched = False
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -46,14 +49,22 @@ class Unacked:
             taken = dict(entries)
             entries.clear()
             return taken
-        if tag not in entries:
+        return {each: entries.pop(each) for each in self.tags(tag, multiple)}
+
+    def tags(self, tag: int, multiple: bool) -> list[int]:
+        """The deliveries that a client means, oldest first. PreconditionFailed for a tag that is not outstanding."""
+        if multiple and tag == 0:
+            return list(self.entries)
+        if tag not in self.entries:
             raise PreconditionFailed(f"unknown delivery tag {tag}")
+        if not multiple:
+            return [tag]
         tags = []
-        for each in entries:
+        for each in self.entries:
             tags.append(each)
             if each == tag:
                 break
-        return {each: entries.pop(each) for each in tags}
+        return tags
 
     def restore(self, taken: dict[int, Entry]) -> None:
         """Put deliveries back into the table: what was to settle them was rolled back."""
@@ -62,6 +73,9 @@ class Unacked:
     def ack(self, taken: dict[int, Entry]) -> None:
         """Done: open the windows again."""
         self._release(taken.values())
+        if self.watched:
+            for queue, _, _, message in taken.values():
+                queue.acked(message)
 
     def reject(self, taken: dict[int, Entry], requeue: bool, *, failed: bool = False) -> None:
         """Back to their queues, or out of them by way of the dead-letter exchange.
@@ -72,7 +86,7 @@ class Unacked:
 
     def recover(self, requeue: bool) -> None:
         """Everything back to its queue, or again to the consumer that had it."""
-        check_negative(self.entries.values(), "basic.recover")
+        check_negative(self.entries.values(), "basic.recover", requeue=True)
         if requeue:
             self.requeue_all(failed=False)
         else:
@@ -94,7 +108,7 @@ class Unacked:
         self._release(entries)
         for queue, consumer, position, message in entries:
             if message is None:
-                continue  # of a stream: refused before
+                continue  # seen and not taken
             if consumer is None or consumer.cancelled:
                 queue.requeue([(position, message)], failed=False)
             else:
@@ -131,7 +145,7 @@ class Unacked:
                 queue.reject(back)
 
 
-def check_negative(entries: Iterable[Entry], methods: str) -> None:
+def check_negative(entries: Iterable[Entry], methods: str, *, requeue: bool) -> None:
     """Raise when a queue among those of the deliveries takes nothing back."""
     for queue in {entry[0] for entry in entries}:
-        queue.check_negative(methods)
+        queue.check_negative(methods, requeue)

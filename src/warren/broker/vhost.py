@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from warren.broker.changes import change_queue
 from warren.broker.delays import Delays, Hold
+from warren.broker.groups import GroupQueue
 from warren.broker.keeping import History
 from warren.broker.limits import check_queue
 from warren.broker.policies import Policies
@@ -116,7 +117,7 @@ class VirtualHost:
         if settings.queue_type == "stream":
             queue = StreamQueue(self, name, arguments, settings, self._make_log(where, name, arguments))
         else:
-            queue = ClassicQueue(
+            queue = (GroupQueue if settings.message_group is not None else ClassicQueue)(
                 self,
                 name,
                 durable=durable,
@@ -182,7 +183,7 @@ class VirtualHost:
     def delete_queue(self, queue: Queue) -> int:
         """Delete the queue, tell its consumers; how many ready messages went with it."""
         count = queue.message_count
-        consumers = tuple(queue.consumers)
+        consumers = queue.everyone()
         queue.forget()
         del self.queues[queue.name]
         self._forget(self.router.remove_queue(queue.name))

@@ -5,12 +5,13 @@ Rules (RabbitMQ's; texts and order were probed on 3.10.8 and are tested against 
 - Arguments are checked in one fixed order, whatever the order of the table, each for the type of its value and then for
   its range. An argument that belongs to another type of queue only is refused after those; one that no type of queue
   knows is nobody's business and stays as it is.
+- A group of messages keeps its order, so `x-message-group` and `x-max-priority` exclude each other (ours).
 - A quorum queue and a stream are durable, not exclusive, not auto-deleted, and named by their client.
 - A second declaration is compared by the arguments of the queue's type. `x-queue-type` classic and none are the same.
 
-Beyond RabbitMQ 3.10: `x-delivery-limit`, `x-dead-letter-strategy`, `x-consumer-timeout`, deduplication and delayed
-retry are settings of classic and quorum queues alike, and their values are checked. Times are in milliseconds, sizes in
-bytes.
+Beyond RabbitMQ 3.10: `x-delivery-limit`, `x-dead-letter-strategy`, `x-consumer-timeout`, deduplication, delayed retry
+and message groups are settings of classic and quorum queues alike, and their values are checked. Times are in
+milliseconds, sizes in bytes.
 
 What a setting does, the broker knows; what policies add, `warren.routing.policies`.
 """
@@ -78,6 +79,7 @@ class QueueSettings:
     deduplication_header: str | None = None
     cache_size: int | None = None
     cache_ttl: int | None = None
+    message_group: str | None = None
     delayed_retry_type: Literal["disabled", "all", "failed", "returned"] | None = None
     delayed_retry_min: int | None = None
     delayed_retry_max: int | None = None
@@ -134,6 +136,14 @@ def _version(value: object) -> str | None:
     return _from(0)(value) or (None if value in (1, 2) else f"\"unsupported queue version '{value}'\"")
 
 
+def _header_name(value: object) -> str | None:
+    return _string(value) or (None if 0 < len(str(value).encode()) < 256 else "invalid_header_name")
+
+
+def _filter_size(value: object) -> str | None:
+    return _from(0, 255)(value) or (None if isinstance(value, int) and value >= 16 else f"{{value_too_small,{value}}}")
+
+
 def _max_age(value: object) -> str | None:
     return _string(value) or (None if max_age_milliseconds(str(value)) is not None else "invalid_max_age")
 
@@ -187,7 +197,7 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
         ("x-quorum-initial-group-size", _from(1), _QUORUM),
         ("x-max-age", _max_age, _STREAM),
         ("x-stream-max-segment-size-bytes", _from(0), _STREAM),
-        ("x-stream-filter-size-bytes", _from(0), _STREAM),
+        ("x-stream-filter-size-bytes", _filter_size, _STREAM),
         ("x-initial-cluster-size", _from(1), _STREAM),
         ("x-queue-leader-locator", _one_of(_LOCATORS, "invalid_queue_locator_arg"), _REPLICATED),
         (
@@ -201,6 +211,7 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
         ("x-deduplication-header", _string, _QUEUES),
         ("x-cache-size", _from(1), _QUEUES),
         ("x-cache-ttl", _from(1, MAX_TIME), _QUEUES),
+        ("x-message-group", _header_name, _QUEUES),
         (
             "x-delayed-retry-type",
             _one_of(("disabled", "all", "failed", "returned"), "invalid_delayed_retry_type"),
@@ -314,4 +325,6 @@ def _contradiction(name: str, arguments: Table) -> str | None:
         return "routing_key_but_no_dlx_defined"
     if name == "x-delayed-retry-type" and arguments[name] != "disabled" and "x-delayed-retry-min" not in arguments:
         return "delayed_retry_but_no_min_defined"
+    if name == "x-message-group" and "x-max-priority" in arguments:
+        return "group_and_max_priority_defined"
     return None

@@ -499,6 +499,7 @@ class Model:
         self.position = 0
         self.buffered: dict[int, bytes] = {}
         self.written: dict[int, bytes] = {}
+        self.perhaps: dict[int, bytes] = {}
         self.tickets: dict[int, int] = {}
         self.transient: set[int] = set()
         self.settled: set[int] = set()
@@ -586,7 +587,7 @@ class Model:
 
     def recover(self, records: list[Stored], *, power: bool) -> None:
         log, synced = self.bench.log, 1 << 62
-        known = {**self.written, **self.buffered}
+        known = {**self.perhaps, **self.written, **self.buffered}
         found = [record.position for record in records]
         assert found == sorted(set(found))
         for record in records:
@@ -618,6 +619,7 @@ class Model:
         cursor.close()
         self.position = max(log.next_position, self.position if not power else 0)
         self.written = {n: known[n] for n in found}
+        self.perhaps = {} if power else known  # a power cut may bring back what was unlinked before
         self.buffered, self.transient, self.settled, self.settled_written = {}, set(), set(), set()
         self.tickets = dict.fromkeys(found, 1 << 61)  # on disk perhaps, but nobody was promised
         self.settled_tickets = {}

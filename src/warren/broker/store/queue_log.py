@@ -377,6 +377,7 @@ class QueueLog:
                 self._changed[segment] = None
         self._write_settlements()
         self._recovered = list(self._segments)
+        self._renamed = True  # the process before may not have synced what it unlinked
         last = self._segments[-1] if self._segments else None
         if last is not None and last.base == bases[-1] and last.size < self._segment_bytes:
             self._tail, self._key = last, last.key

@@ -13,10 +13,15 @@ from typing import Final
 from warren.protocol.v091.codec import FRAME_OVERHEAD
 from warren.protocol.v091.content import FLAGS_AT
 
-__all__ = ["DELIVERY_COUNT", "STREAM_OFFSET", "LongHeader"]
+__all__ = ["DELIVERY_COUNT", "STREAM_OFFSET", "LongHeader", "header_frame_size"]
 
 _CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS = 0x80, 0x40, 0x20  # in the first octet of the property flags
 _LENGTH: Final = Struct(">I")
+
+
+def header_frame_size(frames: bytes) -> int:
+    """The length of the header frame that frames of a content begin with: where a search of its bytes ends."""
+    return FRAME_OVERHEAD + int(_LENGTH.unpack_from(frames, 3)[0])
 
 
 class LongHeader:
@@ -29,7 +34,7 @@ class LongHeader:
 
     def may_be_in(self, frames: bytes) -> bool:
         """Whether the header frame may hold the header: a search of its bytes, which can only err towards True."""
-        return frames.find(self._key, FLAGS_AT, FRAME_OVERHEAD + _LENGTH.unpack_from(frames, 3)[0]) >= 0
+        return frames.find(self._key, FLAGS_AT, header_frame_size(frames)) >= 0
 
     def put_into(self, frames: bytes, value: int) -> bytes:
         """The frames (header frame first) with this as the first of their headers.
