@@ -204,6 +204,8 @@ case("exchange bind strips nothing", a(1, exchange()), a(1, m.ExchangeBind("x\n"
 case("publish strips nothing", a(1, exchange()), put("1", "k", "x\n"))
 case("delete no_wait", a(1, declare()), a(1, m.QueueDelete("q", no_wait=True)), a(1, passive()))
 case("delete under a consumer", a(1, declare()), a(1, consume()), a(2, m.QueueDelete("q")), a(1, qos(1)))
+case("delete under a consumer of the same channel", a(1, declare()), *fill(2), a(1, qos(1)), a(1, consume()), a(1, m.QueueDelete("q")),
+     a(1, ack(1)))
 case("delete with unacked, then ack", a(1, declare()), *fill(3), a(1, get()), a(1, get()),
      a(1, m.QueueDelete("q")), a(1, ack(1)), a(1, reject(2)), a(1, qos(1)))
 case("delete and declare again: what was unacked stays away", a(1, declare()), *fill(2), a(1, get()),

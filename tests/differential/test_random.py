@@ -62,15 +62,16 @@ def test_long(peers: Peers, capsys: pytest.CaptureFixture[str]) -> None:
     def play(script: Script) -> None:
         nonlocal played
         played += 1
-        if _compare(peers, script):
+        if difference := _compare(peers, script):
             different.append(script)
+            say(f"found, before it is made shorter\n{script}\n{difference}")
 
     while time.monotonic() < start + 60 * MINUTES:
         seed(number)(play)()
         for script in different:
             findings += 1
             shorter = _minimise(peers, script)
-            say(f"seed {number}\n{shorter}\n{_compare(peers, shorter)}")
+            say(f"seed {number}\n{shorter}\n{_compare(peers, shorter, clean=script)}")
         different.clear()
         number += 1
         if (number - first) % 5 == 0:
@@ -80,11 +81,11 @@ def test_long(peers: Peers, capsys: pytest.CaptureFixture[str]) -> None:
 
 def _minimise(peers: Peers, script: Script) -> Script:
     """Without the steps that it differs without; for a minute at most."""
-    end, at = time.monotonic() + 60, len(script.steps)
+    end, at, whole = time.monotonic() + 60, len(script.steps), script
     while at and time.monotonic() < end:
         at -= 1
         shorter = Script((*script.steps[:at], *script.steps[at + 1 :]), script.timed)
-        if _compare(peers, shorter, agree=0.5):
+        if _compare(peers, shorter, agree=0.5, clean=whole):
             script = shorter
     return script
 
@@ -94,9 +95,9 @@ def _play(peers: Peers, script: Script) -> None:
     assert not difference, difference
 
 
-def _compare(peers: Peers, script: Script, agree: float = 5.0) -> str:
-    """What differs, or nothing."""
-    ours, theirs = peers(script.steps)
+def _compare(peers: Peers, script: Script, agree: float = 5.0, clean: Script | None = None) -> str:
+    """What differs, or nothing. Where the script is a part of another one, `clean` is the whole."""
+    ours, theirs = peers((clean or script).steps)
     longest = run(script.steps, ours, theirs, agree=agree, watch=QUEUES)
     ours.close()
     theirs.close()

@@ -233,7 +233,10 @@ class Channel:
             self.reply(m.QueuePurgeOk(count))
 
     def _queue_delete(self, method: m.QueueDelete) -> None:
-        count = 0
+        def answer(count: int) -> None:
+            if not method.no_wait:
+                self.reply(m.QueueDeleteOk(count))
+
         name = self._named(_stripped(method.queue))
         if name in self.vhost.queues:
             queue = self.vhost.queue(name, self.connection)
@@ -241,9 +244,9 @@ class Channel:
                 raise PreconditionFailed(f"{queue} not empty")
             if method.if_unused and queue.consumers:
                 raise PreconditionFailed(f"{queue} in use")
-            count = self.vhost.delete_queue(queue)
-        if not method.no_wait:
-            self.reply(m.QueueDeleteOk(count))
+            self.vhost.delete_queue(queue, answer)
+        else:
+            answer(0)
 
     def _named(self, name: str) -> str:
         """The name; an empty one means the queue last declared on this channel (specification 1.7.2.3)."""

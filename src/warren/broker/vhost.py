@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 from warren.broker.keeping import Delay, History, hashed_properties
@@ -123,8 +124,12 @@ class VirtualHost:
         check_redeclaration(where, arguments, queue.arguments)
         queue_settings({"x-queue-type": queue.type, **arguments}, where)
 
-    def delete_queue(self, queue: Queue) -> int:
-        """Delete the queue, tell its consumers; how many ready messages went with it."""
+    def delete_queue(self, queue: Queue, answer: Callable[[int], None] | None = None) -> None:
+        """Delete the queue and tell its consumers.
+
+        `answer` is called before they are told, with how many ready messages went: who deletes the queue that it
+        consumes from gets its answer first, as with RabbitMQ.
+        """
         count = queue.message_count
         consumers = tuple(queue.consumers)
         queue.forget()
@@ -132,11 +137,12 @@ class VirtualHost:
         self.router.remove_queue(queue.name)
         if queue.owner is not None and queue in queue.owner.exclusive_queues:
             queue.owner.exclusive_queues.remove(queue)
-        for consumer in consumers:
-            consumer.channel.cancelled_by_broker(consumer)
         if isinstance(queue, StreamQueue):
             self.node.streams.delete(queue.log)
-        return count
+        if answer is not None:
+            answer(count)
+        for consumer in consumers:
+            consumer.channel.cancelled_by_broker(consumer)
 
     def reply_queue(self, name: str) -> Queue | None:
         """Where the default exchange brings an answer to `name`: a queue, or a channel's own address."""
