@@ -172,6 +172,8 @@ def ranked(*ranks: int | None) -> tuple[Publish, ...]:
     return tuple(put(f"{rank} {number}", priority=rank) for number, rank in enumerate(ranks))
 
 
+case("priority: a waiting consumer and several in one write", PRIORITIES, a(2, qos(1)), a(2, consume()), Together(ranked(1, 3)),
+     differs="priorities-of-one-write")
 case("priority: order", PRIORITIES, *ranked(0, 5, 1, None, 5, 3, 0, 1), *drain(9))
 case("priority: above the largest", PRIORITIES, *ranked(5, 9, 255, 5, 4), *drain(5))
 case("priority: one consumer", PRIORITIES, *ranked(1, 3, 2, 3), a(1, qos(1)), a(1, consume()), a(1, ack(1)), *ranked(5), a(1, ack(2)),
@@ -300,6 +302,8 @@ case("quorum: ttl", a(1, declare("dead")), a(1, declare(durable=True, arguments=
      Until("dead", 2), *drain(2, "dead"))
 case("quorum: reject-publish", SELECT, a(1, declare(durable=True, arguments={**QUORUM, "x-max-length": 2, "x-overflow": "reject-publish"})),
      *fill(2), Until("q", 2))
+case("quorum: get is no consumer", a(1, declare(durable=True, arguments={**QUORUM, "x-delivery-limit": 5})), put("1"), Until("q", 1), a(1, get()),
+     a(2, passive()), differs="quorum-get")
 case("quorum: single", a(1, declare(durable=True, arguments={**QUORUM, "x-single-active-consumer": True})), a(1, qos(10)), a(1, consume("q", "c")),
      a(1, consume("q", "d")), *fill(2), a(1, ack(2, True)), a(1, m.BasicCancel("c")), put("3"))
 for name, table in (("with a limit", {**QUORUM, "x-delivery-limit": 5}), ("without", QUORUM)):

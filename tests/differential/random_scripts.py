@@ -6,7 +6,8 @@ that one's error does not end everything: connection a gets and publishes on cha
 changes the topology on 5; connection b consumes on 1 and touches what is a's on 2.
 
 What docs/reference/differences.md lists is left out here: basic.qos under a consumer, basic.recover(requeue=false),
-messages that expire behind one that does not, global prefetch with basic.get, quorum queues without a limit.
+messages that expire behind one that does not, global prefetch with basic.get, quorum queues without a limit, basic.get
+from quorum queues, and several priorities in one write.
 
 Time: a message or lease lasts for LIFE, and a `Wait` is longer. What comes between two waits must be quicker, or the
 script says nothing.
@@ -166,7 +167,9 @@ steps = st.one_of(
 )
 
 
-def publications(expiration: str | None, channels: tuple[int, ...] = (1, 2)) -> st.SearchStrategy[Publish]:
+def publications(
+    expiration: str | None, channels: tuple[int, ...] = (1, 2), priorities: tuple[int | None, ...] = (None, 0, 1, 2, 3, 9)
+) -> st.SearchStrategy[Publish]:
     headers = (None, None, None, {"CC": ["q2"]}, {"BCC": ["q2", "a"], "k": 1}, {"k": 1}, {"l": True, "k": "1"})
     return st.builds(
         Publish,
@@ -179,7 +182,7 @@ def publications(expiration: str | None, channels: tuple[int, ...] = (1, 2)) -> 
             Properties,
             delivery_mode=st.sampled_from((None, 2)),
             headers=st.sampled_from(headers),
-            priority=st.sampled_from((None, None, 0, 1, 2, 3, 9)),
+            priority=st.sampled_from(priorities),
             expiration=st.just(expiration),
         ),
         mandatory=flags,
@@ -196,7 +199,7 @@ def scripts(draw: st.DrawFn, *, timed: st.SearchStrategy[bool] = flags, most: in
     expirations = (None, str(LIFE)) if waits else (None, None, "600000")
     expiration = draw(st.sampled_from(expirations)) if not is_quorum else None
     publication = publications(expiration)
-    batch = st.lists(publications(expiration, (2,)), min_size=2, max_size=5).map(lambda each: Together(tuple(each)))
+    batch = st.lists(publications(expiration, (2,), (None, 0)), min_size=2, max_size=5).map(lambda each: Together(tuple(each)))
     mode = draw(st.sampled_from((m.TxSelect(), m.ConfirmSelect(), m.ConfirmSelect(), m.BasicQos())))
     choices: list[st.SearchStrategy[Step]] = [steps, steps, publication, publication, batch]
     drawn = draw(st.lists(st.one_of(*choices), min_size=8, max_size=14 if waits else most))
@@ -214,7 +217,13 @@ def scripts(draw: st.DrawFn, *, timed: st.SearchStrategy[bool] = flags, most: in
     )
     again = m.QueueDeclare("q1", durable=is_quorum, arguments=arguments)
     fitting = _fit(drawn, commits=type(mode) is m.TxSelect, again=again)
+    if is_quorum:
+        return Script((*begin, *(step for step in fitting if not _gets_from_q1(step))), waits)
     return Script((*begin, *fitting), waits)
+
+
+def _gets_from_q1(step: Step) -> bool:
+    return isinstance(step, Send) and isinstance(step.method, m.BasicGet) and step.method.queue == "q1"
 
 
 def _fit(drawn: list[Step], *, commits: bool, again: m.QueueDeclare) -> Iterator[Step]:

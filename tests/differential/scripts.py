@@ -549,6 +549,8 @@ case("dead letter through an alternate exchange", a(1, exchange("y", "fanout")),
 case("dead letter with CC", a(1, declare("cc")), a(1, declare(arguments={"x-dead-letter-exchange": "amq.direct"})),
      a(1, bind("zzz", "amq.direct", "cc")), put("1", headers={"CC": ["zzz"]}), a(1, get()), a(1, reject(1, False)),
      a(1, get("cc")))
+case("dead letter with CC, the queue has a key", *DYING, a(1, declare("q2")), put("1", headers={"CC": ["q2"], "a": 1}), a(1, get()),
+     a(1, reject(1, False)), a(1, get("dead")))
 case("a queue that is its own dead-letter queue", a(1, declare(arguments={"x-dead-letter-exchange": ""})), put("1"),
      a(1, get()), a(1, reject(1, False)), a(1, get()), a(1, reject(2, False)), a(1, get()))
 case("dead letters in a ring", a(1, declare("q1", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q2"})),

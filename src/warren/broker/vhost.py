@@ -214,6 +214,8 @@ class VirtualHost:
             bcc=message.bcc,
             died_before=message.died,
         )
+        if queue.settings.dead_letter_routing_key is not None:
+            after.pop("CC", None)  # overruled, and so no key of the next death either
         properties.headers = cast("dict[str, FieldValue]", after)
         properties.expiration = None
         routing_keys = dead_letter_keys(queue.settings.dead_letter_routing_key, keys)
