@@ -21,7 +21,12 @@ REDIRECT = Path(__file__).parent / "redirect"
 
 def start(broker: BrokerThread, program: Path, *arguments: str) -> subprocess.Popen[str]:
     """The program, in its folder; 5672 means the broker."""
-    environment = {**os.environ, "PYTHONPATH": str(REDIRECT), "WARREN_TEST_PORT": str(broker.port), "PYTHONUNBUFFERED": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(REDIRECT),
+        "WARREN_TEST_PORT": str(broker.port),
+        "PYTHONUNBUFFERED": "1",
+    }
     return subprocess.Popen(
         [sys.executable, "-W", "ignore", program.name, *arguments], cwd=program.parent, env=environment,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -54,7 +59,9 @@ def wait_for_consumer(broker: BrokerThread, queue: str) -> None:
 @pytest.fixture
 def readme(tmp_path: Path) -> list[Path]:
     """Every program of aio-pika's README, in order."""
-    blocks = re.findall(r"^```python\n(.*?)^```", (sources("aio-pika") / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    blocks = re.findall(
+        r"^```python\n(.*?)^```", (sources("aio-pika") / "README.md").read_text(), re.DOTALL | re.MULTILINE
+    )
     for number, block in enumerate(blocks):
         (tmp_path / f"example{number}.py").write_text(block)
     return [tmp_path / f"example{number}.py" for number in range(len(blocks))]
