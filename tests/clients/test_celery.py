@@ -17,6 +17,7 @@ from tests.wire import BrokerThread
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 celery = pytest.importorskip("celery")  # of the development group
 kombu = pytest.importorskip("kombu")
+pytest.importorskip("kombu.pools")
 
 TASKS = '''
 import time
@@ -68,7 +69,9 @@ class Application:
             )  # fmt: skip
 
     def stop(self) -> None:
+        self.app.backend.result_consumer.stop()
         self.app.close()
+        kombu.pools.reset()
         if self._worker is not None:
             self._worker.terminate()
             self._worker.wait(30)

@@ -73,7 +73,7 @@ def test_a_consumer_and_producer_mixin(broker: BrokerThread) -> None:
         def __init__(self, connection: Any) -> None:
             self.connection = connection
 
-        def get_consumers(self, Consumer: Any, channel: Any) -> list[Any]:  # noqa: N803
+        def get_consumers(self, Consumer: Any, channel: Any) -> list[Any]:
             return [Consumer([kombu.Queue("requests")], on_message=self.answer, prefetch_count=1)]
 
         def answer(self, message: Any) -> None:

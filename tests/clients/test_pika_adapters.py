@@ -138,7 +138,7 @@ def test_flow(channel: BlockingChannel) -> None:
 
 
 def test_callbacks_from_another_thread(channel: BlockingChannel) -> None:
-    """The way that pika's documentation shows for work that takes long: threads, and acks by the connection's thread."""
+    """Work that takes long is a thread's; the connection's own thread acknowledges."""
     connection, done = channel.connection, []
     channel.queue_declare("q")
     channel.basic_qos(prefetch_count=2)

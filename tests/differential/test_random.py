@@ -55,7 +55,8 @@ def test_long(peers: Peers, capsys: pytest.CaptureFixture[str]) -> None:
 
     def say(text: str) -> None:
         with capsys.disabled():
-            print(f"\n{(time.monotonic() - start) / 60:.1f} minutes, {played} scripts, {findings} findings: {text}", flush=True)
+            minutes = (time.monotonic() - start) / 60
+            print(f"\n{minutes:.1f} minutes, {played} scripts, {findings} findings: {text}", flush=True)
 
     @settings(repeatable, derandomize=False, max_examples=BATCH)
     @given(scripts(timed=st.sampled_from((False,) * 24 + (True,)), most=40))
@@ -107,8 +108,11 @@ def _compare(peers: Peers, script: Script, agree: float = 5.0, clean: Script | N
 
 
 def _difference(ours: Trace, theirs: Trace) -> str:
+    """What differs; but how many confirms RabbitMQ still sends on a channel that it closes for an error is chance."""
     lines = []
     for key in sorted({*ours, *theirs}):
+        if "confirms" in key and any("channel.close reply" in line for line in theirs.get(key[:2], ())):
+            continue
         if ours.get(key) != theirs.get(key):
             lines += [f"{key}, Warren:", *ours.get(key, ()), f"{key}, RabbitMQ:", *theirs.get(key, ())]
     return "\n".join(lines)

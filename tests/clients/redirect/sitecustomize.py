@@ -1,4 +1,4 @@
-"""On PYTHONPATH of programs that say port 5672: they reach the port in WARREN_TEST_PORT instead, and stay as they are."""
+"""On PYTHONPATH of programs that say port 5672: they reach the port in WARREN_TEST_PORT, and stay as they are."""
 
 import os
 import socket
