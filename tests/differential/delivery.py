@@ -253,6 +253,8 @@ case("tx: returns at commit", TX, put("1", "nope", mandatory=True), put("2", "no
 case("tx: returns of what was rolled back", TX, put("1", "nope", mandatory=True), ROLLBACK, COMMIT)
 case("tx: routed when published", TX, a(2, declare()), put("1", "k", "amq.direct"), a(2, bind("k", "amq.direct")), COMMIT, a(2, get()))
 case("tx: a queue that is gone at commit", TX, a(2, declare()), put("1"), a(2, m.QueueDelete("q")), COMMIT)
+case("tx: a queue that is declared anew before commit", TX, a(2, declare()), put("1"), put("2", expiration="600000"), a(2, m.QueueDelete("q")),
+     a(2, declare()), COMMIT, a(2, get()), a(2, get()))
 case("tx: refused by a full queue", TX, a(1, with_arguments(x_max_length=1, x_overflow="reject-publish")), *fill(2), COMMIT)
 case("tx: ack multiple 0", a(1, declare()), *fill(3), TX, a(1, get()), a(1, get()), a(1, ack(0, True)), COMMIT, a(1, get()), a(1, ack(3)), COMMIT,
      a(2, passive()))

@@ -17,6 +17,7 @@ from warren.broker.confirms import Confirms
 from warren.broker.consumer import UNLIMITED, Consumer
 from warren.broker.message import Message
 from warren.broker.publisher import Publisher, Sink, Target
+from warren.broker.queue import Queue
 from warren.broker.reply_to import PSEUDO_QUEUE, ReplyQueue
 from warren.broker.unacked import Entry, Unacked, check_negative
 from warren.errors import (
@@ -31,7 +32,6 @@ from warren.routing import to_exchange, to_queue
 
 if TYPE_CHECKING:
     from warren.broker.connection import Connection
-    from warren.broker.queue import Queue
 
 __all__ = ["Channel"]
 
@@ -403,7 +403,7 @@ class Channel:
         self.publisher.transaction = []
         accepted, stored = True, False
         for target, message, queues in publications:
-            accepted &= self.publisher.deliver(target, message, queues)
+            accepted &= self.publisher.deliver(target, message, tuple(map(self._of_that_name, queues)))
             stored |= target.stored or target.per_message
         settlements, self._settlements = self._settlements, []
         self.publisher.transaction = None
@@ -413,6 +413,14 @@ class Channel:
         if not accepted:
             raise PreconditionFailed("partial tx completion")
         self._commits.commit(stored)
+
+    def _of_that_name(self, sink: Sink) -> Sink:
+        """A transaction's messages go to queues by name: to one that was declared anew since they were published."""
+        if not isinstance(sink, Queue) or not sink.deleted or sink.name not in self.vhost.queues:
+            return sink
+        queue = self.vhost.queues[sink.name]
+        queue.enrich()  # it was not told what the messages need
+        return queue
 
     def _tx_rollback(self, method: m.TxRollback) -> None:
         """Drop the publishes; what was acknowledged or rejected is unacknowledged again, and not redelivered."""
