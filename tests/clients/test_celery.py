@@ -1,9 +1,10 @@
-"""A Celery worker with its default settings, in processes of its own: retries, ETAs and results."""
+"""A Celery worker in processes of its own: retries, ETAs, canvases, priorities, events, remote control and results."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,14 +14,20 @@ import pytest
 
 from tests.wire import BrokerThread
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 celery = pytest.importorskip("celery")  # of the development group
+kombu = pytest.importorskip("kombu")
+pytest.importorskip("kombu.pools")
 
 TASKS = '''
 import time
 from celery import Celery
+from kombu import Queue
 
 app = Celery("tasks", broker={url!r}, backend="rpc://")
+app.conf.task_queues = [Queue("celery", max_priority=10), Queue("ranked", max_priority=10)]
+app.conf.worker_prefetch_multiplier = 1
+app.conf.task_acks_late = True
 
 @app.task(bind=True, max_retries=3)
 def stubborn(self, number):
@@ -31,33 +38,129 @@ def stubborn(self, number):
 @app.task
 def when():
     return time.time()
+
+@app.task
+def add(x, y):
+    return x + y
+
+@app.task
+def echo(value):
+    return value
 '''
 
 
+class Application:
+    """The application, and its worker with these options."""
+
+    def __init__(self, url: str, folder: Path, *options: str) -> None:
+        (folder / "tasks.py").write_text(TASKS.format(url=url))
+        self._folder, self._options, self._log = folder, options, folder / "worker.log"
+        self._worker: subprocess.Popen[bytes] | None = None
+        self.app = celery.Celery("tasks", broker=url, backend="rpc://")
+        self.app.conf.task_queues = [
+            kombu.Queue("celery", max_priority=10), kombu.Queue("ranked", max_priority=10)
+        ]  # fmt: skip
+
+    def start(self) -> None:
+        with self._log.open("a") as output:
+            self._worker = subprocess.Popen(
+                [sys.executable, "-m", "celery", "-A", "tasks", "worker", "--loglevel", "INFO", *self._options],
+                cwd=self._folder, stdout=output, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+
+    def stop(self) -> None:
+        self.app.backend.result_consumer.stop()
+        self.app.close()
+        kombu.pools.reset()
+        if self._worker is not None:
+            self._worker.terminate()
+            self._worker.wait(30)
+            print(self._log.read_text())
+            assert self._worker.returncode == 0
+
+    def signature(self, name: str, *arguments: Any, **options: Any) -> Any:
+        return self.app.signature(f"tasks.{name}", args=arguments, app=self.app, **options)
+
+
 @pytest.fixture
-def app(broker: BrokerThread, tmp_path: Path) -> Iterator[Any]:
-    """The application, with a worker running."""
-    (tmp_path / "tasks.py").write_text(TASKS.format(url=broker.broker.url))
-    log = tmp_path / "worker.log"
-    with log.open("w") as output:
-        worker = subprocess.Popen(
-            [sys.executable, "-m", "celery", "-A", "tasks", "worker", "--concurrency", "2", "--loglevel", "INFO"],
-            cwd=tmp_path, stdout=output, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-    application = celery.Celery("tasks", broker=broker.broker.url, backend="rpc://")
+def application(broker: BrokerThread, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Application]:
+    """With one worker process; a test starts it. `indirect` parameters are other options."""
+    application = Application(broker.broker.url, tmp_path, *getattr(request, "param", ("--concurrency", "1", "-E")))
     yield application
-    application.close()
-    worker.terminate()
-    worker.wait(30)
-    print(log.read_text())
-    assert worker.returncode == 0
+    application.stop()
 
 
-@pytest.mark.filterwarnings("default")
-def test_retries_an_eta_and_results(app: Any) -> None:
+@pytest.mark.parametrize("application", [("--concurrency", "2"), ("--autoscale", "3,1")], indirect=True)
+def test_retries_an_eta_canvases_and_results(application: Application) -> None:
+    application.start()
+    app, signature = application.app, application.signature
     retried = app.send_task("tasks.stubborn", [7])
     earliest = datetime.now(UTC) + timedelta(seconds=1)
     later = app.send_task("tasks.when", eta=earliest)
+    chained = celery.chain(signature("add", 1, 2), signature("add", 10), signature("add", 100)).apply_async()
+    grouped = celery.group(signature("add", n, n) for n in range(5)).apply_async()
     assert retried.get(timeout=60) == [7, 2]
     assert later.get(timeout=60) >= earliest.timestamp()
-    assert app.control.ping(timeout=5)  # by way of the worker's remote control queue
+    assert chained.get(timeout=60) == 113
+    assert grouped.get(timeout=60) == [0, 2, 4, 6, 8]
+
+
+def test_priorities(application: Application) -> None:
+    """What waits when the worker starts is taken by priority."""
+    app, order = application.app, []
+    results = {
+        number: app.send_task("tasks.when", queue="ranked", priority=priority)
+        for number, priority in enumerate((0, 9, 3, 9))
+    }
+    application.start()
+    times = {number: result.get(timeout=60) for number, result in results.items()}
+    order = sorted(times, key=times.__getitem__)
+    assert order == [1, 3, 2, 0]
+
+
+def test_events(application: Application) -> None:
+    app, seen, done = application.app, [], threading.Event()
+    sent: list[str] = []
+
+    def note(event: dict[str, Any]) -> None:
+        if event["type"].startswith("task-") and event.get("uuid") in sent:
+            seen.append(event["type"])
+            if event["type"] == "task-succeeded":
+                done.set()
+
+    def listen() -> None:
+        with app.connection() as connection:
+            receiver = app.events.Receiver(connection, handlers={"*": note})
+            ready = receiver.itercapture(limit=None, timeout=1, wakeup=False)
+            while not done.is_set():
+                try:
+                    next(ready)
+                except (TimeoutError, StopIteration):
+                    ready = receiver.itercapture(limit=None, timeout=1, wakeup=False)
+
+    application.start()
+    assert app.send_task("tasks.echo", [1]).get(timeout=60) == 1  # the worker is up
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    while not seen and not done.wait(0.2):  # until the receiver's queue is bound
+        result = celery.result.AsyncResult(celery.utils.uuid(), app=app)
+        sent.append(result.id)
+        app.send_task("tasks.echo", [2], task_id=result.id)
+    assert done.wait(30)
+    listener.join(10)
+    assert seen[-2:] == ["task-started", "task-succeeded"]
+
+
+def test_remote_control(application: Application) -> None:
+    """Ping, rate limit and revoke reach the worker by its control queue and answer by the caller's."""
+    application.start()
+    app = application.app
+    assert app.send_task("tasks.echo", [1]).get(timeout=60) == 1
+    assert [list(answer.values()) for answer in app.control.ping(timeout=5)] == [[{"ok": "pong"}]]
+    limited = app.control.rate_limit("tasks.echo", "100/s", reply=True, timeout=5)
+    assert [list(answer.values()) for answer in limited] == [[{"ok": "new rate limit set successfully"}]]
+    revoked = app.send_task("tasks.echo", [2], countdown=1)
+    app.control.revoke(revoked.id, reply=True, timeout=5)
+    with pytest.raises(celery.exceptions.TaskRevokedError):
+        revoked.get(timeout=60)
+    assert app.send_task("tasks.echo", [3]).get(timeout=60) == 3

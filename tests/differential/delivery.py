@@ -172,6 +172,8 @@ def ranked(*ranks: int | None) -> tuple[Publish, ...]:
     return tuple(put(f"{rank} {number}", priority=rank) for number, rank in enumerate(ranks))
 
 
+case("priority: a waiting consumer and several in one write", PRIORITIES, a(2, qos(1)), a(2, consume()), Together(ranked(1, 3)),
+     differs="priorities-of-one-write")
 case("priority: order", PRIORITIES, *ranked(0, 5, 1, None, 5, 3, 0, 1), *drain(9))
 case("priority: above the largest", PRIORITIES, *ranked(5, 9, 255, 5, 4), *drain(5))
 case("priority: one consumer", PRIORITIES, *ranked(1, 3, 2, 3), a(1, qos(1)), a(1, consume()), a(1, ack(1)), *ranked(5), a(1, ack(2)),
@@ -251,6 +253,8 @@ case("tx: returns at commit", TX, put("1", "nope", mandatory=True), put("2", "no
 case("tx: returns of what was rolled back", TX, put("1", "nope", mandatory=True), ROLLBACK, COMMIT)
 case("tx: routed when published", TX, a(2, declare()), put("1", "k", "amq.direct"), a(2, bind("k", "amq.direct")), COMMIT, a(2, get()))
 case("tx: a queue that is gone at commit", TX, a(2, declare()), put("1"), a(2, m.QueueDelete("q")), COMMIT)
+case("tx: a queue that is declared anew before commit", TX, a(2, declare()), put("1"), put("2", expiration="600000"), a(2, m.QueueDelete("q")),
+     a(2, declare()), COMMIT, a(2, get()), a(2, get()))
 case("tx: refused by a full queue", TX, a(1, with_arguments(x_max_length=1, x_overflow="reject-publish")), *fill(2), COMMIT)
 case("tx: ack multiple 0", a(1, declare()), *fill(3), TX, a(1, get()), a(1, get()), a(1, ack(0, True)), COMMIT, a(1, get()), a(1, ack(3)), COMMIT,
      a(2, passive()))
@@ -300,6 +304,10 @@ case("quorum: ttl", a(1, declare("dead")), a(1, declare(durable=True, arguments=
      Until("dead", 2), *drain(2, "dead"))
 case("quorum: reject-publish", SELECT, a(1, declare(durable=True, arguments={**QUORUM, "x-max-length": 2, "x-overflow": "reject-publish"})),
      *fill(2), Until("q", 2))
+case("quorum: get is no consumer", a(1, declare(durable=True, arguments={**QUORUM, "x-delivery-limit": 5})), put("1"), Until("q", 1), a(1, get()),
+     a(2, passive()), differs="quorum-get")
+case("quorum: exclusive consumer", a(1, declare(durable=True, arguments={**QUORUM, "x-delivery-limit": 5})), a(1, qos(1)), a(1, consume("q", "c")),
+     a(2, qos(1)), a(2, consume("q", "d", exclusive=True)), differs="quorum-exclusive-consumer")
 case("quorum: single", a(1, declare(durable=True, arguments={**QUORUM, "x-single-active-consumer": True})), a(1, qos(10)), a(1, consume("q", "c")),
      a(1, consume("q", "d")), *fill(2), a(1, ack(2, True)), a(1, m.BasicCancel("c")), put("3"))
 for name, table in (("with a limit", {**QUORUM, "x-delivery-limit": 5}), ("without", QUORUM)):
@@ -381,7 +389,7 @@ case("dead letter by its death: all-with-x", *headers_to_dead(**{"x-match": "all
 case("dead letter to two, one a cycle", *to("fanout", ("dead", ""), ("q", ""), x_message_ttl=20), put("1"), Until("dead", 1),
      *drain(1, "dead"), a(1, passive()))
 case("dead letter with CC and a key of the queue's", *dying(), a(1, declare("cc")), put("1", headers={"CC": ["cc"]}), *DIES,
-     *drain(1, "dead"), *drain(2, "cc"), differs="dead-letter-key-and-cc")
+     *drain(1, "dead"), *drain(2, "cc"))
 case("dead letter with BCC", *to("direct", ("d2", "bcc")), a(1, declare("bcc")), put("1", headers={"BCC": ["bcc"], "z": 1}), *DIES,
      *drain(1, "d2"), *drain(1, "bcc"))
 case("dead letter around exchanges", *to("fanout"), a(1, m.ExchangeDeclare("y", "fanout")), a(1, m.ExchangeBind("y", "x", "")),

@@ -165,11 +165,30 @@ class Peer:
             case Wait():
                 pass  # once for both peers: in `run`
 
+    def counts(self, queues: Sequence[str]) -> str:
+        """What the queues hold, seen from a connection apart: ready messages and consumers, or why nobody knows."""
+        wire, found = self._observing(), []
+        for queue in queues:
+            wire.send(1, m.QueueDeclare(queue, passive=True))
+            wire.wait(lambda: bool(wire.received))
+            got = wire.received.pop().method
+            if isinstance(got, m.QueueDeclareOk):
+                found.append(f"{queue}: {got.message_count} messages, {got.consumer_count} consumers")
+            else:
+                assert isinstance(got, m.ChannelClose)
+                found.append(f"{queue}: {got.reply_code}")
+                wire.send(1, m.ChannelCloseOk())
+                wire.channel(1)
+        return "; ".join(found)
+
+    def _observing(self) -> Wire:
+        if self._observer is None:
+            self._observer = Wire(self._port).log_in()
+            self._observer.channel(1)
+        return self._observer
+
     def _await_state(self, step: Until) -> None:
-        wire = self._observer
-        if wire is None:
-            wire = self._observer = Wire(self._port).log_in()
-            wire.channel(1)
+        wire = self._observing()
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             if step.messages is None:
@@ -199,7 +218,8 @@ class Peer:
     def _expect_close(self, step: Send | Publish | Raw) -> None:
         if isinstance(step, Send) and isinstance(step.method, (m.ChannelClose, m.ConnectionClose)):
             key = (step.connection, step.channel)
-            self._open.discard(key)
+            everything = type(step.method) is m.ConnectionClose
+            self._open -= {each for each in self._open if each == key or (everything and each[0] == key[0])}
             self._closing.add(key)
         elif isinstance(step, Send) and type(step.method) is m.TxCommit:
             self._committing.add((step.connection, step.channel))
@@ -266,7 +286,7 @@ class Peer:
             self.trace.setdefault(f"{step.connection}0", []).append("socket closed")
 
     def _forget(self, name: str) -> None:
-        for key in [key for key in self._open if key[0] == name]:
+        for key in [key for key in (*self._open, *self._unconfirmed, *self._round_trips) if key[0] == name]:
             self._close_channel(key)
         self._closing = {key for key in self._closing if key[0] != name}
         self._committing = {key for key in self._committing if key[0] != name}
@@ -412,18 +432,31 @@ def _plain(value: object) -> str:
     return repr(value)
 
 
-def run(script: Sequence[Step], first: Peer, second: Peer, *, agree: float = AGREE_SECONDS) -> None:
-    """Both peers through the script; their traces are complete afterwards."""
+def run(
+    script: Sequence[Step], first: Peer, second: Peer, *, agree: float = AGREE_SECONDS, watch: Sequence[str] = ()
+) -> float:
+    """Both peers through the script; their traces are complete afterwards.
+
+    After every step the messages and consumers of the queues in `watch` are compared too. The answer is the longest
+    time in seconds between the script's waits.
+    """
+    longest, since = 0.0, time.monotonic()
     for step in script:
+        if isinstance(step, Wait):
+            longest = max(longest, time.monotonic() - since)
         for peer in (first, second):
             peer.do(step)
         if isinstance(step, Wait):
             time.sleep(step.seconds)
+            since = time.monotonic()
         if not isinstance(step, Raw):
             first.round_trip()
             second.round_trip()
         _await_agreement(first, second, agree)
+        if watch and not _compare_queues(first, second, watch, agree):
+            break
     settle((first, second))
+    return max(longest, time.monotonic() - since)
 
 
 def settle(peers: Iterable[Peer]) -> None:
@@ -440,6 +473,20 @@ def _await_agreement(first: Peer, second: Peer, seconds: float) -> None:
     while first.trace != second.trace and time.monotonic() < deadline:
         first.read(0.005)
         second.read(0.005)
+
+
+def _compare_queues(first: Peer, second: Peer, queues: Sequence[str], seconds: float) -> bool:
+    """Whether the queues come to hold the same; where they do not, the traces show what they held."""
+    deadline = time.monotonic() + seconds
+    while True:
+        ours, theirs = first.counts(queues), second.counts(queues)
+        if ours == theirs:
+            return True
+        first.read(POLL_SECONDS)
+        second.read(POLL_SECONDS)
+        if time.monotonic() > deadline:
+            first.trace["queues"], second.trace["queues"] = [ours], [theirs]
+            return False
 
 
 _CLOSE = re.compile(r"(channel|connection)\.close reply_code=(\d+)")

@@ -212,6 +212,8 @@ case("exchange bind strips nothing", a(1, exchange()), a(1, m.ExchangeBind("x\n"
 case("publish strips nothing", a(1, exchange()), put("1", "k", "x\n"))
 case("delete no_wait", a(1, declare()), a(1, m.QueueDelete("q", no_wait=True)), a(1, passive()))
 case("delete under a consumer", a(1, declare()), a(1, consume()), a(2, m.QueueDelete("q")), a(1, qos(1)))
+case("delete under a consumer of the same channel", a(1, declare()), *fill(2), a(1, qos(1)), a(1, consume()), a(1, m.QueueDelete("q")),
+     a(1, ack(1)))
 case("delete with unacked, then ack", a(1, declare()), *fill(3), a(1, get()), a(1, get()),
      a(1, m.QueueDelete("q")), a(1, ack(1)), a(1, reject(2)), a(1, qos(1)))
 case("delete and declare again: what was unacked stays away", a(1, declare()), *fill(2), a(1, get()),
@@ -555,6 +557,8 @@ case("dead letter through an alternate exchange", a(1, exchange("y", "fanout")),
 case("dead letter with CC", a(1, declare("cc")), a(1, declare(arguments={"x-dead-letter-exchange": "amq.direct"})),
      a(1, bind("zzz", "amq.direct", "cc")), put("1", headers={"CC": ["zzz"]}), a(1, get()), a(1, reject(1, False)),
      a(1, get("cc")))
+case("dead letter with CC, the queue has a key", *DYING, a(1, declare("q2")), put("1", headers={"CC": ["q2"], "a": 1}), a(1, get()),
+     a(1, reject(1, False)), a(1, get("dead")))
 case("a queue that is its own dead-letter queue", a(1, declare(arguments={"x-dead-letter-exchange": ""})), put("1"),
      a(1, get()), a(1, reject(1, False)), a(1, get()), a(1, reject(2, False)), a(1, get()))
 case("dead letters in a ring", a(1, declare("q1", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q2"})),

@@ -19,7 +19,7 @@ from warren.broker.consumer import UNLIMITED, Consumer
 from warren.broker.leases import LeaseRequest, Leases
 from warren.broker.message import Message
 from warren.broker.publisher import Publisher, Sink, Target
-from warren.broker.queue import ClassicQueue
+from warren.broker.queue import ClassicQueue, Queue
 from warren.broker.reply_to import PSEUDO_QUEUE, ReplyQueue
 from warren.broker.unacked import Entry, Unacked, check_negative
 from warren.errors import (
@@ -35,7 +35,6 @@ from warren.routing.naming import generated_queue_name
 
 if TYPE_CHECKING:
     from warren.broker.connection import Connection
-    from warren.broker.queue import Queue
 
 __all__ = ["Channel"]
 
@@ -269,7 +268,10 @@ class Channel:
             self.reply(m.QueuePurgeOk(count))
 
     def _queue_delete(self, method: m.QueueDelete) -> None:
-        count = 0
+        def answer(count: int) -> None:
+            if not method.no_wait:
+                self.reply(m.QueueDeleteOk(count))
+
         name = self._named(_stripped(method.queue))
         self.access.configure("queue", name)
         if name in self.vhost.queues:
@@ -278,9 +280,9 @@ class Channel:
                 raise PreconditionFailed(f"{queue} not empty")
             if method.if_unused and queue.consumers:
                 raise PreconditionFailed(f"{queue} in use")
-            count = self.vhost.delete_queue(queue)
-        if not method.no_wait:
-            self.reply(m.QueueDeleteOk(count))
+            self.vhost.delete_queue(queue, answer)
+        else:
+            answer(0)
 
     def _named(self, name: str) -> str:
         """The name; an empty one means the queue last declared on this channel (specification 1.7.2.3)."""
@@ -445,7 +447,7 @@ class Channel:
         self.publisher.transaction = []
         accepted, stored = True, False
         for target, message, queues in publications:
-            accepted &= self.publisher.deliver(target, message, queues)
+            accepted &= self.publisher.deliver(target, message, tuple(map(self._of_that_name, queues)))
             stored |= target.stored or target.per_message
         settlements, self._settlements = self._settlements, []
         self.publisher.transaction = None
@@ -455,6 +457,14 @@ class Channel:
         if not accepted:
             raise PreconditionFailed("partial tx completion")
         self._commits.commit(stored)
+
+    def _of_that_name(self, sink: Sink) -> Sink:
+        """A transaction's messages go to queues by name: to one that was declared anew since they were published."""
+        if not isinstance(sink, Queue) or not sink.deleted or sink.name not in self.vhost.queues:
+            return sink
+        queue = self.vhost.queues[sink.name]
+        queue.enrich()  # it was not told what the messages need
+        return queue
 
     def _tx_rollback(self, method: m.TxRollback) -> None:
         """Drop the publishes; what was acknowledged or rejected is unacknowledged again, and not redelivered."""

@@ -74,6 +74,8 @@ def _address(queue: ClassicQueue, message: Message, reason: Reason, died: int) -
         bcc=message.bcc,
         died_before=message.died,
     )
+    if settings.dead_letter_routing_key is not None:
+        after.pop("CC", None)  # overruled, and so no key of the next death either
     properties.headers = cast("dict[str, FieldValue]", after)
     properties.expiration = None
     routing_keys = dead_letter_keys(settings.dead_letter_routing_key, keys)

@@ -5,7 +5,7 @@ It declares and deletes. It knows connections only as owners of exclusive queues
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -180,8 +180,12 @@ class VirtualHost:
         change_queue(queue, changes)
         return queue
 
-    def delete_queue(self, queue: Queue) -> int:
-        """Delete the queue, tell its consumers; how many ready messages went with it."""
+    def delete_queue(self, queue: Queue, answer: Callable[[int], None] | None = None) -> None:
+        """Delete the queue and tell its consumers.
+
+        `answer` is called before they are told, with how many ready messages went: who deletes the queue that it
+        consumes from gets its answer first, as with RabbitMQ.
+        """
         count = queue.message_count
         consumers = queue.everyone()
         queue.forget()
@@ -189,11 +193,12 @@ class VirtualHost:
         self._forget(self.router.remove_queue(queue.name))
         if queue.owner is not None and queue in queue.owner.exclusive_queues:
             queue.owner.exclusive_queues.remove(queue)
-        for consumer in consumers:
-            consumer.channel.cancelled_by_broker(consumer)
         if isinstance(queue, StreamQueue):
             self.node.streams.delete(queue.log)
-        return count
+        if answer is not None:
+            answer(count)
+        for consumer in consumers:
+            consumer.channel.cancelled_by_broker(consumer)
 
     def reply_queue(self, name: str) -> Queue | None:
         """Where the default exchange brings an answer to `name`: a queue, or a channel's own address."""
