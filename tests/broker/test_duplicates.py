@@ -2,41 +2,55 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.kit import Client, NodeKit
+from tests.broker.kit import Client, Clock, NodeKit
+from warren.broker.decorators import Verdict
 from warren.broker.duplicates import Duplicates
-from warren.protocol.v091 import methods as m
+from warren.broker.message import Address, Message
+from warren.protocol.v091 import Content, Properties, Table, encode_content, methods as m
 
 HEADER = "x-deduplication-header"
 
 
-def keys(duplicates: Duplicates, *keys: str) -> list[str]:
+def message(key: str | None) -> Message:
+    headers: Table = {} if key is None else {HEADER: key}
+    return Message(Address("", "q"), Content(1, b"", encode_content(1, Properties(headers=headers), b"", 0), 0))
+
+
+def keys(duplicates: Duplicates, *keys: str | None) -> list[str | None]:
     """Those that the queue takes."""
     taken = []
     for key in keys:
-        if not duplicates.seen(key, 0):
-            duplicates.remember(key, 0)
+        if duplicates.judge(message(key)) is Verdict.ADMIT:
+            duplicates.accepted(message(key))
             taken.append(key)
     return taken
 
 
 def test_the_oldest_key_is_forgotten_first() -> None:
-    duplicates = Duplicates(None, 2, None)
+    duplicates = Duplicates(None, 2, None, lambda: 0)
     assert keys(duplicates, "a", "b", "a", "c", "b", "a", "c") == ["a", "b", "c", "a"]
 
 
 def test_a_key_is_forgotten_after_its_time() -> None:
-    duplicates = Duplicates(None, None, 10)
-    duplicates.remember("a", 100)
-    assert duplicates.seen("a", 109)
-    assert not duplicates.seen("a", 110)
-    duplicates.remember("a", 110)
-    assert duplicates.seen("a", 119)
+    clock = Clock()
+    duplicates = Duplicates(None, None, 10, clock)
+    assert keys(duplicates, "a") == ["a"]
+    clock.now += 9
+    assert keys(duplicates, "a") == []
+    clock.now += 1
+    assert keys(duplicates, "a") == ["a"]
+    clock.now += 9
+    assert keys(duplicates, "a") == []
+
+
+def test_what_another_decorator_refuses_is_not_remembered() -> None:
+    duplicates = Duplicates(None, None, None, lambda: 0)
+    duplicates.judge(message("a"))
+    assert keys(duplicates, "a") == ["a"]
 
 
 def test_no_key_is_no_duplicate() -> None:
-    duplicates = Duplicates(None, None, None)
-    duplicates.remember(None, 0)
-    assert not duplicates.seen(None, 0)
+    assert keys(Duplicates(None, None, None, lambda: 0), None, None) == [None, None]
 
 
 @pytest.mark.parametrize("header", [HEADER, "id"])

@@ -25,7 +25,9 @@ def test_stats(client: Client) -> None:
     client.declare()
     client.publish("q")
     stats = json.loads(ask(client, "amq.stats").body)
-    assert stats["queues"]["q"] == {"type": "classic", "messages": 1, "consumers": 0}
+    queue = stats["queues"]["q"]
+    assert (queue["type"], queue["messages"], queue["consumers"]) == ("classic", 1, 0)
+    assert queue["message_stats"]["publish"] == 1
     assert (stats["vhost"], stats["connections"]) == ("/", 1)
 
 

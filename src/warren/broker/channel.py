@@ -18,6 +18,7 @@ from warren.broker.consumer import UNLIMITED, Consumer
 from warren.broker.message import Message
 from warren.broker.publisher import Publisher, Sink, Target
 from warren.broker.reply_to import PSEUDO_QUEUE, ReplyQueue
+from warren.broker.statistics import ChannelCounts
 from warren.broker.unacked import Entry, Unacked, check_negative
 from warren.errors import (
     CommandInvalid,
@@ -55,6 +56,8 @@ class Channel:
         self.connection = connection
         self.vhost = connection.vhost
         self.number = number
+        self.pid = connection.node.new_pid()
+        self.counts = ChannelCounts()
         self.open = True
         self.flowing = True  # False after channel.flow(active=false): no deliveries
         self.tag = 0
@@ -87,11 +90,20 @@ class Channel:
             self._remove(consumer)
         self._restore_settlements()
         self.unacked.requeue_all()
+        self.publisher.settle()
+        self.vhost.counts.add(self.counts)
+        self.connection.node.churn.channel_closed += 1
+        self.connection.node.events.channel_closed(self)
+
+    def settle(self) -> None:
+        """Bring `counts` up to date."""
+        self.publisher.settle()
+        for consumer in self.consumers.values():
+            consumer.settle()
 
     def cancelled_by_broker(self, consumer: Consumer) -> None:
         """The consumer's queue is gone: tell the client, if it said that it understands."""
-        consumer.cancelled = True
-        self.consumers.pop(consumer.tag, None)
+        self._forget(consumer)
         if self.open and self.connection.capability("consumer_cancel_notify"):
             self.reply(m.BasicCancel(consumer.tag, no_wait=True))
 
@@ -157,24 +169,25 @@ class Channel:
             auto_delete=method.auto_delete,
             internal=method.internal,
             arguments=method.arguments,
+            user=self.connection.user,
         )
         if not method.no_wait:
             self.reply(m.ExchangeDeclareOk())
 
     def _exchange_delete(self, method: m.ExchangeDelete) -> None:
-        self.vhost.delete_exchange(_stripped(method.exchange), if_unused=method.if_unused)
+        self.vhost.delete_exchange(_stripped(method.exchange), if_unused=method.if_unused, user=self.connection.user)
         if not method.no_wait:
             self.reply(m.ExchangeDeleteOk())
 
     def _exchange_bind(self, method: m.ExchangeBind) -> None:
         source, destination = _stripped(method.source), to_exchange(_stripped(method.destination))
-        self.vhost.bind(source, destination, method.routing_key, method.arguments)
+        self.vhost.bind(source, destination, method.routing_key, method.arguments, user=self.connection.user)
         if not method.no_wait:
             self.reply(m.ExchangeBindOk())
 
     def _exchange_unbind(self, method: m.ExchangeUnbind) -> None:
         source, destination = _stripped(method.source), to_exchange(_stripped(method.destination))
-        self.vhost.router.unbind(source, destination, method.routing_key, method.arguments)
+        self.vhost.unbind(source, destination, method.routing_key, method.arguments, user=self.connection.user)
         if not method.no_wait:
             self.reply(m.ExchangeUnbindOk())
 
@@ -215,7 +228,7 @@ class Channel:
         queue, router = self.vhost.queues.get(name), self.vhost.router
         if queue is not None and source and router.has_exchange(source):
             queue.check_access(self.connection)  # what is missing is said first, as RabbitMQ does
-        self.vhost.bind(source, to_queue(name), key, method.arguments)
+        self.vhost.bind(source, to_queue(name), key, method.arguments, user=self.connection.user)
         if not method.no_wait:
             self.reply(m.QueueBindOk())
 
@@ -224,7 +237,7 @@ class Channel:
         queue, router = self.vhost.queues.get(name), self.vhost.router
         if queue is not None and source and router.has_exchange(source):
             queue.check_access(self.connection)
-        router.unbind(source, to_queue(name), key, method.arguments)
+        self.vhost.unbind(source, to_queue(name), key, method.arguments, user=self.connection.user)
         self.reply(m.QueueUnbindOk())
 
     def _queue_purge(self, method: m.QueuePurge) -> None:
@@ -241,7 +254,7 @@ class Channel:
                 raise PreconditionFailed(f"{queue} not empty")
             if method.if_unused and queue.consumers:
                 raise PreconditionFailed(f"{queue} in use")
-            count = self.vhost.delete_queue(queue)
+            count = self.vhost.delete_queue(queue, user=self.connection.user)
         if not method.no_wait:
             self.reply(m.QueueDeleteOk(count))
 
@@ -288,6 +301,7 @@ class Channel:
             queue.check_consume(method.no_ack, self._prefetch)
             consumer = self._make_consumer(method, queue)
             queue.add_consumer(consumer)
+            self.connection.node.events.consumer_created(consumer)
         self.consumers[consumer.tag] = consumer
         if not method.no_wait:
             self.reply(m.BasicConsumeOk(consumer.tag))
@@ -321,9 +335,15 @@ class Channel:
         if not method.no_wait:
             self.reply(m.BasicCancelOk(method.consumer_tag))
 
-    def _remove(self, consumer: Consumer) -> None:
+    def _forget(self, consumer: Consumer) -> None:
         consumer.cancelled = True
         self.consumers.pop(consumer.tag, None)
+        consumer.settle()
+        if consumer.queue is not self.replies:
+            self.connection.node.events.consumer_deleted(consumer)
+
+    def _remove(self, consumer: Consumer) -> None:
+        self._forget(consumer)
         consumer.queue.remove_consumer(consumer)
         if consumer.queue is self.replies:
             del self.vhost.node.reply_queues[self.replies.name]
@@ -334,8 +354,16 @@ class Channel:
         queue = self._queue(method.queue)
         held = queue.take()
         if held is None:
+            self.counts.get_empty += 1
+            queue.counts.get_empty += 1
             self.reply(m.BasicGetEmpty())
             return
+        for counts in (self.counts, queue.counts):
+            counts.get += not method.no_ack
+            counts.get_no_ack += method.no_ack
+            counts.redeliver += held.count > 0
+        if self.vhost.trace is not None:
+            self.vhost.trace.delivered(self, queue, held.message, held.count > 0)
         self.tag += 1
         if not method.no_ack:
             self.unacked.entries[self.tag] = (queue, None, held.position, held)
@@ -402,6 +430,8 @@ class Channel:
         for target, message, queues in publications:
             accepted &= self.publisher.deliver(target, message, queues)
             stored |= target.stored or target.per_message
+        for target, _, _ in publications:  # the topology may have changed since, and they with it
+            self.counts.publish += target.settle(self.vhost)
         settlements, self._settlements = self._settlements, []
         self.publisher.transaction = None
         for settlement in settlements:

@@ -8,13 +8,14 @@ channel or the connection, as its scope says, and the batch goes on.
 from __future__ import annotations
 
 import logging
+import time
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, Protocol
 
 import warren
 from warren.broker.auth.users import MECHANISMS, read_plain
 from warren.broker.channel import Channel
-from warren.broker.publisher import Target
+from warren.broker.flow import CreditFlow
 from warren.broker.queue import Queue
 from warren.broker.vhost import VirtualHost
 from warren.errors import AccessRefused, AmqpError, ChannelError, InternalError, NotAllowed, RemoteProtocolError
@@ -40,6 +41,7 @@ log = logging.getLogger("warren.broker.connection")
 FRAME_MAX: Final = 131_072
 CHANNEL_MAX: Final = 2047
 HEARTBEAT: Final = 60  # seconds, offered
+MAX_TARGETS: Final = 16_384  # distinct publish frames that the channels remember together: a few MB at most
 FLUSH_BYTES: Final = 1 << 19  # output held back for one write; more would only cost memory
 CLOSING_TIMEOUT: Final = 30.0  # seconds for the answer to our connection.close, RabbitMQ's
 LINGER: Final = 1.0  # seconds for an answer to reach a client that still sends
@@ -65,6 +67,7 @@ class Transport(Protocol):
     """What a connection needs of the socket behind it."""
 
     peer: str  # "127.0.0.1:50212", for log lines
+    local: str  # our end of it: "127.0.0.1:5672"
     peer_host: str
 
     def write(self, data: bytes) -> None: ...
@@ -84,7 +87,11 @@ class Phase(Enum):
 
 
 class Connection:
-    """One client. `writable` is False while its socket takes no more output; `targets` is its publisher's table."""
+    """One client. `writable` is False while its socket takes no more output.
+
+    `blocked` by an alarm, or `held` by credit flow, its socket is not read. `recv_oct` and `send_oct` are bytes,
+    `recv_cnt` and `send_cnt` reads and writes.
+    """
 
     def __init__(self, node: Node, transport: Transport) -> None:
         self.node = node
@@ -92,22 +99,42 @@ class Connection:
         self.engine = Engine(Role.SERVER, frame_max=FRAME_MAX, channel_max=CHANNEL_MAX)
         self.phase = Phase.OPENING
         self.vhost: VirtualHost = node.vhosts["/"]
-        self.user = ""
+        self.pid = node.new_pid()
+        self.user = self.mechanism = ""
+        self.heartbeat = 0
+        self.connected_at = int(time.time() * 1000)
         self.client_properties: Table = {}
         self.channels: dict[int, Channel] = {}
         self.exclusive_queues: list[Queue] = []
-        self.targets: dict[bytes, Target] = {}
+        self.recv_oct = self.recv_cnt = self.send_oct = self.send_cnt = 0
         self.writable = True
-        self.blocked = False
+        self.blocked = self.held = False
+        self._credit = CreditFlow()
+        self._paused = False
+        self._targets = 0
         self._topology = -1
         self._dirty = False
         self._output_bytes = 0
+
+    @property
+    def name(self) -> str:
+        """Both ends, as RabbitMQ names a connection."""
+        return f"{self.transport.peer} -> {self.transport.local}"
+
+    @property
+    def state(self) -> str:
+        """In RabbitMQ's words: starting, running, blocked (by an alarm), flow (the disk holds it), closing, closed."""
+        if self.phase is Phase.OPEN:
+            return "blocked" if self.blocked else "flow" if self.held else "running"
+        return {Phase.OPENING: "starting", Phase.CLOSING: "closing", Phase.CLOSED: "closed"}[self.phase]
 
     # -- input ---------------------------------------------------------------------------------------------------
 
     def receive_data(self, data: bytes) -> None:
         """One batch of input, to its end: everything that it causes has been handed to the transports."""
         engine, failure = self.engine, None
+        self.recv_oct += len(data)
+        self.recv_cnt += 1
         try:
             engine.receive_data(data)
         except RemoteProtocolError as error:
@@ -137,12 +164,24 @@ class Connection:
         elif engine.state is ConnectionState.AWAIT_START:
             engine.send_method(0, self._start())
         self.has_output(0)
-        self.node.end_batch()
+        self.node.end_batch(self, len(data))
+
+    def remember_target(self) -> None:
+        """A publisher remembers one more target; when they are too many, all are forgotten."""
+        self._targets += 1
+        if self._targets > MAX_TARGETS:
+            self._forget_targets()
+            self._targets = 1
+
+    def _forget_targets(self) -> None:
+        self._targets = 0
+        for channel in self.channels.values():
+            channel.publisher.forget_targets()
 
     def _forget_stale_targets(self) -> None:
         version = self.vhost.router.version
         if version != self._topology:
-            self.targets.clear()
+            self._forget_targets()
             self._topology = version
 
     def _handle(self, number: int, event: m.Method | Content | OversizedContent) -> None:
@@ -154,7 +193,9 @@ class Connection:
             return  # closed for an error earlier in this batch
         channel = self.channels.get(number)
         if isinstance(event, m.ChannelOpen):
-            self.channels[number] = Channel(self, number)
+            channel = self.channels[number] = Channel(self, number)
+            self.node.churn.channel_created += 1
+            self.node.events.channel_created(channel)
             self.send(number, m.ChannelOpenOk())
         elif isinstance(event, m.ChannelClose):
             if channel is not None:
@@ -176,6 +217,7 @@ class Connection:
             case m.ConnectionStartOk():
                 self._login(method)
             case m.ConnectionTuneOk():
+                self.heartbeat = method.heartbeat
                 self.transport.set_heartbeat(method.heartbeat)
             case m.ConnectionOpen():
                 self._open(method.virtual_host)
@@ -204,12 +246,16 @@ class Connection:
 
     def _login(self, method: m.ConnectionStartOk) -> None:
         self.client_properties = method.client_properties
+        self.mechanism = method.mechanism
         credentials = read_plain(method.response) if method.mechanism == "PLAIN" else None
         if credentials is not None and self.node.users.login(*credentials, self.transport.peer_host):
             self.user = credentials[0]
+            self.node.events.authenticated(self, method.mechanism, self.user)
             self.engine.send_method(0, m.ConnectionTune(CHANNEL_MAX, FRAME_MAX, HEARTBEAT))
             return
         log.warning("%s: login refused (mechanism %s)", self.transport.peer, method.mechanism)
+        name = "" if credentials is None else credentials[0]
+        self.node.events.authenticated(self, method.mechanism, name, f"user '{name}' - invalid credentials")
         if self.capability("authentication_failure_close"):
             refusal = f"Login was refused using authentication mechanism {method.mechanism}"
             self.close(AccessRefused(f"{refusal}. For details see the broker logfile."))
@@ -235,6 +281,7 @@ class Connection:
         self.vhost = self.node.vhosts[vhost]
         self.phase = Phase.OPEN
         self.engine.send_method(0, m.ConnectionOpenOk())
+        self.node.events.connection_created(self)
 
     def give_back_overdue(self, now: int, default: int, least: int) -> None:
         """See Channel.give_back_overdue."""
@@ -272,6 +319,7 @@ class Connection:
             self._end()  # nothing may be said before connection.start
             return
         self.phase = Phase.CLOSING
+        self._pause_or_resume()  # its close-ok has to be read
         self.engine.send_method(0, m.ConnectionClose(error.reply_code, error.reply_text, class_id, method_id))
         self.transport.close(CLOSING_TIMEOUT)
         self.has_output(0)
@@ -295,7 +343,7 @@ class Connection:
         self._release()
         self.phase = Phase.CLOSED
         self.writable = False
-        self.node.connections.discard(self)
+        self.node.forget_connection(self)
         self.node.end_batch()
 
     def _release(self) -> None:
@@ -312,6 +360,37 @@ class Connection:
         self.flush()
         self.transport.close(after)
 
+    # -- holding back --------------------------------------------------------------------------------------------
+
+    def charge(self, ticket: int, size: int) -> None:
+        """A batch of so many bytes waits for a sync: over the limit of `flow`, read no more until `grant`."""
+        if self._credit.charge(ticket, size, self.node.commit.synced) and self.phase is Phase.OPEN:
+            self.held = True
+            self.node.held.add(self)
+            self._pause_or_resume()
+
+    def grant(self) -> None:
+        """A sync is done: read again, if that was enough."""
+        if self._credit.grant(self.node.commit.synced):
+            self.held = False
+            self.node.held.discard(self)
+            self._pause_or_resume()
+
+    def _pause_or_resume(self) -> None:
+        """Read the socket unless something is against it; a connection that closes is read to its end."""
+        pause = self.phase is Phase.OPEN and (self.blocked or self.held)
+        if pause != self._paused:
+            self._paused = pause
+            if pause:
+                self.transport.pause_reading()
+            else:
+                self.transport.resume_reading()
+
+    @property
+    def paused(self) -> bool:
+        """Whether its socket is not read: then its silence means nothing."""
+        return self._paused
+
     # -- alarms --------------------------------------------------------------------------------------------------
 
     def block(self) -> None:
@@ -322,7 +401,7 @@ class Connection:
                 reasons = " & ".join(sorted(self.node.alarms))
                 self.engine.send_method(0, m.ConnectionBlocked(f"low on {reasons}"))
             self.has_output(0)
-            self.transport.pause_reading()
+            self._pause_or_resume()
 
     def unblock(self) -> None:
         if self.blocked:
@@ -330,7 +409,7 @@ class Connection:
             if self.phase is Phase.OPEN and self.capability("connection.blocked"):
                 self.engine.send_method(0, m.ConnectionUnblocked())
             self.has_output(0)
-            self.transport.resume_reading()
+            self._pause_or_resume()
 
     # -- output --------------------------------------------------------------------------------------------------
 
@@ -363,6 +442,8 @@ class Connection:
         self._output_bytes = 0
         data = self.engine.data_to_send()
         if data:
+            self.send_oct += len(data)
+            self.send_cnt += 1
             self.transport.write(data)
 
     def resume(self) -> None:

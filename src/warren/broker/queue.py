@@ -7,8 +7,8 @@ stands where it stood (RabbitMQ does the same). Positions count messages; nothin
 A setting (a TTL, a limit, priorities) or a message with an expiration turns `ready` into a `Backlog`, and `publish`
 takes the whole delivery path:
 
-    duplicate? -> reject when over the limit -> attempt delivery -> discard when its time is up
-    -> enqueue -> drop what is over the limit -> drop what has expired
+    decorators judge it (a duplicate? over the limit?) -> attempt delivery -> discard when its time is up
+    -> enqueue -> decorators are told (drop what is over the limit) -> drop what has expired
 
 Messages of classic queues are in memory. It knows no sockets and no wire format.
 """
@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from warren.broker.backlog import Backlog
 from warren.broker.consumer import Consumer
 from warren.broker.consumers import Consumers
-from warren.broker.duplicates import Duplicates
+from warren.broker.decorators import DecoratorFactory, QueueDecorator, Verdict
 from warren.broker.message import Held, Message
-from warren.broker.settings import delivery_limit, is_plain, rejects_publish, retry_delay
+from warren.broker.settings import delivery_limit, is_plain, retry_delay
+from warren.broker.statistics import QueueCounts
 from warren.broker.timers import Timer
 from warren.errors import AccessRefused, ResourceLocked
 from warren.protocol.v091 import Table
@@ -60,9 +61,13 @@ class Queue(ABC):
         self.arguments = arguments
         self.owner = owner  # the connection of an exclusive queue
         self.settings = settings
+        self.counts = QueueCounts()
         self.consumers = Consumers(single=bool(self.settings.single_active_consumer))
         self.scheduled = False
         self.deleted = False
+        self.decorators: tuple[QueueDecorator, ...] = ()
+        self.judges: tuple[QueueDecorator, ...] = ()  # the decorators that have a say about each message
+        self._decorated: dict[DecoratorFactory, QueueDecorator] = {}
         self._lease: Timer | None = None
         self.renew_lease()
         if self.settings.consumer_timeout is not None:
@@ -115,6 +120,27 @@ class Queue(ABC):
     def check_negative(self, methods: str) -> None:  # noqa: B027  a hook
         """Raise when this kind of queue takes nothing back: no basic.nack, reject or recover."""
 
+    # -- decorators ----------------------------------------------------------------------------------------------
+
+    def decorate(self, factories: Iterable[DecoratorFactory]) -> None:
+        """Attach what the factories make of the queue, of each at most one."""
+        attached = []
+        for factory in factories:
+            decorator = None if factory in self._decorated else factory(self)
+            if decorator is not None:
+                self._decorated[factory] = decorator
+                attached.append(decorator)
+        self.decorators = tuple(self._decorated.values())
+        self.judges = tuple(decorator for decorator in self.decorators if decorator.per_message)
+        if self.judges:
+            self.enrich()
+        for decorator in attached:
+            decorator.started()
+
+    def _consumers_changed(self) -> None:
+        for decorator in self.decorators:
+            decorator.consumers_changed()
+
     # -- what they share -----------------------------------------------------------------------------------------
 
     def schedule(self) -> None:
@@ -141,6 +167,7 @@ class Queue(ABC):
         self.consumers.add(consumer)
         self.renew_lease()
         self.schedule()
+        self._consumers_changed()
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """Forget a consumer; an auto-delete queue goes with its last one."""
@@ -150,6 +177,7 @@ class Queue(ABC):
             else:
                 self.renew_lease()
                 self.schedule()  # where only one is active at a time, another one is now
+                self._consumers_changed()
 
     def renew_lease(self) -> None:
         """The queue is used: x-expires counts from now. It does not count while there are consumers."""
@@ -171,6 +199,9 @@ class Queue(ABC):
         self.renew_lease()
         if settings.consumer_timeout is not None:
             self.vhost.node.watch_consumers(settings.consumer_timeout)
+        self.decorate(self.vhost.node.decorators)
+        for decorator in self.decorators:
+            decorator.settings_changed()
 
     def forget(self) -> None:
         """The queue was deleted: let go of its timers and consumers."""
@@ -178,6 +209,8 @@ class Queue(ABC):
         self.consumers.clear()
         if self._lease is not None:
             self._lease.cancel()
+        for decorator in self.decorators:
+            decorator.deleted()
 
 
 class ClassicQueue(Queue):
@@ -197,11 +230,6 @@ class ClassicQueue(Queue):
         self.backlog: Backlog | None = None  # in place of the two above once the queue is not plain
         self.position = 0  # of the first message in `ready`; of the next message with a backlog
         self._expiry: Timer | None = None
-        self._duplicates: Duplicates | None = None
-        if self.settings.message_deduplication:
-            self._duplicates = Duplicates(
-                self.settings.deduplication_header, self.settings.cache_size, self.settings.cache_ttl
-            )
         if not is_plain(self.settings):
             self.enrich()
 
@@ -222,11 +250,9 @@ class ClassicQueue(Queue):
             self.ready.clear()
 
     def reconfigure(self, settings: QueueSettings) -> None:
-        super().reconfigure(settings)
         if not is_plain(settings):
             self.enrich()
-        if self.backlog is not None:
-            self._drop_over_limit(self.backlog)
+        super().reconfigure(settings)
 
     # -- the delivery path ---------------------------------------------------------------------------------------
 
@@ -243,40 +269,25 @@ class ClassicQueue(Queue):
         if self.deleted:
             return True  # since a transaction was routed here
         settings, timers = self.settings, self.vhost.node.timers
-        key = None if self._duplicates is None else self._duplicates.key(message)
-        if self._duplicates is not None and self._duplicates.seen(key, timers.now()):
-            return True
-        if rejects_publish(settings) and self._is_full(backlog, message):
-            if settings.overflow == "reject-publish-dlx":
-                self.vhost.dead_letter(self, message, "maxlen")
-            return False
-        if self._duplicates is not None:
-            self._duplicates.remember(key, timers.now())  # not before: what was refused may come again
+        for judge in self.judges:
+            verdict = judge.judge(message)
+            if verdict is not Verdict.ADMIT:
+                self._tell_dropped(message, verdict.name)
+                return verdict is Verdict.DISCARD
+        for judge in self.judges:
+            judge.accepted(message)
         ttl = _least(message.ttl, settings.message_ttl)
         held = Held(message, self.position, 0 if ttl is None else timers.now() + ttl, self._priority(message))
         self.position += 1
         if ttl == 0:
             if not self._attempt_delivery(held):
-                self._drop(held, "expired")
+                self.drop(held, "expired")
             return True
         backlog.push(held)
-        self._drop_over_limit(backlog)
+        self._tell_enqueued()
         self._arm_expiry(backlog)
         self.schedule()
         return True
-
-    def _is_full(self, backlog: Backlog, message: Message) -> bool:
-        """Whether one more would be over the limit, once consumers have what they can take."""
-        if not self._over(backlog, 1, message.content.body_size):
-            return False
-        self.deliver()
-        return self._over(backlog, 1, message.content.body_size)
-
-    def _over(self, backlog: Backlog, more: int = 0, more_bytes: int = 0) -> bool:
-        length, size = self.settings.max_length, self.settings.max_length_bytes
-        return (length is not None and backlog.count + more > length) or (
-            size is not None and backlog.bytes + more_bytes > size
-        )
 
     def can_deliver(self) -> bool:
         self.deliver()
@@ -296,15 +307,19 @@ class ClassicQueue(Queue):
             return 0
         return min(message.content.decode_properties().priority or 0, top)
 
-    def _drop_over_limit(self, backlog: Backlog) -> None:
-        if self._over(backlog):
-            self.deliver()
-            while self._over(backlog) and (held := backlog.pop()) is not None:
-                self._drop(held, "maxlen")
-
-    def _drop(self, held: Held, reason: Reason) -> None:
+    def drop(self, held: Held, reason: Reason) -> None:
+        """A message leaves for another reason than an acknowledgement: dead-letter it where the queue says so."""
+        self._tell_dropped(held.message, reason)
         if self.settings.dead_letter_exchange is not None:
             self.vhost.dead_letter(self, held.message, reason)
+
+    def _tell_dropped(self, message: Message, reason: str) -> None:
+        for decorator in self.decorators:
+            decorator.dropped(message, reason)
+
+    def _tell_enqueued(self) -> None:
+        for judge in self.judges:
+            judge.enqueued()
 
     # -- expiry --------------------------------------------------------------------------------------------------
 
@@ -324,13 +339,13 @@ class ClassicQueue(Queue):
     def _drop_expired(self, backlog: Backlog) -> None:
         if backlog.next_deadline:
             for held in backlog.expired(self.vhost.node.timers.now()):
-                self._drop(held, "expired")
+                self.drop(held, "expired")
 
     # -- consuming -----------------------------------------------------------------------------------------------
 
     def deliver(self) -> None:
-        if self.backlog is not None:
-            self._deliver_backlog(self.backlog)
+        if self.backlog is not None or self.vhost.trace is not None:
+            self._deliver_one_by_one()
             return
         ready, returned, consumers = self.ready, self.returned, self.consumers
         while ready or returned:
@@ -345,10 +360,11 @@ class ClassicQueue(Queue):
                 count = min(room, len(ready)) if len(consumers) == 1 or consumers.single else 1
                 self.position += consumer.feed(ready, self.position, count)
 
-    def _deliver_backlog(self, backlog: Backlog) -> None:
-        self._drop_expired(backlog)
-        while backlog.count and (turn := self.consumers.next()) is not None:
-            held = backlog.pop()
+    def _deliver_one_by_one(self) -> None:
+        if self.backlog is not None:
+            self._drop_expired(self.backlog)
+        while self.message_count and (turn := self.consumers.next()) is not None:
+            held = self._pop()
             if held is not None:
                 turn[0].redeliver(held)
 
@@ -356,6 +372,10 @@ class ClassicQueue(Queue):
         self.renew_lease()
         if self.backlog is not None:
             self._drop_expired(self.backlog)
+        return self._pop()
+
+    def _pop(self) -> Held | None:
+        if self.backlog is not None:
             return self.backlog.pop()
         if self.returned:
             return heapq.heappop(self.returned)
@@ -372,7 +392,7 @@ class ClassicQueue(Queue):
             held = message if isinstance(message, Held) else Held(message, position)
             held.count += 1
             if limit is not None and held.count > limit:
-                self._drop(held, "delivery_limit")
+                self.drop(held, "delivery_limit")
             elif delay := retry_delay(self.settings, held.count):
                 self._put_back_later(held, delay)
             elif self.backlog is None:
@@ -380,7 +400,7 @@ class ClassicQueue(Queue):
             else:
                 self.backlog.put_back(held)
         if self.backlog is not None:
-            self._drop_over_limit(self.backlog)
+            self._tell_enqueued()
             self._arm_expiry(self.backlog)
         self.schedule()
 
@@ -390,7 +410,7 @@ class ClassicQueue(Queue):
         def put_back() -> None:
             if not self.deleted and self.backlog is not None:
                 self.backlog.put_back(held)
-                self._drop_over_limit(self.backlog)
+                self._tell_enqueued()
                 self._arm_expiry(self.backlog)
                 self.schedule()
 
@@ -398,9 +418,9 @@ class ClassicQueue(Queue):
         timers.at(timers.now() + delay, put_back)
 
     def reject(self, entries: Iterable[Back]) -> None:
-        if self.settings.dead_letter_exchange is not None and not self.deleted:
-            for _, message in entries:
-                self.vhost.dead_letter(self, message.message if isinstance(message, Held) else message, "rejected")
+        if not self.deleted and (self.decorators or self.settings.dead_letter_exchange is not None):
+            for position, message in entries:
+                self.drop(message if isinstance(message, Held) else Held(message, position), "rejected")
 
     def purge(self) -> int:
         count = self.message_count

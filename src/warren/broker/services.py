@@ -1,7 +1,7 @@
 """The services of the system exchange: a message to `amq.system` names one by its routing key, and is answered.
 
     amq.ping     the body comes back
-    amq.stats    counts of this virtual host, as JSON
+    amq.stats    counts of this virtual host, as JSON: what `Broker.statistics` says of it
     amq.routes   exchanges and bindings, as JSON
 
 The answer goes through the default exchange to the message's reply_to, with its correlation_id. A message without
@@ -15,6 +15,7 @@ import json
 from typing import TYPE_CHECKING
 
 from warren.broker.message import Address, Message
+from warren.broker.statistics import vhost_statistics
 from warren.protocol.v091 import Content, Properties, encode_content
 
 if TYPE_CHECKING:
@@ -30,18 +31,7 @@ def _ping(vhost: VirtualHost, request: Content) -> bytes:
 
 
 def _stats(vhost: VirtualHost, request: Content) -> bytes:
-    node = vhost.node
-    return _json(
-        {
-            "node": node.name,
-            "vhost": vhost.name,
-            "connections": len(node.connections),
-            "queues": {
-                name: {"type": queue.type, "messages": queue.message_count, "consumers": len(queue.consumers)}
-                for name, queue in vhost.queues.items()
-            },
-        }
-    )
+    return _json({"node": vhost.node.name, "vhost": vhost.name, **vhost_statistics(vhost)})
 
 
 def _routes(vhost: VirtualHost, request: Content) -> bytes:

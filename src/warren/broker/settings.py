@@ -7,7 +7,7 @@ from typing import Final
 from warren.errors import NotImplemented as NotImplemented540
 from warren.routing.settings import QueueSettings
 
-__all__ = ["check_implemented", "delivery_limit", "is_plain", "rejects_publish", "retry_delay"]
+__all__ = ["can_drop", "check_implemented", "delivery_limit", "is_plain", "retry_delay"]
 
 DEFAULT_DELIVERY_LIMIT: Final = 20  # of quorum queues, as RabbitMQ 4's
 
@@ -39,9 +39,9 @@ def is_plain(settings: QueueSettings) -> bool:
     )
 
 
-def rejects_publish(settings: QueueSettings) -> bool:
-    limited = settings.max_length is not None or settings.max_length_bytes is not None
-    return limited and settings.overflow not in (None, "drop-head")
+def can_drop(settings: QueueSettings) -> bool:
+    """Whether the queue drops messages for a reason of its own."""
+    return not is_plain(settings) or settings.dead_letter_exchange is not None or delivery_limit(settings) is not None
 
 
 def delivery_limit(settings: QueueSettings) -> int | None:

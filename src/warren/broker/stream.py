@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from warren.broker.consumer import Consumer
-from warren.broker.message import Held, Message
+from warren.broker.message import Address, Held, Message
 from warren.broker.queue import Back, Queue
 from warren.broker.store.log import Cursor, Record, SegmentLog
 from warren.errors import NotImplemented as NotImplemented540, PreconditionFailed
@@ -97,8 +97,12 @@ class StreamQueue(Queue):
     def _feed(self, consumer: Consumer, records: list[Record]) -> None:
         channel = consumer.channel
         frame_max = channel.connection.engine.frame_max
+        trace = self.vhost.trace
         for record in records:
             frames = record.frames
+            if trace is not None:
+                message = Message(Address.read(record.address), stored_content(CHANNEL, frames))
+                trace.delivered(channel, self, message, redelivered=False)
             if channel.number != CHANNEL or len(frames) > frame_max:
                 frames = stored_content(CHANNEL, frames).frames_for(channel.number, frame_max)
             consumer.send(record.offset, None, b"\0" + record.address + END, frames)

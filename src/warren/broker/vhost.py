@@ -10,19 +10,23 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Final, cast
 
+from warren.broker.events import INTERNAL_USER
 from warren.broker.keeping import Delay, History, hashed_properties
 from warren.broker.message import Address, MarkedMessage, Message
 from warren.broker.policies import Policies
 from warren.broker.queue import ClassicQueue, Queue
+from warren.broker.statistics import ChannelCounts, ExchangeCounts
 from warren.broker.store.log import SegmentLog
 from warren.broker.stream import StreamQueue
+from warren.broker.trace import Trace
 from warren.errors import AccessRefused, InternalError, LocalProtocolError, NotFound
-from warren.protocol.v091 import Content, FieldValue, Table, encode_content
+from warren.protocol.v091 import Content, FieldValue, Properties, Table, encode_content
 from warren.routing import (
     EXCHANGE_TYPES,
     KEEPING_TYPES,
     Destination,
     Reason,
+    Removed,
     Route,
     Router,
     cc_keys,
@@ -37,21 +41,28 @@ from warren.routing.settings import check_redeclaration, queue_settings
 if TYPE_CHECKING:
     from warren.broker.connection import Connection
     from warren.broker.node import Node
+    from warren.broker.publisher import Sink
 
 __all__ = ["VirtualHost"]
 
 log = logging.getLogger("warren.broker.vhost")
 
 DEAD_LETTER_FRAME_MAX: Final = 131_072
+ANNOUNCED_FRAME_MAX: Final = 131_072
 
 
 class VirtualHost:
+    """`trace` is its firehose, None while that is off; `counts` are those of the channels that were."""
+
     def __init__(self, node: Node, name: str) -> None:
         self.node = node
         self.name = name
         self.router = Router(name, types=EXCHANGE_TYPES | KEEPING_TYPES)
         self.queues: dict[str, Queue] = {}
         self.policies = Policies(self)
+        self.trace: Trace | None = None
+        self.counts = ChannelCounts()
+        self._exchange_counts: dict[str, ExchangeCounts] = {}
         self._histories: dict[str, History] = {}  # of recent-history exchanges
 
     # -- queues --------------------------------------------------------------------------------------------------
@@ -74,6 +85,7 @@ class VirtualHost:
         if current is not None:
             self._check_equal(current, connection, durable, exclusive, auto_delete, arguments)
             current.renew_lease()
+            self.node.churn.queue_declared += 1
             return current
         if name.startswith(RESERVED_PREFIX):
             raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
@@ -99,6 +111,9 @@ class VirtualHost:
         if exclusive:
             connection.exclusive_queues.append(queue)
         self.add_queue(queue)
+        self.node.churn.queue_declared += 1
+        self.node.churn.queue_created += 1
+        self.node.events.queue_created(queue, connection.user)
         return queue
 
     def _make_log(self, where: str, name: str, arguments: Table) -> SegmentLog:
@@ -110,6 +125,7 @@ class VirtualHost:
     def add_queue(self, queue: Queue) -> None:
         self.queues[queue.name] = queue
         self.router.add_queue(queue.name)
+        queue.decorate(self.node.decorators)
 
     def _check_equal(
         self, queue: Queue, connection: Connection, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table
@@ -123,19 +139,21 @@ class VirtualHost:
         check_redeclaration(where, arguments, queue.arguments)
         queue_settings({"x-queue-type": queue.type, **arguments}, where)
 
-    def delete_queue(self, queue: Queue) -> int:
+    def delete_queue(self, queue: Queue, *, user: str = INTERNAL_USER) -> int:
         """Delete the queue, tell its consumers; how many ready messages went with it."""
         count = queue.message_count
         consumers = tuple(queue.consumers)
         queue.forget()
         del self.queues[queue.name]
-        self.router.remove_queue(queue.name)
+        self._removed(self.router.remove_queue(queue.name), user)
         if queue.owner is not None and queue in queue.owner.exclusive_queues:
             queue.owner.exclusive_queues.remove(queue)
         for consumer in consumers:
             consumer.channel.cancelled_by_broker(consumer)
         if isinstance(queue, StreamQueue):
             self.node.streams.delete(queue.log)
+        self.node.churn.queue_deleted += 1
+        self.node.events.queue_deleted(queue, user)
         return count
 
     def reply_queue(self, name: str) -> Queue | None:
@@ -144,9 +162,13 @@ class VirtualHost:
 
     # -- exchanges that keep -------------------------------------------------------------------------------------
 
-    def bind(self, source: str, destination: Destination, binding_key: str, arguments: Table) -> None:
+    def bind(
+        self, source: str, destination: Destination, binding_key: str, arguments: Table, *, user: str = INTERNAL_USER
+    ) -> None:
         """Bind, and give a queue that is newly bound to a recent-history exchange what the exchange remembers."""
         binding = self.router.bind(source, destination, binding_key, arguments)
+        if binding is not None:
+            self.node.events.binding("created", self.name, binding, user)
         history = self._histories.get(source)
         if binding is not None and history is not None and destination.kind == "queue":
             queue = self.queues[destination.name]
@@ -155,8 +177,23 @@ class VirtualHost:
                     queue.enrich()
                 queue.publish(message)
 
+    def unbind(
+        self, source: str, destination: Destination, binding_key: str, arguments: Table, *, user: str = INTERNAL_USER
+    ) -> None:
+        """Take a binding away, and the auto_delete exchanges that this leaves unused."""
+        self._removed(self.router.unbind(source, destination, binding_key, arguments), user)
+
     def declare_exchange(
-        self, name: str, kind: str, *, passive: bool, durable: bool, auto_delete: bool, internal: bool, arguments: Table
+        self,
+        name: str,
+        kind: str,
+        *,
+        passive: bool,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: Table,
+        user: str = INTERNAL_USER,
     ) -> None:
         """The exchange, made or found equal, under the policies that apply to it."""
         if self.router.declare_exchange(
@@ -169,10 +206,19 @@ class VirtualHost:
             arguments=arguments,
         ):
             self.policies.apply_to_exchange(name)
+            self.node.events.exchange_created(self.name, self.router.exchange(name), user)
 
-    def delete_exchange(self, name: str, *, if_unused: bool) -> None:
-        for gone in self.router.delete_exchange(name, if_unused=if_unused).exchanges:
-            self._histories.pop(gone, None)
+    def delete_exchange(self, name: str, *, if_unused: bool, user: str = INTERNAL_USER) -> None:
+        self._removed(self.router.delete_exchange(name, if_unused=if_unused), user)
+
+    def _removed(self, removed: Removed, user: str) -> None:
+        """Forget what is kept of exchanges that are gone, and tell of them and of the bindings that went."""
+        for name in removed.exchanges:
+            self._histories.pop(name, None)
+            self._exchange_counts.pop(name, None)
+            self.node.events.exchange_deleted(self.name, name, user)
+        for binding in removed.bindings:
+            self.node.events.binding("deleted", self.name, binding, user)
 
     def keepers(self, route: Route, keys: tuple[str, ...]) -> tuple[Delay | History, ...]:
         """Those who keep a message on its way: delays and histories."""
@@ -183,6 +229,48 @@ class VirtualHost:
                 self._histories[name] = history
                 kept.append(history)
         return tuple(kept)
+
+    # -- what watches --------------------------------------------------------------------------------------------
+
+    def set_tracing(self, on: bool) -> None:
+        """Switch the firehose. Publishers ask anew what their publications lead to."""
+        self.trace = Trace(self) if on else None
+        self.router.version += 1
+
+    def exchange_counts(self, name: str) -> ExchangeCounts:
+        counts = self._exchange_counts.get(name)
+        if counts is None:
+            counts = self._exchange_counts[name] = ExchangeCounts()
+        return counts
+
+    def count_publications(self, exchange: str, sinks: tuple[Sink, ...], count: int) -> None:
+        """So many messages were published to the exchange and went to these sinks, each to all of them."""
+        queues = [sink for sink in sinks if isinstance(sink, Queue)]
+        for queue in queues:
+            queue.counts.publish += count
+        if self.router.has_exchange(exchange):  # else it was deleted meanwhile
+            counts = self.exchange_counts(exchange)
+            counts.publish_in += count
+            counts.publish_out += count * len(queues)
+
+    def announce(self, exchange: str, routing_key: str, properties: Properties, body: bytes = b"") -> None:
+        """Publish a message of the broker's own. Nothing is encoded where nobody listens."""
+        headers = properties.headers or {}
+        route = self.router.route_keys(
+            exchange, (routing_key,), lambda: headers, lambda: hashed_properties(properties)
+        )
+        sinks = (*(self.queues[name] for name in route.queues), *self.keepers(route, (routing_key,)))
+        if not sinks:
+            return
+        try:
+            address = Address(exchange, routing_key)
+            frames = encode_content(1, properties, body, ANNOUNCED_FRAME_MAX)
+        except LocalProtocolError as error:  # a key or headers that are too long: they hold those of a message
+            log.warning("%s in vhost '%s': cannot say %s: %s", exchange, self.name, routing_key, error)
+            return
+        message = Message(address, Content(1, b"", frames, len(body)))
+        for sink in sinks:
+            sink.publish(message)
 
     # -- dead letters --------------------------------------------------------------------------------------------
 

@@ -49,6 +49,10 @@ def serve(
         bool,
         Parameter(negative="--no-sync", help="Confirm a publication only when the disk has it."),
     ] = True,
+    events: Annotated[
+        bool,
+        Parameter(negative="", help="Tell on the exchange amq.rabbitmq.event what happens."),
+    ] = False,
 ) -> int:
     """Run a broker until it is told to stop (SIGTERM or Ctrl-C).
 
@@ -59,15 +63,15 @@ def serve(
     tune_collector()
     folder = data_folder() if data is None else data
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(run(host, port, folder, sync))
+        return runner.run(run(host, port, folder, sync, events))
 
 
-async def run(host: str, port: int, folder: Path, sync: bool) -> int:
+async def run(host: str, port: int, folder: Path, sync: bool, events: bool = False) -> int:
     loop = asyncio.get_running_loop()
     told = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told.set)
-    broker = Broker(host, port, data=folder, sync=sync)
+    broker = Broker(host, port, data=folder, sync=sync, events=events)
     try:
         await broker.start()
     except OSError as error:

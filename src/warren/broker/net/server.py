@@ -12,10 +12,12 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, TextIO
+from typing import Any, Final, Self, TextIO
 
+from warren.broker.decorators import DecoratorFactory
 from warren.broker.net.transport import SocketTransport
 from warren.broker.node import Node
+from warren.broker.statistics import statistics
 from warren.broker.store.folder import hold_folder
 from warren.broker.vhost import VirtualHost
 from warren.errors import NotFound
@@ -35,18 +37,27 @@ class Broker:
            `open_socket` is the only way in
     data   folder of what is kept on disk (stream queues); None: a temporary one that goes with the broker
     sync   False: publisher confirms do not wait until the disk has the message
+    events True: tell on the exchange amq.rabbitmq.event what happens (queues, connections, policies, ...)
 
     One user, guest with password guest, who may connect from this machine. Raises OSError when the address is taken or
     the data folder cannot be used, BlockingIOError when another broker holds it.
     """
 
     def __init__(
-        self, host: str = "127.0.0.1", port: int | None = 0, *, data: str | Path | None = None, sync: bool = True
+        self,
+        host: str = "127.0.0.1",
+        port: int | None = 0,
+        *,
+        data: str | Path | None = None,
+        sync: bool = True,
+        events: bool = False,
     ) -> None:
         self.host = host
         self.port = port
         self._data = data
         self._sync = sync
+        self._events = events
+        self._decorators: list[DecoratorFactory] = []
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._lock: TextIO | None = None
         self._node: Node | None = None
@@ -94,6 +105,38 @@ class Broker:
         """Take a policy out of force; whether there was one of that name."""
         return self._vhost(vhost).policies.clear(name, operator=operator)
 
+    def add_decorator(self, factory: DecoratorFactory) -> None:
+        """Let `factory` decorate every queue: those that are there, and those to come.
+
+        It is called with each queue and returns a `warren.broker.decorators.QueueDecorator`, or None for a queue that
+        is none of its business. May be called before `start`.
+        """
+        self._decorators.append(factory)
+        if self._node is not None:
+            self._node.add_decorator(factory)
+
+    def statistics(self) -> dict[str, Any]:
+        """What the broker counts, with RabbitMQ's names, as plain dictionaries, lists, strings and integers.
+
+        node             its name
+        alarms           resources that it is low on
+        message_stats    totals of all channels since the start: publish, confirm, return_unroutable, drop_unroutable,
+                         deliver, deliver_no_ack, get, get_no_ack, deliver_get, get_empty, redeliver, ack
+        churn            connection_created, connection_closed, channel_..., queue_declared, _created, _deleted
+        object_totals    connections, channels, consumers, exchanges, queues
+        queue_totals     messages, messages_ready, messages_unacknowledged
+        vhosts           by name: tracing, message_stats, and by name
+                         exchanges: type, message_stats (publish_in, publish_out)
+                         queues: type, messages, messages_ready, messages_unacknowledged, consumers, message_stats,
+                         and dropped: messages by reason (expired, maxlen, rejected, delivery_limit, DISCARD, REFUSE)
+        connections      name, user, vhost, state (running, flow, blocked, ...), recv_oct, recv_cnt, send_oct, send_cnt,
+                         and channels: number, confirm, transactional, consumer_count, messages_unacknowledged,
+                         messages_unconfirmed, messages_uncommitted, message_stats
+
+        It looks at every unacknowledged message: ask every few seconds, not every few milliseconds.
+        """
+        return statistics(self.node)
+
     def _vhost(self, name: str) -> VirtualHost:
         vhost = self.node.vhosts.get(name)
         if vhost is None:
@@ -108,7 +151,9 @@ class Broker:
         loop = asyncio.get_running_loop()
         try:
             self._lock = hold_folder(folder)
-            node = self._node = Node(folder, loop.call_soon_threadsafe, sync=self._sync)
+            node = self._node = Node(folder, loop.call_soon_threadsafe, sync=self._sync, events=self._events)
+            for factory in self._decorators:
+                node.add_decorator(factory)
             node.rearm = self._rearm
             if self.port is not None:
                 self._server = await loop.create_server(
