@@ -50,7 +50,10 @@ class Target:
     how many messages went to just these queues since `settle`.
     """
 
-    __slots__ = ("address", "count", "direct", "immediate", "mandatory", "method", "per_message", "queues", "stored")
+    __slots__ = (
+        "address", "count", "direct", "immediate", "mandatory", "method", "particular", "per_message", "queues",
+        "stored",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -68,6 +71,7 @@ class Target:
         self.mandatory = publish.mandatory
         self.immediate = publish.immediate
         self.per_message = not cacheable  # headers, properties or chance have a say, or it is kept on its way
+        self.particular = publish.immediate or not self.queues
         self.stored = any(queue.stored for queue in queues)
         self.count = 0
 
@@ -112,26 +116,31 @@ class Publisher:
 
     def deliver(self, target: Target, message: Message, queues: tuple[Sink, ...]) -> bool:
         """Hand a routed message to its queues, or back to its publisher; whether every queue took it."""
+        if target.particular or queues is not target.queues:
+            return self._deliver_apart(target, message, queues)
+        target.count += 1
         accepted = True
-        if target.immediate:
-            queues = tuple(queue for queue in queues if queue.can_deliver())
         for queue in queues:
             if not queue.publish(message):
                 accepted = False
-        if queues is target.queues:
-            target.count += 1
-        else:
-            self._channel.counts.publish += 1
-            self._connection.vhost.count_publications(target.address.exchange, queues, 1)
+        return accepted
+
+    def _deliver_apart(self, target: Target, message: Message, queues: tuple[Sink, ...]) -> bool:
+        """The same for a message that has queues of its own, goes to none, or must not wait."""
+        counts = self._channel.counts
+        if target.immediate:
+            queues = tuple(queue for queue in queues if queue.can_deliver())
+        counts.publish += 1
+        self._connection.vhost.count_publications(target.address.exchange, queues, 1)
         if not queues:
             if target.immediate and target.queues:
                 self._return(target, message.content, NoConsumers)
             elif target.mandatory:
-                self._channel.counts.return_unroutable += 1
+                counts.return_unroutable += 1
                 self._return(target, message.content, NoRoute)
             else:
-                self._channel.counts.drop_unroutable += 1
-        return accepted
+                counts.drop_unroutable += 1
+        return all([queue.publish(message) for queue in queues])  # every one of them gets it
 
     def refuse(self, oversized: OversizedContent) -> None:
         raise PreconditionFailed(
