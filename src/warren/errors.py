@@ -80,7 +80,7 @@ class AmqpError(WarrenError):
 
 def clip_reply_text(text: str) -> str:
     """The text as it fits into a shortstr: at most 255 bytes of UTF-8, "..." in place of what was cut."""
-    raw = text.encode()
+    raw = text.encode("utf-8", "surrogateescape")  # it may name what a client sent that is not UTF-8
     if len(raw) <= MAX_REPLY_TEXT:
         return text
     return raw[: MAX_REPLY_TEXT - 3].decode(errors="ignore") + "..."

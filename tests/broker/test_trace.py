@@ -1,4 +1,4 @@
-"""The firehose: copies of what is published and delivered, while it is on. What RabbitMQ sends is in tests/differential."""
+"""The firehose: copies of what is published and delivered. What RabbitMQ's says is compared in tests/differential."""
 
 from __future__ import annotations
 

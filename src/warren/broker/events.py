@@ -33,6 +33,18 @@ __all__ = ["EVENT_EXCHANGE", "INTERNAL_USER", "Events"]
 EVENT_EXCHANGE: Final = "amq.rabbitmq.event"
 INTERNAL_USER: Final = "rmq-internal"  # who did what no user did; RabbitMQ's name
 PERSISTENT: Final = 2
+WITHOUT_TLS: Final = dict.fromkeys(
+    (
+        "ssl_protocol",
+        "ssl_key_exchange",
+        "ssl_cipher",
+        "ssl_hash",
+        "peer_cert_subject",
+        "peer_cert_issuer",
+        "peer_cert_validity",
+    ),
+    "",
+)
 
 
 class Events:
@@ -70,6 +82,7 @@ class Events:
                 "connection.created",
                 {
                     **_ends(connection),
+                    **WITHOUT_TLS,
                     "type": "network",
                     "pid": connection.pid,
                     "auth_mechanism": connection.mechanism,

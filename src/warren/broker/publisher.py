@@ -140,7 +140,8 @@ class Publisher:
                 self._return(target, message.content, NoRoute)
             else:
                 counts.drop_unroutable += 1
-        return all([queue.publish(message) for queue in queues])  # every one of them gets it
+        accepted = [queue.publish(message) for queue in queues]
+        return all(accepted)
 
     def refuse(self, oversized: OversizedContent) -> None:
         raise PreconditionFailed(

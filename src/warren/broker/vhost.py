@@ -145,7 +145,7 @@ class VirtualHost:
         consumers = tuple(queue.consumers)
         queue.forget()
         del self.queues[queue.name]
-        self._removed(self.router.remove_queue(queue.name), user)
+        self._removed(self.router.remove_queue(queue.name), INTERNAL_USER)
         if queue.owner is not None and queue in queue.owner.exclusive_queues:
             queue.owner.exclusive_queues.remove(queue)
         for consumer in consumers:

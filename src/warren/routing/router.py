@@ -203,7 +203,7 @@ class Router:
         return True
 
     def predeclare(self, name: str, kind: ExchangeFactory, *, internal: bool) -> None:
-        """Have a durable exchange of the server's own, whose name no client could declare; before anything is routed."""
+        """Have a durable exchange whose name no client may declare; call it before anything is routed."""
         self._exchanges[name] = kind(name, durable=True, internal=internal)
 
     def set_alternate(self, name: str, alternate: str | None) -> None:
