@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.broker.kit import Client, NodeKit
-from warren.broker import Broker
+from warren.broker import Broker, connection
 from warren.broker.statistics import statistics
 from warren.protocol.v091 import Properties, methods as m
 
@@ -31,8 +31,8 @@ def channel(kit: NodeKit, client: Client) -> dict[str, Any]:
     name = client.connection.name
     found: dict[str, Any] = next(
         each["channels"][0]
-        for each, connection in zip(statistics(kit.node)["connections"], kit.node.connections, strict=True)
-        if connection is client.connection and each["name"] == name
+        for each, other in zip(statistics(kit.node)["connections"], kit.node.connections, strict=True)
+        if other is client.connection and each["name"] == name
     )
     return found
 
@@ -62,6 +62,19 @@ def test_publications(kit: NodeKit, client: Client) -> None:
     assert queue(kit)["publish"] == 6
     client.send(1, m.ChannelClose())
     assert nonzero(vhost(kit)["message_stats"]) == {**counts, "publish": 8, "confirm": 8}
+
+
+def test_targets_that_are_forgotten_are_counted(
+    kit: NodeKit, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "MAX_TARGETS", 2)
+    client.declare()
+    client.open(2)
+    for key in ("q", "a", "b", "q", "c", "q"):
+        client.publish(key)
+        client.publish(key, channel=2)
+    assert queue(kit) == {"publish": 6}
+    assert vhost(kit)["message_stats"]["publish"] == 12
 
 
 def test_a_headers_exchange_counts_each_message(kit: NodeKit, client: Client) -> None:
@@ -162,9 +175,9 @@ def test_the_node(kit: NodeKit, client: Client) -> None:
     assert report["message_stats"]["publish"] == 1
     assert report["object_totals"] == {"connections": 1, "channels": 1, "consumers": 0, "exchanges": 8, "queues": 0}
     assert report["queue_totals"] == {"messages": 0, "messages_ready": 0, "messages_unacknowledged": 0}
-    connection = report["connections"][0]
-    assert connection["state"] == "running"
-    assert min(connection[name] for name in ("recv_oct", "recv_cnt", "send_oct", "send_cnt")) > 0
+    only = report["connections"][0]
+    assert only["state"] == "running"
+    assert min(only[name] for name in ("recv_oct", "recv_cnt", "send_oct", "send_cnt")) > 0
     client.connection.lost()
     client.connection.lost()
     assert statistics(kit.node)["churn"]["connection_closed"] == 1
