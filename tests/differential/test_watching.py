@@ -1,7 +1,11 @@
-"""The firehose and the event exchange, compared with a RabbitMQ that has its plugin rabbitmq_event_exchange."""
+"""Firehose, event exchange and statistics, compared with a RabbitMQ that has the plugins for them."""
 
 from __future__ import annotations
 
+import base64
+import json
+import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +15,7 @@ import pika
 import pytest
 
 from tests.wire import BrokerThread
-from warren.testing.rabbitmq import RabbitMQ
+from warren.testing.rabbitmq import RabbitMQ, free_ports
 
 pytestmark = pytest.mark.rabbitmq
 PATIENCE = 5.0
@@ -55,8 +59,15 @@ class OurBroker:
 
 
 class Rabbit:
-    def __init__(self, server: RabbitMQ) -> None:
-        self.server, self.port = server, server.port
+    def __init__(self, server: RabbitMQ, management: int) -> None:
+        self.server, self.port, self.management = server, server.port, management
+
+    def api(self, path: str) -> Any:
+        login = base64.b64encode(b"guest:guest").decode()
+        url = f"http://127.0.0.1:{self.management}/api/{path}"
+        request = urllib.request.Request(url, headers={"Authorization": f"Basic {login}"})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)
 
     def trace(self, on: bool) -> None:
         self.server.ctl("trace_on" if on else "trace_off")
@@ -73,9 +84,14 @@ class Rabbit:
 
 
 @pytest.fixture(scope="module")
-def brokers() -> Iterator[tuple[Watched, Watched]]:
-    with BrokerThread(events=True) as thread, RabbitMQ(plugins=["rabbitmq_event_exchange"]) as server:
-        yield OurBroker(thread), Rabbit(server)
+def brokers() -> Iterator[tuple[OurBroker, Rabbit]]:
+    (port,) = free_ports(1)
+    config = {
+        "management.tcp.ip": "127.0.0.1", "management.tcp.port": str(port), "collect_statistics_interval": "1000",
+    }  # fmt: skip
+    plugins = ["rabbitmq_event_exchange", "rabbitmq_management"]
+    with BrokerThread(events=True) as thread, RabbitMQ(plugins=plugins, config=config) as server:
+        yield OurBroker(thread), Rabbit(server, port)
 
 
 @dataclass(frozen=True)
@@ -227,3 +243,80 @@ def test_the_events_are_the_same(brokers: tuple[Watched, Watched]) -> None:
         assert set(one.headers) == set(other.headers), one.routing_key
         assert without(one.headers, *left_out) == without(other.headers, *left_out), one.routing_key
         assert (one.body, one.properties) == (other.body, other.properties)
+
+
+# ---------------------------------------------------------------------------------------------------- statistics
+
+
+def load(broker: Watched) -> pika.BlockingConnection:
+    """Some of everything that is counted; on a connection that stays open, because statistics go with it."""
+    connection = connect(broker)
+    channel = connection.channel()
+    channel.exchange_declare("x", "fanout")
+    for queue in ("q", "r"):
+        channel.queue_declare(queue)
+        channel.queue_bind(queue, "x")
+    channel.confirm_delivery()
+    for _ in range(5):
+        channel.basic_publish("x", "", b"1")
+    for _ in range(3):
+        channel.basic_publish("", "q", b"1")
+    channel.basic_publish("amq.direct", "nobody", b"1")
+    with pytest.raises(pika.exceptions.UnroutableError):
+        channel.basic_publish("amq.direct", "nobody", b"1", mandatory=True)
+    channel.basic_publish("x", "", b"1", pika.BasicProperties(headers={"CC": ["r"]}))
+    for settle in (
+        lambda tag: channel.basic_ack(tag),
+        lambda tag: channel.basic_nack(tag),
+        lambda tag: channel.basic_reject(tag, requeue=False),
+    ):
+        method, _, _ = channel.basic_get("q")
+        settle(method.delivery_tag)
+    channel.basic_get("q", auto_ack=True)
+    for count, (method, _, _) in enumerate(channel.consume("q"), 1):
+        channel.basic_ack(method.delivery_tag)
+        if count == 6:
+            break
+    channel.cancel()
+    for count, _ in enumerate(channel.consume("r", auto_ack=True), 1):
+        if count == 6:
+            break
+    channel.cancel()
+    channel.basic_get("r")
+    return connection
+
+
+def our_counts(broker: OurBroker) -> dict[str, dict[str, int]]:
+    report = broker.thread.run(broker.thread.broker.statistics)
+    vhost = report["vhosts"]["/"]
+    (channel,) = (channel for connection in report["connections"] for channel in connection["channels"])
+    return {
+        **{f"queue {name}": counts(vhost["queues"][name]) for name in ("q", "r")},
+        **{f"exchange {name}": counts(vhost["exchanges"][name]) for name in ("x", "amq.direct", "")},
+        "channel": counts(channel),
+    }
+
+
+def their_counts(broker: Rabbit) -> dict[str, dict[str, int]]:
+    channels = broker.api("channels")
+    return {
+        **{f"queue {name}": counts(broker.api(f"queues/%2F/{name}")) for name in ("q", "r")},
+        **{f"exchange {name}": counts(broker.api(f"exchanges/%2F/{name}")) for name in ("x", "amq.direct")},
+        "exchange ": counts(broker.api("exchanges/%2F/amq.default")),
+        "channel": counts(channels[0]) if channels else {},
+    }
+
+
+def counts(of: dict[str, Any]) -> dict[str, int]:
+    """Those that are not zero, without rates."""
+    return {name: count for name, count in of.get("message_stats", {}).items() if isinstance(count, int) and count}
+
+
+def test_the_counts_are_the_same(brokers: tuple[OurBroker, Rabbit]) -> None:
+    ours, theirs = brokers
+    with load(ours) as _, load(theirs) as connection:
+        expected = our_counts(ours)
+        deadline = time.monotonic() + 30  # RabbitMQ gathers them once a second, from one process after the other
+        while (found := their_counts(theirs)) != expected and time.monotonic() < deadline:
+            connection.sleep(0.2)
+        assert found == expected
