@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -33,7 +34,7 @@ class Diary(QueueDecorator):
         self.entries.append("started")
 
     def deleted(self) -> None:
-        self.entries.append("deleted")
+        self.entries.append(f"deleted with {self.queue.message_count} ready")
 
     def settings_changed(self) -> None:
         self.entries.append(f"max_length {self.queue.settings.max_length}")
@@ -132,8 +133,11 @@ def test_the_life_of_a_queue(kit: NodeKit, client: Client) -> None:
     assert told.take() == ["1 consumers, active b", "0 ready"]
     kit.node.vhosts["/"].policies.set(Policy("/", "short", "q", {"max-length": 7}))
     assert told.take() == ["max_length 7"]
+    client.send(1, m.BasicCancel("b"))
+    client.publish("q", b"2")
+    assert told.take() == ["0 consumers, active None", "0 ready", "1 ready"]
     client.send(1, m.QueueDelete("q"))
-    assert told.take() == ["deleted"]
+    assert told.take() == ["deleted with 0 ready"]
     client.send(1, m.ChannelClose())
     assert told.take() == []
 
@@ -162,20 +166,24 @@ def test_what_a_queue_drops_is_told(kit: NodeKit, client: Client) -> None:
     ]  # fmt: skip
 
 
-def test_one_with_a_say_about_messages(kit: NodeKit, client: Client) -> None:
+@pytest.mark.parametrize("arguments", [{}, {"x_queue_type": "stream"}])
+def test_one_with_a_say_about_messages(tmp_path: Path, arguments: dict[str, object]) -> None:
+    kit = NodeKit(tmp_path / "data", sync=False)
+    client = kit.client()
     kit.node.add_decorator(Censor)
-    client.declare()
+    client.declare(**arguments)
     client.call(m.ConfirmSelect(), m.ConfirmSelectOk)
     told = diary(kit)
     told.take()
     for body in (b"yes", b"no", b"never"):
         client.publish("q", body)
     assert [entry for entry in told.take() if "ready" not in entry] == [
-        "accepted yes", "enqueued", "no REFUSE", "never DISCARD",
+        "accepted yes", "enqueued", "no refused", "never discarded",
     ]  # fmt: skip
     assert [each.delivery_tag for each in client.take(m.BasicAck)] == [1, 3]
     assert [each.delivery_tag for each in client.take(m.BasicNack)] == [2]
     assert client.count() == 1
+    kit.stop()
 
 
 def test_a_broker_takes_factories_before_and_after_its_start() -> None:

@@ -145,7 +145,7 @@ def test_what_a_queue_drops(kit: NodeKit, client: Client) -> None:
     client.publish("q", headers={"x-deduplication-header": 1})
     client.publish("q", expiration="5")
     kit.pass_time(5)
-    assert vhost(kit)["queues"]["q"]["dropped"] == {"maxlen": 1, "DISCARD": 1, "expired": 1}
+    assert vhost(kit)["queues"]["q"]["dropped"] == {"maxlen": 1, "discarded": 1, "expired": 1}
 
 
 def test_a_stream(kit: NodeKit, client: Client) -> None:

@@ -13,7 +13,7 @@ The methods are called in the broker's thread, in the middle of a batch: they mu
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum, auto
+from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ __all__ = ["DecoratorFactory", "QueueDecorator", "Verdict"]
 class Verdict(Enum):
     """What becomes of a message that comes to a queue."""
 
-    ADMIT = auto()
-    DISCARD = auto()  # confirmed, but not queued
-    REFUSE = auto()  # nacked, where its publisher asked for confirms
+    ADMIT = "admitted"
+    DISCARD = "discarded"  # confirmed, but not queued
+    REFUSE = "refused"  # nacked, where its publisher asked for confirms
 
 
 class QueueDecorator:
@@ -59,7 +59,7 @@ class QueueDecorator:
         """A message is gone without an acknowledgement.
 
         The reason is that of dead letters (expired, maxlen, rejected, delivery_limit), or says why it never was in the
-        queue: DISCARD or REFUSE.
+        queue: discarded or refused.
         """
 
     def judge(self, message: Message) -> Verdict:

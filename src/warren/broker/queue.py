@@ -137,7 +137,26 @@ class Queue(ABC):
         for decorator in attached:
             decorator.started()
 
-    def _consumers_changed(self) -> None:
+    def _judge(self, message: Message) -> Verdict:
+        """What the decorators make of a message that comes; they are told of it."""
+        for judge in self.judges:
+            verdict = judge.judge(message)
+            if verdict is not Verdict.ADMIT:
+                self._tell_dropped(message, verdict.value)
+                return verdict
+        for judge in self.judges:
+            judge.accepted(message)
+        return Verdict.ADMIT
+
+    def _tell_enqueued(self) -> None:
+        for judge in self.judges:
+            judge.enqueued()
+
+    def _tell_dropped(self, message: Message, reason: str) -> None:
+        for decorator in self.decorators:
+            decorator.dropped(message, reason)
+
+    def _tell_consumers_changed(self) -> None:
         for decorator in self.decorators:
             decorator.consumers_changed()
 
@@ -167,7 +186,7 @@ class Queue(ABC):
         self.consumers.add(consumer)
         self.renew_lease()
         self.schedule()
-        self._consumers_changed()
+        self._tell_consumers_changed()
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """Forget a consumer; an auto-delete queue goes with its last one."""
@@ -177,7 +196,7 @@ class Queue(ABC):
             else:
                 self.renew_lease()
                 self.schedule()  # where only one is active at a time, another one is now
-                self._consumers_changed()
+                self._tell_consumers_changed()
 
     def renew_lease(self) -> None:
         """The queue is used: x-expires counts from now. It does not count while there are consumers."""
@@ -209,8 +228,6 @@ class Queue(ABC):
         self.consumers.clear()
         if self._lease is not None:
             self._lease.cancel()
-        for decorator in self.decorators:
-            decorator.deleted()
 
 
 class ClassicQueue(Queue):
@@ -269,13 +286,8 @@ class ClassicQueue(Queue):
         if self.deleted:
             return True  # since a transaction was routed here
         settings, timers = self.settings, self.vhost.node.timers
-        for judge in self.judges:
-            verdict = judge.judge(message)
-            if verdict is not Verdict.ADMIT:
-                self._tell_dropped(message, verdict.name)
-                return verdict is Verdict.DISCARD
-        for judge in self.judges:
-            judge.accepted(message)
+        if self.judges and (verdict := self._judge(message)) is not Verdict.ADMIT:
+            return verdict is Verdict.DISCARD
         ttl = _least(message.ttl, settings.message_ttl)
         held = Held(message, self.position, 0 if ttl is None else timers.now() + ttl, self._priority(message))
         self.position += 1
@@ -312,14 +324,6 @@ class ClassicQueue(Queue):
         self._tell_dropped(held.message, reason)
         if self.settings.dead_letter_exchange is not None:
             self.vhost.dead_letter(self, held.message, reason)
-
-    def _tell_dropped(self, message: Message, reason: str) -> None:
-        for decorator in self.decorators:
-            decorator.dropped(message, reason)
-
-    def _tell_enqueued(self) -> None:
-        for judge in self.judges:
-            judge.enqueued()
 
     # -- expiry --------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from warren.broker.consumer import Consumer
+from warren.broker.decorators import Verdict
 from warren.broker.message import Address, Held, Message
 from warren.broker.queue import Back, Queue
 from warren.broker.store.log import Cursor, Record, SegmentLog
@@ -61,6 +62,8 @@ class StreamQueue(Queue):
     def publish(self, message: Message) -> bool:
         if self.deleted:
             return True  # since a transaction was routed here; its log is closed
+        if self.judges and (verdict := self._judge(message)) is not Verdict.ADMIT:
+            return verdict is Verdict.DISCARD
         content = message.content
         frames = content.frames_for(CHANNEL, FRAME_MAX)
         if STREAM_OFFSET.may_be_in(frames):
@@ -71,6 +74,8 @@ class StreamQueue(Queue):
         if not self._unwritten:
             self._unwritten = True
             self.vhost.node.written.append(self)
+        if self.judges:
+            self._tell_enqueued()
         return True
 
     def flush(self) -> int:

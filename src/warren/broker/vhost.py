@@ -144,6 +144,8 @@ class VirtualHost:
         count = queue.message_count
         consumers = tuple(queue.consumers)
         queue.forget()
+        for decorator in queue.decorators:
+            decorator.deleted()
         del self.queues[queue.name]
         self._removed(self.router.remove_queue(queue.name), INTERNAL_USER)
         if queue.owner is not None and queue in queue.owner.exclusive_queues:

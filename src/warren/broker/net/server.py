@@ -128,7 +128,7 @@ class Broker:
         vhosts           by name: tracing, message_stats, and by name
                          exchanges: type, message_stats (publish_in, publish_out)
                          queues: type, messages, messages_ready, messages_unacknowledged, consumers, message_stats,
-                         and dropped: messages by reason (expired, maxlen, rejected, delivery_limit, DISCARD, REFUSE)
+                         and dropped: messages by reason (expired, maxlen, rejected, delivery_limit, discarded, refused)
         connections      name, user, vhost, state (running, flow, blocked, ...), recv_oct, recv_cnt, send_oct, send_cnt,
                          and channels: number, confirm, transactional, consumer_count, messages_unacknowledged,
                          messages_unconfirmed, messages_uncommitted, message_stats
