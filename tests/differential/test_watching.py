@@ -249,40 +249,43 @@ def test_the_events_are_the_same(brokers: tuple[Watched, Watched]) -> None:
 
 
 def load(broker: Watched) -> pika.BlockingConnection:
-    """Some of everything that is counted; on a connection that stays open, because statistics go with it."""
+    """Some of everything that is counted; on a connection that stays open, because statistics go with it.
+
+    Names that no other test uses: RabbitMQ may add what it counted for an earlier queue of that name.
+    """
     connection = connect(broker)
     channel = connection.channel()
-    channel.exchange_declare("x", "fanout")
-    for queue in ("q", "r"):
+    channel.exchange_declare("counted", "fanout")
+    for queue in ("one", "two"):
         channel.queue_declare(queue)
-        channel.queue_bind(queue, "x")
+        channel.queue_bind(queue, "counted")
     channel.confirm_delivery()
     for _ in range(5):
-        channel.basic_publish("x", "", b"1")
+        channel.basic_publish("counted", "", b"1")
     for _ in range(3):
-        channel.basic_publish("", "q", b"1")
+        channel.basic_publish("", "one", b"1")
     channel.basic_publish("amq.direct", "nobody", b"1")
     with pytest.raises(pika.exceptions.UnroutableError):
         channel.basic_publish("amq.direct", "nobody", b"1", mandatory=True)
-    channel.basic_publish("x", "", b"1", pika.BasicProperties(headers={"CC": ["r"]}))
+    channel.basic_publish("counted", "", b"1", pika.BasicProperties(headers={"CC": ["two"]}))
     for settle in (
         lambda tag: channel.basic_ack(tag),
         lambda tag: channel.basic_nack(tag),
         lambda tag: channel.basic_reject(tag, requeue=False),
     ):
-        method, _, _ = channel.basic_get("q")
+        method, _, _ = channel.basic_get("one")
         settle(method.delivery_tag)
-    channel.basic_get("q", auto_ack=True)
-    for count, (method, _, _) in enumerate(channel.consume("q"), 1):
+    channel.basic_get("one", auto_ack=True)
+    for count, (method, _, _) in enumerate(channel.consume("one"), 1):
         channel.basic_ack(method.delivery_tag)
         if count == 6:
             break
     channel.cancel()
-    for count, _ in enumerate(channel.consume("r", auto_ack=True), 1):
+    for count, _ in enumerate(channel.consume("two", auto_ack=True), 1):
         if count == 6:
             break
     channel.cancel()
-    channel.basic_get("r")
+    channel.basic_get("two")
     return connection
 
 
@@ -291,8 +294,8 @@ def our_counts(broker: OurBroker) -> dict[str, dict[str, int]]:
     vhost = report["vhosts"]["/"]
     (channel,) = (channel for connection in report["connections"] for channel in connection["channels"])
     return {
-        **{f"queue {name}": counts(vhost["queues"][name]) for name in ("q", "r")},
-        **{f"exchange {name}": counts(vhost["exchanges"][name]) for name in ("x", "amq.direct", "")},
+        **{f"queue {name}": counts(vhost["queues"][name]) for name in ("one", "two")},
+        **{f"exchange {name}": counts(vhost["exchanges"][name]) for name in ("counted", "amq.direct", "")},
         "channel": counts(channel),
     }
 
@@ -300,8 +303,8 @@ def our_counts(broker: OurBroker) -> dict[str, dict[str, int]]:
 def their_counts(broker: Rabbit) -> dict[str, dict[str, int]]:
     channels = broker.api("channels")
     return {
-        **{f"queue {name}": counts(broker.api(f"queues/%2F/{name}")) for name in ("q", "r")},
-        **{f"exchange {name}": counts(broker.api(f"exchanges/%2F/{name}")) for name in ("x", "amq.direct")},
+        **{f"queue {name}": counts(broker.api(f"queues/%2F/{name}")) for name in ("one", "two")},
+        **{f"exchange {name}": counts(broker.api(f"exchanges/%2F/{name}")) for name in ("counted", "amq.direct")},
         "exchange ": counts(broker.api("exchanges/%2F/amq.default")),
         "channel": counts(channels[0]) if channels else {},
     }
