@@ -486,6 +486,7 @@ class Connection:
             self.node.unflushed.append(self)
         self._output_bytes += size
         if self._output_bytes > FLUSH_BYTES:
+            self.node.write()  # first what was delivered: see Node.end_batch
             self.flush()
             self._dirty = True  # still listed: the batch may add more
 

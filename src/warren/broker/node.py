@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
+from collections import deque
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -95,13 +96,18 @@ class Node:
         self.failed: OSError | None = None
         # What the current batch leaves to do.
         self.scheduled: list[Queue] = []
-        self.written: list[StreamQueue] = []
+        self.written: list[Queue] = []
+        self._ticket = 0  # of the sync that covers what it wrote
+        self._when_safe: list[Callable[[], None]] = []
         self.confirming: list[Confirms] = []
         self.unflushed: list[Connection] = []
         self._awaiting: list[Confirms] = []
+        self._safe: deque[tuple[int, list[Callable[[], None]]]] = deque()  # what is to be called after which sync
         self._ending = False
         self.rearm: Callable[[], None] = _nothing  # told after each batch: the next deadline may have changed
         self.commit = GroupCommit(call_soon, self._synced, self.store_failed, sync=sync)
+        self.queue_folder = data / "queues"
+        self.queue_folder.mkdir(parents=True, exist_ok=True)
         self.streams = StreamStore(data / "streams", self.commit)
         for stored in self.streams.recover():
             if stored.log.cut:
@@ -185,24 +191,29 @@ class Node:
         found.set_tracing(on)
 
     def end_batch(self, publisher: Connection | None = None, size: int = 0) -> None:
-        """Write streams, deliver, confirm, and hand output to the transports.
+        """Deliver, write to the disk, confirm, and hand output to the transports.
 
-        The batch was `size` bytes of `publisher`, who owes them to the disk if it has to write anything.
+        What was delivered is noted on disk before anybody sees it, so that it never comes again as if it were new. The
+        batch was `size` bytes of `publisher`, who owes them to the disk if it has to write anything.
         """
         if self._ending:
             return  # a transport that pauses or fails inside a flush ends up here; the loop below goes on
         self._ending = True
         try:
-            while self.scheduled or self.written or self.confirming or self.unflushed:
-                ticket = 0
+            while self.scheduled or self.written or self._when_safe or self.confirming or self.unflushed:
                 try:
-                    ticket = self._write_streams()
-                    if publisher is not None and ticket > self.commit.synced:
-                        publisher.charge(ticket, size)
-                    publisher = None
                     self._deliver()
+                    self.write()
                 except OSError as error:
                     self.store_failed(error)
+                ticket, self._ticket = self._ticket, 0
+                if publisher is not None and ticket > self.commit.synced:
+                    publisher.charge(ticket, size)
+                publisher = None
+                if self._when_safe:
+                    callbacks, self._when_safe = self._when_safe, []
+                    self._safe.append((ticket, callbacks))
+                    self._call_safe()
                 confirming, self.confirming = self.confirming, []
                 self._awaiting += [confirms for confirms in confirming if confirms.end_batch(ticket)]
                 connections, self.unflushed = self.unflushed, []
@@ -252,14 +263,26 @@ class Node:
             self.store_failed(error)
         self.end_batch()
 
-    def _write_streams(self) -> int:
-        ticket = 0
+    def write(self) -> None:
+        """Write what the batch has left for the disk so far. OSError when the disk refuses."""
         written, self.written = self.written, []
-        for stream in written:
-            if not stream.deleted:
-                ticket = max(ticket, stream.flush())
-                stream.advance()
-        return ticket
+        for queue in written:
+            if not queue.deleted:
+                self._ticket = max(self._ticket, queue.flush())
+                queue.advance()
+
+    def has_written(self, queue: Queue) -> None:
+        """The queue has something to write at the end of the batch."""
+        self.written.append(queue)
+
+    def when_safe(self, callback: Callable[[], None]) -> None:
+        """Call back when everything that this batch writes is on the disk."""
+        self._when_safe.append(callback)
+
+    def _call_safe(self) -> None:
+        while self._safe and self._safe[0][0] <= self.commit.synced:
+            for callback in self._safe.popleft()[1]:
+                callback()
 
     def _deliver(self) -> None:
         scheduled = self.scheduled
@@ -277,6 +300,7 @@ class Node:
             for queue in vhost.queues.values():
                 if isinstance(queue, StreamQueue):
                     queue.advance()
+        self._call_safe()
         self._awaiting = [confirms for confirms in self._awaiting if confirms.confirm()]
         for connection in tuple(self.held):
             connection.grant()
@@ -304,6 +328,9 @@ class Node:
             self.failed = error
             log.critical("the store failed, the broker stops: %s", error)
             self._awaiting.clear()
+            self._safe.clear()
+            self._when_safe.clear()
+            self.written.clear()
             self.confirming.clear()
             for connection in tuple(self.connections):
                 connection.close(InternalError(f"the broker's store failed: {error.strerror}"))
@@ -316,8 +343,8 @@ class Node:
         self.end_batch()
         for vhost in self.vhosts.values():
             for queue in vhost.queues.values():
-                if isinstance(queue, StreamQueue) and self.failed is None:
-                    queue.log.close()
+                if self.failed is None:
+                    queue.close()
         self.rearm = _nothing  # what still comes from other threads sets no timers
         self.logins.verifier.stop()
         self.commit.stop()

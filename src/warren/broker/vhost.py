@@ -6,14 +6,17 @@ It declares and deletes. It knows connections only as owners of exclusive queues
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from warren.broker.changes import change_queue
 from warren.broker.delays import Delays, Hold
 from warren.broker.events import INTERNAL_USER
 from warren.broker.groups import GroupQueue
+from warren.broker.journal import Journal
 from warren.broker.keeping import History, hashed_properties
 from warren.broker.limits import check_queue
 from warren.broker.message import Address, Message
@@ -22,6 +25,7 @@ from warren.broker.queue import ClassicQueue, Queue
 from warren.broker.reply_to import ReplyQueue
 from warren.broker.statistics import ChannelCounts, ExchangeCounts
 from warren.broker.store.log import SegmentLog
+from warren.broker.store.queue_log import QueueLog
 from warren.broker.stream import StreamQueue
 from warren.broker.trace import Trace
 from warren.errors import (
@@ -153,6 +157,8 @@ class VirtualHost:
         if exclusive and connection is not None:
             connection.exclusive_queues.append(queue)
         self.add_queue(queue)
+        if durable and not exclusive and isinstance(queue, ClassicQueue):
+            self._keep(queue, secrets.token_hex(8))
         self.node.churn.queue_declared += 1
         self.node.churn.queue_created += 1
         self.node.events.queue_created(queue, INTERNAL_USER if connection is None else connection.user)
@@ -170,6 +176,15 @@ class VirtualHost:
         if kind != "classic" and (exclusive or auto_delete or not durable):
             return arguments
         return {**arguments, "x-queue-type": kind}
+
+    def _keep(self, queue: ClassicQueue, folder: str, *, suspect: bool = False) -> None:
+        """Have the queue's messages on disk, in a folder of that name among those of the queues."""
+        node = self.node
+        log = QueueLog(node.queue_folder / folder, node.commit)
+        try:
+            queue.keep_in(Journal(str(queue), log, partial(node.has_written, queue), node.timers.now), suspect=suspect)
+        except OSError as error:
+            raise InternalError(f"cannot make {queue}: {error.strerror}") from error
 
     def _make_log(self, where: str, name: str, arguments: Table) -> SegmentLog:
         try:
