@@ -173,7 +173,7 @@ def _is_ready(source: ClassicQueue, held: Held) -> bool:
 
 def _plain_after(source: ClassicQueue, start: int) -> tuple[list[Held], int]:
     """Messages of a plain queue from position `start` on, and how many it would have been had there been more."""
-    ready, skip = source.ready, max(0, start - source.position)
+    ready, skip = source.ready, min(max(0, start - source.position), len(source.ready))
     limit = max(AHEAD, (skip + len(source.returned)) // WALK)
     found = sorted((held for held in source.returned if held.position >= start), key=attrgetter("position"))[:limit]
     count = min(limit - len(found), len(ready) - skip)

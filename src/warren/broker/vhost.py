@@ -5,8 +5,8 @@ It declares and deletes. It knows connections only as owners of exclusive queues
 
 from __future__ import annotations
 
+import hashlib
 import logging
-import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -158,7 +158,7 @@ class VirtualHost:
             connection.exclusive_queues.append(queue)
         self.add_queue(queue)
         if durable and not exclusive and isinstance(queue, ClassicQueue):
-            self._keep(queue, secrets.token_hex(8))
+            self._keep(queue, hashlib.sha256(name.encode()).hexdigest()[:16])
         self.node.churn.queue_declared += 1
         self.node.churn.queue_created += 1
         self.node.events.queue_created(queue, INTERNAL_USER if connection is None else connection.user)
