@@ -53,6 +53,7 @@ class Journal:
         self._changed, self._now = changed, now
         self._dirty = False
         self._used = False  # anything was ever stored
+        self._idle = True  # since the last `rest`
         self._cursor: QueueCursor | None = None
         self._page_at = 0  # where the first paged message is
         self._ahead: deque[Stored] = deque()
@@ -117,7 +118,7 @@ class Journal:
 
     def _touch(self) -> None:
         if not self._dirty:
-            self._dirty = True
+            self._dirty, self._idle = True, False
             self._changed()
 
     def flush(self) -> int:
@@ -219,10 +220,11 @@ class Journal:
         return expires
 
     def rest(self) -> None:
-        """Let go of open files, when nothing is to be written; the next message opens them again."""
-        if not self._dirty:
+        """Where nothing was written since the last call: sync what was settled, and let go of open files."""
+        if self._idle and self._used and not self._dirty:
             self.log.sync_settled()
             self.log.rest()
+        self._idle = True
 
     def close(self) -> None:
         """Write and sync everything."""

@@ -241,6 +241,8 @@ class Node:
     def _sweep(self) -> None:
         """Look for deliveries that nobody acknowledged in time; how often follows from the shortest timeout."""
         queues = [queue for vhost in self.vhosts.values() for queue in vhost.queues.values()]
+        for queue in queues:
+            queue.rest()
         timeouts = [queue.settings.consumer_timeout or self.consumer_timeout for queue in queues]
         least = min(timeouts, default=self.consumer_timeout)
         now = self.timers.now()

@@ -148,6 +148,9 @@ class Queue(ABC):
     def advance(self) -> None:  # noqa: B027  a hook
         """A sync is done."""
 
+    def rest(self) -> None:  # noqa: B027  a hook
+        """A minute has passed: let go of what an idle queue does not need."""
+
     def close(self) -> None:  # noqa: B027  a hook
         """The broker stops: write and sync what is left. OSError when the disk refuses."""
 
@@ -685,6 +688,10 @@ class ClassicQueue(Queue):
             callback()
         else:
             self.vhost.node.when_safe(callback)
+
+    def rest(self) -> None:
+        if self.journal is not None:
+            self.journal.rest()
 
     def close(self) -> None:
         if self.journal is not None:
