@@ -226,6 +226,48 @@ def test_a_transaction_is_done_as_a_whole(tmp_path: Path) -> None:
     kit.stop()
 
 
+# -- delayed messages ------------------------------------------------------------------------------------------------
+
+
+def delaying(at: Restarting) -> Client:
+    """The exchange x delays, and is bound to q."""
+    arguments = {"x-delayed-type": "direct"}
+    at.client.call(m.ExchangeDeclare("x", "x-delayed-message", durable=True, arguments=arguments), m.ExchangeDeclareOk)
+    at.client.call(m.QueueBind("q", "x", "k"), m.QueueBindOk)
+    at.kit.node.vhosts["/"].delays_of("x")
+    return at.client
+
+
+def test_what_is_held_back_outlives_the_broker(durable: Callable[..., Restarting]) -> None:
+    at = durable()
+    client = delaying(at)
+    for body, delay, mode in ((b"1", 5000, 2), (b"2", 1000, 2), (b"3", 2000, 1), (b"4", 1000, 2)):
+        client.publish("k", body, "x", headers={"x-delay": delay}, delivery_mode=mode, message_id=body.decode())
+    assert at.kit.node.vhosts["/"].revoke_delayed("x", "4") == 1
+    at.kit.node.end_batch()
+    at.kill()
+    client = delaying(at)
+    assert (client.count(), len(at.kit.node.vhosts["/"].delays["x"])) == (0, 2)
+    at.kit.pass_time(1000)
+    at.kill()
+    client = delaying(at)
+    assert client.count() == 1
+    at.kit.pass_time(5000)
+    assert rest(client) == fresh(2, 1)
+    at.kill()
+    assert len(at.kit.node.vhosts["/"].delays_of("x") if delaying(at) else ()) == 0
+
+
+def test_deleting_the_exchange_drops_what_it_holds(durable: Callable[..., Restarting]) -> None:
+    at = durable()
+    delaying(at).publish("k", b"1", "x", headers={"x-delay": 1000}, delivery_mode=2)
+    at.client.call(m.ExchangeDelete("x"), m.ExchangeDeleteOk)
+    at.kill()
+    delaying(at)
+    at.kit.pass_time(1000)
+    assert at.client.count() == 0
+
+
 # -- long backlogs ---------------------------------------------------------------------------------------------------
 
 

@@ -1,5 +1,7 @@
 """What a durable queue has on disk: the journal of one queue, between its messages and its log.
 
+Delayed exchanges keep what they hold back in one too.
+
 - Persistent messages go into the log; transient ones stay in memory, and end with the process.
 - What leaves the queue is settled. Where that may not be known before something else is (a dead letter, the rest of a
   transaction), the queue waits for the disk (`Node.when_safe`) before it says so.
@@ -241,8 +243,8 @@ def _wall_clock() -> int:
 
 
 def _encode_marks(message: Message) -> bytes:
-    """What a MarkedMessage has beyond its address and content; its TTL has become a deadline."""
-    marks = {"keys": message.keys, "bcc": message.bcc, "died": message.died}
+    """What a MarkedMessage has beyond its address and content."""
+    marks = {"keys": message.keys, "bcc": message.bcc, "died": message.died, "ttl": message.ttl}
     data = json.dumps({name: value for name, value in marks.items() if value}).encode()
     return data if len(data) <= MAX_MARKS else json.dumps({"died": message.died}).encode()
 
@@ -256,4 +258,5 @@ def _decode_marks(marks: bytes, address: Address, content: Content) -> MarkedMes
         None if keys is None else tuple(keys),
         tuple(told.get("bcc", ())),
         died=told.get("died", False),
+        ttl=told.get("ttl"),
     )

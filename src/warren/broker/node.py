@@ -14,12 +14,13 @@ from collections import deque
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from warren.broker.auth import Logins, Users
 from warren.broker.confirms import Confirms
 from warren.broker.connection import Connection, Transport
 from warren.broker.decorators import DecoratorFactory
+from warren.broker.delays import Delays
 from warren.broker.duplicates import Duplicates
 from warren.broker.events import EVENT_EXCHANGE, Events
 from warren.broker.length_limit import LengthLimit
@@ -51,6 +52,18 @@ def _nothing() -> None:
 
 def monotonic_ms() -> int:
     return time.monotonic_ns() // 1_000_000
+
+
+class Written(Protocol):
+    """What has something to write at the end of a batch: a stored queue, a delayed exchange."""
+
+    @property
+    def deleted(self) -> bool: ...
+    def flush(self) -> int:
+        """Write it; the ticket of the sync that will cover it."""
+
+    def advance(self) -> None:
+        """Show it, as far as it is on the disk."""
 
 
 class Node:
@@ -96,7 +109,7 @@ class Node:
         self.failed: OSError | None = None
         # What the current batch leaves to do.
         self.scheduled: list[Queue] = []
-        self.written: list[Queue] = []
+        self.written: list[Written] = []
         self._ticket = 0  # of the sync that covers what it wrote
         self._when_safe: list[Callable[[], None]] = []
         self.confirming: list[Confirms] = []
@@ -106,8 +119,9 @@ class Node:
         self._ending = False
         self.rearm: Callable[[], None] = _nothing  # told after each batch: the next deadline may have changed
         self.commit = GroupCommit(call_soon, self._synced, self.store_failed, sync=sync)
-        self.queue_folder = data / "queues"
-        self.queue_folder.mkdir(parents=True, exist_ok=True)
+        self.data = data
+        for folder in ("queues", "delays"):
+            (data / folder).mkdir(parents=True, exist_ok=True)
         self.streams = StreamStore(data / "streams", self.commit)
         for stored in self.streams.recover():
             if stored.log.cut:
@@ -268,14 +282,14 @@ class Node:
     def write(self) -> None:
         """Write what the batch has left for the disk so far. OSError when the disk refuses."""
         written, self.written = self.written, []
-        for queue in written:
-            if not queue.deleted:
-                self._ticket = max(self._ticket, queue.flush())
-                queue.advance()
+        for each in written:
+            if not each.deleted:
+                self._ticket = max(self._ticket, each.flush())
+                each.advance()
 
-    def has_written(self, queue: Queue) -> None:
-        """The queue has something to write at the end of the batch."""
-        self.written.append(queue)
+    def has_written(self, what: Written) -> None:
+        """It has something to write at the end of the batch."""
+        self.written.append(what)
 
     def when_safe(self, callback: Callable[[], None]) -> None:
         """Call back when everything that this batch writes is on the disk."""
@@ -344,9 +358,10 @@ class Node:
             connection.close(ConnectionForced("broker forced connection closure with reason 'shutdown'"))
         self.end_batch()
         for vhost in self.vhosts.values():
-            for queue in vhost.queues.values():
+            kept: tuple[Queue | Delays, ...] = (*vhost.queues.values(), *vhost.delays.values())
+            for each in kept:
                 if self.failed is None:
-                    queue.close()
+                    each.close()
         self.rearm = _nothing  # what still comes from other threads sets no timers
         self.logins.verifier.stop()
         self.commit.stop()

@@ -180,7 +180,7 @@ class VirtualHost:
     def _keep(self, queue: ClassicQueue, folder: str, *, suspect: bool = False) -> None:
         """Have the queue's messages on disk, in a folder of that name among those of the queues."""
         node = self.node
-        log = QueueLog(node.queue_folder / folder, node.commit)
+        log = QueueLog(node.data / "queues" / folder, node.commit)
         try:
             queue.keep_in(Journal(str(queue), log, partial(node.has_written, queue), node.timers.now), suspect=suspect)
         except OSError as error:
@@ -322,14 +322,23 @@ class VirtualHost:
         delays = self.delays.get(exchange)
         return 0 if delays is None else delays.revoke(message_id)
 
+    def delays_of(self, name: str, *, suspect: bool = False) -> Delays:
+        """What the delayed exchange holds back; of a durable one what it held back before the broker stopped, too."""
+        delays = self.delays.get(name)
+        if delays is None:
+            delays = self.delays[name] = Delays(self, name)
+            if self.router.exchange(name).durable:
+                folder = hashlib.sha256(f"{self.name}\0{name}".encode("utf-8", "surrogateescape")).hexdigest()[:32]
+                log = QueueLog(self.node.data / "delays" / folder, self.node.commit)
+                journal = Journal(str(name), log, partial(self.node.has_written, delays), self.node.timers.now)
+                delays.keep_in(journal, suspect=suspect)
+        return delays
+
     def keepers(self, route: Route, keys: tuple[str, ...]) -> tuple[Hold | History, ...]:
         """Those who keep a message on its way: delays and histories."""
         kept: list[Hold | History] = []
         for name, delay in route.delayed:
-            delays = self.delays.get(name)
-            if delays is None:
-                delays = self.delays[name] = Delays(self, name)
-            kept.append(Hold(delays, delay, keys))
+            kept.append(Hold(self.delays_of(name), delay, keys))
         for name in route.remembered:
             history = self._histories.get(name) or History.of(self.router.exchange(name))
             if history is not None:

@@ -241,7 +241,9 @@ class Broker(UserAdministration):
         The id is the message's header `x-delay-id`, or else its property message_id. NotFound for an exchange or vhost
         that is missing; PreconditionFailed for an exchange that delays nothing.
         """
-        return self._vhost(vhost).revoke_delayed(exchange, message_id)
+        count = self._vhost(vhost).revoke_delayed(exchange, message_id)
+        self.node.end_batch()
+        return count
     def add_decorator(self, factory: DecoratorFactory) -> None:
         """Let `factory` decorate every queue: those that are there, and those to come.
 
