@@ -166,10 +166,10 @@ class Catalog:
 
     def rollback(self) -> None:
         """Undo what was changed since the last commit."""
+        self.changed, self._failed = False, None
         if self._connection.in_transaction:
             with self._errors():
                 self._connection.execute("ROLLBACK")
-        self.changed, self._failed = False, None
 
     def _change(self, statement: str, *values: object) -> None:
         with self._errors():
