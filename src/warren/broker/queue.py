@@ -705,7 +705,5 @@ class ClassicQueue(Queue):
             self._expiry.cancel()
         if self._dead_letters is not None:
             self._dead_letters.forget()
-        journal, self.journal = self.journal, None
+        self.journal = None
         self.purge()
-        if journal is not None:
-            journal.delete()
