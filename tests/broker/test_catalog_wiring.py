@@ -14,12 +14,14 @@ from pathlib import Path
 import pytest
 
 from tests.broker.kit import Client, NodeKit
+from warren.broker import Broker
 from warren.broker.connection import FLUSH_BYTES
 from warren.broker.definitions import export_definitions, import_definitions
 from warren.broker.limits import set_user_limits
 from warren.broker.node import CATALOG, Node
 from warren.broker.recovery import log as recovery_log
 from warren.broker.store.catalog import Catalog, CatalogError
+from warren.broker.store.folder import LastStop, mark_running
 from warren.protocol.v091 import methods as m
 from warren.routing.definitions import (
     BindingDefinition,
@@ -391,3 +393,55 @@ def test_a_temporary_broker_has_no_file(tmp_path: Path) -> None:
     node.settle()
     node.stop()
     assert {path.name for path in tmp_path.iterdir()} == {"streams", "queues", "delays"}
+
+
+async def test_how_the_broker_before_ended(tmp_path: Path) -> None:
+    async def last_stop() -> LastStop:
+        async with Broker(data=tmp_path) as broker:
+            return broker.node.last_stop
+
+    assert [await last_stop(), await last_stop()] == [LastStop.CLEAN, LastStop.CLEAN]
+    mark_running(tmp_path)
+    assert [await last_stop(), await last_stop()] == [LastStop.KILLED, LastStop.CLEAN]
+    (tmp_path / "running").write_text("another boot")
+    assert [await last_stop(), await last_stop()] == [LastStop.POWER_CUT, LastStop.CLEAN]
+    async with Broker(data=tmp_path) as broker:
+        broker.node.store_failed(OSError(errno.EIO, "Input/output error"))
+    assert await last_stop() is LastStop.KILLED
+
+
+async def test_what_a_program_changes_is_kept_when_the_call_returns(tmp_path: Path) -> None:
+    async with Broker(data=tmp_path) as broker:
+        for change in (
+            lambda: broker.add_vhost("v", description="text", tags=("a",)),
+            lambda: broker.add_user("u", "one", hashing_algorithm="rabbit_password_hashing_sha256"),
+            lambda: broker.set_permissions("u", vhost="v"),
+            lambda: broker.set_topic_permissions("u", "amq.topic", "w", "r", vhost="v"),
+            lambda: broker.set_vhost_limits("v", {"max-queues": 1}),
+            lambda: broker.set_user_limits("u", {"max-channels": 1}),
+            lambda: broker.set_policy("p", "^q", {"max-length": 1}, vhost="v"),
+            lambda: broker.import_definitions({"queues": [{"vhost": "v", "name": "q", "durable": True}]}),
+            lambda: broker.change_queue("q", {"x-expires": 10_000_000}, vhost="v"),
+        ):
+            change()
+            assert not broker.node.catalog.changed
+            other = Catalog.open(tmp_path / CATALOG)
+            kept, now = other.load().definitions, export_definitions(broker.node)
+            other.close()
+            for section in ("users", "permissions", "topic_permissions", "parameters", "policies", "queues"):
+                assert getattr(kept, section) == getattr(now, section)
+            assert [vhost.description for vhost in kept.vhosts] == [vhost.description for vhost in now.vhosts]
+        broker.node.catalog._connection = Refusing(broker.node.catalog._connection, "COMMIT", errno.EIO)  # type: ignore[assignment]
+        with pytest.raises(OSError, match="the disk refuses"):
+            broker.remove_user("u")
+    async with Broker(data=tmp_path) as broker:
+        assert "u" in broker.node.users.users
+        for change in (
+            lambda: broker.clear_topic_permissions("u", vhost="v"),
+            lambda: broker.clear_permissions("u", vhost="v"),
+            lambda: broker.clear_policy("p", vhost="v"),
+            lambda: broker.delete_vhost("v"),
+            lambda: broker.remove_user("u"),
+        ):
+            change()
+            assert not broker.node.catalog.changed
