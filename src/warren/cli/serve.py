@@ -138,7 +138,7 @@ async def run(broker: Broker, folder: Path, sync: bool, definitions: Path | None
         loop.add_signal_handler(signal.SIGHUP, reload)
     try:
         log.info("on disk, in %s: %s", folder, kept(broker.node))
-        log.info("in memory, gone when this process ends: messages of classic and quorum queues, what is not durable")
+        log.info("in memory, gone when this process ends: transient messages, and what is not durable")
         if broker.node.last_stop is not LastStop.CLEAN:
             log.warning("the broker before was not stopped but ended by a %s", ENDED[broker.node.last_stop])
         if definitions is not None:
@@ -165,10 +165,10 @@ def kept(node: Node) -> str:
     """What outlives the process, and how much of it is there."""
     vhosts = node.vhosts.values()
     queues = [queue for vhost in vhosts for queue in vhost.queues.values()]
-    streams = sum(queue.type == "stream" for queue in queues)
+    messages = sum(queue.message_count for queue in queues)
     return (
         f"{len(vhosts)} virtual hosts, {len(node.users.users)} users, what is set for them, "
-        f"{len(queues)} durable queues with their exchanges and bindings, messages of {streams} stream queues"
+        f"{len(queues)} durable queues with their exchanges and bindings, {messages} messages"
     )
 
 
