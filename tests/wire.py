@@ -237,8 +237,8 @@ class Wire:
 class BrokerThread:
     """A Broker with an event loop of its own in a thread; `run` calls a function there and gives its result."""
 
-    def __init__(self, data: Path | None = None, *, sync: bool = True) -> None:
-        self._data, self._sync = data, sync
+    def __init__(self, data: Path | None = None, *, sync: bool = True, events: bool = False) -> None:
+        self._data, self._sync, self._events = data, sync, events
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="broker", daemon=True)
         self.problems: list[dict[str, object]] = []
@@ -246,7 +246,7 @@ class BrokerThread:
     def __enter__(self) -> Self:
         self._loop.set_exception_handler(lambda _, context: self.problems.append(context))
         self._thread.start()
-        self.broker = Broker(data=self._data, sync=self._sync)
+        self.broker = Broker(data=self._data, sync=self._sync, events=self._events)
         asyncio.run_coroutine_threadsafe(self.broker.start(), self._loop).result(PATIENCE)
         return self
 

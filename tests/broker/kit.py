@@ -16,7 +16,7 @@ M = TypeVar("M", bound=m.Method)
 
 
 class FakeTransport:
-    peer, peer_host = "127.0.0.1:1", "127.0.0.1"
+    peer, peer_host, local = "127.0.0.1:1", "127.0.0.1", "127.0.0.1:5672"
     certificate_user: str | None = None
 
     def __init__(self) -> None:
@@ -54,11 +54,11 @@ class Clock:
 class NodeKit:
     """A node; `run_syncs` lets what the sync thread reported happen, `pass_time` the clock go on."""
 
-    def __init__(self, data: Path, *, sync: bool = True) -> None:
+    def __init__(self, data: Path, *, sync: bool = True, events: bool = False) -> None:
         self.calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
         self.clock = Clock()
         self.clients: list[Client] = []
-        self.node = Node(data, self.calls.put, sync=sync, clock=self.clock)
+        self.node = Node(data, self.calls.put, sync=sync, events=events, clock=self.clock)
 
     def client(
         self, frame_max: int = 131_072, capabilities: Table | None = None, *, vhost: str = "/", user: str = "guest"

@@ -92,3 +92,47 @@ def test_a_commit_to_a_queue_that_was_deleted_meanwhile(kit: NodeKit, client: Cl
     client.receive()
     assert client.take(m.TxCommitOk)
     assert kit.node.failed is None
+
+
+def test_a_stream_that_dies_before_it_is_written_counts_as_confirmed(kit: NodeKit, client: Client) -> None:
+    """Published and deleted in one batch: there is nothing left to write, so nothing to wait for."""
+    client.declare("s", x_queue_type="stream")
+    client.call(m.ConfirmSelect(), m.ConfirmSelectOk)
+    client.engine.send_content(1, m.BasicPublish("", "s"), Properties(), b"x")
+    client.send(1, m.QueueDelete("s", no_wait=True))
+    assert confirms(client) == [("ack", 1, False)]
+
+
+def test_a_stream_that_dies_while_its_sync_is_pending_counts_as_confirmed(kit: NodeKit, client: Client) -> None:
+    other = kit.client()
+    client.declare("s", x_queue_type="stream")
+    client.call(m.ConfirmSelect(), m.ConfirmSelectOk)
+    publish(client, "s", "s")
+    assert confirms(client) == []
+    other.call(m.QueueDelete("s"), m.QueueDeleteOk)
+    kit.run_sync()
+    client.receive()
+    assert confirms(client) == [("ack", 2, True)]
+
+
+def test_one_of_two_streams_dies(kit: NodeKit, client: Client) -> None:
+    """The other one still has to be on disk before the confirm."""
+    for name in ("s", "t"):
+        client.declare(name, x_queue_type="stream")
+        client.call(m.QueueBind(name, "amq.fanout", ""), m.QueueBindOk)
+    client.call(m.ConfirmSelect(), m.ConfirmSelectOk)
+    client.engine.send_content(1, m.BasicPublish("amq.fanout", ""), Properties(), b"x")
+    client.send(1, m.QueueDelete("s", no_wait=True))
+    assert confirms(client) == []
+    kit.run_sync()
+    client.receive()
+    assert confirms(client) == [("ack", 1, False)]
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-max-length": 5}])
+def test_a_classic_queue_that_dies_in_the_batch_counts_as_confirmed(client: Client, arguments: Table) -> None:
+    client.call(m.QueueDeclare("gone", arguments=arguments), m.QueueDeclareOk)
+    client.call(m.ConfirmSelect(), m.ConfirmSelectOk)
+    client.engine.send_content(1, m.BasicPublish("", "gone"), Properties(), b"x")
+    client.send(1, m.QueueDelete("gone", no_wait=True))
+    assert confirms(client) == [("ack", 1, False)]

@@ -94,6 +94,14 @@ def test_hostile_bytes(node: NodeKit, stream: bytes, cut: int, logged_in: bool) 
         node.node.vhosts["/"].delete_queue(queue)
 
 
+def test_a_refusal_names_what_is_not_utf_8(client: Client) -> None:
+    close = client.call(m.QueueDeclare("\udc80" * 255, passive=True), m.ChannelClose)
+    assert close.reply_code == 404
+    client.open(2)
+    close = client.call(m.QueueDeclare("\udc80", passive=True), m.ChannelClose, 2)
+    assert close.reply_text == "NOT_FOUND - no queue '\udc80' in vhost '/'"
+
+
 def test_everything_of_a_handshake_in_one_write_is_refused(kit: NodeKit) -> None:
     """start-ok answers connection.start: a client cannot send it before it has read that."""
     transport = FakeTransport()

@@ -104,9 +104,9 @@ def test_revoking_from_any_client(kit: NodeKit) -> None:
         return json.loads(answer.body)
 
     later(client, message_id="m")
-    assert ask("amq.stats", b"")["exchanges"] == {"x": {"messages_delayed": 1}}
+    assert ask("amq.stats", b"")["exchanges"]["x"]["messages_delayed"] == 1
     assert ask("amq.revoke", b'{"exchange": "x", "id": "m"}') == {"revoked": 1}
-    assert ask("amq.stats", b"")["exchanges"] == {"x": {"messages_delayed": 0}}
+    assert ask("amq.stats", b"")["exchanges"]["x"]["messages_delayed"] == 0
     assert ask("amq.revoke", b'{"exchange": "nope", "id": "m"}') == {
         "error": "not_found", "reason": "NOT_FOUND - no exchange 'nope' in vhost '/'"
     }  # fmt: skip

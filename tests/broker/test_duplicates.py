@@ -1,42 +1,64 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from tests.broker.kit import Client, NodeKit
+from tests.broker.kit import Client, Clock, NodeKit
+from warren.broker.decorators import Verdict
 from warren.broker.duplicates import Duplicates
-from warren.protocol.v091 import methods as m
+from warren.broker.message import Address, Message
+from warren.protocol.v091 import Content, Properties, Table, encode_content, methods as m
+from warren.routing.settings import QueueSettings
 
 HEADER = "x-deduplication-header"
 
 
-def keys(duplicates: Duplicates, *keys: str) -> list[str]:
+def message(key: str | None) -> Message:
+    headers: Table = {} if key is None else {HEADER: key}
+    return Message(Address("", "q"), Content(1, b"", encode_content(1, Properties(headers=headers), b"", 0), 0))
+
+
+def memory(now: Callable[[], int] = lambda: 0, **settings: Any) -> Duplicates:
+    return Duplicates(lambda: QueueSettings(message_deduplication=True, **settings), now)
+
+
+def keys(duplicates: Duplicates, *keys: str | None) -> list[str | None]:
     """Those that the queue takes."""
     taken = []
     for key in keys:
-        if not duplicates.seen(key, 0):
-            duplicates.remember(key, 0)
+        if duplicates.judge(message(key)) is Verdict.ADMIT:
+            duplicates.accepted(message(key))
             taken.append(key)
     return taken
 
 
 def test_the_oldest_key_is_forgotten_first() -> None:
-    duplicates = Duplicates("h", 2, None)
+    duplicates = memory(cache_size=2)
     assert keys(duplicates, "a", "b", "a", "c", "b", "a", "c") == ["a", "b", "c", "a"]
 
 
 def test_a_key_is_forgotten_after_its_time() -> None:
-    duplicates = Duplicates("h", None, 10)
-    duplicates.remember("a", 100)
-    assert duplicates.seen("a", 109)
-    assert not duplicates.seen("a", 110)
-    duplicates.remember("a", 110)
-    assert duplicates.seen("a", 119)
+    clock = Clock()
+    duplicates = memory(clock, cache_ttl=10)
+    assert keys(duplicates, "a") == ["a"]
+    clock.now += 9
+    assert keys(duplicates, "a") == []
+    clock.now += 1
+    assert keys(duplicates, "a") == ["a"]
+    clock.now += 9
+    assert keys(duplicates, "a") == []
+
+
+def test_what_another_decorator_refuses_is_not_remembered() -> None:
+    duplicates = memory()
+    duplicates.judge(message("a"))
+    assert keys(duplicates, "a") == ["a"]
 
 
 def test_no_key_is_no_duplicate() -> None:
-    duplicates = Duplicates("h", None, None)
-    duplicates.remember(None, 0)
-    assert not duplicates.seen(None, 0)
+    assert keys(memory(), None, None) == [None, None]
 
 
 @pytest.mark.parametrize("header", [HEADER, "id"])
@@ -72,8 +94,25 @@ def test_what_was_refused_may_come_again(client: Client) -> None:
 
 
 def test_other_limits_hold_for_what_is_remembered() -> None:
-    duplicates = Duplicates("h", None, None)
+    clock = Clock()
+    now = QueueSettings(message_deduplication=True)
+    duplicates = Duplicates(lambda: now, clock)
     assert keys(duplicates, "a", "b", "c") == ["a", "b", "c"]
-    duplicates.reconfigure(2, 10)
-    assert [duplicates.seen(key, 9) for key in "abc"] == [False, True, True]
-    assert not duplicates.seen("c", 10)
+    now = QueueSettings(message_deduplication=True, cache_size=2, cache_ttl=10)
+    duplicates.settings_changed()
+    clock.now += 9
+    assert [duplicates.judge(message(key)) for key in "abc"] == [Verdict.ADMIT, Verdict.DISCARD, Verdict.DISCARD]
+    clock.now += 1
+    assert duplicates.judge(message("c")) is Verdict.ADMIT
+
+
+def test_without_deduplication_nothing_is_remembered() -> None:
+    now = QueueSettings(message_deduplication=True)
+    duplicates = Duplicates(lambda: now, lambda: 0)
+    assert keys(duplicates, "a") == ["a"]
+    now = QueueSettings()
+    duplicates.settings_changed()
+    assert keys(duplicates, "a", "a") == ["a", "a"]
+    now = QueueSettings(message_deduplication=True)
+    duplicates.settings_changed()
+    assert keys(duplicates, "a", "a") == ["a"]

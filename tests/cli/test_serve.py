@@ -188,6 +188,17 @@ def test_no_sync_is_said(tmp_path: Path) -> None:
         assert "WARNING warren.serve: --no-sync" in process.communicate(timeout=STOP_SECONDS)[1]
 
 
+def test_events_are_told(tmp_path: Path) -> None:
+    with serving("--data", tmp_path, "--events") as (_, url), connect(url) as connection:
+        channel = connection.channel()
+        queue = channel.queue_declare(exclusive=True).name
+        channel.queue_bind(queue, "amq.rabbitmq.event", "exchange.*")
+        channel.exchange_declare("x", "fanout")
+        event = channel.get(queue, no_ack=True)
+        assert event is not None
+        assert event.routing_key == "exchange.created"
+
+
 def test_default_folder_is_the_users(tmp_path: Path) -> None:
     with serving(XDG_DATA_HOME=str(tmp_path)) as (process, _):
         process.terminate()

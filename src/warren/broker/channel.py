@@ -21,6 +21,7 @@ from warren.broker.message import Message
 from warren.broker.publisher import Publisher, Sink, Target
 from warren.broker.queue import ClassicQueue, Queue
 from warren.broker.reply_to import PSEUDO_QUEUE, ReplyQueue
+from warren.broker.statistics import ChannelCounts
 from warren.broker.unacked import Entry, Unacked, check_negative
 from warren.errors import (
     CommandInvalid,
@@ -63,6 +64,8 @@ class Channel:
         self.vhost = connection.vhost
         self.access = connection.access
         self.number = number
+        self.pid = connection.node.new_pid()
+        self.counts = ChannelCounts()
         self.open = True
         self.flowing = True  # False after channel.flow(active=false): no deliveries
         self.tag = 0
@@ -96,11 +99,20 @@ class Channel:
             self._remove(consumer)
         self._restore_settlements()
         self.unacked.requeue_all(failed=True)
+        self.publisher.settle()
+        self.vhost.counts.add(self.counts)
+        self.connection.node.churn.channel_closed += 1
+        self.connection.node.events.channel_closed(self)
+
+    def settle(self) -> None:
+        """Bring `counts` up to date."""
+        self.publisher.settle()
+        for consumer in self.consumers.values():
+            consumer.settle()
 
     def cancelled_by_broker(self, consumer: Consumer) -> None:
         """The consumer's queue is gone: tell the client, if it said that it understands."""
-        consumer.cancelled = True
-        self.consumers.pop(consumer.tag, None)
+        self._forget(consumer)
         if self.open and self.connection.capability("consumer_cancel_notify"):
             self.reply(m.BasicCancel(consumer.tag, no_wait=True))
 
@@ -181,6 +193,7 @@ class Channel:
             auto_delete=method.auto_delete,
             internal=method.internal,
             arguments=method.arguments,
+            user=self.connection.user,
         )
         if not method.no_wait:
             self.reply(m.ExchangeDeclareOk())
@@ -188,21 +201,21 @@ class Channel:
     def _exchange_delete(self, method: m.ExchangeDelete) -> None:
         name = _stripped(method.exchange)
         self.access.delete_exchange(name)
-        self.vhost.delete_exchange(name, if_unused=method.if_unused)
+        self.vhost.delete_exchange(name, if_unused=method.if_unused, user=self.connection.user)
         if not method.no_wait:
             self.reply(m.ExchangeDeleteOk())
 
     def _exchange_bind(self, method: m.ExchangeBind) -> None:
         source, destination = _stripped(method.source), to_exchange(_stripped(method.destination))
         self.access.bind(source, destination, method.routing_key)
-        self.vhost.bind(source, destination, method.routing_key, method.arguments)
+        self.vhost.bind(source, destination, method.routing_key, method.arguments, user=self.connection.user)
         if not method.no_wait:
             self.reply(m.ExchangeBindOk())
 
     def _exchange_unbind(self, method: m.ExchangeUnbind) -> None:
         source, destination = _stripped(method.source), to_exchange(_stripped(method.destination))
         self.access.bind(source, destination, method.routing_key)
-        self.vhost.unbind(source, destination, method.routing_key, method.arguments)
+        self.vhost.unbind(source, destination, method.routing_key, method.arguments, user=self.connection.user)
         if not method.no_wait:
             self.reply(m.ExchangeUnbindOk())
 
@@ -249,7 +262,7 @@ class Channel:
         queue, router = self.vhost.queues.get(name), self.vhost.router
         if queue is not None and router.has_exchange(source):
             queue.check_access(self.connection)  # what is missing is said first, as RabbitMQ does
-        self.vhost.bind(source, to_queue(name), key, method.arguments)
+        self.vhost.bind(source, to_queue(name), key, method.arguments, user=self.connection.user)
         if not method.no_wait:
             self.reply(m.QueueBindOk())
 
@@ -259,7 +272,7 @@ class Channel:
         queue, router = self.vhost.queues.get(name), self.vhost.router
         if queue is not None and router.has_exchange(source):
             queue.check_access(self.connection)
-        self.vhost.unbind(source, to_queue(name), key, method.arguments)
+        self.vhost.unbind(source, to_queue(name), key, method.arguments, user=self.connection.user)
         self.reply(m.QueueUnbindOk())
 
     def _queue_purge(self, method: m.QueuePurge) -> None:
@@ -280,7 +293,7 @@ class Channel:
                 raise PreconditionFailed(f"{queue} not empty")
             if method.if_unused and queue.consumers:
                 raise PreconditionFailed(f"{queue} in use")
-            self.vhost.delete_queue(queue, answer)
+            self.vhost.delete_queue(queue, answer, user=self.connection.user)
         else:
             answer(0)
 
@@ -331,6 +344,7 @@ class Channel:
             queue.check_consume(method.no_ack, self._prefetch)
             consumer = self._make_consumer(method, queue)
             queue.add_consumer(consumer)
+            self.connection.node.events.consumer_created(consumer)
         self.consumers[consumer.tag] = consumer
         if not method.no_wait:
             self.reply(m.BasicConsumeOk(consumer.tag))
@@ -364,9 +378,15 @@ class Channel:
         if not method.no_wait:
             self.reply(m.BasicCancelOk(method.consumer_tag))
 
-    def _remove(self, consumer: Consumer) -> None:
+    def _forget(self, consumer: Consumer) -> None:
         consumer.cancelled = True
         self.consumers.pop(consumer.tag, None)
+        consumer.settle()
+        if consumer.queue is not self.replies:
+            self.connection.node.events.consumer_deleted(consumer)
+
+    def _remove(self, consumer: Consumer) -> None:
+        self._forget(consumer)
         consumer.queue.remove_consumer(consumer)
         if consumer.queue is self.replies:
             del self.vhost.reply_queues[self.replies.name]
@@ -377,8 +397,16 @@ class Channel:
         queue = self._readable_queue(method.queue)
         held = queue.take(None if method.no_ack else self)
         if held is None:
+            self.counts.get_empty += 1
+            queue.counts.get_empty += 1
             self.reply(m.BasicGetEmpty())
             return
+        for counts in (self.counts, queue.counts):
+            counts.get += not method.no_ack
+            counts.get_no_ack += method.no_ack
+            counts.redeliver += held.count > 0
+        if self.vhost.trace is not None:
+            self.vhost.trace.delivered(self, queue, held.message, held.count > 0)
         self.tag += 1
         if not method.no_ack:
             self.unacked.entries[self.tag] = (queue, None, held.position, held)
@@ -449,6 +477,8 @@ class Channel:
         for target, message, queues in publications:
             accepted &= self.publisher.deliver(target, message, tuple(map(self._of_that_name, queues)))
             stored |= target.stored or target.per_message
+        for target, _, _ in publications:  # the topology may have changed since, and they with it
+            self.counts.publish += target.settle(self.vhost)
         settlements, self._settlements = self._settlements, []
         self.publisher.transaction = None
         for settlement in settlements:

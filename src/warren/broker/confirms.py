@@ -1,7 +1,10 @@
 """The confirms of one channel: in order, one `multiple` per batch, and not before the disk has what must be there.
 
-A batch that reached a stored queue waits for the sync that covers it; what was published after it waits behind it. What
-a queue refused is nacked in its place. The answer to tx.commit waits in the same line.
+A batch that reached a stored queue waits for the sync that covers it (its ticket); what was published after it waits
+behind it. What a queue refused is nacked in its place. The answer to tx.commit waits in the same line.
+
+No queue is waited for, so none has to be watched: a queue that is deleted counts as one that has the message. What was
+written to its log is synced when the log is closed, which makes the ticket good; what was not written asked for none.
 """
 
 from __future__ import annotations
@@ -42,6 +45,11 @@ class Confirms:
             self._in_batch = True
             self._channel.connection.node.confirming.append(self)
 
+    @property
+    def outstanding(self) -> int:
+        """Publications that are neither confirmed nor refused yet."""
+        return self.published - self._confirmed
+
     def commit(self, stored: bool) -> None:
         """A tx.commit-ok is due when everything before it is durable."""
         self._replies += 1
@@ -80,6 +88,7 @@ class Confirms:
     def _ack(self, upto: int) -> None:
         count = upto - self._confirmed
         if count > 0:
+            self._channel.counts.confirm += count
             self._send(BasicAck(upto, multiple=count > 1))
             self._confirmed = upto
 

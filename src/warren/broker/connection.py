@@ -8,14 +8,15 @@ channel or the connection, as its scope says, and the batch goes on.
 from __future__ import annotations
 
 import logging
+import time
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, Protocol
 
 import warren
 from warren.broker.auth import Access, Login
 from warren.broker.channel import Channel
+from warren.broker.flow import CreditFlow
 from warren.broker.limits import channel_refusal, check_connection
-from warren.broker.publisher import Target
 from warren.broker.queue import Queue
 from warren.broker.vhost import VirtualHost
 from warren.errors import AccessRefused, AmqpError, ChannelError, InternalError, NotAllowed, RemoteProtocolError
@@ -41,6 +42,7 @@ log = logging.getLogger("warren.broker.connection")
 FRAME_MAX: Final = 131_072
 CHANNEL_MAX: Final = 2047
 HEARTBEAT: Final = 60  # seconds, offered
+MAX_TARGETS: Final = 16_384  # distinct publish frames that the channels remember together: a few MB at most
 FLUSH_BYTES: Final = 1 << 19  # output held back for one write; more would only cost memory
 CLOSING_TIMEOUT: Final = 30.0  # seconds for the answer to our connection.close, RabbitMQ's
 LINGER: Final = 1.0  # seconds for an answer to reach a client that still sends
@@ -66,6 +68,7 @@ class Transport(Protocol):
     """What a connection needs of the socket behind it."""
 
     peer: str  # "127.0.0.1:50212", for log lines
+    local: str  # our end of it: "127.0.0.1:5672"
     peer_host: str
     certificate_user: str | None  # the name in the client's TLS certificate, where one was verified
 
@@ -86,7 +89,11 @@ class Phase(Enum):
 
 
 class Connection:
-    """One client. `writable` is False while its socket takes no more output; `targets` is its publisher's table."""
+    """One client. `writable` is False while its socket takes no more output.
+
+    `blocked` by an alarm, or `held` by credit flow, its socket is not read. `recv_oct` and `send_oct` are bytes,
+    `recv_cnt` and `send_cnt` reads and writes.
+    """
 
     def __init__(self, node: Node, transport: Transport) -> None:
         self.node = node
@@ -94,25 +101,44 @@ class Connection:
         self.engine = Engine(Role.SERVER, frame_max=FRAME_MAX, channel_max=CHANNEL_MAX)
         self.phase = Phase.OPENING
         self.vhost: VirtualHost = node.lobby
-        self.user = ""
+        self.pid = node.new_pid()
+        self.user = self.mechanism = ""
+        self.heartbeat = 0  # seconds, as agreed; in force from connection.open on: until then a time for the handshake
+        self.connected_at = int(time.time() * 1000)
         self.access: Access  # from connection.open on
         self._login: Login | None = None
-        self._heartbeat = 0  # from connection.open on: until then there is a time for the handshake
         self.client_properties: Table = {}
         self.channels: dict[int, Channel] = {}
         self.exclusive_queues: list[Queue] = []
-        self.targets: dict[bytes, Target] = {}
+        self.recv_oct = self.recv_cnt = self.send_oct = self.send_cnt = 0
         self.writable = True
-        self.blocked = False
+        self.blocked = self.held = False
+        self._credit = CreditFlow()
+        self._paused = False
+        self._targets = 0
         self._topology = -1
         self._dirty = False
         self._output_bytes = 0
+
+    @property
+    def name(self) -> str:
+        """Both ends, as RabbitMQ names a connection."""
+        return f"{self.transport.peer} -> {self.transport.local}"
+
+    @property
+    def state(self) -> str:
+        """In RabbitMQ's words: starting, running, blocked (by an alarm), flow (the disk holds it), closing, closed."""
+        if self.phase is Phase.OPEN:
+            return "blocked" if self.blocked else "flow" if self.held else "running"
+        return {Phase.OPENING: "starting", Phase.CLOSING: "closing", Phase.CLOSED: "closed"}[self.phase]
 
     # -- input ---------------------------------------------------------------------------------------------------
 
     def receive_data(self, data: bytes) -> None:
         """One batch of input, to its end: everything that it causes has been handed to the transports."""
         engine, failure = self.engine, None
+        self.recv_oct += len(data)
+        self.recv_cnt += 1
         try:
             engine.receive_data(data)
         except RemoteProtocolError as error:
@@ -142,12 +168,24 @@ class Connection:
         elif engine.state is ConnectionState.AWAIT_START:
             engine.send_method(0, self._start())
         self.has_output(0)
-        self.node.end_batch()
+        self.node.end_batch(self, len(data))
+
+    def remember_target(self) -> None:
+        """A publisher remembers one more target; when they are too many, all are forgotten."""
+        self._targets += 1
+        if self._targets > MAX_TARGETS:
+            self._forget_targets()
+            self._targets = 1
+
+    def _forget_targets(self) -> None:
+        self._targets = 0
+        for channel in self.channels.values():
+            channel.publisher.forget_targets()
 
     def _forget_stale_targets(self) -> None:
         version = self.vhost.router.version
         if version != self._topology:
-            self.targets.clear()
+            self._forget_targets()
             self._topology = version
 
     def _handle(self, number: int, event: m.Method | Content | OversizedContent) -> None:
@@ -163,7 +201,9 @@ class Connection:
             if refusal is not None:
                 self.close(refusal)  # RabbitMQ names no method in it
                 return
-            self.channels[number] = Channel(self, number)
+            channel = self.channels[number] = Channel(self, number)
+            self.node.churn.channel_created += 1
+            self.node.events.channel_created(channel)
             self.send(number, m.ChannelOpenOk())
         elif isinstance(event, m.ChannelClose):
             if channel is not None:
@@ -184,12 +224,13 @@ class Connection:
         match method:
             case m.ConnectionStartOk():
                 self.client_properties = method.client_properties
+                self.mechanism = method.mechanism
                 self._login = Login(self.node.logins, self, method.mechanism)
                 self._login.start(method.response)
             case m.ConnectionSecureOk() if self._login is not None:
                 self._login.respond(method.response)
             case m.ConnectionTuneOk():
-                self._heartbeat = method.heartbeat
+                self.heartbeat = method.heartbeat
             case m.ConnectionOpen():
                 self._open(method.virtual_host)
             case m.ConnectionClose():
@@ -235,11 +276,13 @@ class Connection:
 
     def admit(self, user: str) -> None:
         self.user = user
+        self.node.events.authenticated(self, self.mechanism, user)
         self._answer_login(m.ConnectionTune(CHANNEL_MAX, FRAME_MAX, HEARTBEAT))
 
-    def refuse(self, mechanism: str) -> None:
+    def refuse(self, mechanism: str, user: str) -> None:
         if self.phase is not Phase.OPENING:
             return
+        self.node.events.authenticated(self, mechanism, user, f"user '{user}' - invalid credentials")
         if self.capability("authentication_failure_close"):
             refusal = f"Login was refused using authentication mechanism {mechanism}"
             self.close(AccessRefused(f"{refusal}. For details see the broker logfile."))
@@ -288,8 +331,9 @@ class Connection:
         self.vhost = vhost
         self.access = Access(self.node.users, self.user, name, vhost.router)
         self.phase = Phase.OPEN
-        self.transport.set_heartbeat(self._heartbeat)
+        self.transport.set_heartbeat(self.heartbeat)
         self.engine.send_method(0, m.ConnectionOpenOk())
+        self.node.events.connection_created(self)
 
     def give_back_overdue(self, now: int, default: int, least: int) -> None:
         """See Channel.give_back_overdue."""
@@ -327,6 +371,7 @@ class Connection:
             self._end()  # nothing may be said before connection.start
             return
         self.phase = Phase.CLOSING
+        self._pause_or_resume()  # its close-ok has to be read
         self.engine.send_method(0, m.ConnectionClose(error.reply_code, error.reply_text, class_id, method_id))
         self.transport.close(CLOSING_TIMEOUT)
         self.has_output(0)
@@ -350,7 +395,7 @@ class Connection:
         self._release()
         self.phase = Phase.CLOSED
         self.writable = False
-        self.node.connections.discard(self)
+        self.node.forget_connection(self)
         self.node.end_batch()
 
     def _release(self) -> None:
@@ -367,6 +412,37 @@ class Connection:
         self.flush()
         self.transport.close(after)
 
+    # -- holding back --------------------------------------------------------------------------------------------
+
+    def charge(self, ticket: int, size: int) -> None:
+        """A batch of so many bytes waits for a sync: over the limit of `flow`, read no more until `grant`."""
+        if self._credit.charge(ticket, size, self.node.commit.synced) and self.phase is Phase.OPEN:
+            self.held = True
+            self.node.held.add(self)
+            self._pause_or_resume()
+
+    def grant(self) -> None:
+        """A sync is done: read again, if that was enough."""
+        if self._credit.grant(self.node.commit.synced):
+            self.held = False
+            self.node.held.discard(self)
+            self._pause_or_resume()
+
+    def _pause_or_resume(self) -> None:
+        """Read the socket unless something is against it; a connection that closes is read to its end."""
+        pause = self.phase is Phase.OPEN and (self.blocked or self.held)
+        if pause != self._paused:
+            self._paused = pause
+            if pause:
+                self.transport.pause_reading()
+            else:
+                self.transport.resume_reading()
+
+    @property
+    def paused(self) -> bool:
+        """Whether its socket is not read: then its silence means nothing."""
+        return self._paused
+
     # -- alarms --------------------------------------------------------------------------------------------------
 
     def block(self) -> None:
@@ -377,7 +453,7 @@ class Connection:
                 reasons = " & ".join(sorted(self.node.alarms))
                 self.engine.send_method(0, m.ConnectionBlocked(f"low on {reasons}"))
             self.has_output(0)
-            self.transport.pause_reading()
+            self._pause_or_resume()
 
     def unblock(self) -> None:
         if self.blocked:
@@ -385,7 +461,7 @@ class Connection:
             if self.phase is Phase.OPEN and self.capability("connection.blocked"):
                 self.engine.send_method(0, m.ConnectionUnblocked())
             self.has_output(0)
-            self.transport.resume_reading()
+            self._pause_or_resume()
 
     # -- output --------------------------------------------------------------------------------------------------
 
@@ -418,6 +494,8 @@ class Connection:
         self._output_bytes = 0
         data = self.engine.data_to_send()
         if data:
+            self.send_oct += len(data)
+            self.send_cnt += 1
             self.transport.write(data)
 
     def resume(self) -> None:

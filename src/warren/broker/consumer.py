@@ -24,11 +24,14 @@ OUTPUT_BYTES: Final = 1 << 18  # a consumer's share before the socket is asked w
 
 
 class Consumer:
-    """One basic.consume. `credit` is how many more messages its window takes."""
+    """One basic.consume. `credit` is how many more messages its window takes.
+
+    `delivered`, `redelivered` (those of them that were not the first) and `acked` count since `settle`.
+    """
 
     __slots__ = (
-        "arguments", "cancelled", "channel", "credit", "exclusive", "no_ack", "prefetch", "prefixes", "priority",
-        "queue", "tag",
+        "acked", "arguments", "cancelled", "channel", "credit", "delivered", "exclusive", "no_ack", "prefetch",
+        "prefixes", "priority", "queue", "redelivered", "tag",
     )  # fmt: skip
 
     def __init__(
@@ -53,6 +56,7 @@ class Consumer:
         priority = arguments.get("x-priority", 0)
         self.priority = priority if isinstance(priority, int) else 0
         self.cancelled = False
+        self.delivered = self.redelivered = self.acked = 0
         self.prefixes = DeliverPrefixes(channel.number, tag)
 
     def room(self) -> int:
@@ -95,6 +99,7 @@ class Consumer:
                 break
         channel.tag = tag
         delivered = tag - first
+        self.delivered += delivered
         if keep:
             self.credit -= delivered
             channel.credit -= delivered
@@ -104,6 +109,11 @@ class Consumer:
     def redeliver(self, held: Held) -> None:
         """Deliver a message that was delivered before, or that has a place of its own in its queue."""
         address = held.message.address
+        if held.count:
+            self.redelivered += 1
+        trace = self.channel.vhost.trace
+        if trace is not None:
+            trace.delivered(self.channel, self.queue, held.message, held.count > 0)
         frames = held.frames_for(self.channel.number, self.channel.connection.engine.frame_max)
         self.send(held.position, held, address.again if held.count else address.fresh, frames)
 
@@ -111,9 +121,21 @@ class Consumer:
         """Deliver one message from its parts; `message` is None where the queue needs none back (a stream)."""
         channel = self.channel
         channel.tag += 1
+        self.delivered += 1
         channel.connection.engine.outgoing += (self.prefixes[len(end)], pack_tag(channel.tag), end, frames)
         if not self.no_ack:
             channel.unacked.entries[channel.tag] = (self.queue, self, position, message)
             self.credit -= 1
             channel.credit -= 1
         channel.connection.has_output(len(frames))
+
+    def settle(self) -> None:
+        """Carry the counts over to the channel and the queue."""
+        for counts in (self.channel.counts, self.queue.counts):
+            if self.no_ack:
+                counts.deliver_no_ack += self.delivered
+            else:
+                counts.deliver += self.delivered
+            counts.redeliver += self.redelivered
+            counts.ack += self.acked
+        self.delivered = self.redelivered = self.acked = 0

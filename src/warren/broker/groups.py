@@ -236,7 +236,7 @@ class GroupQueue(ClassicQueue):
         if self.backlog is None:
             self.backlog = self.groups = GroupBacklog(self.settings.message_group or "")
 
-    def _deliver_backlog(self, backlog: Backlog) -> None:
+    def _deliver_one_by_one(self) -> None:
         groups = self.groups
         self._drop_expired(groups)
         while groups.any_free and (turn := self.consumers.next()) is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from warren.protocol.v091 import Content, encode_content
 from warren.protocol.v091.codec import END
-from warren.protocol.v091.fields import write_shortstr
+from warren.protocol.v091.fields import read_shortstr, write_shortstr
 from warren.protocol.v091.splice import DELIVERY_COUNT
 
 __all__ = ["Address", "Held", "MarkedMessage", "Message"]
@@ -25,6 +25,12 @@ class Address:
         self.wire = write_shortstr(exchange, "exchange") + write_shortstr(routing_key, "routing_key")
         self.fresh = b"\0" + self.wire + END
         self.again = b"\1" + self.wire + END
+
+    @classmethod
+    def read(cls, wire: bytes) -> Address:
+        """The address whose `wire` that is."""
+        exchange, at = read_shortstr(wire, 0)
+        return cls(exchange, read_shortstr(wire, at)[0])
 
 
 class Message:

@@ -11,22 +11,29 @@ import logging
 import socket
 import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Final
 
 from warren.broker.auth import Logins, Users
 from warren.broker.confirms import Confirms
 from warren.broker.connection import Connection, Transport
+from warren.broker.decorators import DecoratorFactory
+from warren.broker.duplicates import Duplicates
+from warren.broker.events import EVENT_EXCHANGE, Events
+from warren.broker.length_limit import LengthLimit
 from warren.broker.limits import check_vhost_limits
 from warren.broker.parameters import Parameters, no_vhost
 from warren.broker.queue import Queue
+from warren.broker.statistics import Churn, Drops
 from warren.broker.store.commit import GroupCommit
 from warren.broker.store.streams import StreamStore
 from warren.broker.stream import StreamQueue
 from warren.broker.timers import Timers
 from warren.broker.vhost import VirtualHost, described
-from warren.errors import ConnectionForced, InternalError
+from warren.errors import ConnectionForced, InternalError, NotFound
 from warren.routing import definitions
+from warren.routing.exchange import TopicExchange
 from warren.routing.settings import queue_settings
 
 __all__ = ["Node"]
@@ -51,6 +58,7 @@ class Node:
     data        folder of the store; it is made when missing
     call_soon   runs a callable in this thread, from any thread
     sync        False: publisher confirms do not wait for the disk
+    events      True: what happens is told on the exchange amq.rabbitmq.event of vhost "/"
     clock       milliseconds that never go back
     """
 
@@ -60,10 +68,16 @@ class Node:
         call_soon: Callable[[Callable[[], None]], object],
         *,
         sync: bool = True,
+        events: bool = False,
         clock: Callable[[], int] = monotonic_ms,
     ) -> None:
         self.name = f"warren@{socket.gethostname()}"
         self.connections: set[Connection] = set()
+        self.held: set[Connection] = set()  # publishers that wait for the disk
+        self.churn = Churn()
+        self.events = Events(self, on=events)
+        self.decorators: list[DecoratorFactory] = [Duplicates.of, LengthLimit.of, Drops.of]
+        self._pids = count(1)
         self.timers = Timers(clock)
         self.users = Users()
         self.users.changed = self._permissions_changed
@@ -74,6 +88,8 @@ class Node:
         self.vhosts: dict[str, VirtualHost] = {}
         self.parameters = Parameters(self.vhosts)
         self.add_vhost(definitions.VirtualHost("/", description="Default virtual host"))
+        if events:
+            self.vhosts["/"].router.predeclare(EVENT_EXCHANGE, TopicExchange, internal=True)
         self.lobby = VirtualHost(self, "")  # where a connection is before it says which virtual host it wants
         self.alarms: set[str] = set()
         self.failed: OSError | None = None
@@ -138,10 +154,41 @@ class Node:
     def accept(self, transport: Transport) -> Connection:
         connection = Connection(self, transport)
         self.connections.add(connection)
+        self.churn.connection_created += 1
         return connection
 
-    def end_batch(self) -> None:
-        """Write streams, deliver, confirm, and hand output to the transports."""
+    def forget_connection(self, connection: Connection) -> None:
+        """Its transport is gone."""
+        if connection in self.connections:
+            self.connections.remove(connection)
+            self.held.discard(connection)
+            self.churn.connection_closed += 1
+            if connection.mechanism:  # it came as far as start-ok
+                self.events.connection_closed(connection)
+
+    def new_pid(self) -> str:
+        """A name for a connection or a channel that no other ever has; Erlang's processes have such ones."""
+        return f"<{self.name}.{next(self._pids)}>"
+
+    def add_decorator(self, factory: DecoratorFactory) -> None:
+        """Let `factory` decorate every queue, those that are there and those to come."""
+        self.decorators.append(factory)
+        for vhost in self.vhosts.values():
+            for queue in tuple(vhost.queues.values()):
+                queue.decorate([factory])
+
+    def trace(self, vhost: str, on: bool) -> None:
+        """Switch the firehose of a virtual host. NotFound when there is none of that name."""
+        found = self.vhosts.get(vhost)
+        if found is None:
+            raise NotFound(f"no vhost '{vhost}'")
+        found.set_tracing(on)
+
+    def end_batch(self, publisher: Connection | None = None, size: int = 0) -> None:
+        """Write streams, deliver, confirm, and hand output to the transports.
+
+        The batch was `size` bytes of `publisher`, who owes them to the disk if it has to write anything.
+        """
         if self._ending:
             return  # a transport that pauses or fails inside a flush ends up here; the loop below goes on
         self._ending = True
@@ -150,6 +197,9 @@ class Node:
                 ticket = 0
                 try:
                     ticket = self._write_streams()
+                    if publisher is not None and ticket > self.commit.synced:
+                        publisher.charge(ticket, size)
+                    publisher = None
                     self._deliver()
                 except OSError as error:
                     self.store_failed(error)
@@ -218,6 +268,8 @@ class Node:
             queue.scheduled = False
             if not queue.deleted:
                 queue.deliver()
+                for decorator in queue.decorators:
+                    decorator.consumer_state_changed()
 
     def _synced(self) -> None:
         """A group commit is done: let readers see it, and confirm what waited for it."""
@@ -226,18 +278,25 @@ class Node:
                 if isinstance(queue, StreamQueue):
                     queue.advance()
         self._awaiting = [confirms for confirms in self._awaiting if confirms.confirm()]
+        for connection in tuple(self.held):
+            connection.grant()
         self.end_batch()
 
     def raise_alarm(self, resource: str) -> None:
         """Publishers are blocked from their next message on, because the broker is low on it ("memory", "disk")."""
-        self.alarms.add(resource)
+        if resource not in self.alarms:
+            self.alarms.add(resource)
+            self.events.alarm("set", resource)
+            self.end_batch()
 
     def clear_alarm(self, resource: str) -> None:
-        self.alarms.discard(resource)
+        if resource in self.alarms:
+            self.alarms.remove(resource)
+            self.events.alarm("cleared", resource)
         if not self.alarms:
             for connection in tuple(self.connections):
                 connection.unblock()
-            self.end_batch()
+        self.end_batch()
 
     def store_failed(self, error: OSError) -> None:
         """The disk refused. Nothing is confirmed any more, and everybody is told."""

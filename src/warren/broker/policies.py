@@ -9,11 +9,12 @@ in a queue already keep the deadline that they came with (RabbitMQ's rule).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
+from warren.broker.events import INTERNAL_USER
 from warren.broker.settings import check_implemented
 from warren.errors import NotImplemented as NotImplemented540
-from warren.protocol.v091 import Table
+from warren.protocol.v091 import FieldValue, Table
 from warren.routing.policies import Policy, Setting, check_policy, effective, matching
 from warren.routing.settings import QueueSettings, QueueType, settings_of
 
@@ -46,6 +47,7 @@ class Policies:
         except NotImplemented540:
             self._put_back(book, policy.name, before)
             raise
+        self._tell_set(policy, operator)
 
     def update(self, policies: Iterable[Policy], operator_policies: Iterable[Policy]) -> None:
         """Put many in force at once. They have been checked, each and with the queues that are there."""
@@ -59,6 +61,7 @@ class Policies:
         if book.pop(name, None) is None:
             return False
         self._apply()
+        self._tell_cleared(name, operator)
         return True
 
     def in_force(self, name: str, kind: QueueType | Literal["exchange"]) -> tuple[Policy | None, Policy | None]:
@@ -96,6 +99,32 @@ class Policies:
             if exchange.name:
                 self.apply_to_exchange(exchange.name)
         self._vhost.node.end_batch()
+
+    def _tell_set(self, policy: Policy, operator: bool) -> None:
+        """Operator policies are parameters too, in RabbitMQ's events."""
+        emit = self._vhost.node.events.emit
+        value: dict[str, FieldValue] = {
+            "pattern": policy.pattern,
+            "definition": cast("Table", policy.definition),
+            "priority": int(policy.priority),
+            "apply-to": policy.apply_to,
+        }
+        about: dict[str, FieldValue] = {"name": policy.name, **self._where()}
+        if operator:
+            emit("parameter.set", {**about, "component": "operator_policy", "value": value})
+        emit("policy.set", {**about, **value})
+        self._vhost.node.end_batch()
+
+    def _tell_cleared(self, name: str, operator: bool) -> None:
+        emit = self._vhost.node.events.emit
+        about: dict[str, FieldValue] = {"name": name, **self._where()}
+        if operator:
+            emit("parameter.cleared", {**about, "component": "operator_policy"})
+        emit("operator.policy.cleared" if operator else "policy.cleared", about)
+        self._vhost.node.end_batch()
+
+    def _where(self) -> dict[str, FieldValue]:
+        return {"vhost": self._vhost.name, "user_who_performed_action": INTERNAL_USER}
 
     def _put_back(self, book: dict[str, Policy], name: str, before: Policy | None) -> None:
         if before is None:

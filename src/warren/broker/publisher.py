@@ -1,8 +1,8 @@
 """The publishing side of a channel: from the bytes of basic.publish to queues, returns and confirms.
 
 A publisher sends the same few method frames again and again, so the bytes of the frame are the key of a table that
-says what they lead to (`Target`): nothing is decoded per message. The table is the connection's and is emptied when
-the vhost's topology changes. Only what the properties ask for is looked at: headers for CC, BCC and headers exchanges,
+says what they lead to (`Target`): nothing is decoded per message. The table is emptied when the vhost's topology
+changes. Only what the properties ask for is looked at: headers for CC, BCC and headers exchanges,
 user-id, expiration, reply-to.
 
 In a transaction (`transaction`) the message waits there, routed, for the commit.
@@ -24,10 +24,10 @@ from warren.routing import SYSTEM_EXCHANGE, Route, bcc_keys, cc_bcc
 
 if TYPE_CHECKING:
     from warren.broker.channel import Channel
+    from warren.broker.vhost import VirtualHost
 
 __all__ = ["Publisher", "Sink", "Target"]
 
-MAX_TARGETS: Final = 16_384  # distinct publish frames remembered per connection: a few MB at most
 MAX_EXPIRATION: Final = 315_360_000_000  # milliseconds: ten years, RabbitMQ's limit
 
 _HEADERS, _REPLY_TO = 0x2000, 0x0200  # flags of properties that have a say when they hold one of these
@@ -50,10 +50,14 @@ class Sink(Protocol):
 class Target:
     """What the bytes of a basic.publish lead to, as long as the topology stays.
 
-    `direct` is a reply address or a service, which its name alone leads to; the rest of `queues` was routed.
+    `direct` is a reply address or a service, which its name alone leads to; the rest of `queues` was routed. `count` is
+    how many messages went to just these queues since `settle`.
     """
 
-    __slots__ = ("address", "direct", "immediate", "mandatory", "method", "per_message", "queues", "stored")
+    __slots__ = (
+        "address", "count", "direct", "immediate", "mandatory", "method", "particular", "per_message", "queues",
+        "stored",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -71,23 +75,33 @@ class Target:
         self.mandatory = publish.mandatory
         self.immediate = publish.immediate
         self.per_message = not cacheable  # headers, properties or chance have a say, or it is kept on its way
+        self.particular = publish.immediate or not self.queues
         self.stored = any(queue.stored for queue in queues)
+        self.count = 0
+
+    def settle(self, vhost: VirtualHost) -> int:
+        """Carry `count` over to the counts of the exchange and the queues; what it was."""
+        count, self.count = self.count, 0
+        if count:
+            vhost.count_publications(self.address.exchange, self.queues, count)
+        return count
 
 
 class Publisher:
     """Publishing of one channel. `confirms` once it asked for them, `transaction` once it is transactional."""
 
-    __slots__ = ("_channel", "_connection", "confirms", "transaction")
+    __slots__ = ("_channel", "_connection", "_targets", "confirms", "transaction")
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._connection = channel.connection
+        self._targets: dict[bytes, Target] = {}
         self.confirms: Confirms | None = None
         self.transaction: list[tuple[Target, Message, tuple[Sink, ...]]] | None = None
 
     def publish(self, content: Content) -> None:
         """Route one message to its queues. AmqpError when it is refused."""
-        target = self._connection.targets.get(content.method)
+        target = self._targets.get(content.method)
         if target is None:
             target = self._resolve(content)
         content.method = target.method  # the same bytes, but one copy of them
@@ -106,24 +120,48 @@ class Publisher:
 
     def deliver(self, target: Target, message: Message, queues: tuple[Sink, ...]) -> bool:
         """Hand a routed message to its queues, or back to its publisher; whether every queue took it."""
+        if target.particular or queues is not target.queues:
+            return self._deliver_apart(target, message, queues)
+        target.count += 1
         accepted = True
-        if target.immediate:
-            queues = tuple(queue for queue in queues if queue.can_deliver())
         for queue in queues:
             if not queue.publish(message):
                 accepted = False
+        return accepted
+
+    def _deliver_apart(self, target: Target, message: Message, queues: tuple[Sink, ...]) -> bool:
+        """The same for a message that has queues of its own, goes to none, or must not wait."""
+        counts = self._channel.counts
+        if target.immediate:
+            queues = tuple(queue for queue in queues if queue.can_deliver())
+        counts.publish += 1
+        self._connection.vhost.count_publications(target.address.exchange, queues, 1)
         if not queues:
             if target.immediate and target.queues:
                 self._return(target, message.content, NoConsumers)
             elif target.mandatory:
+                counts.return_unroutable += 1
                 self._return(target, message.content, NoRoute)
-        return accepted
+            else:
+                counts.drop_unroutable += 1
+        accepted = [queue.publish(message) for queue in queues]
+        return all(accepted)
 
     def refuse(self, oversized: OversizedContent) -> None:
         raise PreconditionFailed(
             f"message size {oversized.body_size} is larger than configured max size "
             f"{self._connection.engine.max_message_size}"
         )
+
+    def settle(self) -> None:
+        """Carry the counts of the targets over to the channel, its exchanges and its queues."""
+        vhost = self._connection.vhost
+        self._channel.counts.publish += sum(target.settle(vhost) for target in self._targets.values())
+
+    def forget_targets(self) -> None:
+        """The topology changed: what publications lead to is asked anew."""
+        self.settle()
+        self._targets.clear()
 
     # -- routing -------------------------------------------------------------------------------------------------
 
@@ -142,10 +180,10 @@ class Publisher:
             route = vhost.router.route(publish.exchange, publish.routing_key)
             queues = tuple(vhost.queues[name] for name in route.queues)
             target = Target(content.method, publish, queues, cacheable=route.cacheable)
-        targets = self._connection.targets
-        if len(targets) >= MAX_TARGETS:
-            targets.clear()
-        targets[content.method] = target
+        if vhost.trace is not None:
+            target.per_message = True
+        self._connection.remember_target()
+        self._targets[content.method] = target
         return target
 
     def _look(self, target: Target, content: Content) -> tuple[Message, tuple[Sink, ...]]:
@@ -177,6 +215,9 @@ class Publisher:
         message: Message = Message(target.address, content)
         if ttl is not None or "BCC" in headers:
             message = MarkedMessage(target.address, content, keys, bcc_keys(headers), ttl=ttl)
+        trace = self._connection.vhost.trace
+        if trace is not None and route is not None and keys is not None:
+            trace.published(self._channel, message, keys, properties, route.queues)
         if route is not None and (route.delayed or route.remembered):
             queues = (*queues, *self._connection.vhost.keepers(route, keys or ()))
         return message, queues

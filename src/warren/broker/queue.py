@@ -7,8 +7,8 @@ stands where it stood (RabbitMQ does the same). Positions count messages; nothin
 A setting (a TTL, a limit, priorities) or a message with an expiration turns `ready` into a `Backlog`, and `publish`
 takes the whole delivery path:
 
-    duplicate? -> reject when over the limit -> attempt delivery -> discard when its time is up
-    -> enqueue -> drop what is over the limit -> drop what has expired
+    decorators judge it (a duplicate? over the limit?) -> attempt delivery -> discard when its time is up
+    -> enqueue -> decorators are told (drop what is over the limit) -> drop what has expired
 
 Messages of classic queues are in memory. It knows no sockets and no wire format.
 """
@@ -25,17 +25,11 @@ from warren.broker.backlog import Backlog
 from warren.broker.consumer import Consumer
 from warren.broker.consumers import Consumers
 from warren.broker.dead_letters import DeadLetters, dead_letter
-from warren.broker.duplicates import DEFAULT_HEADER, Duplicates
+from warren.broker.decorators import DecoratorFactory, QueueDecorator, Verdict
 from warren.broker.message import Held, Message
 from warren.broker.retries import Retries
-from warren.broker.settings import (
-    delivery_limit,
-    is_plain,
-    keeps_dead_letters,
-    rejects_publish,
-    retries_later,
-    retry_delay,
-)
+from warren.broker.settings import delivery_limit, is_plain, keeps_dead_letters, retries_later, retry_delay
+from warren.broker.statistics import QueueCounts
 from warren.broker.timers import Timer
 from warren.errors import AccessRefused, ResourceLocked
 from warren.protocol.v091 import Table
@@ -71,9 +65,13 @@ class Queue(ABC):
         self.arguments = arguments
         self.owner = owner  # the connection of an exclusive queue
         self.settings = settings
+        self.counts = QueueCounts()
         self.consumers = Consumers(single=bool(self.settings.single_active_consumer))
         self.scheduled = False
         self.deleted = False
+        self.decorators: tuple[QueueDecorator, ...] = ()
+        self.judges: tuple[QueueDecorator, ...] = ()  # the decorators that have a say about each message
+        self._decorated: dict[DecoratorFactory, QueueDecorator] = {}
         self._lease: Timer | None = None
         self.renew_lease()
         if self.settings.consumer_timeout is not None:
@@ -150,6 +148,46 @@ class Queue(ABC):
     def acked(self, message: Message | Held | None) -> None:  # noqa: B027  a hook
         """A delivery of a channel whose acknowledgements somebody watches is acknowledged."""
 
+    # -- decorators ----------------------------------------------------------------------------------------------
+
+    def decorate(self, factories: Iterable[DecoratorFactory]) -> None:
+        """Attach what the factories make of the queue, of each at most one."""
+        attached = []
+        for factory in factories:
+            decorator = None if factory in self._decorated else factory(self)
+            if decorator is not None:
+                self._decorated[factory] = decorator
+                attached.append(decorator)
+        self.decorators = tuple(self._decorated.values())
+        self.judges = tuple(decorator for decorator in self.decorators if decorator.per_message)
+        if self.judges:
+            self.enrich()
+        for decorator in attached:
+            decorator.started()
+
+    def _judge(self, message: Message) -> Verdict:
+        """What the decorators make of a message that comes; they are told of it."""
+        for judge in self.judges:
+            verdict = judge.judge(message)
+            if verdict is not Verdict.ADMIT:
+                self._tell_dropped(message, verdict.value)
+                return verdict
+        for judge in self.judges:
+            judge.accepted(message)
+        return Verdict.ADMIT
+
+    def _tell_enqueued(self) -> None:
+        for judge in self.judges:
+            judge.enqueued()
+
+    def _tell_dropped(self, message: Message, reason: str) -> None:
+        for decorator in self.decorators:
+            decorator.dropped(message, reason)
+
+    def _tell_consumers_changed(self) -> None:
+        for decorator in self.decorators:
+            decorator.consumers_changed()
+
     # -- what they share -----------------------------------------------------------------------------------------
 
     def schedule(self) -> None:
@@ -176,6 +214,7 @@ class Queue(ABC):
         self.consumers.add(consumer)
         self.renew_lease()
         self.schedule()
+        self._tell_consumers_changed()
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """Forget a consumer; an auto-delete queue goes with its last one."""
@@ -185,6 +224,7 @@ class Queue(ABC):
             else:
                 self.renew_lease()
                 self.schedule()  # where only one is active at a time, another one is now
+                self._tell_consumers_changed()
 
     def renew_lease(self) -> None:
         """The queue is used: x-expires counts from now. It does not count while there are consumers."""
@@ -208,6 +248,9 @@ class Queue(ABC):
         self.schedule()
         if settings.consumer_timeout is not None:
             self.vhost.node.watch_consumers(settings.consumer_timeout)
+        self.decorate(self.vhost.node.decorators)
+        for decorator in self.decorators:
+            decorator.settings_changed()
 
     def forget(self) -> None:
         """The queue was deleted: let go of its timers and consumers."""
@@ -237,23 +280,14 @@ class ClassicQueue(Queue):
         self.position = 0  # of the first message in `ready`; of the next message with a backlog
         self.views: list[View] = []  # of consumers that browse
         self._expiry: Timer | None = None
-        self._note_limits(settings)
-        self._duplicates: Duplicates | None = None
         self._retries: Retries | None = None
         self._dead_letters: DeadLetters | None = None
-        self._aside: tuple[Retries | DeadLetters, ...] = ()  # those of the two above that there are
+        self.aside: tuple[Retries | DeadLetters, ...] = ()  # those of the two above that there are
         self._equip()
 
     def _equip(self) -> None:
         """Have what the settings ask for."""
         settings = self.settings
-        header = DEFAULT_HEADER if settings.deduplication_header is None else settings.deduplication_header
-        if not settings.message_deduplication:
-            self._duplicates = None
-        elif self._duplicates is None or self._duplicates.header != header:
-            self._duplicates = Duplicates(header, settings.cache_size, settings.cache_ttl)
-        else:
-            self._duplicates.reconfigure(settings.cache_size, settings.cache_ttl)
         if self._retries is None and retries_later(settings):
             self._retries = Retries(self.vhost.node.timers, self._retry)
         if self._dead_letters is not None:
@@ -264,7 +298,7 @@ class ClassicQueue(Queue):
             self._dead_letters = None
         elif self._dead_letters is None:
             self._dead_letters = DeadLetters(self)
-        self._aside = tuple(part for part in (self._retries, self._dead_letters) if part is not None)
+        self.aside = tuple(part for part in (self._retries, self._dead_letters) if part is not None)
         if not is_plain(settings):
             self.enrich()
 
@@ -301,19 +335,13 @@ class ClassicQueue(Queue):
             view.look_again(max(positions, default=None))
 
     def reconfigure(self, settings: QueueSettings) -> None:
+        if not is_plain(settings):
+            self.enrich()
+        top = settings.max_priority or 0
+        if self.backlog is not None and self.backlog.top != top:
+            self.backlog.relevel(top, lambda held: min(held.message.content.priority, top))
         super().reconfigure(settings)
-        self._note_limits(settings)
         self._equip()
-        backlog = self.backlog
-        if backlog is not None:
-            if backlog.top != (settings.max_priority or 0):
-                backlog.relevel(settings.max_priority or 0, lambda held: self._priority(held.message))
-            self._drop_over_limit(backlog)
-
-    def _note_limits(self, settings: QueueSettings) -> None:
-        """What is asked for every message."""
-        self._limited = settings.max_length is not None or settings.max_length_bytes is not None
-        self._rejects = rejects_publish(settings)
 
     # -- the delivery path ---------------------------------------------------------------------------------------
 
@@ -330,15 +358,8 @@ class ClassicQueue(Queue):
         if self.deleted:
             return True  # since a transaction was routed here
         settings, timers = self.settings, self.vhost.node.timers
-        key = None if self._duplicates is None else self._duplicates.key(message)
-        if self._duplicates is not None and self._duplicates.seen(key, timers.now()):
-            return True
-        if self._rejects and self._is_full(backlog, message):
-            if settings.overflow == "reject-publish-dlx":
-                dead_letter(self, message, "maxlen")
-            return False
-        if self._duplicates is not None:
-            self._duplicates.remember(key, timers.now())  # not before: what was refused may come again
+        if self.judges and (verdict := self._judge(message)) is not Verdict.ADMIT:
+            return verdict is Verdict.DISCARD
         ttl, top = settings.message_ttl, settings.max_priority
         if message.ttl is not None:
             ttl = message.ttl if ttl is None else min(ttl, message.ttl)
@@ -347,32 +368,16 @@ class ClassicQueue(Queue):
         self.position += 1
         if ttl == 0:
             if not self._attempt_delivery(held):
-                self._drop(held, "expired")
+                self.drop(held, "expired")
             return True
         backlog.push(held)
-        if self._limited:
-            self._drop_over_limit(backlog)
+        if self.judges:
+            self._tell_enqueued()
         if held.deadline:
             self._arm_expiry(backlog)
         if not self.scheduled:
             self.schedule()
         return True
-
-    def _is_full(self, backlog: Backlog, message: Message) -> bool:
-        """Whether one more would be over the limit, once consumers have what they can take."""
-        if not self._over(backlog, 1, message.content.body_size):
-            return False
-        self.deliver()
-        return self._over(backlog, 1, message.content.body_size)
-
-    def _over(self, backlog: Backlog, more: int = 0, more_bytes: int = 0) -> bool:
-        length, size = self.settings.max_length, self.settings.max_length_bytes
-        for part in self._aside:  # as in RabbitMQ's quorum queues, which alone have these
-            more += part.count
-            more_bytes += part.bytes
-        return (length is not None and backlog.count + more > length) or (
-            size is not None and backlog.bytes + more_bytes > size
-        )
 
     def _priority(self, message: Message) -> int:
         return min(message.content.priority, self.settings.max_priority or 0)
@@ -389,16 +394,12 @@ class ClassicQueue(Queue):
         turn[0].redeliver(held)
         return True
 
-    def _drop_over_limit(self, backlog: Backlog) -> None:
-        if self._over(backlog):
-            self.deliver()
-            while self._over(backlog) and (held := backlog.pop()) is not None:
-                self._drop(held, "maxlen")
+    def drop(self, held: Held, reason: Reason) -> None:
+        """A message leaves for another reason than an acknowledgement: dead-letter it where the queue says so."""
+        self._tell_dropped(held.message, reason)
+        self.dead_letter(held.message, reason)
 
-    def _drop(self, held: Held, reason: Reason) -> None:
-        self._dead_letter(held.message, reason)
-
-    def _dead_letter(self, message: Message, reason: Reason) -> None:
+    def dead_letter(self, message: Message, reason: Reason) -> None:
         if self._dead_letters is not None:
             self._dead_letters.add(message, reason)
         elif self.settings.dead_letter_exchange is not None:
@@ -427,13 +428,13 @@ class ClassicQueue(Queue):
     def _drop_expired(self, backlog: Backlog) -> None:
         if backlog.next_deadline:
             for held in backlog.expired(self.vhost.node.timers.now()):
-                self._drop(held, "expired")
+                self.drop(held, "expired")
 
     # -- consuming -----------------------------------------------------------------------------------------------
 
     def deliver(self) -> None:
-        if self.backlog is not None:
-            self._deliver_backlog(self.backlog)
+        if self.backlog is not None or self.vhost.trace is not None:
+            self._deliver_one_by_one()
             return
         ready, returned, consumers = self.ready, self.returned, self.consumers
         while ready or returned:
@@ -457,10 +458,11 @@ class ClassicQueue(Queue):
         for view in self.views:
             view.schedule()
 
-    def _deliver_backlog(self, backlog: Backlog) -> None:
-        self._drop_expired(backlog)
-        while backlog.count and (turn := self.consumers.next()) is not None:
-            held = backlog.pop()
+    def _deliver_one_by_one(self) -> None:
+        if self.backlog is not None:
+            self._drop_expired(self.backlog)
+        while self.message_count and (turn := self.consumers.next()) is not None:
+            held = self._pop()
             if held is not None:
                 turn[0].redeliver(held)
         if self.views:
@@ -470,6 +472,10 @@ class ClassicQueue(Queue):
         self.renew_lease()
         if self.backlog is not None:
             self._drop_expired(self.backlog)
+        return self._pop()
+
+    def _pop(self) -> Held | None:
+        if self.backlog is not None:
             return self.backlog.pop()
         if self.returned:
             held = heapq.heappop(self.returned)
@@ -489,7 +495,7 @@ class ClassicQueue(Queue):
             held = message if isinstance(message, Held) else Held(message, position)
             held.count += 1
             if limit is not None and held.count > limit:
-                self._drop(held, "delivery_limit")
+                self.drop(held, "delivery_limit")
             elif self._retries is not None and (
                 delay := retry_delay(self.settings, held.count, failed=failed)
             ):
@@ -500,7 +506,7 @@ class ClassicQueue(Queue):
             else:
                 self._put_back(held, self.backlog)
         if self.backlog is not None:
-            self._drop_over_limit(self.backlog)
+            self._tell_enqueued()
             self._arm_expiry(self.backlog)
         if self.views:
             self._views_look_again([position for position, _ in entries])
@@ -521,9 +527,9 @@ class ClassicQueue(Queue):
             self.schedule()
 
     def reject(self, entries: Iterable[Back]) -> None:
-        if not self.deleted:
-            for _, message in entries:
-                self._dead_letter(message.message if isinstance(message, Held) else message, "rejected")
+        if not self.deleted and (self.decorators or self.settings.dead_letter_exchange is not None):
+            for position, message in entries:
+                self.drop(message if isinstance(message, Held) else Held(message, position), "rejected")
 
     def purge(self) -> int:
         count = self.message_count

@@ -1,7 +1,7 @@
 """The services of the system exchange: a message to `amq.system` names one by its routing key, and is answered.
 
     amq.ping           the body comes back
-    amq.stats          counts of this virtual host, as JSON
+    amq.stats          counts of this virtual host, as JSON: what `Broker.statistics` says of it
     amq.routes         exchanges and bindings, as JSON
     amq.change-queue   {"queue": name, "arguments": {...}} changes a queue's optional arguments (`changes`)
     amq.revoke         {"exchange": name, "id": id} takes back delayed messages; {"revoked": how many}
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from warren.broker.leases import lease_request
 from warren.broker.message import Address, Message
+from warren.broker.statistics import vhost_statistics
 from warren.errors import AmqpError, PreconditionFailed
 from warren.protocol.v091 import Content, Properties, encode_content
 
@@ -36,25 +37,8 @@ def _ping(connection: Connection, request: Content) -> bytes:
 
 
 def _stats(connection: Connection, request: Content) -> bytes:
-    node, vhost = connection.node, connection.vhost
-    return _json(
-        {
-            "node": node.name,
-            "vhost": vhost.name,
-            "connections": len(node.connections),
-            "queues": {
-                name: {
-                    "type": queue.type,
-                    "messages": queue.message_count,
-                    "messages_delayed": queue.delayed_count,
-                    "messages_dlx": queue.dead_letter_count,
-                    "consumers": len(queue.consumers),
-                }
-                for name, queue in vhost.queues.items()
-            },
-            "exchanges": {name: {"messages_delayed": len(held)} for name, held in vhost.delays.items()},
-        }
-    )
+    vhost = connection.vhost
+    return _json({"node": vhost.node.name, "vhost": vhost.name, **vhost_statistics(vhost)})
 
 
 def _routes(connection: Connection, request: Content) -> bytes:

@@ -8,11 +8,11 @@ from warren.errors import NotImplemented as NotImplemented540
 from warren.routing.settings import QueueSettings
 
 __all__ = [
+    "can_drop",
     "check_implemented",
     "delivery_limit",
     "is_plain",
     "keeps_dead_letters",
-    "rejects_publish",
     "retries_later",
     "retry_delay",
 ]
@@ -39,9 +39,9 @@ def is_plain(settings: QueueSettings) -> bool:
     )
 
 
-def rejects_publish(settings: QueueSettings) -> bool:
-    limited = settings.max_length is not None or settings.max_length_bytes is not None
-    return limited and settings.overflow not in (None, "drop-head")
+def can_drop(settings: QueueSettings) -> bool:
+    """Whether the queue drops messages for a reason of its own."""
+    return not is_plain(settings) or settings.dead_letter_exchange is not None or delivery_limit(settings) is not None
 
 
 def delivery_limit(settings: QueueSettings) -> int | None:

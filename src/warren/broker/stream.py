@@ -20,7 +20,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from warren.broker.consumer import Consumer
-from warren.broker.message import Held, Message
+from warren.broker.decorators import Verdict
+from warren.broker.message import Address, Held, Message
 from warren.broker.queue import Back, Queue
 from warren.broker.store.log import SEGMENT_BYTES, Cursor, Record, SegmentLog
 from warren.broker.stream_filter import StreamFilter, stream_filter
@@ -82,6 +83,8 @@ class StreamQueue(Queue):
     def publish(self, message: Message) -> bool:
         if self.deleted:
             return True  # since a transaction was routed here; its log is closed
+        if self.judges and (verdict := self._judge(message)) is not Verdict.ADMIT:
+            return verdict is Verdict.DISCARD
         content = message.content
         frames = content.frames_for(CHANNEL, FRAME_MAX)
         if STREAM_OFFSET.may_be_in(frames):
@@ -92,6 +95,8 @@ class StreamQueue(Queue):
         if not self._unwritten:
             self._unwritten = True
             self.vhost.node.written.append(self)
+        if self.judges:
+            self._tell_enqueued()
         return True
 
     def flush(self) -> int:
@@ -175,8 +180,12 @@ class StreamQueue(Queue):
     def _feed(self, consumer: Consumer, records: list[Record]) -> None:
         channel = consumer.channel
         frame_max = channel.connection.engine.frame_max
+        trace = self.vhost.trace
         for record in records:
             frames = record.frames
+            if trace is not None:
+                message = Message(Address.read(record.address), stored_content(CHANNEL, frames))
+                trace.delivered(channel, self, message, redelivered=False)
             if channel.number != CHANNEL or len(frames) > frame_max:
                 frames = stored_content(CHANNEL, frames).frames_for(channel.number, frame_max)
             consumer.send(record.offset, None, b"\0" + record.address + END, frames)

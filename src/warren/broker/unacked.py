@@ -71,8 +71,17 @@ class Unacked:
         self.entries = dict(sorted((taken | self.entries).items()))
 
     def ack(self, taken: dict[int, Entry]) -> None:
-        """Done: open the windows again."""
-        self._release(taken.values())
+        """Done: open the windows again, and count."""
+        opened = self._release(taken.values())
+        for consumer, count in opened.items():
+            consumer.acked += count
+            if consumer.cancelled:
+                consumer.settle()
+        if sum(opened.values()) < len(taken):
+            for queue, got_by, _, _ in taken.values():
+                if got_by is None:  # basic.get
+                    queue.counts.ack += 1
+                    self._channel.counts.ack += 1
         if self.watched:
             for queue, _, _, message in taken.values():
                 queue.acked(message)
@@ -116,8 +125,8 @@ class Unacked:
                 held.count += 1
                 consumer.redeliver(held)
 
-    def _release(self, entries: Iterable[Entry]) -> None:
-        """Give the consumers their windows back, and let their queues deliver."""
+    def _release(self, entries: Iterable[Entry]) -> dict[Consumer, int]:
+        """Give the consumers their windows back, and let their queues deliver; how much to whom."""
         opened: dict[Consumer, int] = {}
         for _, consumer, _, _ in entries:
             if consumer is not None:
@@ -131,6 +140,7 @@ class Unacked:
         if was_full and channel.credit > 0:
             for consumer in channel.consumers.values():
                 consumer.queue.schedule()
+        return opened
 
     def _give_back(self, entries: Collection[Entry], requeue: bool, failed: bool) -> None:
         self._release(entries)

@@ -5,22 +5,34 @@ It declares and deletes. It knows connections only as owners of exclusive queues
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from warren.broker.changes import change_queue
 from warren.broker.delays import Delays, Hold
+from warren.broker.events import INTERNAL_USER
 from warren.broker.groups import GroupQueue
-from warren.broker.keeping import History
+from warren.broker.keeping import History, hashed_properties
 from warren.broker.limits import check_queue
+from warren.broker.message import Address, Message
 from warren.broker.policies import Policies
 from warren.broker.queue import ClassicQueue, Queue
 from warren.broker.reply_to import ReplyQueue
+from warren.broker.statistics import ChannelCounts, ExchangeCounts
 from warren.broker.store.log import SegmentLog
 from warren.broker.stream import StreamQueue
-from warren.errors import AccessRefused, InternalError, InvalidArgument, NotFound, PreconditionFailed
-from warren.protocol.v091 import FieldValue, Table
+from warren.broker.trace import Trace
+from warren.errors import (
+    AccessRefused,
+    InternalError,
+    InvalidArgument,
+    LocalProtocolError,
+    NotFound,
+    PreconditionFailed,
+)
+from warren.protocol.v091 import Content, FieldValue, Properties, Table, encode_content
 from warren.routing import (
     EXCHANGE_TYPES,
     KEEPING_TYPES,
@@ -38,14 +50,21 @@ from warren.routing.settings import check_redeclaration, queue_settings
 if TYPE_CHECKING:
     from warren.broker.connection import Connection
     from warren.broker.node import Node
+    from warren.broker.publisher import Sink
 
 __all__ = ["VirtualHost", "described"]
 
+log = logging.getLogger("warren.broker.vhost")
+
 QUEUE_TYPES: Final = ("classic", "quorum", "stream")
+ANNOUNCED_FRAME_MAX: Final = 131_072
 
 
 class VirtualHost:
-    """`definition` says what the virtual host is to people: description, tags, default queue type, tracing."""
+    """`definition` says what the virtual host is to people: description, tags, default queue type, tracing.
+
+    `trace` is its firehose, None while that is off; `counts` are those of the channels that were.
+    """
 
     def __init__(self, node: Node, name: str) -> None:
         self.node = node
@@ -56,6 +75,9 @@ class VirtualHost:
         self.policies = Policies(self)
         self.reply_queues: dict[str, ReplyQueue] = {}  # addresses of channels, for direct replies
         self.delays: dict[str, Delays] = {}  # of delayed exchanges that ever held something
+        self.trace: Trace | None = None
+        self.counts = ChannelCounts()
+        self._exchange_counts: dict[str, ExchangeCounts] = {}
         self._histories: dict[str, History] = {}  # of recent-history exchanges
 
     @property
@@ -104,6 +126,7 @@ class VirtualHost:
         if current is not None:
             self.check_equal(current, connection, durable, exclusive, auto_delete, arguments)
             current.renew_lease()
+            self.node.churn.queue_declared += 1
             return current
         if name.startswith(RESERVED_PREFIX) and not server_named:
             raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
@@ -130,6 +153,9 @@ class VirtualHost:
         if exclusive and connection is not None:
             connection.exclusive_queues.append(queue)
         self.add_queue(queue)
+        self.node.churn.queue_declared += 1
+        self.node.churn.queue_created += 1
+        self.node.events.queue_created(queue, INTERNAL_USER if connection is None else connection.user)
         return queue
 
     def with_default_type(self, arguments: Table, durable: bool, exclusive: bool, auto_delete: bool) -> Table:
@@ -154,6 +180,7 @@ class VirtualHost:
     def add_queue(self, queue: Queue) -> None:
         self.queues[queue.name] = queue
         self.router.add_queue(queue.name)
+        queue.decorate(self.node.decorators)
 
     def check_equal(
         self,
@@ -180,7 +207,9 @@ class VirtualHost:
         change_queue(queue, changes)
         return queue
 
-    def delete_queue(self, queue: Queue, answer: Callable[[int], None] | None = None) -> None:
+    def delete_queue(
+        self, queue: Queue, answer: Callable[[int], None] | None = None, *, user: str = INTERNAL_USER
+    ) -> None:
         """Delete the queue and tell its consumers.
 
         `answer` is called before they are told, with how many ready messages went: who deletes the queue that it
@@ -189,12 +218,16 @@ class VirtualHost:
         count = queue.message_count
         consumers = queue.everyone()
         queue.forget()
+        for decorator in queue.decorators:
+            decorator.deleted()
         del self.queues[queue.name]
-        self._forget(self.router.remove_queue(queue.name))
+        self._removed(self.router.remove_queue(queue.name), INTERNAL_USER)
         if queue.owner is not None and queue in queue.owner.exclusive_queues:
             queue.owner.exclusive_queues.remove(queue)
         if isinstance(queue, StreamQueue):
             self.node.streams.delete(queue.log)
+        self.node.churn.queue_deleted += 1
+        self.node.events.queue_deleted(queue, user)
         if answer is not None:
             answer(count)
         for consumer in consumers:
@@ -206,9 +239,13 @@ class VirtualHost:
 
     # -- exchanges that keep -------------------------------------------------------------------------------------
 
-    def bind(self, source: str, destination: Destination, binding_key: str, arguments: Table) -> None:
+    def bind(
+        self, source: str, destination: Destination, binding_key: str, arguments: Table, *, user: str = INTERNAL_USER
+    ) -> None:
         """Bind, and give a queue that is newly bound to a recent-history exchange what the exchange remembers."""
         binding = self.router.bind(source, destination, binding_key, arguments)
+        if binding is not None:
+            self.node.events.binding("created", self.name, binding, user)
         history = self._histories.get(source)
         if binding is not None and history is not None and destination.kind == "queue":
             queue = self.queues[destination.name]
@@ -217,8 +254,23 @@ class VirtualHost:
                     queue.enrich()
                 queue.publish(message)
 
+    def unbind(
+        self, source: str, destination: Destination, binding_key: str, arguments: Table, *, user: str = INTERNAL_USER
+    ) -> None:
+        """Take a binding away, and the auto_delete exchanges that this leaves unused."""
+        self._removed(self.router.unbind(source, destination, binding_key, arguments), user)
+
     def declare_exchange(
-        self, name: str, kind: str, *, passive: bool, durable: bool, auto_delete: bool, internal: bool, arguments: Table
+        self,
+        name: str,
+        kind: str,
+        *,
+        passive: bool,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: Table,
+        user: str = INTERNAL_USER,
     ) -> None:
         """The exchange, made or found equal, under the policies that apply to it."""
         if self.router.declare_exchange(
@@ -231,20 +283,22 @@ class VirtualHost:
             arguments=arguments,
         ):
             self.policies.apply_to_exchange(name)
+            self.node.events.exchange_created(self.name, self.router.exchange(name), user)
 
-    def delete_exchange(self, name: str, *, if_unused: bool) -> None:
-        self._forget(self.router.delete_exchange(name, if_unused=if_unused))
+    def delete_exchange(self, name: str, *, if_unused: bool, user: str = INTERNAL_USER) -> None:
+        self._removed(self.router.delete_exchange(name, if_unused=if_unused), user)
 
-    def unbind(self, source: str, destination: Destination, binding_key: str, arguments: Table) -> None:
-        self._forget(self.router.unbind(source, destination, binding_key, arguments))
-
-    def _forget(self, removed: Removed) -> None:
-        """Drop what deleted exchanges kept; some go by themselves with their last binding."""
-        for gone in removed.exchanges:
-            self._histories.pop(gone, None)
-            delays = self.delays.pop(gone, None)
+    def _removed(self, removed: Removed, user: str) -> None:
+        """Forget what is kept of exchanges that are gone, and tell of them and of the bindings that went."""
+        for name in removed.exchanges:
+            self._histories.pop(name, None)
+            self._exchange_counts.pop(name, None)
+            delays = self.delays.pop(name, None)
             if delays is not None:
                 delays.forget()
+            self.node.events.exchange_deleted(self.name, name, user)
+        for binding in removed.bindings:
+            self.node.events.binding("deleted", self.name, binding, user)
 
     def revoke_delayed(self, exchange: str, message_id: str) -> int:
         """Take back what a delayed exchange holds under this id; how many there were."""
@@ -268,6 +322,48 @@ class VirtualHost:
                 kept.append(history)
         return tuple(kept)
 
+
+    # -- what watches --------------------------------------------------------------------------------------------
+
+    def set_tracing(self, on: bool) -> None:
+        """Switch the firehose. Publishers ask anew what their publications lead to."""
+        self.trace = Trace(self) if on else None
+        self.router.version += 1
+
+    def exchange_counts(self, name: str) -> ExchangeCounts:
+        counts = self._exchange_counts.get(name)
+        if counts is None:
+            counts = self._exchange_counts[name] = ExchangeCounts()
+        return counts
+
+    def count_publications(self, exchange: str, sinks: tuple[Sink, ...], count: int) -> None:
+        """So many messages were published to the exchange and went to these sinks, each to all of them."""
+        queues = [sink for sink in sinks if isinstance(sink, Queue)]
+        for queue in queues:
+            queue.counts.publish += count
+        if self.router.has_exchange(exchange):  # else it was deleted meanwhile
+            counts = self.exchange_counts(exchange)
+            counts.publish_in += count
+            counts.publish_out += count * len(queues)
+
+    def announce(self, exchange: str, routing_key: str, properties: Properties, body: bytes = b"") -> None:
+        """Publish a message of the broker's own. Nothing is encoded where nobody listens."""
+        headers = properties.headers or {}
+        route = self.router.route_keys(
+            exchange, (routing_key,), lambda: headers, lambda: hashed_properties(properties)
+        )
+        sinks = (*(self.queues[name] for name in route.queues), *self.keepers(route, (routing_key,)))
+        if not sinks:
+            return
+        try:
+            address = Address(exchange, routing_key)
+            frames = encode_content(1, properties, body, ANNOUNCED_FRAME_MAX)
+        except LocalProtocolError as error:  # a key or headers that are too long: they hold those of a message
+            log.warning("%s in vhost '%s': cannot say %s: %s", exchange, self.name, routing_key, error)
+            return
+        message = Message(address, Content(1, b"", frames, len(body)))
+        for sink in sinks:
+            sink.publish(message)
 
 def described(definition: definitions.VirtualHost) -> definitions.VirtualHost:
     """The definition with what its metadata says filled in. InvalidArgument for a default queue type that is none."""

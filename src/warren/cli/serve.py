@@ -75,6 +75,10 @@ def serve(
         str, Parameter(help="SASL mechanisms to offer, with commas; ANONYMOUS has to be asked for.")
     ] = ",".join(DEFAULT_MECHANISMS),
     anonymous_user: Annotated[str, Parameter(help="Who ANONYMOUS logs in.")] = "guest",
+    events: Annotated[
+        bool,
+        Parameter(negative="", help="Tell on the exchange amq.rabbitmq.event what happens."),
+    ] = False,
 ) -> int:
     """Run a broker until it is told to stop (SIGTERM or Ctrl-C).
 
@@ -98,6 +102,7 @@ def serve(
         mechanisms=tuple(name.strip().upper() for name in mechanisms.split(",")),
         anonymous_user=anonymous_user,
         definitions=definitions,
+        events=events,
     )
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(run(broker, folder, sync, definitions))

@@ -108,7 +108,7 @@ class Router:
         self._exchanges: dict[str, Exchange] = {"": DefaultExchange(self._queues)}
         self._inbound: dict[Destination, dict[BindingIdentity, Binding]] = {}
         for name, kind, internal in PREDECLARED:
-            self._exchanges[name] = kind(name, durable=True, internal=internal)
+            self.predeclare(name, kind, internal=internal)
 
     # What is there
 
@@ -205,6 +205,9 @@ class Router:
         if type not in self._types and type != SystemExchange.type:
             raise PreconditionFailed(f"unknown exchange type '{type}'")
         self._refuse_default(name)
+    def predeclare(self, name: str, kind: ExchangeFactory, *, internal: bool) -> None:
+        """Have a durable exchange whose name no client may declare; call it before anything is routed."""
+        self._exchanges[name] = kind(name, durable=True, internal=internal)
 
     def set_alternate(self, name: str, alternate: str | None) -> None:
         """Give the exchange the alternate that a policy names, or none. One that its declaration names stays.

@@ -44,7 +44,7 @@ class Applicant(Protocol):
     def certificate_user(self) -> str | None: ...
     def challenge(self, data: bytes) -> None: ...
     def admit(self, user: str) -> None: ...
-    def refuse(self, mechanism: str) -> None: ...
+    def refuse(self, mechanism: str, user: str) -> None: ...
 
 
 class Logins:
@@ -101,6 +101,7 @@ class Login:
         self._applicant = applicant
         self._mechanism = mechanism
         self._exchange: Exchange | None = None
+        self._user = ""  # as whom, once it is said
 
     def start(self, response: bytes) -> None:
         """The response in start-ok; it may have to wait for its turn."""
@@ -131,11 +132,13 @@ class Login:
             case Challenge(data):
                 self._applicant.challenge(data)
             case Password(user, password):
+                self._user = user
                 known = self._logins.users.users.get(user)
                 self._logins.verifier.verify(
                     known, password, lambda right: self._admit(user) if right else self._refuse(f"user '{user}'")
                 )
             case Proven(user):
+                self._user = user
                 self._admit(user)
 
     def _admit(self, user: str) -> None:
@@ -151,4 +154,4 @@ class Login:
         log.warning("%s: login refused, mechanism %.32r: %s", self._applicant.peer, self._mechanism, reason)
         if counts:
             self._logins.throttle.failed(self._applicant.peer_host)
-        self._applicant.refuse(self._mechanism)
+        self._applicant.refuse(self._mechanism, self._user)

@@ -13,15 +13,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, TextIO
+from typing import Any, Final, Self, TextIO
 
 from warren.broker.auth.administration import UserAdministration
 from warren.broker.auth.sasl import DEFAULT_MECHANISMS
+from warren.broker.decorators import DecoratorFactory
 from warren.broker.definitions import export_definitions, import_definitions
 from warren.broker.limits import set_user_limits
 from warren.broker.net.tls import Tls
 from warren.broker.net.transport import HANDSHAKE_TIMEOUT, SocketTransport
 from warren.broker.node import Node
+from warren.broker.statistics import statistics
 from warren.broker.store.folder import hold_folder
 from warren.broker.vhost import VirtualHost
 from warren.errors import InvalidArgument, NotFound, NotImplemented as NotImplemented540, WarrenError
@@ -50,6 +52,7 @@ class Broker(UserAdministration):
     anonymous_user  who ANONYMOUS logs in, without a password
     definitions     a RabbitMQ definitions file, or the object in it: applied by `start`, before anybody can connect;
                     see `import_definitions`, whose errors `start` then raises too
+    events          True: tell on the exchange amq.rabbitmq.event what happens (queues, connections, policies, ...)
 
     One user at first, guest with password guest, who may connect from this machine. Raises OSError when the address is
     taken or the data folder cannot be used, BlockingIOError when another broker holds it, InvalidArgument for TLS files
@@ -68,6 +71,7 @@ class Broker(UserAdministration):
         tls_port: int = 0,
         mechanisms: Sequence[str] = DEFAULT_MECHANISMS,
         anonymous_user: str = "guest",
+        events: bool = False,
     ) -> None:
         self.host = host
         self.port = port
@@ -79,6 +83,8 @@ class Broker(UserAdministration):
         self._data = data
         self._sync = sync
         self._definitions = definitions
+        self._events = events
+        self._decorators: list[DecoratorFactory] = []
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._lock: TextIO | None = None
         self._node: Node | None = None
@@ -236,6 +242,38 @@ class Broker(UserAdministration):
         that is missing; PreconditionFailed for an exchange that delays nothing.
         """
         return self._vhost(vhost).revoke_delayed(exchange, message_id)
+    def add_decorator(self, factory: DecoratorFactory) -> None:
+        """Let `factory` decorate every queue: those that are there, and those to come.
+
+        It is called with each queue and returns a `warren.broker.decorators.QueueDecorator`, or None for a queue that
+        is none of its business. May be called before `start`.
+        """
+        self._decorators.append(factory)
+        if self._node is not None:
+            self._node.add_decorator(factory)
+
+    def statistics(self) -> dict[str, Any]:
+        """What the broker counts, with RabbitMQ's names, as plain dictionaries, lists, strings and integers.
+
+        node             its name
+        alarms           resources that it is low on
+        message_stats    totals of all channels since the start: publish, confirm, return_unroutable, drop_unroutable,
+                         deliver, deliver_no_ack, get, get_no_ack, deliver_get, get_empty, redeliver, ack
+        churn            connection_created, connection_closed, channel_..., queue_declared, _created, _deleted
+        object_totals    connections, channels, consumers, exchanges, queues
+        queue_totals     messages, messages_ready, messages_unacknowledged
+        vhosts           by name: tracing, message_stats, and by name
+                         exchanges: type, messages_delayed, message_stats (publish_in, publish_out)
+                         queues: type, messages, messages_ready, messages_unacknowledged,
+                         messages_delayed (that came back), messages_dlx (that died), consumers, message_stats,
+                         and dropped: messages by reason (expired, maxlen, rejected, delivery_limit, discarded, refused)
+        connections      name, user, vhost, state (running, flow, blocked, ...), recv_oct, recv_cnt, send_oct, send_cnt,
+                         and channels: number, confirm, transactional, consumer_count, messages_unacknowledged,
+                         messages_unconfirmed, messages_uncommitted, message_stats
+
+        It looks at every unacknowledged message: ask every few seconds, not every few milliseconds.
+        """
+        return statistics(self.node)
 
     def _vhost(self, name: str) -> VirtualHost:
         vhost = self.node.vhosts.get(name)
@@ -251,7 +289,9 @@ class Broker(UserAdministration):
         loop = asyncio.get_running_loop()
         try:
             self._lock = hold_folder(folder)
-            node = self._node = Node(folder, loop.call_soon_threadsafe, sync=self._sync)
+            node = self._node = Node(folder, loop.call_soon_threadsafe, sync=self._sync, events=self._events)
+            for factory in self._decorators:
+                node.add_decorator(factory)
             node.rearm = self._rearm
             node.logins.enable(self._mechanisms)
             node.logins.anonymous_user = self._anonymous_user

@@ -28,7 +28,7 @@ OUTPUT_HIGH_WATER: Final = 1 << 20  # bytes that the socket has not taken before
 class SocketTransport(asyncio.Protocol):
     """The asyncio end of one connection; what it reads it gives to `connection`, at once and whole."""
 
-    peer = "?"
+    peer = local = "?"
     peer_host = ""
     certificate_user: str | None = None
 
@@ -58,9 +58,11 @@ class SocketTransport(asyncio.Protocol):
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         address = transport.get_extra_info("peername")
         if transport.get_extra_info("socket").family == socket.AF_UNIX:
-            self.peer_host, self.peer = "127.0.0.1", "a socket of this machine"
+            self.peer_host, self.peer, self.local = "127.0.0.1", "a socket of this machine", "a socket of this broker"
         elif address:
             self.peer_host, self.peer = str(address[0]), f"{address[0]}:{address[1]}"
+            own = transport.get_extra_info("sockname")
+            self.local = f"{own[0]}:{own[1]}"
         if self._tls is not None:
             self.certificate_user = certificate_user(transport.get_extra_info("peercert"), self._tls.user)
         self._made(self)
@@ -123,7 +125,7 @@ class SocketTransport(asyncio.Protocol):
 
     def _beat(self) -> None:
         """Twice per interval."""
-        self._silent = 0 if self._received or self.connection.blocked else self._silent + 1
+        self._silent = 0 if self._received or self.connection.paused else self._silent + 1
         self._received = False
         if self._silent >= 4:
             self.abort()

@@ -1,0 +1,61 @@
+"""The length limit of a queue, as its decorator: `x-max-length`, `x-max-length-bytes`, `x-overflow`.
+
+Only messages that are ready count, and of them the bytes of the bodies. Consumers come first: a queue over its limit
+gives them what they can take before it drops or refuses anything.
+"""
+
+from __future__ import annotations
+
+from warren.broker.decorators import QueueDecorator, Verdict
+from warren.broker.message import Message
+from warren.broker.queue import ClassicQueue, Queue
+
+__all__ = ["LengthLimit"]
+
+
+class LengthLimit(QueueDecorator):
+    per_message = True
+
+    def __init__(self, queue: ClassicQueue) -> None:
+        self._queue = queue
+
+    @classmethod
+    def of(cls, queue: Queue) -> LengthLimit | None:
+        """The limit of a queue whose settings name one."""
+        limited = queue.settings.max_length is not None or queue.settings.max_length_bytes is not None
+        return cls(queue) if limited and isinstance(queue, ClassicQueue) else None
+
+    def judge(self, message: Message) -> Verdict:
+        """reject-publish: refuse what would be over the limit; reject-publish-dlx: dead-letter it too."""
+        queue, overflow = self._queue, self._queue.settings.overflow
+        if overflow in (None, "drop-head") or not self._over(1, message.content.body_size):
+            return Verdict.ADMIT
+        queue.deliver()
+        if not self._over(1, message.content.body_size):
+            return Verdict.ADMIT
+        if overflow == "reject-publish-dlx":
+            queue.dead_letter(message, "maxlen")
+        return Verdict.REFUSE
+
+    def enqueued(self) -> None:
+        """drop-head, whatever the overflow: what came back may be too much as well."""
+        queue = self._queue
+        if self._over():
+            queue.deliver()
+            while self._over() and queue.backlog is not None and (held := queue.backlog.pop()) is not None:
+                queue.drop(held, "maxlen")
+
+    def settings_changed(self) -> None:
+        self.enqueued()
+
+    def _over(self, more: int = 0, more_bytes: int = 0) -> bool:
+        settings, backlog = self._queue.settings, self._queue.backlog
+        if backlog is None:
+            return False
+        length, size = settings.max_length, settings.max_length_bytes
+        for part in self._queue.aside:  # as in RabbitMQ's quorum queues, which alone have these
+            more += part.count
+            more_bytes += part.bytes
+        return (length is not None and backlog.count + more > length) or (
+            size is not None and backlog.bytes + more_bytes > size
+        )
