@@ -54,13 +54,14 @@ class File:
 
 
 class Switch:
-    WORDS: Final = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+    YES: Final = ("true", "yes", "on", "1")
+    NO: Final = ("false", "no", "off", "0")
 
     def read(self, value: object) -> bool:
-        found = value if isinstance(value, bool) else self.WORDS.get(value.lower()) if isinstance(value, str) else None
-        if found is None:
-            raise ValueError("true or false")
-        return found
+        word = str(value).lower()  # of a bool too
+        if isinstance(value, bool | str) and word in (*self.YES, *self.NO):
+            return word in self.YES
+        raise ValueError("true or false")
 
 
 class Whole:
@@ -174,7 +175,7 @@ def shown(value: object) -> str:
         case bool():
             return "true" if value else "false"
         case int() if value >= 1024:
-            unit = max((unit for unit in UNITS if value % UNITS[unit] == 0 and unit != "KB"), key=lambda each: UNITS[each])
+            unit = max((unit for unit in UNITS if value % UNITS[unit] == 0), key=lambda each: UNITS[each])
             return f"{value // UNITS[unit]}{unit}" if UNITS[unit] >= 1000 else str(value)
         case float():
             return f"{value:g}"
@@ -242,6 +243,7 @@ class Config(Limits):
     definitions: Path | None = option(
         None, File(), "A RabbitMQ definitions file (JSON): virtual hosts, users, queues... to start with."
     )
+    events: bool = option(False, Switch(), "Tell on the exchange amq.rabbitmq.event what happens.")
     log_level: Literal["debug", "info", "warning", "error"] = option(
         "info", Choice("debug", "info", "warning", "error"), "Least weight of what is logged.", live=True
     )
@@ -367,9 +369,8 @@ def _read_file(path: Path) -> dict[str, object]:
     for key in keys:
         if key not in OPTIONS:
             near = difflib.get_close_matches(key.replace("-", "_"), OPTIONS, 1)
-            raise InvalidArgument(
-                f"{path}: there is no option {key}" + (f"; did you mean {near[0]}?" if near else "; see `warren config`")
-            )
+            hint = f"did you mean {near[0]}?" if near else "`warren config` lists them"
+            raise InvalidArgument(f"{path}: there is no option {key}; {hint}")
     return keys
 
 
