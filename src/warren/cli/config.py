@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from warren.cli.options import read_settings, with_options
 from warren.config import OPTIONS
 
@@ -18,22 +15,23 @@ __all__ = ["config"]
 def config(**given: Any) -> int:
     """Print every option, its value and where that comes from. It takes the flags of `warren serve`.
 
-    The first two columns are lines of a configuration file.
+    What it prints is a configuration file; defaults are comments in it.
     """
     settings, file = read_settings(given)
-    table = Table(show_edge=False, show_header=False, box=None, pad_edge=False)
+    lines = []
     for name, each in OPTIONS.items():
-        value = getattr(settings.config, name)
+        value, source = getattr(settings.config, name), settings.sources[name]
         text = each.shown(value)
-        line = f"{name} = {_toml(text, value)}" if text != "none" or value is not None else f"{name} is not set"
-        table.add_row(f"# {line}" if settings.sources[name] == "default" else line, f"# {settings.sources[name]}")
-    console = Console(highlight=False, soft_wrap=True, markup=False)
-    console.print(f"# file: {file or 'none'}")
-    console.print(table)
+        line = f"{name} is not set" if value is None and text == "none" else f"{name} = {_toml(value, text)}"
+        lines.append((f"# {line}" if source == "default" else line, source))
+    width = max(len(line) for line, _ in lines)
+    print(f"# file: {file or 'none'}")
+    for line, source in lines:
+        print(f"{line:{width}}  # {source}")
     for remark in settings.remarks:
-        console.print(f"# {remark}")
+        print(f"# {remark}")
     return 0
 
 
-def _toml(text: str, value: object) -> str:
+def _toml(value: object, text: str) -> str:
     return text if isinstance(value, bool | float) or text.isdecimal() else json.dumps(text)
