@@ -11,11 +11,10 @@ from tests.differential.driver import Login, Peer, Publish, Send, Step, run
 from tests.wire import CAPABILITIES, BrokerThread, Wire
 from warren.errors import ServerUnavailable
 from warren.protocol.v091 import Table, methods as m
-from warren.testing.rabbitmq import RabbitMQ
+from warren.testing.rabbitmq import RabbitMQ, find_server
 
-CHANNELS, CONNECTIONS, CONSUMERS, SIZE = 4, 3, 2, 1000
-# There is no key of rabbitmq.conf for consumers in 3.10.
-SET_CONSUMERS = f"application:set_env(rabbit, consumer_max_per_channel, {CONSUMERS})."
+CHANNELS, SIZE = 4, 1000
+MEMORY = "{{resource_limit, memory, node()}, []}"
 KNOWS: Table = {**CAPABILITIES, "connection.blocked": True}
 
 
@@ -27,48 +26,32 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[Pair]:
-    config = {"channel_max": CHANNELS, "connection_max": CONNECTIONS, "max_message_size": SIZE}
-    limits = {
-        "channel_max": CHANNELS, "max_connections": CONNECTIONS, "max_message_size": SIZE,
-        "max_consumers_per_channel": CONSUMERS,
-    }  # fmt: skip
+    limits = {"channel_max": CHANNELS, "max_message_size": SIZE}
     try:
-        server = RabbitMQ(config={name: str(value) for name, value in config.items()})
-        server.start()
+        find_server()
     except ServerUnavailable as error:
         pytest.skip(str(error))
-    with server, BrokerThread(**limits) as warren:
-        server.ctl("eval", SET_CONSUMERS)
+    with (
+        RabbitMQ(config={name: str(value) for name, value in limits.items()}) as server,
+        BrokerThread(**limits) as warren,
+    ):
         yield Pair(warren, server)
 
 
-def login(connection: str = "a", channel_max: int = CHANNELS) -> Login:
-    return Login(connection, tune=(channel_max, 131_072, 0))
+def login(channel_max: int = CHANNELS) -> Login:
+    return Login("a", tune=(channel_max, 131_072, 0))
 
 
 def channel(number: int) -> Send:
     return Send("a", number, m.ChannelOpen(), bare=True)
 
 
-def consume(tag: str) -> Send:
-    return Send("a", 1, m.BasicConsume("q", tag))
-
-
 SCRIPTS: dict[str, tuple[Step, ...]] = {
-    "more channels than are proposed": (login(channel_max=CHANNELS + 1),),
-    "no limit of channels": (login(channel_max=0),),
     "one channel too many": (login(), *map(channel, range(1, CHANNELS + 2))),
     "fewer channels, as the client wants": (login(channel_max=1), channel(1), channel(2)),
     "a message of the largest size": (login(), Publish("a", 1, "", "q", b"x" * SIZE)),
     "a larger message": (login(), Publish("a", 1, "", "q", b"x" * (SIZE + 1))),
-    "one consumer too many": (
-        login(), Send("a", 1, m.QueueDeclare("q", exclusive=True)), consume("1"), consume("2"), consume("3")
-    ),
-    "a consumer tag that is used, where there may be no more": (
-        login(), Send("a", 1, m.QueueDeclare("q", exclusive=True)), consume("1"), consume("2"), consume("2")
-    ),
-    "one connection too many": (login("a"), login("b"), login("c"), login("d")),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -77,7 +60,42 @@ def test_same_refusals(brokers: Pair, name: str) -> None:
     try:
         run(SCRIPTS[name], ours, theirs)
         assert ours.trace == theirs.trace
-        print(ours.trace)
     finally:
         ours.close()
         theirs.close()
+
+
+def test_an_alarm(brokers: Pair) -> None:
+    """Who publishes is told once, who does not is not; what was published meanwhile is there afterwards."""
+    for port in (brokers.warren.port, brokers.rabbitmq.port):
+        with Wire(port).log_in(properties={"capabilities": KNOWS}) as publisher, Wire(port).log_in() as reader:
+            publisher.channel(1)
+            reader.channel(1)
+            reader.call(1, m.QueueDeclare("alarm", exclusive=True), m.QueueDeclareOk)
+            set_alarm(brokers, port)
+            reader.barrier()  # it does not publish
+            publisher.publish("", "alarm", b"1")
+            blocked = publisher.expect(m.ConnectionBlocked).method
+            publisher.publish("", "alarm", b"2")
+            clear_alarm(brokers, port)
+            publisher.expect(m.ConnectionUnblocked)
+            reader.call(1, m.BasicConsume("alarm", "c", no_ack=True), m.BasicConsumeOk)
+            assert [got.body for got in reader.take(m.BasicDeliver, 2)] == [b"1", b"2"]
+            assert isinstance(blocked, m.ConnectionBlocked)
+            assert blocked.reason == "low on memory"
+            assert publisher.received == []
+            assert reader.received == []
+
+
+def set_alarm(brokers: Pair, port: int) -> None:
+    if port == brokers.warren.port:
+        brokers.warren.run(lambda: brokers.warren.broker.node.raise_alarm("memory"))
+    else:
+        brokers.rabbitmq.ctl("eval", f"rabbit_alarm:set_alarm({MEMORY}).")
+
+
+def clear_alarm(brokers: Pair, port: int) -> None:
+    if port == brokers.warren.port:
+        brokers.warren.run(lambda: brokers.warren.broker.node.clear_alarm("memory"))
+    else:
+        brokers.rabbitmq.ctl("eval", "rabbit_alarm:clear_alarm({resource_limit, memory, node()}).")

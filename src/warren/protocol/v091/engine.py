@@ -459,7 +459,7 @@ class Engine:
             detail = f"number of channels opened ({len(self.channels)}) has reached the negotiated channel_max"
         else:
             detail = f"channel number {channel} is above the negotiated channel_max"
-        raise _remote(errors.NotAllowed, f"{detail} ({self.channel_max})", method)
+        raise errors.RemoteProtocolError(errors.NotAllowed, f"{detail} ({self.channel_max})")  # RabbitMQ names no method
 
     # -- sending -------------------------------------------------------------------------------------------------
 
