@@ -239,7 +239,7 @@ class Config(Limits):
     data: Path | None = option(
         None, File(), "Folder of what is kept on disk. Left out: $XDG_DATA_HOME/warren or ~/.local/share/warren."
     )
-    sync: bool = option(True, Switch(), "Confirm a publication only when the disk has it.")
+    sync: bool = option(True, Switch(), "Confirm a publication or a declaration only when the disk has it.")
     definitions: Path | None = option(
         None, File(), "A RabbitMQ definitions file (JSON): virtual hosts, users, queues... to start with."
     )

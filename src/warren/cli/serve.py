@@ -21,6 +21,8 @@ from typing import Any, Final
 from warren import __version__
 from warren.broker import Broker, Tls
 from warren.broker.net.descriptors import raise_limit
+from warren.broker.node import Node
+from warren.broker.store.folder import LastStop
 from warren.cli import systemd
 from warren.cli.folders import data_folder
 from warren.cli.options import read_settings, with_options
@@ -34,6 +36,7 @@ log = logging.getLogger("warren.serve")
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 # Generation 0 at 50,000 new objects instead of 700: a broker's messages are many, long-lived and free of cycles.
 COLLECTOR: Final = (50_000, 20, 50)
+ENDED: Final = {LastStop.KILLED: "kill", LastStop.POWER_CUT: "power cut, or the end of its machine"}
 
 
 class Unusable(WarrenError):
@@ -45,7 +48,7 @@ def serve(**given: Any) -> int:
     """Run a broker until it is told to stop (SIGTERM or Ctrl-C; twice: without waiting for clients).
 
     User guest with password guest, from this machine only. When it can be used it prints one line with its URL.
-    Stream queues are kept in the data folder; all else is in memory and ends with the broker.
+    What is declared durable, set and added is kept in the data folder, and so are the messages of stream queues.
 
     A flag wins over its variable, that over the configuration file. SIGHUP reads file and certificates again.
     """
@@ -139,12 +142,18 @@ class Service:
 
     def _say_ready(self) -> None:
         config, broker = self._settings.config, self._broker
-        log.info("on disk, in %s: stream queues and their messages", self._folder)
-        log.info("in memory, gone when this process ends: exchanges, bindings, classic queues and their messages")
+        last = broker.node.last_stop
+        log.info("on disk, in %s: %s", self._folder, kept(broker.node))
+        log.info("in memory, gone when this process ends: messages of classic and quorum queues, what is not durable")
+        if last is not LastStop.CLEAN:
+            log.warning("the broker before was not stopped but ended by a %s", ENDED[last])
         if config.definitions is not None:
             log.info("definitions of %s applied", config.definitions)
         if not config.sync:
-            log.warning("--no-sync: a confirmed message may be lost when the machine (not just the broker) goes down")
+            log.warning(
+                "--no-sync: a confirmed message and a declaration may be lost when the machine (not just the broker) "
+                "goes down"
+            )
         if config.host not in LOOPBACK and set(broker.node.users.users) <= {"guest"}:
             log.warning(
                 "listening on %s, but the only user, guest, may connect from this machine only", config.host
@@ -191,6 +200,17 @@ class Service:
         logging.getLogger().setLevel(settings.config.log_level.upper())
         self._broker.set_limits(settings.config)
         self._settings = settings
+
+
+def kept(node: Node) -> str:
+    """What outlives the process, and how much of it is there."""
+    vhosts = node.vhosts.values()
+    queues = [queue for vhost in vhosts for queue in vhost.queues.values()]
+    messages = sum(queue.message_count for queue in queues)
+    return (
+        f"{len(vhosts)} virtual hosts, {len(node.users.users)} users, what is set for them, "
+        f"{len(queues)} durable queues with their exchanges and bindings, {messages} messages"
+    )
 
 
 def explain(error: OSError, host: str, port: int, folder: Path, tls_port: int = 0) -> str:
