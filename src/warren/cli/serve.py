@@ -48,7 +48,7 @@ def serve(**given: Any) -> int:
     """Run a broker until it is told to stop (SIGTERM or Ctrl-C; twice: without waiting for clients).
 
     User guest with password guest, from this machine only. When it can be used it prints one line with its URL.
-    What is declared durable, set and added is kept in the data folder, and so are the messages of stream queues.
+    What is declared durable, set and added is kept in the data folder, and so are persistent messages.
 
     A flag wins over its variable, that over the configuration file. SIGHUP reads file and certificates again.
     """
@@ -144,7 +144,7 @@ class Service:
         config, broker = self._settings.config, self._broker
         last = broker.node.last_stop
         log.info("on disk, in %s: %s", self._folder, kept(broker.node))
-        log.info("in memory, gone when this process ends: messages of classic and quorum queues, what is not durable")
+        log.info("in memory, gone when this process ends: transient messages, and what is not durable")
         if last is not LastStop.CLEAN:
             log.warning("the broker before was not stopped but ended by a %s", ENDED[last])
         if config.definitions is not None:
