@@ -134,6 +134,9 @@ class Queue(ABC):
         """Call back once what was published so far is where a crash does not reach it, or the queue is deleted."""
         callback()
 
+    def before_requeue(self) -> None:  # noqa: B027  a hook
+        """Messages are coming back, and the windows of their consumers will open."""
+
     def enrich(self) -> None:  # noqa: B027  a hook
         """A message is coming that may leave from the middle of the queue."""
 
@@ -308,12 +311,14 @@ class ClassicQueue(Queue):
         if backlog is not None:
             if backlog.top != (settings.max_priority or 0):
                 backlog.relevel(settings.max_priority or 0, lambda held: self._priority(held.message))
-            self._drop_over_limit(backlog)
+            if self._drops:
+                self._drop_over_limit(backlog)
 
     def _note_limits(self, settings: QueueSettings) -> None:
-        """What is asked for every message."""
-        self._limited = settings.max_length is not None or settings.max_length_bytes is not None
+        """What is asked for every message: at a limit, is the newest refused, or is the head dropped?"""
+        limited = settings.max_length is not None or settings.max_length_bytes is not None
         self._rejects = rejects_publish(settings)
+        self._drops = limited and not self._rejects
 
     # -- the delivery path ---------------------------------------------------------------------------------------
 
@@ -350,7 +355,7 @@ class ClassicQueue(Queue):
                 self._drop(held, "expired")
             return True
         backlog.push(held)
-        if self._limited:
+        if self._drops:
             self._drop_over_limit(backlog)
         if held.deadline:
             self._arm_expiry(backlog)
@@ -390,10 +395,14 @@ class ClassicQueue(Queue):
         return True
 
     def _drop_over_limit(self, backlog: Backlog) -> None:
+        """Consumers first have what they can take."""
         if self._over(backlog):
             self.deliver()
-            while self._over(backlog) and (held := backlog.pop()) is not None:
-                self._drop(held, "maxlen")
+            self._drop_head(backlog)
+
+    def _drop_head(self, backlog: Backlog) -> None:
+        while self._over(backlog) and (held := backlog.pop()) is not None:
+            self._drop(held, "maxlen")
 
     def _drop(self, held: Held, reason: Reason) -> None:
         self._dead_letter(held.message, reason)
@@ -480,6 +489,10 @@ class ClassicQueue(Queue):
             return Held(self.ready.popleft(), self.position - 1)
         return None
 
+    def before_requeue(self) -> None:
+        if self._drops:
+            self.deliver()  # what consumers can take by now does not count for the limit
+
     def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:
         if self.deleted:
             return
@@ -500,7 +513,10 @@ class ClassicQueue(Queue):
             else:
                 self._put_back(held, self.backlog)
         if self.backlog is not None:
-            self._drop_over_limit(self.backlog)
+            if self._drops and self.type == "quorum":
+                self._drop_over_limit(self.backlog)
+            elif self._drops:
+                self._drop_head(self.backlog)  # before a consumer can have it: RabbitMQ's order
             self._arm_expiry(self.backlog)
         if self.views:
             self._views_look_again([position for position, _ in entries])
