@@ -135,10 +135,12 @@ class Peer:
         self._closing: set[tuple[str, int]] = set()  # where a close was sent and is not answered
         self._committing: set[tuple[str, int]] = set()  # the same of tx.commit: RabbitMQ takes nothing meanwhile
         self._openings: dict[tuple[str, int], int] = {}
+        self._published_before: dict[tuple[str, int], int] = {}  # the last step
 
     # -- sending -------------------------------------------------------------------------------------------------
 
     def do(self, step: Step) -> None:
+        self._published_before = dict(self._published)
         match step:
             case Send() | Publish():
                 wire = self._prepare(step)
@@ -342,6 +344,7 @@ class Peer:
             return
         self.trace.setdefault(f"{name}{got.channel}", []).append(describe(got, self._without))
         if type(method) is m.ChannelClose:
+            self._forget_confirms(key)
             wire.send(got.channel, m.ChannelCloseOk())
             self._close_channel(key)
         elif type(method) is m.ChannelCloseOk:
@@ -360,13 +363,23 @@ class Peer:
         """One line per publication, sorted: how confirms are put together is the broker's business."""
         waiting = self._unconfirmed.get(key, [])
         tags = [tag for tag in waiting if tag == method.delivery_tag or (method.multiple and tag < method.delivery_tag)]
-        lines = self.trace.setdefault(f"{key[0]}{key[1]}, confirms, opened {self._openings.get(key, 0)} times", [])
+        lines = self.trace.setdefault(self._confirms(key), [])
         for tag in tags:
             waiting.remove(tag)
             lines.append(f"{tag} {method.NAME}")
         if not tags:
             lines.append(describe(Received(key[1], method, None)))
         lines.sort(key=lambda line: int(line.split()[0]) if line[0].isdigit() else 0)
+
+    def _confirms(self, key: tuple[str, int]) -> str:
+        return f"{key[0]}{key[1]}, confirms, opened {self._openings.get(key, 0)} times"
+
+    def _forget_confirms(self, key: tuple[str, int]) -> None:
+        """Of what a step published that ended in an error: whether RabbitMQ still sends them is chance."""
+        before = self._published_before.get(key, 0)
+        lines = self.trace.pop(self._confirms(key), [])
+        if kept := [line for line in lines if not line[0].isdigit() or int(line.split()[0]) <= before]:
+            self.trace[self._confirms(key)] = kept
 
     def close(self) -> None:
         """Close in order, so that exclusive queues are gone afterwards."""

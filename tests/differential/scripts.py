@@ -544,9 +544,12 @@ case("prefetch requeue into a full window", a(1, declare()), *fill(3), a(1, qos(
      a(1, nack(2)), a(1, ack(3)))
 case("global prefetch", a(1, declare("q1")), a(1, declare("q2")), a(1, qos(3, True)), a(1, consume("q1", "c")),
      *fill(2, "q1"), a(1, consume("q2", "d")), *fill(2, "q2"), a(1, ack(1)))
-case("global prefetch and the consumers' own: both hold", a(1, declare()), a(1, qos(3, True)), a(1, qos(2)), a(1, consume("q", "c")),
+case("global prefetch and the consumers' own: both hold", a(1, declare()), a(1, qos(2)), a(1, qos(3, True)), a(1, consume("q", "c")),
      *fill(4), a(1, consume("q", "d")), put("5"), a(1, passive()))
-case("global prefetch below the consumer's own", a(1, declare()), a(1, qos(1, True)), a(1, qos(2)), a(1, consume()), *fill(3), a(1, ack(1)))
+case("global prefetch is over when the consumers' own comes after it", a(1, declare()), a(1, qos(1, True)), a(1, qos(2)), a(1, consume()), *fill(3),
+     a(1, ack(1)))
+case("global prefetch is over, for consumers without one", a(1, declare()), a(1, qos(1, True)), a(1, consume()), *fill(3), a(1, qos(0)), a(1, ack(1)))
+case("global prefetch below the consumer's own", a(1, declare()), a(1, qos(2)), a(1, qos(1, True)), a(1, consume()), *fill(3), a(1, ack(1)))
 case("prefetch of a cancelled consumer", a(1, declare()), *fill(5), a(1, qos(2)), a(1, consume()), a(1, m.BasicCancel("c")), a(1, consume("q", "d")),
      a(1, ack(2, True)), a(1, ack(4, True)))
 case("global prefetch raised", a(1, declare()), a(1, qos(1, True)), a(1, consume()), *fill(4), a(1, qos(3, True)))
