@@ -162,9 +162,11 @@ def test_chords(filed: Application) -> None:
         failed.get(timeout=60)
 
 
-@pytest.mark.parametrize("prefetching", [(QUORUM, True), (QUORUM, False), (RANKED, True), (RANKED, False)], indirect=True)
+@pytest.mark.parametrize(
+    "prefetching", [(QUORUM, True), (QUORUM, False), (RANKED, True), (RANKED, False)], indirect=True
+)
 def test_prefetch_of_the_channel_and_of_each_consumer(prefetching: Application, broker: BrokerThread) -> None:
-    """Celery asks for the one or the other by the type of its queues; an ETA makes it ask for more while it consumes."""
+    """Celery asks for one or the other by the type of its queues; an ETA makes it ask for more while it consumes."""
     prefetching.start()
     app = prefetching.app
     later = datetime.now(UTC) + timedelta(seconds=1)

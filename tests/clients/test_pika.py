@@ -7,7 +7,12 @@ from collections.abc import Iterator
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
-from pika.exceptions import ChannelClosedByBroker, ConnectionBlockedTimeout, ProbableAuthenticationError, UnroutableError
+from pika.exceptions import (
+    ChannelClosedByBroker,
+    ConnectionBlockedTimeout,
+    ProbableAuthenticationError,
+    UnroutableError,
+)
 
 from tests.wire import BrokerThread
 

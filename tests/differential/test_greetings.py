@@ -1,4 +1,4 @@
-"""Before anybody is logged in: protocol headers, what is no AMQP at all, and refusals without a word, on both brokers."""
+"""Before anybody is logged in, on both brokers: protocol headers, what is no AMQP, and refusals without a word."""
 
 from __future__ import annotations
 

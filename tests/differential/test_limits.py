@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.differential.driver import Login, Peer, Send, Step, run
+from tests.differential.driver import Login, Peer, Publish, Send, Step, run
 from tests.wire import BrokerThread
 from warren.protocol.v091 import methods as m
 from warren.routing.definitions import Permission, User, VirtualHost
@@ -157,6 +157,18 @@ def test_a_virtual_host_is_deleted_under_its_connections(brokers: Pair) -> None:
         for lines in theirs.trace.values():  # a connection of RabbitMQ's may see the host's processes end first
             lines[:] = [line.replace("is down", "is deleted") for line in lines]
         assert ours.trace == theirs.trace
+    finally:
+        ours.close()
+        theirs.close()
+
+
+def test_a_message_that_is_too_large(brokers: Pair) -> None:
+    ours, theirs = Peer(brokers.warren.port), Peer(brokers.rabbitmq.port)
+    try:
+        large = Publish("a", 1, "", "large", bytes(128 * 1024 * 1024 + 1))
+        run((declare("large", exclusive=True), large), ours, theirs)
+        assert ours.trace == theirs.trace
+        assert "message size 134217729 is larger than" in ours.trace["a1"][-1]
     finally:
         ours.close()
         theirs.close()

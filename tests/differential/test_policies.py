@@ -10,7 +10,22 @@ import pytest
 from tests.differential.conftest import named
 from tests.differential.delivery import drain
 from tests.differential.driver import Peer, Step, Until, delete_all, run
-from tests.differential.scripts import DEAD, QUORUM, SELECT, a, bind, consume, declare, exchange, fill, get, passive, put, qos
+from tests.differential.scripts import (
+    DEAD,
+    QUORUM,
+    SELECT,
+    a,
+    bind,
+    consume,
+    declare,
+    exchange,
+    fill,
+    get,
+    nack,
+    passive,
+    put,
+    qos,
+)
 from tests.wire import BrokerThread, Wire
 from warren.routing.policies import ApplyTo, Policy
 from warren.testing.rabbitmq import RabbitMQ
@@ -22,17 +37,21 @@ def policy(name: str, definition: dict[str, object], priority: int = 0, apply_to
 
 
 POLICIES = (
-    policy("low_1", {"max-length": 1}, 1), policy("low_2", {"max-length": 2}, 2), policy("low_3", {"max-length": 3}, -3),
+    policy("low_1", {"max-length": 1}, 1),
+    policy("low_2", {"max-length": 2}, 2),
+    policy("low_3", {"max-length": 3}, -3),
     policy("short", {"max-length": 3, "max-length-bytes": 100, "message-ttl": 20, "expires": 600_000}),
     policy("letters", {"dead-letter-exchange": "", "dead-letter-routing-key": "dead", "max-length": 1}),
     policy("full", {"overflow": "reject-publish", "max-length": 1}),
     policy("both", {"max-length": 5, "overflow": "drop-head"}),
-    policy("limit", {"delivery-limit": 1, "dead-letter-exchange": "", "dead-letter-routing-key": "dead"}, 0, "queues"),
+    policy("limit", {"delivery-limit": 1}, 0, "queues"),
     policy("exchanges", {"max-length": 1}, 0, "exchanges"),
     policy("alternate", {"alternate-exchange": "amq.fanout"}, 0, "exchanges"),
 )  # fmt: skip
 OPERATORS = (
-    policy("both", {"max-length": 2, "message-ttl": 600_000}), policy("alone", {"max-length": 1}), policy("letters", {"max-length": 3})
+    policy("both", {"max-length": 2, "message-ttl": 600_000}),
+    policy("alone", {"max-length": 1}),
+    policy("letters", {"max-length": 3}),
 )  # fmt: skip
 
 SCRIPTS: dict[str, tuple[Step, ...]] = {
@@ -64,8 +83,8 @@ SCRIPTS: dict[str, tuple[Step, ...]] = {
         a(1, declare("both", arguments={"x-max-length": 1})), *fill(4, "both"), *drain(3, "both"),
     ),
     "a delivery limit": (
-        a(1, declare("dead")), a(1, declare("limit", durable=True, arguments=QUORUM)), put("1", "limit"), a(1, qos(1)),
-        a(1, consume("limit")), a(1, passive("dead")),
+        a(1, declare("dead")), a(1, declare("limit", durable=True, arguments={**QUORUM, **DEAD})), put("1", "limit"),
+        a(1, qos(1)), a(1, consume("limit")), a(1, nack(1)), a(1, nack(2)), Until("dead", 1), *drain(1, "dead"),
     ),
     "what is not for queues": (a(1, declare("exchanges")), *fill(3, "exchanges"), *drain(4, "exchanges")),
     "an alternate exchange": (
@@ -98,7 +117,8 @@ def ports(rabbitmq_server: RabbitMQ) -> Iterator[tuple[int, int]]:
 def set_policy(function: str, each: Policy) -> str:
     """RabbitMQ's own function, which answers ok or fails the match."""
     definition = json.dumps(each.definition).replace('"', '\\"')
-    words = (f'<<"{word}">>' for word in ("/", each.name, each.pattern, definition, str(each.priority), each.apply_to, "u"))
+    said = ("/", each.name, each.pattern, definition, str(each.priority), each.apply_to, "u")
+    words = (f'<<"{word}">>' for word in said)
     return f"ok = rabbit_policy:parse_{function}({', '.join(words)})"
 
 
