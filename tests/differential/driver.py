@@ -27,7 +27,7 @@ from warren.client.sync import connect
 from warren.protocol.v091 import Properties, methods as m
 from warren.protocol.v091.codec import PROTOCOL_HEADER, encode_method
 
-AGREE_SECONDS = 5.0  # how long two traces may differ before they count as different
+AGREE_SECONDS = 15.0  # how long two traces may differ before they count as different
 POLL_SECONDS = 0.01  # between two looks at a queue
 SETTLE_SECONDS = 0.04  # of silence at the end: nothing more may come
 
@@ -109,13 +109,21 @@ class Until:
 
 
 @dataclass(frozen=True)
+class Confirmed:
+    """Go on when everything that was published on the channel is confirmed: a stream shows it to readers by then."""
+
+    connection: str
+    channel: int
+
+
+@dataclass(frozen=True)
 class Wait:
     """Time passes, where time is what the script is about."""
 
     seconds: float
 
 
-Step: TypeAlias = Send | Publish | Raw | Drop | Login | Together | Until | Wait
+Step: TypeAlias = Send | Publish | Raw | Drop | Login | Together | Until | Confirmed | Wait
 Trace: TypeAlias = "dict[str, list[str]]"
 
 
@@ -164,6 +172,11 @@ class Peer:
                     self._expect_close(each)
             case Until():
                 self._await_state(step)
+            case Confirmed():
+                deadline = time.monotonic() + PATIENCE
+                while self._unconfirmed.get((step.connection, step.channel)):
+                    assert time.monotonic() < deadline, f"no confirm from the broker on port {self._port}"
+                    self.read(0.02)
             case Wait():
                 pass  # once for both peers: in `run`
 
@@ -503,6 +516,14 @@ def _compare_queues(first: Peer, second: Peer, queues: Sequence[str], seconds: f
 
 
 _CLOSE = re.compile(r"(channel|connection)\.close reply_code=(\d+)")
+
+
+def await_outcome(peer: Peer, wanted: str) -> str:
+    """What the script came to, when it comes to that in time: RabbitMQ ends some connections after seconds."""
+    deadline = time.monotonic() + PATIENCE
+    while outcome(peer) != wanted and time.monotonic() < deadline:
+        peer.read(0.05)
+    return outcome(peer)
 
 
 def outcome(peer: Peer) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from tests.differential.driver import BEYOND, Drop, Login, Publish, Raw, Send, Step, Together
+from tests.differential.driver import BEYOND, Confirmed, Drop, Login, Publish, Raw, Send, Step, Together
 from warren.protocol.v091 import Properties, Table, methods as m
 from warren.protocol.v091.codec import encode_frame, encode_method
 
@@ -638,7 +638,7 @@ case("stream: delete under a consumer", LOG, a(1, qos(1)), a(1, consume()), a(2,
 
 
 def filled(count: int) -> tuple[Step, ...]:
-    return (SELECT, LOG, *fill(count), a(2, qos(100)))
+    return (SELECT, LOG, *fill(count), Confirmed("a", 1), a(2, qos(100)))
 
 
 def from_offset(offset: Any, tag: str = "c", **keywords: Any) -> Send:

@@ -105,6 +105,8 @@ class Unacked:
         """
         entries = list(self.entries.values())
         self.entries.clear()
+        for queue in {entry[0] for entry in entries}:
+            queue.before_requeue()
         self._release(entries)
         for queue, consumer, position, message in entries:
             if message is None:
