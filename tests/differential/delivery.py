@@ -330,6 +330,8 @@ case("quorum: reject-publish", SELECT, a(1, declare(durable=True, arguments={**Q
      *fill(2), Until("q", 2))
 case("quorum: get is no consumer", a(1, declare(durable=True, arguments={**QUORUM, "x-delivery-limit": 5})), put("1"), Until("q", 1), a(1, get()),
      a(2, passive()), differs="quorum-get")
+case("quorum: a cancelled consumer that holds a message is none", a(1, declare(durable=True, arguments={**QUORUM, "x-delivery-limit": 5})),
+     put("1"), a(1, qos(1)), a(1, consume()), a(1, m.BasicCancel("c")), a(2, passive()), a(1, ack(1)), differs="quorum-get")
 case("quorum: exclusive consumer", a(1, declare(durable=True, arguments={**QUORUM, "x-delivery-limit": 5})), a(1, qos(1)), a(1, consume("q", "c")),
      a(2, qos(1)), a(2, consume("q", "d", exclusive=True)), differs="quorum-exclusive-consumer")
 case("quorum: single", a(1, declare(durable=True, arguments={**QUORUM, "x-single-active-consumer": True})), a(1, qos(10)), a(1, consume("q", "c")),

@@ -7,9 +7,9 @@ changes the topology on 5; connection b consumes on 1 and touches what is a's on
 
 What docs/reference/differences.md lists is left out here: basic.qos under a consumer, basic.recover(requeue=false),
 messages that expire behind one that does not, those without time in a queue that drops its head, global prefetch with
-basic.get or with quorum queues, quorum queues without a limit, basic.get from quorum queues, their exclusive consumers,
-queue.delete of them with conditions, and several priorities in one write. So is what is chance in RabbitMQ: the order
-in a queue of dead letters and what is published to it meanwhile.
+basic.get or with quorum queues, quorum queues without a limit, basic.get from quorum queues, their exclusive and their
+cancelled consumers, queue.delete of them with conditions, and several priorities in one write. So is what is chance in
+RabbitMQ: the order in a queue of dead letters and what is published to it meanwhile.
 
 Time: a message or lease lasts for LIFE, and a `Wait` is longer. What comes between two waits must be quicker, or the
 script says nothing.
@@ -235,6 +235,8 @@ def _is_odd(step: Step) -> bool:
         return method.queue == "q1" and (method.if_unused or method.if_empty)
     if isinstance(method, m.BasicQos):
         return method.global_
+    if isinstance(method, m.BasicCancel):
+        return True
     return isinstance(method, m.BasicGet) and method.queue == "q1"
 
 
