@@ -35,7 +35,10 @@ class QueueDecorator:
     """Does nothing: override what matters. The queue is named after each change, not before it."""
 
     per_message = False
-    """True: `judge`, `accepted` and `enqueued` are called too, which takes the queue off the plain path."""
+    """True: `judge`, `accepted`, `enqueued`, `returning` and `returned` are called too.
+
+    That takes the queue off the plain path.
+    """
 
     def started(self) -> None:
         """The queue is there: declared, or recovered from disk."""
@@ -70,7 +73,13 @@ class QueueDecorator:
         """Every decorator admitted the message: it will be delivered at once, enqueued, or expire on the spot."""
 
     def enqueued(self) -> None:
-        """Messages were put into the queue: new ones, or some that came back."""
+        """A message was put into the queue."""
+
+    def returning(self) -> None:
+        """Messages are about to come back, and the windows of their consumers to open."""
+
+    def returned(self) -> None:
+        """They are in the queue again."""
 
 
 DecoratorFactory: TypeAlias = "Callable[[Queue], QueueDecorator | None]"

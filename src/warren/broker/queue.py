@@ -155,6 +155,9 @@ class Queue(ABC):
     def close(self) -> None:  # noqa: B027  a hook
         """The broker stops: write and sync what is left. OSError when the disk refuses."""
 
+    def before_requeue(self) -> None:  # noqa: B027  a hook
+        """Messages are coming back, and the windows of their consumers will open."""
+
     def enrich(self) -> None:  # noqa: B027  a hook
         """A message is coming that may leave from the middle of the queue."""
 
@@ -202,6 +205,10 @@ class Queue(ABC):
     def _tell_enqueued(self) -> None:
         for judge in self.judges:
             judge.enqueued()
+
+    def _tell_returned(self) -> None:
+        for judge in self.judges:
+            judge.returned()
 
     def _tell_dropped(self, message: Message, reason: str) -> None:
         for decorator in self.decorators:
@@ -559,6 +566,10 @@ class ClassicQueue(Queue):
             return Held(self.ready.popleft(), self.position - 1)
         return None
 
+    def before_requeue(self) -> None:
+        for judge in self.judges:
+            judge.returning()
+
     def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:
         if self.deleted:
             return
@@ -581,7 +592,7 @@ class ClassicQueue(Queue):
             else:
                 self._put_back(held, self.backlog)
         if self.backlog is not None:
-            self._tell_enqueued()
+            self._tell_returned()
             self._arm_expiry(self.backlog)
         if self.views:
             self._views_look_again([position for position, _ in entries])
