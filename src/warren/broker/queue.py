@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from warren.broker.backlog import Backlog
 from warren.broker.consumer import Consumer
 from warren.broker.consumers import Consumers
-from warren.broker.dead_letters import DeadLetters, dead_letter
+from warren.broker.dead_letters import DeadLetters, Obituary, dead_letter
 from warren.broker.decorators import DecoratorFactory, QueueDecorator, Verdict
 from warren.broker.message import Held, Message
 from warren.broker.retries import Retries
@@ -264,6 +264,7 @@ class ClassicQueue(Queue):
     """A queue whose messages are consumed once. `type` is what it was declared as: classic or quorum."""
 
     held_type: type[Held] = Held
+    obituary: Obituary | None = None  # of the last message that died here
 
     def __init__(
         self, vhost: VirtualHost, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table,
