@@ -39,10 +39,11 @@ class LengthLimit(QueueDecorator):
 
     def enqueued(self) -> None:
         """drop-head, whatever the overflow: what came back may be too much as well."""
-        queue = self._queue
-        if self._over():
-            queue.deliver()
-            while self._over() and queue.backlog is not None and (held := queue.backlog.pop()) is not None:
+        queue, backlog = self._queue, self._queue.backlog
+        if backlog is not None and self._over():
+            if queue.consumers or backlog.next_deadline:
+                queue.deliver()
+            while self._over() and (held := backlog.pop()) is not None:
                 queue.drop(held, "maxlen")
 
     def settings_changed(self) -> None:
