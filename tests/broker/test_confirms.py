@@ -47,8 +47,9 @@ def test_nacks_stand_between_the_acks_of_their_batch(client: Client) -> None:
 
 def test_an_error_takes_no_confirms_away(client: Client) -> None:
     """What one write published before it is confirmed, then the channel is closed."""
-    client.declare()
-    client.declare("full", x_max_length=0, x_overflow="reject-publish")
+    limited: Table = {"x-max-length": 0, "x-overflow": "reject-publish"}
+    client.call(m.QueueDeclare("q"), m.QueueDeclareOk)
+    client.call(m.QueueDeclare("full", arguments=limited), m.QueueDeclareOk)
     client.call(m.ConfirmSelect(), m.ConfirmSelectOk)
     for exchange, key in (("", "q"), ("", "full"), ("", "q"), ("nope", "q"), ("", "q")):
         client.engine.send_content(1, m.BasicPublish(exchange, key), Properties(), b"x")

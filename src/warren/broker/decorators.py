@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from warren.broker.message import Message
     from warren.broker.queue import Queue
 
-__all__ = ["DecoratorFactory", "QueueDecorator", "Verdict"]
+__all__ = ["DecoratorFactory", "QueueDecorator", "Verdict", "overrides"]
 
 
 class Verdict(Enum):
@@ -83,3 +83,8 @@ class QueueDecorator:
 
 
 DecoratorFactory: TypeAlias = "Callable[[Queue], QueueDecorator | None]"
+
+
+def overrides(decorator: QueueDecorator, method: str) -> bool:
+    """Whether it has a method of its own of that name, so that calling it is not in vain."""
+    return getattr(type(decorator), method) is not getattr(QueueDecorator, method)

@@ -39,8 +39,10 @@ class LengthLimit(QueueDecorator):
 
     def enqueued(self) -> None:
         """drop-head: consumers first have what they can take."""
-        if self._drops() and self._over():
-            self._queue.deliver()
+        queue, backlog = self._queue, self._queue.backlog
+        if backlog is not None and self._drops() and self._over():
+            if queue.consumers or backlog.next_deadline:
+                queue.deliver()
             self._drop_head()
 
     def returning(self) -> None:
