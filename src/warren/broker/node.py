@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +18,7 @@ from warren.broker.auth import Users
 from warren.broker.confirms import Confirms
 from warren.broker.connection import Connection, Transport
 from warren.broker.limits import check_vhost_limits
-from warren.broker.parameters import Parameters, no_vhost
+from warren.broker.parameters import Component, Parameters, no_vhost
 from warren.broker.queue import Queue
 from warren.broker.store.commit import GroupCommit
 from warren.broker.store.streams import StreamStore
@@ -52,6 +52,7 @@ class Node:
     call_soon   runs a callable in this thread, from any thread
     sync        False: publisher confirms do not wait for the disk
     clock       milliseconds that never go back
+    components  what acts on parameters, by the name of their component
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Node:
         *,
         sync: bool = True,
         clock: Callable[[], int] = monotonic_ms,
+        components: Mapping[str, Component] | None = None,
     ) -> None:
         self.name = f"warren@{socket.gethostname()}"
         self.users = Users()
@@ -69,7 +71,7 @@ class Node:
         self.consumer_timeout = CONSUMER_TIMEOUT_MS
         self._next_sweep = self.timers.at(self.timers.now() + SWEEP_MS, self._sweep)
         self.vhosts: dict[str, VirtualHost] = {}
-        self.parameters = Parameters(self.vhosts)
+        self.parameters = Parameters(self.vhosts, components)
         self.add_vhost(definitions.VirtualHost("/", description="Default virtual host"))
         self.lobby = VirtualHost(self, "")  # where a connection is before it says which virtual host it wants
         self.alarms: set[str] = set()

@@ -30,6 +30,7 @@ def application() -> App:
     app = App(name="warren", help=ABOUT, version=__version__, suppress_keyboard_interrupt=False)
     app.command("warren.cli.serve:serve", name="serve", help="Run a broker until it is told to stop.")
     app.command("warren.cli.doctor:doctor", name="doctor", help="Say what this machine has, and what is to be done.")
+    app.command("warren.cli.shovel:shovel", name="shovel", help="Move messages from one broker to another.")
     demo = App(name="demo", help="The whole of Warren at work on real data.")
     demo.command(
         "warren.cli.demo:flights", name="flights", help="336,776 flights through the broker, the client and Spark."

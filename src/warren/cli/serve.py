@@ -20,6 +20,7 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 
 from warren import __version__
+from warren.bridge import Shovels
 from warren.broker import Broker
 from warren.cli.folders import data_folder
 from warren.errors import WarrenError
@@ -74,7 +75,10 @@ async def run(host: str, port: int, folder: Path, sync: bool, definitions: Path 
     told = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told.set)
-    broker = Broker(host, port, data=folder, sync=sync, definitions=definitions)
+    shovels = Shovels()
+    broker = Broker(
+        host, port, data=folder, sync=sync, definitions=definitions, components={"shovel": shovels}
+    )
     try:
         await broker.start()
     except OSError as error:
@@ -93,8 +97,9 @@ async def run(host: str, port: int, folder: Path, sync: bool, definitions: Path 
         if host not in LOOPBACK and set(broker.node.users.users) <= {"guest"}:
             log.warning("listening on %s, but the only user, guest, may connect from this machine only", host)
         print(f"warren {__version__} ready at {broker.url}", flush=True)
-        await told.wait()
-        log.info("stopping")
+        async with shovels.of(broker):
+            await told.wait()
+            log.info("stopping")
     finally:
         await broker.stop()
     log.info("stopped")

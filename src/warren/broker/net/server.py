@@ -19,6 +19,7 @@ from warren.broker.definitions import export_definitions, import_definitions
 from warren.broker.limits import set_user_limits
 from warren.broker.net.transport import SocketTransport
 from warren.broker.node import Node
+from warren.broker.parameters import Component
 from warren.broker.store.folder import hold_folder
 from warren.broker.vhost import VirtualHost
 from warren.errors import InvalidArgument, NotFound, NotImplemented as NotImplemented540, WarrenError
@@ -41,6 +42,7 @@ class Broker:
     sync   False: publisher confirms do not wait until the disk has the message
     definitions   a RabbitMQ definitions file, or the object in it: applied by `start`, before anybody can connect; see
                   `import_definitions`, whose errors `start` then raises too
+    components    what acts on parameters, by the name of their component: {"shovel": warren.bridge.Shovels()}
 
     One user, guest with password guest, who may connect from this machine. Raises OSError when the address is taken or
     the data folder cannot be used, BlockingIOError when another broker holds it.
@@ -54,12 +56,14 @@ class Broker:
         data: str | Path | None = None,
         sync: bool = True,
         definitions: str | Path | Mapping[str, object] | None = None,
+        components: Mapping[str, Component] | None = None,
     ) -> None:
         self.host = host
         self.port = port
         self._data = data
         self._sync = sync
         self._definitions = definitions
+        self._components = dict(components or {})
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._lock: TextIO | None = None
         self._node: Node | None = None
@@ -189,6 +193,28 @@ class Broker:
         """
         set_user_limits(self.node.users, name, limits)
 
+    def set_parameter(self, component: str, name: str, value: object, *, vhost: str = "/") -> None:
+        """Set a parameter, as `rabbitmqctl set_parameter` does; `value` is what its JSON would be.
+
+        What acts on the component does so at once; without it the value is kept and exported. Raises InvalidArgument
+        for a value that the component refuses, NotFound for a vhost that is missing.
+        """
+        self.node.parameters.set(records.Parameter(vhost, component, name, value))
+
+    def clear_parameter(self, component: str, name: str, *, vhost: str = "/") -> bool:
+        """Forget a parameter; whether there was one."""
+        return self.node.parameters.clear(vhost, component, name)
+
+    def parameter_status(self, component: str) -> list[dict[str, object]]:
+        """What became of the component's parameters: of "shovel", state, counts and last error of each shovel.
+
+        Raises NotFound when nothing here acts on that component.
+        """
+        actor = self.node.parameters.components.get(component)
+        if actor is None:
+            raise NotFound(f"nothing here acts on parameters of component '{component}'")
+        return actor.status()
+
     def _vhost(self, name: str) -> VirtualHost:
         vhost = self.node.vhosts.get(name)
         if vhost is None:
@@ -203,7 +229,7 @@ class Broker:
         loop = asyncio.get_running_loop()
         try:
             self._lock = hold_folder(folder)
-            node = self._node = Node(folder, loop.call_soon_threadsafe, sync=self._sync)
+            node = self._node = Node(folder, loop.call_soon_threadsafe, sync=self._sync, components=self._components)
             node.rearm = self._rearm
             if self._definitions is not None:
                 self.import_definitions(self._definitions)
