@@ -1,3 +1,5 @@
+"""Ends of shovels: a RabbitMQ and as many Warrens as a test asks for."""
+
 from __future__ import annotations
 
 import uuid

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeVar, cast, get_args
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from warren.client.url import parse_url
 from warren.errors import InvalidArgument
@@ -85,7 +85,7 @@ def is_local(uri: str) -> bool:
 def without_credentials(uri: str) -> str:
     """The URI as headers and listings show it."""
     parts = urlsplit(uri)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=""))
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 _PROPERTIES: Final[Mapping[str, type]] = {
