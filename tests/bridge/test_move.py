@@ -1,4 +1,4 @@
-"""Moving house as docs/how-to/move-to-rabbitmq.md has it, with a publisher that never stops: nothing lost, nothing twice.
+"""Moving house as docs/how-to/move-to-rabbitmq.md has it, while a publisher publishes: nothing lost, nothing twice.
 
 The commands are the guide's, run as processes against a live RabbitMQ, in both directions.
 """
@@ -93,6 +93,7 @@ async def ended(process: asyncio.subprocess.Process) -> str:
     return output.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("direction", ["to RabbitMQ", "to Warren"])
 @pytest.mark.parametrize("in_order", [True, False], ids=["in order", "at once"])
 async def test_moving(server: RabbitMQ, tmp_path: Path, direction: str, in_order: bool) -> None:

@@ -14,6 +14,7 @@ from tests.bridge.conftest import Make
 from tests.bridge.kit import End, message, move, options, plain, proxied, same, until
 from warren import Message
 from warren.bridge import Shovel
+from warren.broker import Broker
 from warren.errors import ShovelEnded
 from warren.protocol.v091 import Table
 from warren.testing import FaultProxy
@@ -260,6 +261,25 @@ async def test_what_reaches_no_queue_waits_and_lets_others_pass(end: Make) -> No
     await running
     assert [delivery.body for delivery in await destination.take()] == [b"a", b"a", b"b"]
     assert await source.ready() == 0
+
+
+async def test_a_destination_that_is_low_on_memory_makes_the_line_wait(end: Make) -> None:
+    source = await end("warren")
+    async with Broker() as broker, warren.connect(broker.url) as connection, connection.channel() as channel:
+        await channel.queue_declare("q", durable=True)
+        destination = End(broker.url + "?connection_timeout=200", "q", channel)  # each wait ends long before the alarm
+        await source.fill(2000)
+        broker.node.raise_alarm("memory")
+        shovel = Shovel(options(source, destination, src_prefetch=10), until_empty=True)
+        running = asyncio.create_task(move(shovel))
+        await until(lambda: shovel.state == "running" and shovel.forwarded > 0)
+        blocked = shovel.forwarded
+        await asyncio.wait({running}, timeout=1)
+        assert shovel.forwarded - blocked < 100
+        broker.node.clear_alarm("memory")
+        await running
+        assert shovel.redials == 0
+        assert same(await destination.take(), 2000)
 
 
 @pytest.mark.parametrize("ack_mode", ["on-publish", "no-ack"])

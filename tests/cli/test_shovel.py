@@ -101,8 +101,10 @@ def test_all_queues_of_a_definitions_file(
         channel.confirm_select()
         channel.queue_declare("all.stream", durable=True, arguments={"x-queue-type": "stream"})
         channel.publish_many(Publication(b"%d" % number, "", "all.stream") for number in range(50))
-    done = warren("shovel", servers[0], servers[1], "--all", "--definitions", file, "--until-empty")
+    everything = ("--all", "--definitions", file, "--until-empty")
+    done = warren("shovel", *servers, *everything, "--offset", "first")
     assert done.returncode == 0, done.stderr
+    assert "stream all.stream: the next one would be --offset 50\n" in done.stdout
     assert f"{sum(counts.values()) + 50:,} messages moved" in done.stdout
     for name, count in counts.items():
         assert f"\n{name} " in done.stdout
@@ -113,6 +115,9 @@ def test_all_queues_of_a_definitions_file(
             assert bodies(ends[1], name) == [b"bound"]
         else:
             assert bodies(ends[1], name) == numbers(count)
+    done = warren("shovel", *servers, *everything)
+    assert done.returncode == 0, done.stderr
+    assert "0 messages moved" in done.stdout
     with ends[1].channel() as channel:
         assert channel.queue_declare("all.stream", passive=True).message_count == 50
 
@@ -148,6 +153,7 @@ def test_interrupted(
         (("{a}#q", "{b}", "--source-queue", "r"), "#q and --source-queue r both name a queue"),
         (("{a}#q", "{b}#r", "--dest-exchange", "x"), "a queue or --dest-exchange, not both"),
         (("{a}#q", "{b}", "--count", "1", "--ack-mode", "no-ack"), "--count cannot be kept with --ack-mode no-ack"),
+        (("{a}#q", "{a}"), "queue 'q' would be moved into itself"),
         (("{a}#q", "http://b"), "the URL's scheme is 'http', known are amqp and amqps"),
         (("{a}", "{b}", "--all"), "--all needs a definitions file"),
         (("{a}", "{b}", "--all", "--definitions", "/none.json"), "/none.json cannot be read: No such file"),

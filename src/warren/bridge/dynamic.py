@@ -132,6 +132,9 @@ class Shovels:
         except ShovelEnded as error:
             log.error("%s: ended: %s", shovel.name, error)
             return
+        except Exception:  # a defect of ours does not end in silence
+            log.exception("%s: failed", shovel.name)
+            return
         log.info("%s: %d messages moved", shovel.name, shovel.forwarded)
         running = self._running.get(key)
         if running is not None and running.shovel is shovel and self._broker is not None:

@@ -63,6 +63,7 @@ class Session:
                 self._accepted,
                 self._options.ack_mode,
                 self._options.reconnect_delay,
+                self._shovel.name,
             )
             self._shovel.running(self)
             try:

@@ -14,6 +14,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -23,6 +24,8 @@ from warren.client.records import Returned
 from warren.errors import WarrenError
 
 __all__ = ["Parcel", "Receipts", "Window"]
+
+log = logging.getLogger("warren.bridge")
 
 FIRST_RETRY: Final = 0.1  # seconds
 
@@ -91,13 +94,21 @@ class Window:
     """At most `size` messages on their way to the destination; it hears of their confirms and returns.
 
     accepted  called with each parcel that the destination has
+    name      what the log calls the shovel
     failed    done, with the reason, when the destination's channel has ended
     refusal   why the destination did not take the last one it did not take; None when nothing is held back
     """
 
     def __init__(
-        self, channel: Channel, size: int, accepted: Callable[[Parcel], None], ack_mode: AckMode, longest_retry: float
+        self,
+        channel: Channel,
+        size: int,
+        accepted: Callable[[Parcel], None],
+        ack_mode: AckMode,
+        longest_retry: float,
+        name: str = "shovel",
     ) -> None:
+        self._name = name
         self._channel = channel
         self._size = size
         self._accepted = accepted
@@ -175,6 +186,7 @@ class Window:
         self._accepted(parcel)
 
     def _hold(self, parcel: Parcel, returned: Returned | None) -> None:
+        new = self.refusal is None
         where = f"exchange '{parcel.exchange}' with routing key '{parcel.routing_key}'"
         if returned is None:
             self._refused.add(parcel)
@@ -183,6 +195,8 @@ class Window:
             self.refusal = (
                 f"a message to {where} reaches no queue ({returned.reply_code} {returned.reply_text}): bind one to it"
             )
+        if new:
+            log.warning("%s: %s", self._name, self.refusal)
         self.held.append(parcel)
         if self._retry is None:
             self._retry = self._loop.call_later(self._delay, self._send_again)

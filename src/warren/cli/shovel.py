@@ -48,7 +48,8 @@ def shovel(
     dest_exchange: Annotated[str | None, Parameter(help="Publish to this exchange.")] = None,
     dest_key: Annotated[str | None, Parameter(help="With this routing key; left out: the message's own.")] = None,
     every: Annotated[
-        bool, Parameter(name="--all", negative=(), help="Every durable queue of the definitions file in the vhost.")
+        bool,
+        Parameter(name="--all", negative=(), help="Every durable queue of the file's vhost; streams with --offset."),
     ] = False,
     definitions: Annotated[
         Path | None, Parameter(help="A RabbitMQ definitions file: its vhost's topology is declared at the destination.")
@@ -143,6 +144,8 @@ def jobs(options: ShovelOptions, topology: Definitions | None, *, every: bool) -
             raise InvalidArgument("name one queue (amqp://host/vhost#queue) or --source-exchange to take messages from")
         if destination.queue is None and destination.exchange is None and source.queue is not None:
             destination = replace(destination, queue=source.queue)
+        if source.queue is not None and (source.uris, source.queue) == (destination.uris, destination.queue):
+            raise InvalidArgument(f"queue '{source.queue}' would be moved into itself: name another destination")
         return [(source.queue or str(source.exchange), replace(options, destination=destination))]
     if topology is None:
         raise InvalidArgument("--all needs a definitions file that says which queues there are: --definitions FILE")
@@ -153,13 +156,20 @@ def jobs(options: ShovelOptions, topology: Definitions | None, *, every: bool) -
     queues = durable_queues(topology, vhost)
     if not queues:
         raise InvalidArgument(f"the definitions file has no durable queue in vhost '{vhost}', which the URL names")
-    return [(queue.name, one_of_all(options, queue)) for queue in queues]
+    return [
+        (queue.name, one_of_all(options, queue)) for queue in queues
+        if source.consumer_arguments or not is_stream(queue)  # where to start in a stream has to be said
+    ]  # fmt: skip
+
+
+def is_stream(queue: QueueDefinition) -> bool:
+    return "stream" in (queue.type, queue.arguments.get("x-queue-type"))
 
 
 def one_of_all(options: ShovelOptions, queue: QueueDefinition) -> ShovelOptions:
     source = replace(options.source, queue=queue.name)
-    if "stream" in (queue.type, queue.arguments.get("x-queue-type")) and not source.consumer_arguments:
-        source = replace(source, consumer_arguments={"x-stream-offset": "first"})
+    if not is_stream(queue):
+        source = replace(source, consumer_arguments={})
     return replace(options, source=source, destination=replace(options.destination, queue=queue.name))
 
 
@@ -251,6 +261,9 @@ class _Run:
                 table.add_row(each.name, f"{each.forwarded:,}")
             self._display.console.print(table)
         say(f"{moved:,} messages moved in {seconds:.1f} s")
+        for each in self._shovels:
+            if each.next_offset is not None:
+                say(f"stream {each.name}: the next one would be --offset {each.next_offset}")
         lost = sum(each.lost for each in self._shovels)
         if lost:
             say(f"{lost:,} messages were refused by the destination, and are gone")
