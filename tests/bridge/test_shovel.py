@@ -16,7 +16,7 @@ from warren import Message
 from warren.bridge import Shovel
 from warren.broker import Broker
 from warren.errors import ShovelEnded
-from warren.protocol.v091 import Table
+from warren.protocol.v091 import Properties, Table
 from warren.testing import FaultProxy
 
 REFUSING: Table = {"x-max-length": 5, "x-overflow": "reject-publish"}
@@ -403,6 +403,23 @@ async def test_without_reconnect_delay_the_first_loss_is_the_end(end: Make) -> N
     with pytest.raises(ShovelEnded, match="cancelled"):
         await running
     assert shovel.state == "terminated"
+
+
+async def test_what_can_never_be_moved_is_tried_less_and_less_often(end: Make) -> None:
+    """A user_id that the destination refuses closes its channel, each time before anything has moved."""
+    source, destination = await end("warren"), await end("rabbitmq")
+    source.channel.publish_nowait(b"1", "", source.queue, raw_properties=Properties(user_id="guest").encode())
+    await source.until(1)
+    shovel = Shovel(options(source, destination, dest_properties={"user_id": "nobody"}, reconnect_delay=0.8))
+    running = asyncio.create_task(move(shovel))
+    await until(lambda: shovel.redials >= 4)
+    attempts = shovel.attempts
+    shovel.stop()
+    await running
+    assert "406 PRECONDITION_FAILED - user_id property set to 'nobody'" in str(shovel.last_error)
+    assert shovel.forwarded == 0
+    assert await source.ready() == 1
+    assert attempts >= 3, "each wait was longer than the one before"
 
 
 async def test_a_user_id_that_the_destination_refuses_can_be_overwritten(end: Make) -> None:

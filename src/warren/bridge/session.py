@@ -91,7 +91,7 @@ class Session:
             no_ack=self._options.ack_mode == "no-ack",
             arguments=self._consumer_arguments(),
         )
-        pump = asyncio.create_task(self._pump(consumer, taking, giving))
+        pump = asyncio.create_task(self._pump(consumer, giving))
         ending = asyncio.create_task(self._end(consumer, source, queue))
         losses = [asyncio.create_task(each.wait_closed()) for each in self._connections]
         failures: tuple[asyncio.Future[WarrenError], ...] = (*losses, self.window.failed)
@@ -126,7 +126,7 @@ class Session:
 
     # -- moving ------------------------------------------------------------------------------------------------------
 
-    async def _pump(self, consumer: Consumer, taking: Channel, giving: Channel) -> None:
+    async def _pump(self, consumer: Consumer, giving: Channel) -> None:
         left = self._shovel.left
         if left != 0:
             async with consumer:

@@ -4,7 +4,8 @@ Rules:
 
 - Whatever ends a session (a lost connection on either side, a closed channel, a queue that is gone), both sides are
   dialled anew, after 0.1 s at first, then twice as long each time, at most the reconnect delay; from the beginning
-  again once a session has run. Half of the wait is random, so that many shovels do not come back at once.
+  again once a session has moved something, or has lasted. Half of the wait is random, so that many shovels do not come
+  back at once.
 - A patient shovel tries again whatever went wrong, since operators mend things. One that is not patient ends where
   trying again would not help: at a refusal, and at a broker that could not be reached in the first place.
 - Redialling is `run`'s alone: a session knows one pair of connections.
@@ -71,7 +72,8 @@ class Shovel:
                 they were delivered twice
     lost        refused by the destination with ack-mode on-publish or no-ack; always 0 with on-confirm
     redials     how many sessions were lost
-    last_error  why the last one was; None when there was none
+    attempts    how many failed in a row, and so how long the next wait is
+    last_error  why the last session was lost, or could not begin; None when there was none
     """
 
     def __init__(
@@ -101,7 +103,8 @@ class Shovel:
         self._lost = 0
         self._session: Session | None = None
         self._has_run = False
-        self._attempts = 0
+        self.attempts = 0
+        self._began = (0, 0.0)  # messages and time, at the start of the session
 
     @property
     def left(self) -> int | None:
@@ -152,7 +155,7 @@ class Shovel:
     def running(self, session: Session) -> None:
         self._session = session
         self._has_run = True
-        self._attempts = 0
+        self._began = (self.forwarded, asyncio.get_running_loop().time())
         self.state = "running"
         log.info("%s: running", self.name)
 
@@ -160,6 +163,9 @@ class Shovel:
         """The session is over."""
         self._session = None
         self._lost += lost
+        forwarded, since = self._began
+        if self.forwarded > forwarded or asyncio.get_running_loop().time() - since > self.options.reconnect_delay:
+            self.attempts = 0
         if next_offset is not None:
             self.next_offset = next_offset
 
@@ -193,8 +199,8 @@ class Shovel:
         return self._patient or (self._has_run and isinstance(error, PASSING))
 
     async def _pause(self) -> None:
-        delay = min(self.options.reconnect_delay, FIRST_DELAY * 2**self._attempts) * random.uniform(0.5, 1)
-        self._attempts = min(self._attempts + 1, 30)
+        delay = min(self.options.reconnect_delay, FIRST_DELAY * 2**self.attempts) * random.uniform(0.5, 1)
+        self.attempts = min(self.attempts + 1, 30)
         log.warning("%s: %s; next attempt in %.1f s", self.name, self.last_error, delay)
         try:
             await asyncio.wait_for(self.stopping.wait(), delay)
