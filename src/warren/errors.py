@@ -33,6 +33,7 @@
     ├── InvalidArgument              a value that the API cannot take (also a ValueError)
     ├── DataLoss                     messages that were asked for are no longer there
     ├── QueueNotReady                the queue exists but cannot be served yet; trying again helps
+    ├── ShovelEnded                  a shovel that does not go on; `__cause__` is why
     ├── MissingDependency            a program or optional package is not installed; the text says how to get it
     └── ServerUnavailable            a server that the test kit was asked to start does not run
 
@@ -263,6 +264,10 @@ class DataLoss(WarrenError):
 
 class QueueNotReady(WarrenError):
     """The queue is there, but the broker cannot serve it yet: it has just started, or the queue's leader moves."""
+
+
+class ShovelEnded(WarrenError):
+    """A shovel does not go on; the text says at which end it failed and why, `__cause__` is the error."""
 
 
 class MissingDependency(WarrenError):

@@ -266,3 +266,52 @@ async def test_a_refused_publication(rabbitmq: RabbitMQ, name: str) -> None:
         with pytest.raises(errors.Nacked, match="5 of 5") as many:
             await channel.publish_many([Publication(b"m", "", name)] * 5)
         assert many.value.publish_tags == (4, 5, 6, 7, 8)
+
+
+# -- a window of one's own -------------------------------------------------------------------------------------------
+
+
+class Waiter:
+    """Notes what it hears of its publications."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, int, object]] = []
+        self.settled = asyncio.Event()
+
+    def settle(self, publish_tag: int, acked: bool) -> None:
+        self.heard.append(("settle", publish_tag, acked))
+        self.settled.set()
+
+    def returned(self, publish_tag: int, returned: Returned) -> None:
+        self.heard.append(("returned", publish_tag, returned.reply_code))
+
+    def fail(self, reason: errors.WarrenError) -> None:
+        self.heard.append(("fail", 0, type(reason)))
+        self.settled.set()
+
+
+async def test_publish_nowait_tells_its_waiter(channel: Channel, queue: str) -> None:
+    waiter = Waiter()
+    await channel.confirm_select()
+    await channel.wait_publish()
+    assert channel.may_publish
+    assert channel.publish_nowait(b"1", "", queue, mandatory=True, waiter=waiter) == 1
+    await waiter.settled.wait()
+    waiter.settled.clear()
+    channel.publish_nowait(b"2", "", "no." + queue, mandatory=True, waiter=waiter)
+    await waiter.settled.wait()
+    waiter.settled.clear()
+    channel.publish_nowait(b"3", "no.such.exchange", "", waiter=waiter)
+    await waiter.settled.wait()
+    assert waiter.heard == [
+        ("settle", 1, True), ("returned", 2, 312), ("settle", 2, True), ("fail", 0, errors.NotFound),
+    ]  # fmt: skip
+
+
+async def test_publish_nowait_with_properties_as_they_came(channel: Channel, queue: str) -> None:
+    table = b"\x01ff\x3f\xc0\0\0"  # a float, which a table made in Python would have as a double
+    raw = b"\x20\0" + len(table).to_bytes(4, "big") + table
+    assert channel.publish_nowait(b"1", "", queue, raw_properties=raw) == 0
+    while (delivery := await channel.get(queue, no_ack=True)) is None:
+        pass
+    assert delivery.raw_properties == raw

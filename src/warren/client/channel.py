@@ -17,7 +17,7 @@ from warren import errors
 from warren.client.consumer import Consumer
 from warren.client.core import ChannelCore, fresh
 from warren.client.deadlines import EXPIRED
-from warren.client.publishes import Batch
+from warren.client.publishes import Batch, PublishWaiter
 from warren.client.records import Confirmation, Delivery, Message, Publication, QueueInfo, Returned, encoded
 from warren.client.wire import MAX_GATHERED, AsyncCore, FutureSlot
 from warren.protocol.v091 import Content, Table, methods as m
@@ -383,6 +383,42 @@ class Channel:
                 returned,
             )
         raise errors.Nacked(f"the broker refused publication {tag} to {where}", (tag,))
+
+    def publish_nowait(
+        self,
+        message: Message | bytes,
+        exchange: str = "",
+        routing_key: str = "",
+        *,
+        mandatory: bool = False,
+        raw_properties: bytes | None = None,
+        waiter: PublishWaiter | None = None,
+    ) -> int:
+        """Write one publication without waiting, and give its publish tag (0 with confirms off).
+
+        raw_properties  in place of the message's own, as `Delivery.raw_properties` has them; nobody looks into them
+        waiter          hears, with confirms on, of its return, its confirm, or the end of the channel
+
+        For programs that keep a window of their own: nothing is held back here, so ask `wait_publish` first.
+        """
+        raw, body = encoded(message)
+        if raw_properties is not None:
+            raw = raw_properties
+        tag = self._core.publish(raw, body, exchange, routing_key, mandatory, waiter)
+        self._connection.expecting()
+        self._connection.flush()
+        return tag
+
+    @property
+    def may_publish(self) -> bool:
+        """Whether the broker and the transport take publications now."""
+        return self._connection.may_publish(self._core)
+
+    async def wait_publish(self, *, timeout: float | None = None) -> None:
+        """Wait until the broker and the transport take publications. DeadlineExceeded, ChannelClosed."""
+        if not self._connection.may_publish(self._core):
+            seconds = self._connection.timeout if timeout is None else timeout
+            await self._connection.publishing(self._core, seconds)
 
     async def publish_many(
         self,

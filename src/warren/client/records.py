@@ -187,6 +187,11 @@ class Delivery:
         return self._content.properties
 
     @property
+    def raw_properties(self) -> bytes:
+        """The basic properties as they came: flags and values."""
+        return self._content.raw_properties
+
+    @property
     def headers(self) -> Table:
         """The headers table; empty when there is none."""
         return self._content.properties.headers or {}

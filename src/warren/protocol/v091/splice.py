@@ -1,8 +1,8 @@
-"""Put entries into the headers of a message without decoding the rest of it.
+"""Put entries into the headers of a message, or take one out, without decoding the rest of it.
 
 A stream queue stamps every message with its offset, a redelivery says how often it was delivered, a dead letter where
 it died. Decoding and encoding all headers for that would cost more than everything else a queue does, so the entries
-are spliced into the bytes of the header frame.
+are spliced into the bytes of the header frame. Who hands such a message on to another broker takes the entry out again.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Final
 
 from warren.protocol.v091.codec import FRAME_OVERHEAD
 from warren.protocol.v091.content import FLAGS_AT
+from warren.protocol.v091.fields import skip_value
 
 __all__ = ["DELIVERY_COUNT", "STREAM_OFFSET", "LongHeader", "append_headers", "header_frame_size"]
 
@@ -43,6 +44,28 @@ class LongHeader:
         """
         at = _table_at(frames)
         return _spliced(frames, at, at + 4, self._entry.pack(self._key, b"l", value))
+
+    def take_from(self, properties: bytes) -> bytes:
+        """The properties (flags and values, well formed) without this header; the same object when they lack it."""
+        if self._key not in properties or not properties[0] & _HEADERS:
+            return properties
+        start = 2
+        if properties[0] & _CONTENT_TYPE:
+            start += 1 + properties[start]
+        if properties[0] & _CONTENT_ENCODING:
+            start += 1 + properties[start]
+        at = start + 4
+        end = at + _LENGTH.unpack_from(properties, start)[0]
+        while at < end:
+            key = at
+            at = skip_value(properties, at + 1 + properties[at])
+            if properties.startswith(self._key, key):
+                rest = properties[start + 4 : key] + properties[at:end]
+                if rest:
+                    return properties[:start] + _LENGTH.pack(len(rest)) + rest + properties[end:]
+                flags = bytes((properties[0] & ~_HEADERS, properties[1]))
+                return flags + properties[2:start] + properties[end:]
+        return properties
 
 
 def append_headers(frames: bytes, entries: bytes) -> bytes:
