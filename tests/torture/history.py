@@ -10,9 +10,9 @@ The rules:
 2. Nothing comes that was not published, nor what was rolled back.
 3. What comes a second time from a queue says `redelivered`. A rejected message comes from the queue of dead letters at
    most as often as it was rejected.
-4. What was acknowledged or rejected does not come again, flagged or not, once the broker has answered something that
-   was sent behind the acknowledgement. (A broker that was killed has written it then; after a power cut, which this
-   history does not know, such a message may come again.)
+4. What was acknowledged does not come again, flagged or not, once the broker has answered something that was sent
+   behind the acknowledgement. (A broker that was killed has written it then; after a power cut, which this history does
+   not know, such a message may come again.) What was rejected may come again until its dead letter is safe.
 5. What one publisher sent comes to one consumer in that order, but for redeliveries and for higher priorities. From a
    queue that never has two consumers, also from one consumer to the next.
 6. An offset of a stream means the same message for ever; each message has one offset; there are no holes.
@@ -31,8 +31,8 @@ __all__ = ["Book", "History", "Stream", "Verdict", "describe"]
 CONFIRMED: Final = 1
 RECEIVED: Final = 2
 SETTLED: Final = 4  # acknowledged or rejected, as far as the consumer knows
-TAKEN: Final = 8  # and the broker has read that
-ACKED: Final = 16
+ACKED: Final = 8
+TAKEN: Final = 16  # and the broker has read the acknowledgement
 ROLLED_BACK: Final = 32
 MOST_BREACHES: Final = 50  # that are told in words
 
@@ -90,7 +90,7 @@ class Book:
             return
         if state & ROLLED_BACK:
             breach(f"{self.name}: {describe(message)} came and was rolled back")
-        if state & TAKEN and not self._letters:
+        if state & TAKEN and self._rejections[message] < 2:  # else it may be the other letter
             breach(f"{self.name}: {describe(message)} came again after its acknowledgement was taken")
         if state & RECEIVED:
             count["redeliveries, flagged"] += redelivered
@@ -140,14 +140,10 @@ class Book:
         self._history.figures["rejected"] += 1
 
     def taken(self, messages: Iterable[int]) -> None:
-        """The broker has answered what was sent behind the acknowledgement or rejection of these."""
+        """The broker has answered what was sent behind the acknowledgement of these."""
         for message in messages:
-            state = self.states[message]
-            self.states[message] = state | TAKEN
+            self.states[message] |= TAKEN
             self._history.figures["acknowledgements taken"] += 1
-            if not state & ACKED and state & CONFIRMED:
-                assert self.dead is not None
-                self.dead.states[message] |= CONFIRMED
 
     def returned(self, message: int) -> None:
         """The consumer has asked for it to be put back."""

@@ -39,6 +39,7 @@ async def kills(
     """SIGKILL so many times, each after up to 1.5 seconds of work; one in ten while the broker is starting."""
 
     async def ordeal(server: Server, stage: Stage) -> None:
+        server.up.set()
         for number in range(1, count + 1):
             await asyncio.sleep(stage.random.uniform(0.05, 1.5))
             await server.kill()
@@ -64,7 +65,8 @@ async def churn(
     async def ordeal(server: Server, stage: Stage) -> None:
         random, deadline = stage.random, time.monotonic() + seconds
         async with FaultProxy("127.0.0.1", server.port) as proxy:
-            direct, stage.port = stage.port, proxy.port
+            stage.port = proxy.port
+            server.up.set()
             faults: list[Callable[[], object]] = [
                 lambda: proxy.cut(reset=True),
                 lambda: proxy.cut(reset=False),
@@ -89,7 +91,8 @@ async def churn(
                 if time.monotonic() > told + 5.0:
                     told = time.monotonic()
                     progress(f"{deadline - told:.0f} s left: {_short(stage.history)}")
-            stage.port = direct
+            stage.port = server.port
+            proxy.cut()
 
     return await _run(folder, seed, queues, ordeal)
 
@@ -100,7 +103,6 @@ async def _run(folder: Path, seed: int, queues: tuple[Queue, ...], ordeal: Ordea
     try:
         await server.start()
         await _declare(server.port, queues)
-        server.up.set()
         stage = Stage(history, Random(seed), server.port, server.up)
         workers = _workers(stage, queues)
         async with asyncio.TaskGroup() as tasks:

@@ -151,7 +151,6 @@ def test_dead_letters(history: History, book: Book) -> None:
     for message in (first, second):
         book.received(message, redelivered=False, consumer=1)
         book.rejected(message)
-    book.taken([first])
     dead.received(first, redelivered=False, consumer=2)
     dead.acked([first])
     assert history.verdict().figures["lost"] == 1, "the second came to neither"

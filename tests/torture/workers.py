@@ -162,21 +162,21 @@ class Consumer(Worker):
         self.queue, self.book = queue, book
         self._levels = queue.arguments.get("x-max-priority") is not None
         self._held: dict[int, int] = {}  # delivery tag -> message, of what came and was not answered
-        self._settled: list[int] = []  # messages answered since the last thing that the broker answered
+        self._acked: list[int] = []  # messages, since the broker answered anything
 
     def __repr__(self) -> str:
         return f"consumer of {self.queue.name}"
 
     @property
     def idle(self) -> bool:
-        return not self._held and not self._settled
+        return not self._held and not self._acked
 
     @property
     def absent(self) -> bool:
         return self.queue.rare and self.stage.life % self.EVERY != 0 and not self.stage.draining
 
     async def session(self, peer: Peer) -> None:
-        self._held, self._settled = {}, []
+        self._held, self._acked = {}, []
         number = self.history.consumer()
         prefetch = self.random.choice([1, 5, 50, 300])
 
@@ -200,9 +200,9 @@ class Consumer(Worker):
             await peer.sleep(PAUSE * 2 * self.random.random())
             if self._held and (self.stage.draining or self.random.random() < 0.5):
                 self._ack(peer, max(self._held), multiple=True)
-            settled, self._settled = self._settled, []
+            acked, self._acked = self._acked, []
             await peer.call(m.BasicQos(0, prefetch), m.BasicQosOk)
-            self.book.taken(message for message in settled if message in self.book.states)
+            self.book.taken(acked)
 
     def _answer(self, peer: Peer, tag: int) -> None:
         dice = 0.5 if self.stage.draining else self.random.random()
@@ -210,9 +210,7 @@ class Consumer(Worker):
             self.book.returned(self._held.pop(tag))
             peer.send(m.BasicNack(tag, multiple=False, requeue=True))
         elif dice < 0.05 and self.book.dead is not None and self._held[tag] in self.book.states:
-            message = self._held.pop(tag)
-            self.book.rejected(message)
-            self._settled.append(message)
+            self.book.rejected(self._held.pop(tag))
             peer.send(m.BasicReject(tag, requeue=False))
         elif dice < 0.1:
             self._ack(peer, tag, multiple=True)
@@ -225,7 +223,7 @@ class Consumer(Worker):
         messages = [self._held.pop(each) for each in tags]
         known = [message for message in messages if message in self.book.states]
         self.book.acked(known)
-        self._settled += known
+        self._acked += known
         peer.send(m.BasicAck(tag, multiple))
 
 
@@ -241,7 +239,8 @@ class Reader(Worker):
 
     async def session(self, peer: Peer) -> None:
         known = self.random.randrange(len(self.stream.offsets) + 1)
-        start: str | int = self.random.choice(["next", "first", "last", known])
+        starts: list[str | int] = ["next", "first", "last", known]
+        start = self.random.choice(starts)
         expected = start if isinstance(start, int) else None
 
         def receive(event: m.Method | Content) -> None:
