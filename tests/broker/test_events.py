@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.broker.kit import Client, NodeKit
+from warren.broker.auth.users import make_user
 from warren.protocol.v091 import Table, methods as m
+from warren.routing.definitions import Permission, TopicPermission, User, VirtualHost
 from warren.routing.policies import Policy
 
 
@@ -119,6 +122,53 @@ def test_policies(kit: NodeKit, watcher: Client) -> None:
         "name": "p", "vhost": "/", "pattern": "^z", "definition": {"max-length": 5}, "priority": 0, "apply-to": "all",
         "user_who_performed_action": "rmq-internal",
     }  # fmt: skip
+
+
+def test_users(kit: NodeKit, watcher: Client) -> None:
+    users = kit.node.users
+    users.put(User("u", "", tags=("management",), limits={"max-channels": 1}))
+    users.put(User("u", "", tags=("management",), limits={"max-channels": 1}))
+    users.put(make_user("u", "one", ("management",)))
+    users.put(replace(users.users["u"], tags=()))
+    users.set_permission(Permission("/", "u", "c", "w", "r"))
+    users.set_topic_permission(TopicPermission("/", "u", "amq.topic", "w", "r"))
+    users.set_topic_permission(TopicPermission("/", "u", "amq.fanout", "w", "r"))
+    users.clear_topic_permission("/", "u", "amq.topic")
+    users.remove("u")
+    by = {"user_who_performed_action": "rmq-internal"}
+    where = {"vhost": "/", "user": "u", **by}
+    assert told(watcher) == [
+        ("user.created", {"name": "u", **by}),
+        ("user.tags.set", {"name": "u", "tags": ["management"], **by}),
+        ("user.limits.set", {"name": "limits", "username": "u", "max-channels": 1, **by}),
+        ("user.password.changed", {"name": "u", **by}),
+        ("user.limits.cleared", {"name": "limits", "username": "u", **by}),
+        ("user.tags.set", {"name": "u", "tags": [], **by}),
+        ("permission.created", {"configure": "c", "write": "w", "read": "r", **where}),
+        ("topic.permission.created", {"exchange": "amq.topic", "write": "w", "read": "r", **where}),
+        ("topic.permission.created", {"exchange": "amq.fanout", "write": "w", "read": "r", **where}),
+        ("topic.permission.deleted", where),
+        ("user.deleted", {"name": "u", **by}),
+    ]
+
+
+def test_a_virtual_host_with_everything_about_it(kit: NodeKit, watcher: Client) -> None:
+    kit.node.add_vhost(VirtualHost("v", "text", ("a", "b"), "quorum", limits={"max-queues": 1}))
+    kit.node.add_vhost(VirtualHost("v", "another text"))
+    kit.node.end_batch()
+    found = [(name, headers) for name, headers in told(watcher) if not name.startswith("exchange")]
+    assert [name for name, _ in found] == ["vhost.created", "parameter.set", "vhost.limits.set"]
+    assert found[0][1] == {
+        "name": "v", "description": "text", "tags": ["a", "b"], "default_queue_type": "quorum", "tracing": False,
+        "metadata": '#{description => <<"text">>,tags => [a,b],default_queue_type => <<"quorum">>}',
+        "cluster_state": {kit.node.name: "running"}, "user_who_performed_action": "rmq-internal",
+    }  # fmt: skip
+
+
+def test_without_its_virtual_host_nothing_is_told(kit: NodeKit, watcher: Client) -> None:
+    kit.node.delete_vhost("/")
+    kit.node.raise_alarm("memory")
+    assert kit.node.vhosts == {}
 
 
 def test_alarms(kit: NodeKit, watcher: Client) -> None:

@@ -57,8 +57,9 @@ def test_serves_until_it_is_told_to_stop(tmp_path: Path, number: signal.Signals)
         output, log = process.communicate(timeout=STOP_SECONDS)
         assert process.returncode == 0
         assert output == "", "standard output has the ready line only"
-        assert f"on disk, in {tmp_path}: stream queues" in log
+        assert f"on disk, in {tmp_path}: 1 virtual hosts, 1 users, what is set for them, 0 durable queues" in log
         assert "in memory" in log
+        assert "the broker before" not in log
         assert "--no-sync" not in log
 
 
@@ -85,6 +86,22 @@ def test_stream_queues_outlive_a_restart(tmp_path: Path) -> None:
         channel.qos(prefetch_count=10)
         channel.consume("log", arguments={"x-stream-offset": "first"})
         assert [delivery.body for delivery in channel.receive(1)] == [b"kept"]
+
+
+def test_a_declaration_that_was_answered_outlives_a_kill(tmp_path: Path) -> None:
+    for number in range(3):
+        with serving("--data", tmp_path) as (process, url):
+            with connect(url) as connection:
+                channel = connection.channel()
+                for before in range(number):
+                    channel.queue_declare(f"q{before}", passive=True)
+                    channel.exchange_declare(f"x{before}", "topic", passive=True)
+                channel.exchange_declare(f"x{number}", "topic", durable=True)
+                channel.queue_declare(f"q{number}", durable=True)
+                process.kill()
+            _, log = process.communicate(timeout=STOP_SECONDS)
+        assert ("the broker before was not stopped but ended by a kill" in log) is bool(number)
+        assert f"{number} durable queues" in log
 
 
 def test_definitions_are_there_when_it_is_ready(tmp_path: Path) -> None:

@@ -160,6 +160,8 @@ class _Cursor:
 
 def _end(source: ClassicQueue) -> int:
     """The position that the next message will have."""
+    if source.backlog is None and source.journal is not None:
+        return source.journal.next
     return source.position + len(source.ready)
 
 
@@ -171,7 +173,7 @@ def _is_ready(source: ClassicQueue, held: Held) -> bool:
 
 def _plain_after(source: ClassicQueue, start: int) -> tuple[list[Held], int]:
     """Messages of a plain queue from position `start` on, and how many it would have been had there been more."""
-    ready, skip = source.ready, max(0, start - source.position)
+    ready, skip = source.ready, min(max(0, start - source.position), len(source.ready))
     limit = max(AHEAD, (skip + len(source.returned)) // WALK)
     found = sorted((held for held in source.returned if held.position >= start), key=attrgetter("position"))[:limit]
     count = min(limit - len(found), len(ready) - skip)
@@ -183,4 +185,9 @@ def _plain_after(source: ClassicQueue, start: int) -> tuple[list[Held], int]:
         held = Held(message, position)
         held.gone = True  # from the queue's head on; until then its position says that it is ready
         found.append(held)
+    if source.journal is not None and source.journal.paged and len(found) < limit:
+        source.vhost.node.write()  # only what is written can be read
+        for held in source.journal.peek(start, limit - len(found)):
+            held.gone = True
+            found.append(held)
     return found, limit

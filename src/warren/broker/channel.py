@@ -482,7 +482,10 @@ class Channel:
         settlements, self._settlements = self._settlements, []
         self.publisher.transaction = None
         for settlement in settlements:
-            self._settle(settlement)
+            if settlement.positive:  # not before the disk has what was published: a transaction is done as a whole
+                self.unacked.ack(settlement.taken, when_safe=True)
+            else:
+                self._settle(settlement)
         self.publisher.transaction = []
         if not accepted:
             raise PreconditionFailed("partial tx completion")

@@ -486,10 +486,13 @@ class Connection:
             self.node.unflushed.append(self)
         self._output_bytes += size
         if self._output_bytes > FLUSH_BYTES:
+            self.node.write()  # first what was delivered: see Node.end_batch
             self.flush()
             self._dirty = True  # still listed: the batch may add more
 
     def flush(self) -> None:
+        if self.node.catalog.changed:
+            self.node.save()  # before anybody hears of it
         self._dirty = False
         self._output_bytes = 0
         data = self.engine.data_to_send()
@@ -497,6 +500,10 @@ class Connection:
             self.send_oct += len(data)
             self.send_cnt += 1
             self.transport.write(data)
+
+    def retract(self) -> None:
+        """Do not say what has not left yet: it cannot be kept."""
+        self.engine.data_to_send()
 
     def resume(self) -> None:
         """The socket takes output again: let the queues behind its consumers go on."""

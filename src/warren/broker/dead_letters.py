@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
@@ -98,10 +99,10 @@ def _address(queue: ClassicQueue, message: Message, reason: Reason, died: int) -
 class _Waiting:
     """A message that died, and who has its letter already."""
 
-    __slots__ = ("died", "kept", "message", "reason", "taken", "unsynced")
+    __slots__ = ("died", "kept", "message", "position", "reason", "taken", "unsynced")
 
-    def __init__(self, message: Message, reason: Reason, died: int) -> None:
-        self.message, self.reason, self.died = message, reason, died
+    def __init__(self, message: Message, reason: Reason, died: int, position: int | None) -> None:
+        self.message, self.reason, self.died, self.position = message, reason, died, position
         self.taken: set[str] = set()
         self.kept = False  # by the exchanges that keep messages
         self.unsynced = 0  # queues that have it, and not on the disk
@@ -120,9 +121,9 @@ class DeadLetters:
     def count(self) -> int:
         return len(self._waiting)
 
-    def add(self, message: Message, reason: Reason) -> None:
-        """A message died in the queue."""
-        entry = _Waiting(message, reason, int(time.time()))
+    def add(self, message: Message, reason: Reason, position: int | None) -> None:
+        """A message died in the queue, where it had that position if it ever was in it."""
+        entry = _Waiting(message, reason, int(time.time()), position)
         self._waiting[entry] = None
         self.bytes += message.content.body_size
         self._try(entry)
@@ -141,20 +142,22 @@ class DeadLetters:
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
-        before = self.count
+        before, gets_on = self.count, False
         for entry in [entry for entry, _ in zip(self._waiting, range(SHARE), strict=False)]:
             if entry in self._waiting and not entry.unsynced:
                 del self._waiting[entry]
                 self._waiting[entry] = None
                 self._send(entry)
+                gets_on = gets_on or entry.unsynced > 0 or entry not in self._waiting
         if self._waiting:
-            self._retry_in(1 if self.count < before and before > SHARE else RETRY_MS)
+            self._retry_in(1 if gets_on and before > SHARE else RETRY_MS)
 
     def forget(self) -> None:
         """The queue is deleted, or at-least-once is over: drop what waits."""
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
+        self._settle(self._waiting)
         self._waiting.clear()
         self.bytes = 0
 
@@ -194,3 +197,10 @@ class DeadLetters:
         if entry in self._waiting:
             del self._waiting[entry]
             self.bytes -= entry.message.content.body_size
+            self._settle((entry,))
+
+    def _settle(self, entries: Iterable[_Waiting]) -> None:
+        """The queue is done with these."""
+        positions = [entry.position for entry in entries if entry.position is not None]
+        if positions:
+            self._queue.settle(positions)

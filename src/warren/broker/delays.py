@@ -5,19 +5,23 @@ moment; what then reaches no queue is dropped, and never returned as mandatory, 
 published. Deleting the exchange drops what it holds.
 
 Beyond the plugin: a message that carries an id (its header `x-delay-id`, a string, or else its property message_id)
-can be taken back before its time (`revoke`), and `len` says how many there are, cheap for hundreds of thousands.
-In memory in this version; `pending` lists everything that a store would have to keep.
+can be taken back before its time (`revoke`), and `len` says how many there are, cheap for hundreds of thousands. The
+persistent messages of a durable exchange outlive the broker, in a journal as a durable queue's; what is due while the
+broker is down goes on when it comes back. A message leaves the journal when it is safe where it went.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from warren.broker.journal import Journal
 from warren.broker.keeping import hashed_properties
 from warren.broker.message import MarkedMessage, Message
 from warren.protocol.v091 import Content, encode_content
+from warren.routing.keeping import DelayedMessageExchange
 
 if TYPE_CHECKING:
     from warren.broker.timers import Timer
@@ -59,12 +63,13 @@ class Delays:
     def __init__(self, vhost: VirtualHost, exchange: str) -> None:
         self._vhost = vhost
         self._exchange = exchange
+        self._journal: Journal | None = None
         self._heap: list[Delayed] = []
         self._by_id: dict[str, list[Delayed]] = {}
-        self._number = 0
+        self._number = 0  # of the next message
         self._count = 0
         self._timer: Timer | None = None
-        self._deleted = False
+        self.deleted = False
 
     def __len__(self) -> int:
         return self._count
@@ -75,12 +80,20 @@ class Delays:
 
     def hold(self, message: Message, delay: int, keys: tuple[str, ...]) -> None:
         """Keep a message for `delay` milliseconds."""
-        if self._deleted:
+        if self.deleted:
             return  # since a transaction was routed here
+        due = self._vhost.node.timers.now() + delay
+        if self._journal is not None:
+            address, content = message.address, message.content
+            kept = MarkedMessage(address, content, keys, message.bcc, died=message.died, ttl=message.ttl)
+            self._journal.store(self._number, kept, due)
+        self._add(message, delay, due, keys)
+
+    def _add(self, message: Message, delay: int, due: int, keys: tuple[str, ...]) -> None:
         properties = message.content.decode_properties()
         header = (properties.headers or {}).get(DELAY_ID)
         delay_id = header if isinstance(header, str) else properties.message_id
-        entry = Delayed(self._vhost.node.timers.now() + delay, self._number, delay, message, keys, delay_id)
+        entry = Delayed(due, self._number, delay, message, keys, delay_id)
         self._number += 1
         self._count += 1
         heapq.heappush(self._heap, entry)
@@ -93,6 +106,8 @@ class Delays:
         entries = self._by_id.pop(delay_id, [])
         for entry in entries:
             entry.message = None
+            if self._journal is not None:
+                self._journal.settle(entry.number)
         self._count -= len(entries)
         if len(self._heap) > 2 * self._count + SLACK:
             self._heap = [entry for entry in self._heap if entry.message is not None]
@@ -102,11 +117,40 @@ class Delays:
 
     def forget(self) -> None:
         """The exchange is deleted: drop everything."""
-        self._deleted = True
+        self.deleted = True
         self._heap.clear()
         self._by_id.clear()
         self._count = 0
         self._arm()
+        if self._journal is not None:
+            self._journal.delete()
+            self._journal = None
+
+    # -- on disk -------------------------------------------------------------------------------------------------
+
+    def keep_in(self, journal: Journal, *, suspect: bool = False) -> None:
+        """From now on persistent messages are on disk too, and those that are there are held back."""
+        self._journal = journal
+        journal.recover(suspect=suspect)
+        now = self._vhost.node.timers.now()
+        while run := journal.next_run():
+            for stored in run:
+                held = journal.held(stored)
+                self._number = held.position
+                message = held.message
+                delay = DelayedMessageExchange.delay(message.content.decode_properties().headers or {})
+                self._add(message, delay, max(now, held.deadline), message.keys or (message.address.routing_key,))
+        self._number = max(self._number, journal.next)
+
+    def flush(self) -> int:
+        return 0 if self._journal is None else self._journal.flush()
+
+    def advance(self) -> None:
+        """Nobody reads here."""
+
+    def close(self) -> None:
+        if self._journal is not None:
+            self._journal.close()
 
     def _arm(self) -> None:
         """Have one timer, for the first message that was not taken back."""
@@ -159,6 +203,8 @@ class Delays:
             queue.publish(released)
         for keeper in vhost.keepers(route, entry.keys):
             keeper.publish(released)
+        if self._journal is not None:
+            vhost.node.when_safe(partial(self._journal.settle, entry.number))
 
 
 class Hold:

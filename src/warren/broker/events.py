@@ -12,9 +12,9 @@ from __future__ import annotations
 import ipaddress
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
-from warren.protocol.v091 import FieldValue, Properties
+from warren.protocol.v091 import FieldValue, Properties, Table
 from warren.routing import Binding
 from warren.routing.values import erlang_term, type_name
 
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from warren.broker.consumer import Consumer
     from warren.broker.node import Node
     from warren.broker.queue import Queue
+    from warren.broker.vhost import VirtualHost
     from warren.routing import Exchange
+    from warren.routing.definitions import Parameter
 
 __all__ = ["EVENT_EXCHANGE", "INTERNAL_USER", "Events"]
 
@@ -63,7 +65,10 @@ class Events:
         if not self.on:
             return
         now = self._clock()
-        self._node.vhosts["/"].announce(
+        vhost = self._node.vhosts.get("/")
+        if vhost is None:
+            return  # deleted, and the exchange with it
+        vhost.announce(
             EVENT_EXCHANGE,
             name,
             Properties(
@@ -219,6 +224,70 @@ class Events:
                     "user_who_performed_action": user,
                 },
             )
+
+    def vhost_created(self, vhost: VirtualHost) -> None:
+        """Before it the exchanges that every virtual host has, as RabbitMQ tells it."""
+        if not self.on:
+            return
+        for exchange in vhost.router.exchanges:
+            self.exchange_created(vhost.name, exchange, INTERNAL_USER)
+        it = vhost.definition
+        tags = it.tags or ()
+        description = it.description or ""
+        listed = f"[{','.join(tags)}]" if tags else "<<>>"
+        metadata = f"#{{description => {erlang_term(description)},tags => {listed}"
+        if it.default_queue_type is not None:
+            metadata += f",default_queue_type => {erlang_term(it.default_queue_type)}"
+        self.emit(
+            "vhost.created",
+            {
+                "name": vhost.name,
+                "description": description,
+                "tags": list(tags) or "",
+                "default_queue_type": it.default_queue_type or "undefined",
+                "metadata": metadata + "}",
+                "tracing": vhost.trace is not None,
+                "cluster_state": {self._node.name: "running"},
+                "user_who_performed_action": INTERNAL_USER,
+            },
+        )
+
+    def vhost_deleted(self, name: str) -> None:
+        self.emit("vhost.deleted", {"name": name, "user_who_performed_action": INTERNAL_USER})
+
+    def user(self, what: str, name: str, **more: FieldValue) -> None:
+        """`what` happened to the user: created, deleted, password.changed, tags.set."""
+        self.emit(f"user.{what}", {"name": name, **more, "user_who_performed_action": INTERNAL_USER})
+
+    def user_limits(self, name: str, limits: Mapping[str, object]) -> None:
+        """Those that were set, or none when they were cleared."""
+        told = cast("Table", {**limits, "name": "limits", "username": name})
+        event = "user.limits.set" if limits else "user.limits.cleared"
+        self.emit(event, {**told, "user_who_performed_action": INTERNAL_USER})
+
+    def permission(self, what: str, vhost: str, user: str, **patterns: str) -> None:
+        """`what` happened to the permission: permission.created, topic.permission.deleted, ..."""
+        self.emit(what, {"vhost": vhost, "user": user, **patterns, "user_who_performed_action": INTERNAL_USER})
+
+    def parameter(self, what: str, parameter: Parameter) -> None:
+        """`what` happened to the parameter: set or cleared. Limits of virtual hosts are told twice."""
+        if not self.on:
+            return
+        value = cast("Table", {"value": parameter.value} if what == "set" else {})
+        about: dict[str, FieldValue] = {"name": parameter.name, "user_who_performed_action": INTERNAL_USER}
+        self.emit(
+            f"parameter.{what}", {**about, **value, "component": parameter.component, "vhost": parameter.vhost}
+        )
+        if parameter.component == "vhost-limits":
+            limits = cast("Table", parameter.value if what == "set" else {})
+            self.emit(f"vhost.limits.{what}", {**limits, **about})
+
+    def global_parameter(self, name: str, value: object) -> None:
+        """It was set, or cleared when there is no value: RabbitMQ says "set" of that too."""
+        told = cast("Table", {} if value is None else {"value": value})
+        self.emit(
+            "parameter.set", {"name": name, **told, "component": "global", "user_who_performed_action": INTERNAL_USER}
+        )
 
     def alarm(self, what: str, resource: str) -> None:
         """`what` happened to the alarm: set or cleared."""

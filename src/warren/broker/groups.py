@@ -235,6 +235,7 @@ class GroupQueue(ClassicQueue):
     def enrich(self) -> None:
         if self.backlog is None:
             self.backlog = self.groups = GroupBacklog(self.settings.message_group or "")
+            self.plain = False
 
     def _deliver_one_by_one(self) -> None:
         groups = self.groups
@@ -253,7 +254,7 @@ class GroupQueue(ClassicQueue):
         if held is None:
             return False
         consumer.channel.unacked.watched = True
-        consumer.redeliver(held)
+        self._hand(held, consumer)
         return True
 
     def _attempt_delivery(self, held: Held) -> bool:
@@ -272,10 +273,17 @@ class GroupQueue(ClassicQueue):
     def take(self, getter: Channel | None = None) -> Held | None:
         self.renew_lease()
         self._drop_expired(self.groups)
-        if getter is None:
-            return self.groups.take(None)
-        getter.unacked.watched = True
-        return self.groups.take(getter)
+        if getter is not None:
+            getter.unacked.watched = True
+        held = self.groups.take(getter)
+        if held is not None and self.journal is not None:
+            self.journal.fed(held.position, 1, getter is None)
+        return held
+
+    def _held(self, held: Held) -> Held:
+        grouped = GroupHeld(held.message, held.position, held.deadline)
+        grouped.count = held.count
+        return grouped
 
     def acked(self, message: Message | Held | None) -> None:
         self._settle((message,))

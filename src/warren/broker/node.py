@@ -10,35 +10,41 @@ from __future__ import annotations
 import logging
 import socket
 import time
+from collections import deque
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from warren.broker.auth import Logins, Users
 from warren.broker.confirms import Confirms
 from warren.broker.connection import Connection, Transport
 from warren.broker.decorators import DecoratorFactory
+from warren.broker.delays import Delays
 from warren.broker.duplicates import Duplicates
 from warren.broker.events import EVENT_EXCHANGE, Events
 from warren.broker.length_limit import LengthLimit
 from warren.broker.limits import check_vhost_limits
 from warren.broker.parameters import Parameters, no_vhost
 from warren.broker.queue import Queue
+from warren.broker.recovery import recover
 from warren.broker.statistics import Churn, Drops
+from warren.broker.store.catalog import Catalog
 from warren.broker.store.commit import GroupCommit
+from warren.broker.store.folder import LastStop
 from warren.broker.store.streams import StreamStore
 from warren.broker.stream import StreamQueue
 from warren.broker.timers import Timers
+from warren.broker.user_changes import UserChanges
 from warren.broker.vhost import VirtualHost, described
 from warren.errors import ConnectionForced, InternalError, NotFound
 from warren.routing import definitions
 from warren.routing.exchange import TopicExchange
-from warren.routing.settings import queue_settings
 
 __all__ = ["Node"]
 
 CONSUMER_TIMEOUT_MS: Final = 1_800_000  # RabbitMQ's default, half an hour
+CATALOG: Final = "catalog.sqlite"  # in the data folder
 SWEEP_MS: Final = 60_000  # between two looks for overdue acknowledgements, at most
 
 log = logging.getLogger("warren.broker")
@@ -52,10 +58,24 @@ def monotonic_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
+class Written(Protocol):
+    """What has something to write at the end of a batch: a stored queue, a delayed exchange."""
+
+    @property
+    def deleted(self) -> bool: ...
+    def flush(self) -> int:
+        """Write it; the ticket of the sync that will cover it."""
+
+    def advance(self) -> None:
+        """Show it, as far as it is on the disk."""
+
+
 class Node:
     """One broker.
 
     data        folder of the store; it is made when missing
+    temporary   True: the folder goes with the broker, so that what is declared is kept in memory alone
+    last_stop   how the broker before, on this folder, ended
     call_soon   runs a callable in this thread, from any thread
     sync        False: publisher confirms do not wait for the disk
     events      True: what happens is told on the exchange amq.rabbitmq.event of vhost "/"
@@ -67,6 +87,8 @@ class Node:
         data: Path,
         call_soon: Callable[[Callable[[], None]], object],
         *,
+        temporary: bool = False,
+        last_stop: LastStop = LastStop.KILLED,
         sync: bool = True,
         events: bool = False,
         clock: Callable[[], int] = monotonic_ms,
@@ -79,42 +101,51 @@ class Node:
         self.decorators: list[DecoratorFactory] = [Duplicates.of, LengthLimit.of, Drops.of]
         self._pids = count(1)
         self.timers = Timers(clock)
+        self.last_stop = last_stop
+        data.mkdir(parents=True, exist_ok=True)
+        self.catalog = Catalog.in_memory() if temporary else Catalog.open(data / CATALOG, sync=sync)
+        self.after_commit: list[Callable[[], None]] = []  # what may be done once the catalog has what changed
         self.users = Users()
-        self.users.changed = self._permissions_changed
-        self.users.removed = self._user_removed
+        self.users.watcher = UserChanges(self)
         self.logins = Logins(self.users, self.timers, lambda answer: call_soon(lambda: self._in_batch(answer)))
         self.consumer_timeout = CONSUMER_TIMEOUT_MS
         self._next_sweep = self.timers.at(self.timers.now() + SWEEP_MS, self._sweep)
         self.vhosts: dict[str, VirtualHost] = {}
-        self.parameters = Parameters(self.vhosts)
-        self.add_vhost(definitions.VirtualHost("/", description="Default virtual host"))
-        if events:
-            self.vhosts["/"].router.predeclare(EVENT_EXCHANGE, TopicExchange, internal=True)
+        self.parameters = Parameters(self.vhosts, self.catalog, self.events)
         self.lobby = VirtualHost(self, "")  # where a connection is before it says which virtual host it wants
         self.alarms: set[str] = set()
         self.failed: OSError | None = None
         # What the current batch leaves to do.
         self.scheduled: list[Queue] = []
-        self.written: list[StreamQueue] = []
+        self.written: list[Written] = []
+        self._ticket = 0  # of the sync that covers what it wrote
+        self._when_safe: list[Callable[[], None]] = []
         self.confirming: list[Confirms] = []
         self.unflushed: list[Connection] = []
         self._awaiting: list[Confirms] = []
+        self._safe: deque[tuple[int, list[Callable[[], None]]]] = deque()  # what is to be called after which sync
         self._ending = False
         self.rearm: Callable[[], None] = _nothing  # told after each batch: the next deadline may have changed
         self.commit = GroupCommit(call_soon, self._synced, self.store_failed, sync=sync)
-        self.streams = StreamStore(data / "streams", self.commit)
-        for stored in self.streams.recover():
-            if stored.log.cut:
-                log.warning(
-                    "stream '%s' in vhost '%s': cut %d bytes of a torn record at its end",
-                    stored.name, stored.vhost, stored.log.cut,
-                )  # fmt: skip
-            if stored.vhost not in self.vhosts:
-                self.add_vhost(definitions.VirtualHost(stored.vhost))  # whoever defines it again finds its streams
-            vhost = self.vhosts[stored.vhost]
-            where = f"queue '{stored.name}' in vhost '{stored.vhost}'"
-            settings = queue_settings(stored.arguments, where)
-            vhost.add_queue(StreamQueue(vhost, stored.name, dict(stored.arguments), settings, stored.log))
+        self.data = data
+        for folder in ("queues", "delays"):
+            (data / folder).mkdir(parents=True, exist_ok=True)
+        self.streams = StreamStore(data, self.commit)
+        try:
+            recover(self)
+        except BaseException:
+            self.catalog.rollback()
+            self.catalog.close()
+            self.logins.verifier.stop()
+            self.commit.stop()
+            raise
+
+    def new_vhost(self, name: str) -> VirtualHost:
+        """A virtual host, empty, that nobody has heard of yet."""
+        vhost = self.vhosts[name] = VirtualHost(self, name)
+        if self.events.on and name == "/":
+            vhost.router.predeclare(EVENT_EXCHANGE, TopicExchange, internal=True)
+        return vhost
 
     def add_vhost(self, definition: definitions.VirtualHost) -> VirtualHost:
         """The virtual host, made, or given what the definition says of it if it is there.
@@ -124,10 +155,12 @@ class Node:
         """
         definition = described(definition)
         check_vhost_limits(definition.limits or {})
-        vhost = self.vhosts.get(definition.name)
-        if vhost is None:
-            vhost = self.vhosts[definition.name] = VirtualHost(self, definition.name)
+        new = definition.name not in self.vhosts
+        vhost = self.new_vhost(definition.name) if new else self.vhosts[definition.name]
         vhost.definition = definition
+        self.catalog.put_vhost(definition)
+        if new:
+            self.events.vhost_created(vhost)
         if definition.limits:
             self.parameters.set_limits(definition.name, definition.limits)
         return vhost
@@ -143,12 +176,12 @@ class Node:
         for connection in tuple(self.connections):
             if connection.vhost is vhost:
                 connection.close(ConnectionForced(f"vhost '{name}' is deleted"))
-        try:
-            vhost.clear()
-        except OSError as error:
-            self.store_failed(error)
         self.users.forget_vhost(name)
+        vhost.clear()
+        self.catalog.remove_vhost(name)
+        self.events.vhost_deleted(name)
         self.parameters.forget_vhost(name)
+        vhost.policies.forget()
         self.end_batch()
 
     def accept(self, transport: Transport) -> Connection:
@@ -185,26 +218,36 @@ class Node:
         found.set_tracing(on)
 
     def end_batch(self, publisher: Connection | None = None, size: int = 0) -> None:
-        """Write streams, deliver, confirm, and hand output to the transports.
+        """Deliver, write to the disk, confirm, and hand output to the transports.
 
-        The batch was `size` bytes of `publisher`, who owes them to the disk if it has to write anything.
+        What was delivered is noted on disk before anybody sees it, so that it never comes again as if it were new. The
+        batch was `size` bytes of `publisher`, who owes them to the disk if it has to write anything.
         """
         if self._ending:
             return  # a transport that pauses or fails inside a flush ends up here; the loop below goes on
         self._ending = True
         try:
-            while self.scheduled or self.written or self.confirming or self.unflushed:
-                ticket = 0
+            catalog = self.catalog
+            while (
+                self.scheduled or self.written or self._when_safe or self.confirming or self.unflushed
+                or catalog.changed
+            ):  # fmt: skip
                 try:
-                    ticket = self._write_streams()
-                    if publisher is not None and ticket > self.commit.synced:
-                        publisher.charge(ticket, size)
-                    publisher = None
                     self._deliver()
+                    self.write()
                 except OSError as error:
                     self.store_failed(error)
+                ticket, self._ticket = self._ticket, 0
+                if publisher is not None and ticket > self.commit.synced:
+                    publisher.charge(ticket, size)
+                publisher = None
+                if self._when_safe:
+                    callbacks, self._when_safe = self._when_safe, []
+                    self._safe.append((ticket, callbacks))
+                    self._call_safe()
                 confirming, self.confirming = self.confirming, []
                 self._awaiting += [confirms for confirms in confirming if confirms.end_batch(ticket)]
+                self.save()
                 connections, self.unflushed = self.unflushed, []
                 for connection in connections:
                     connection.flush()
@@ -212,24 +255,38 @@ class Node:
             self._ending = False
         self.rearm()
 
+    def save(self) -> None:
+        """Commit what was declared, deleted or set, before anybody is told: it blocks for one sync if there is any.
+
+        A disk that refuses has failed the whole store: what could not be kept was never acknowledged.
+        """
+        if self.catalog.changed:
+            try:
+                if self.failed is not None:
+                    self.catalog.rollback()
+                    return
+                self.catalog.commit()
+                done, self.after_commit = self.after_commit, []
+                for callback in done:
+                    callback()
+            except OSError as error:
+                self.store_failed(error)
+
+    def settle(self) -> None:
+        """End a batch that no connection began: what was changed is on disk then. OSError when the store failed."""
+        self.end_batch()
+        if self.failed is not None:
+            raise self.failed
+
     def _in_batch(self, callback: Callable[[], None]) -> None:
         callback()
-        self.end_batch()
-
-    def _permissions_changed(self, vhost: str) -> None:
-        """Publishers must ask again."""
-        if vhost in self.vhosts:
-            self.vhosts[vhost].router.version += 1
-
-    def _user_removed(self, name: str) -> None:
-        for connection in tuple(self.connections):
-            if connection.user == name:
-                connection.close(ConnectionForced(f"user '{name}' is deleted"))
         self.end_batch()
 
     def _sweep(self) -> None:
         """Look for deliveries that nobody acknowledged in time; how often follows from the shortest timeout."""
         queues = [queue for vhost in self.vhosts.values() for queue in vhost.queues.values()]
+        for queue in queues:
+            queue.rest()
         timeouts = [queue.settings.consumer_timeout or self.consumer_timeout for queue in queues]
         least = min(timeouts, default=self.consumer_timeout)
         now = self.timers.now()
@@ -252,14 +309,26 @@ class Node:
             self.store_failed(error)
         self.end_batch()
 
-    def _write_streams(self) -> int:
-        ticket = 0
+    def write(self) -> None:
+        """Write what the batch has left for the disk so far. OSError when the disk refuses."""
         written, self.written = self.written, []
-        for stream in written:
-            if not stream.deleted:
-                ticket = max(ticket, stream.flush())
-                stream.advance()
-        return ticket
+        for each in written:
+            if not each.deleted:
+                self._ticket = max(self._ticket, each.flush())
+                each.advance()
+
+    def has_written(self, what: Written) -> None:
+        """It has something to write at the end of the batch."""
+        self.written.append(what)
+
+    def when_safe(self, callback: Callable[[], None]) -> None:
+        """Call back when everything that this batch writes is on the disk."""
+        self._when_safe.append(callback)
+
+    def _call_safe(self) -> None:
+        while self._safe and self._safe[0][0] <= self.commit.synced:
+            for callback in self._safe.popleft()[1]:
+                callback()
 
     def _deliver(self) -> None:
         scheduled = self.scheduled
@@ -277,6 +346,7 @@ class Node:
             for queue in vhost.queues.values():
                 if isinstance(queue, StreamQueue):
                     queue.advance()
+        self._call_safe()
         self._awaiting = [confirms for confirms in self._awaiting if confirms.confirm()]
         for connection in tuple(self.held):
             connection.grant()
@@ -304,8 +374,12 @@ class Node:
             self.failed = error
             log.critical("the store failed, the broker stops: %s", error)
             self._awaiting.clear()
+            self._safe.clear()
+            self._when_safe.clear()
+            self.written.clear()
             self.confirming.clear()
             for connection in tuple(self.connections):
+                connection.retract()
                 connection.close(InternalError(f"the broker's store failed: {error.strerror}"))
             self.end_batch()
 
@@ -315,9 +389,11 @@ class Node:
             connection.close(ConnectionForced("broker forced connection closure with reason 'shutdown'"))
         self.end_batch()
         for vhost in self.vhosts.values():
-            for queue in vhost.queues.values():
-                if isinstance(queue, StreamQueue) and self.failed is None:
-                    queue.log.close()
+            kept: tuple[Queue | Delays, ...] = (*vhost.queues.values(), *vhost.delays.values())
+            for each in kept:
+                if self.failed is None:
+                    each.close()
+        self.catalog.close()
         self.rearm = _nothing  # what still comes from other threads sets no timers
         self.logins.verifier.stop()
         self.commit.stop()

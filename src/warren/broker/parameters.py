@@ -7,10 +7,12 @@ policies are parameters of RabbitMQ's too; here they have a place of their own.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import Final
 
+from warren.broker.events import Events
 from warren.broker.limits import check_vhost_limits
+from warren.broker.store.catalog import Catalog
 from warren.errors import InvalidArgument, NotFound
 from warren.routing.definitions import GlobalParameter, Parameter
 from warren.routing.values import Table
@@ -40,11 +42,11 @@ def check_parameter(parameter: Parameter) -> None:
 class Parameters:
     """`parameters` by (vhost, component, name), `global_parameters` by name. Read them; change them by the methods.
 
-    `vhosts` has the names of those that exist.
+    `vhosts` has the names of those that exist. Changes go to the catalog, and are told as events.
     """
 
-    def __init__(self, vhosts: Container[str]) -> None:
-        self._vhosts = vhosts
+    def __init__(self, vhosts: Container[str], catalog: Catalog, events: Events) -> None:
+        self._vhosts, self._catalog, self._events = vhosts, catalog, events
         self.parameters: dict[tuple[str, str, str], Parameter] = {}
         self.global_parameters: dict[str, GlobalParameter] = {}
 
@@ -54,17 +56,30 @@ class Parameters:
         if parameter.vhost not in self._vhosts:
             raise no_vhost(parameter.vhost)
         self.parameters[parameter.vhost, parameter.component, parameter.name] = parameter
+        self._catalog.put_parameter(parameter)
+        self._events.parameter("set", parameter)
 
     def clear(self, vhost: str, component: str, name: str) -> bool:
         """Forget the parameter; whether there was one."""
-        return self.parameters.pop((vhost, component, name), None) is not None
+        parameter = self.parameters.pop((vhost, component, name), None)
+        if parameter is None:
+            return False
+        self._catalog.remove_parameter(vhost, component, name)
+        self._events.parameter("cleared", parameter)
+        return True
 
     def set_global(self, parameter: GlobalParameter) -> None:
         self.global_parameters[parameter.name] = parameter
+        self._catalog.put_global_parameter(parameter)
+        self._events.global_parameter(parameter.name, parameter.value)
 
     def clear_global(self, name: str) -> bool:
         """Forget the global parameter; whether there was one."""
-        return self.global_parameters.pop(name, None) is not None
+        if self.global_parameters.pop(name, None) is None:
+            return False
+        self._catalog.remove_global_parameter(name)
+        self._events.global_parameter(name, None)
+        return True
 
     def set_limits(self, vhost: str, limits: Table) -> None:
         """Give a virtual host these limits, in place of those it has. As `set`."""
@@ -77,4 +92,9 @@ class Parameters:
 
     def forget_vhost(self, vhost: str) -> None:
         for key in [key for key in self.parameters if key[0] == vhost]:
-            del self.parameters[key]
+            self.clear(*key)
+
+    def restore(self, parameters: Iterable[Parameter], global_parameters: Iterable[GlobalParameter]) -> None:
+        """Have these, as they were kept."""
+        self.parameters = {(each.vhost, each.component, each.name): each for each in parameters}
+        self.global_parameters = {each.name: each for each in global_parameters}

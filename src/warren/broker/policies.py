@@ -47,13 +47,22 @@ class Policies:
         except NotImplemented540:
             self._put_back(book, policy.name, before)
             raise
-        self._tell_set(policy, operator)
+        self._set(policy, operator)
+        self._vhost.node.end_batch()
 
     def update(self, policies: Iterable[Policy], operator_policies: Iterable[Policy]) -> None:
         """Put many in force at once. They have been checked, each and with the queues that are there."""
+        self.restore(new := tuple(policies), new_of_operators := tuple(operator_policies))
+        self._apply()
+        for policy in new:
+            self._set(policy, False)
+        for policy in new_of_operators:
+            self._set(policy, True)
+
+    def restore(self, policies: Iterable[Policy], operator_policies: Iterable[Policy]) -> None:
+        """Have these too, as they were kept; what is there already does not change."""
         self.policies.update((policy.name, policy) for policy in policies)
         self.operator_policies.update((policy.name, policy) for policy in operator_policies)
-        self._apply()
 
     def clear(self, name: str, *, operator: bool = False) -> bool:
         """Take a policy out of force; whether there was one."""
@@ -61,8 +70,16 @@ class Policies:
         if book.pop(name, None) is None:
             return False
         self._apply()
-        self._tell_cleared(name, operator)
+        self._cleared(name, operator)
+        self._vhost.node.end_batch()
         return True
+
+    def forget(self) -> None:
+        """The virtual host is gone, and all of them with it."""
+        for operator, book in ((False, self.policies), (True, self.operator_policies)):
+            for name in tuple(book):
+                del book[name]
+                self._cleared(name, operator)
 
     def in_force(self, name: str, kind: QueueType | Literal["exchange"]) -> tuple[Policy | None, Policy | None]:
         """The policy and the operator policy that apply to a queue or an exchange."""
@@ -98,10 +115,10 @@ class Policies:
         for exchange in tuple(self._vhost.router.exchanges):
             if exchange.name:
                 self.apply_to_exchange(exchange.name)
-        self._vhost.node.end_batch()
 
-    def _tell_set(self, policy: Policy, operator: bool) -> None:
-        """Operator policies are parameters too, in RabbitMQ's events."""
+    def _set(self, policy: Policy, operator: bool) -> None:
+        """Keep and tell it. Operator policies are parameters too, in RabbitMQ's events."""
+        self._vhost.node.catalog.put_policy(policy, operator=operator)
         emit = self._vhost.node.events.emit
         value: dict[str, FieldValue] = {
             "pattern": policy.pattern,
@@ -113,15 +130,14 @@ class Policies:
         if operator:
             emit("parameter.set", {**about, "component": "operator_policy", "value": value})
         emit("policy.set", {**about, **value})
-        self._vhost.node.end_batch()
 
-    def _tell_cleared(self, name: str, operator: bool) -> None:
+    def _cleared(self, name: str, operator: bool) -> None:
+        self._vhost.node.catalog.remove_policy(self._vhost.name, name, operator=operator)
         emit = self._vhost.node.events.emit
         about: dict[str, FieldValue] = {"name": name, **self._where()}
         if operator:
             emit("parameter.cleared", {**about, "component": "operator_policy"})
         emit("operator.policy.cleared" if operator else "policy.cleared", about)
-        self._vhost.node.end_batch()
 
     def _where(self) -> dict[str, FieldValue]:
         return {"vhost": self._vhost.name, "user_who_performed_action": INTERNAL_USER}

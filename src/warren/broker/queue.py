@@ -16,9 +16,11 @@ Messages of classic queues are in memory. It knows no sockets and no wire format
 from __future__ import annotations
 
 import heapq
+import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from warren.broker.backlog import Backlog
@@ -26,10 +28,12 @@ from warren.broker.consumer import Consumer
 from warren.broker.consumers import Consumers
 from warren.broker.dead_letters import DeadLetters, dead_letter
 from warren.broker.decorators import DecoratorFactory, QueueDecorator, Verdict
+from warren.broker.journal import Journal
 from warren.broker.message import Held, Message
 from warren.broker.retries import Retries
 from warren.broker.settings import delivery_limit, is_plain, keeps_dead_letters, retries_later, retry_delay
 from warren.broker.statistics import QueueCounts
+from warren.broker.store.queue_log import Stored
 from warren.broker.timers import Timer
 from warren.errors import AccessRefused, ResourceLocked
 from warren.protocol.v091 import Table
@@ -43,6 +47,8 @@ if TYPE_CHECKING:
     from warren.broker.vhost import VirtualHost
 
 __all__ = ["Back", "ClassicQueue", "Queue"]
+
+log = logging.getLogger("warren.broker.queue")
 
 Back: TypeAlias = "tuple[int, Message | Held]"  # what was delivered: its position, and the message
 
@@ -131,6 +137,22 @@ class Queue(ABC):
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back once what was published so far is where a crash does not reach it, or the queue is deleted."""
         callback()
+
+    def settle(self, positions: list[int]) -> None:  # noqa: B027  a hook
+        """Deliveries of messages at these positions, in order, are acknowledged."""
+
+    def flush(self) -> int:
+        """Write what the batch left in a stored queue; the ticket of the sync that will cover it."""
+        return 0
+
+    def advance(self) -> None:  # noqa: B027  a hook
+        """A sync is done."""
+
+    def rest(self) -> None:  # noqa: B027  a hook
+        """A minute has passed: let go of what an idle queue does not need."""
+
+    def close(self) -> None:  # noqa: B027  a hook
+        """The broker stops: write and sync what is left. OSError when the disk refuses."""
 
     def enrich(self) -> None:  # noqa: B027  a hook
         """A message is coming that may leave from the middle of the queue."""
@@ -278,6 +300,8 @@ class ClassicQueue(Queue):
         self.returned: list[Held] = []  # a heap by position
         self.backlog: Backlog | None = None  # in place of the two above once the queue is not plain
         self.position = 0  # of the first message in `ready`; of the next message with a backlog
+        self.journal: Journal | None = None  # where the queue's messages are on disk
+        self.plain = True  # neither a backlog nor a journal
         self.views: list[View] = []  # of consumers that browse
         self._expiry: Timer | None = None
         self._retries: Retries | None = None
@@ -304,7 +328,10 @@ class ClassicQueue(Queue):
 
     @property
     def message_count(self) -> int:
-        return len(self.ready) + len(self.returned) if self.backlog is None else self.backlog.count
+        if self.backlog is not None:
+            return self.backlog.count
+        paged = 0 if self.journal is None else self.journal.paged
+        return len(self.ready) + len(self.returned) + paged
 
     @property
     def delayed_count(self) -> int:
@@ -325,6 +352,9 @@ class ClassicQueue(Queue):
                 self.position += 1
             self.returned.clear()
             self.ready.clear()
+            self.plain = False
+            if self.journal is not None:
+                self._read_all(self.journal, backlog)
             self._views_look_again()
 
     def everyone(self) -> tuple[Consumer, ...]:
@@ -346,13 +376,33 @@ class ClassicQueue(Queue):
     # -- the delivery path ---------------------------------------------------------------------------------------
 
     def publish(self, message: Message) -> bool:
-        if self.backlog is None:
+        if self.plain:
             self.ready.append(message)
             if not self.scheduled:
                 self.scheduled = True
                 self.vhost.node.scheduled.append(self)
             return True
+        if self.backlog is None:
+            return self._store_and_enqueue(message)
         return self._deliver_or_enqueue(message, self.backlog)
+
+    def _store_and_enqueue(self, message: Message) -> bool:
+        """The plain queue with a journal: to the disk, and into memory unless there is a long backlog."""
+        journal, ready = self.journal, self.ready
+        if journal is None or self.deleted:
+            return True  # deleted since a transaction was routed here
+        position = journal.next
+        journal.next = position + 1
+        if journal.paged or journal.is_full(len(ready), message):
+            journal.page_out(position, message)
+        else:
+            if not ready:
+                self.position = position
+            journal.store(position, message)
+            ready.append(message)
+        if not self.scheduled:
+            self.schedule()
+        return True
 
     def _deliver_or_enqueue(self, message: Message, backlog: Backlog) -> bool:
         if self.deleted:
@@ -370,6 +420,8 @@ class ClassicQueue(Queue):
             if not self._attempt_delivery(held):
                 self.drop(held, "expired")
             return True
+        if self.journal is not None:
+            self.journal.store(held.position, message, held.deadline)
         backlog.push(held)
         if self.judges:
             self._tell_enqueued()
@@ -397,13 +449,20 @@ class ClassicQueue(Queue):
     def drop(self, held: Held, reason: Reason) -> None:
         """A message leaves for another reason than an acknowledgement: dead-letter it where the queue says so."""
         self._tell_dropped(held.message, reason)
-        self.dead_letter(held.message, reason)
+        self.dead_letter(held.message, reason, held.position)
 
-    def dead_letter(self, message: Message, reason: Reason) -> None:
+    def dead_letter(self, message: Message, reason: Reason, position: int | None = None) -> None:
+        """Send a message on, if there is an exchange for that; then its `position`, where it has one, is settled."""
         if self._dead_letters is not None:
-            self._dead_letters.add(message, reason)
-        elif self.settings.dead_letter_exchange is not None:
+            self._dead_letters.add(message, reason, position)
+            return
+        if self.settings.dead_letter_exchange is not None:
             dead_letter(self, message, reason)
+        if self.journal is not None and position is not None:
+            if self.settings.dead_letter_exchange is None:
+                self.journal.settle(position)
+            else:  # not before the letter is on disk where it went
+                self.vhost.node.when_safe(partial(self.journal.settle, position))
 
     # -- expiry --------------------------------------------------------------------------------------------------
 
@@ -437,7 +496,7 @@ class ClassicQueue(Queue):
             self._deliver_one_by_one()
             return
         ready, returned, consumers = self.ready, self.returned, self.consumers
-        while ready or returned:
+        while ready or returned or (self.journal is not None and self._read_more(self.journal)):
             turn = consumers.next()
             if turn is None:
                 break
@@ -445,13 +504,21 @@ class ClassicQueue(Queue):
             if returned:
                 held = heapq.heappop(returned)
                 held.gone = True
-                consumer.redeliver(held)
+                self._hand(held, consumer)
             else:
                 # Several consumers take strict turns, as with RabbitMQ; a single one takes all its window holds.
                 count = min(room, len(ready)) if len(consumers) == 1 or consumers.single else 1
-                self.position += consumer.feed(ready, self.position, count)
+                fed = consumer.feed(ready, self.position, count)
+                if self.journal is not None:
+                    self.journal.fed(self.position, fed, consumer.no_ack)
+                self.position += fed
         if self.views:
             self._show()
+
+    def _hand(self, held: Held, consumer: Consumer) -> None:
+        consumer.redeliver(held)
+        if self.journal is not None:
+            self.journal.fed(held.position, 1, consumer.no_ack)
 
     def _show(self) -> None:
         """What no consumer took is for those who browse."""
@@ -464,7 +531,7 @@ class ClassicQueue(Queue):
         while self.message_count and (turn := self.consumers.next()) is not None:
             held = self._pop()
             if held is not None:
-                turn[0].redeliver(held)
+                self._hand(held, turn[0])
         if self.views:
             self._show()
 
@@ -472,11 +539,16 @@ class ClassicQueue(Queue):
         self.renew_lease()
         if self.backlog is not None:
             self._drop_expired(self.backlog)
-        return self._pop()
+        held = self._pop()
+        if held is not None and self.journal is not None:
+            self.journal.fed(held.position, 1, getter is None)
+        return held
 
     def _pop(self) -> Held | None:
         if self.backlog is not None:
             return self.backlog.pop()
+        if self.journal is not None and not self.ready and not self.returned:
+            self._read_more(self.journal)
         if self.returned:
             held = heapq.heappop(self.returned)
             held.gone = True
@@ -494,6 +566,8 @@ class ClassicQueue(Queue):
         for position, message in entries:
             held = message if isinstance(message, Held) else Held(message, position)
             held.count += 1
+            if self.journal is not None:
+                self.journal.returned(held)
             if limit is not None and held.count > limit:
                 self.drop(held, "delivery_limit")
             elif self._retries is not None and (
@@ -527,21 +601,101 @@ class ClassicQueue(Queue):
             self.schedule()
 
     def reject(self, entries: Iterable[Back]) -> None:
-        if not self.deleted and (self.decorators or self.settings.dead_letter_exchange is not None):
+        if not self.deleted and (self.stored or self.decorators or self.settings.dead_letter_exchange is not None):
             for position, message in entries:
                 self.drop(message if isinstance(message, Held) else Held(message, position), "rejected")
 
     def purge(self) -> int:
         count = self.message_count
+        gone = list(self.returned) if self.backlog is None else list(self.backlog)
+        if self._retries is not None:
+            gone += self._retries.messages()
+            count += self._retries.clear()
+        if self.journal is not None:
+            self.journal.settle_many(sorted(held.position for held in gone))
+            self.journal.settle(self.position, len(self.ready))
+            self.journal.settle_paged()
         if self.backlog is not None:
             self.backlog.clear()
-        if self._retries is not None:
-            count += self._retries.clear()
         self.position += len(self.ready)
         self.ready.clear()
         self.returned.clear()
         self._views_look_again()
         return count
+
+    # -- on disk -------------------------------------------------------------------------------------------------
+
+    def keep_in(self, journal: Journal, *, suspect: bool = False) -> None:
+        """From now on the queue's messages are on disk too, and those that are there are its first ones.
+
+        `suspect`: the machine went down with the broker before, so that any of them may have been delivered.
+        OSError when the disk refuses.
+        """
+        self.journal, self.stored = journal, True
+        expires = journal.recover(suspect=suspect)
+        self.plain = False
+        self.position = journal.next
+        if self.backlog is not None:
+            self._read_all(journal, self.backlog)
+        elif expires:
+            self.enrich()
+
+    def _read_more(self, journal: Journal) -> bool:
+        """Bring some of a long backlog back into memory, which has none of it; whether there was any."""
+        run = self._next_run(journal)
+        if run and run[0].delivered:
+            self.returned += map(journal.held, run)
+        elif run:
+            self.position = run[0].position
+            self.ready.extend(map(journal.message, run))
+        return bool(run)
+
+    def _read_all(self, journal: Journal, backlog: Backlog) -> None:
+        while run := self._next_run(journal):
+            for stored in run:
+                held = self._held(journal.held(stored))
+                held.priority = self._priority(held.message)
+                backlog.push(held)
+        self.position = journal.next
+        self._tell_enqueued()
+        self._arm_expiry(backlog)
+
+    def _held(self, held: Held) -> Held:
+        """What stands for it in this kind of queue."""
+        return held
+
+    def _next_run(self, journal: Journal) -> list[Stored]:
+        if not journal.paged:
+            return []
+        run = journal.next_run()
+        if not run:  # the rest is in the current batch
+            self.vhost.node.write()
+            run = journal.next_run()
+        if not run:
+            log.error("%s: %d messages on disk cannot be read", self, journal.forget_paged())
+        return run
+
+    def settle(self, positions: list[int]) -> None:
+        if self.journal is not None and not self.deleted:
+            positions.sort()
+            self.journal.settle_many(positions)
+
+    def flush(self) -> int:
+        return 0 if self.journal is None else self.journal.flush()
+
+    def when_durable(self, callback: Callable[[], None]) -> None:
+        if self.journal is None:
+            callback()
+        else:
+            self.vhost.node.when_safe(callback)
+
+    def rest(self) -> None:
+        if self.journal is not None:
+            self.journal.rest()
+
+    def close(self) -> None:
+        if self.journal is not None:
+            self.journal.close()
 
     def forget(self) -> None:
         super().forget()
@@ -551,4 +705,5 @@ class ClassicQueue(Queue):
             self._expiry.cancel()
         if self._dead_letters is not None:
             self._dead_letters.forget()
+        self.journal = None
         self.purge()

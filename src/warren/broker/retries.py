@@ -40,6 +40,9 @@ class Retries:
         self.bytes += held.size
         self._arm()
 
+    def messages(self) -> list[Held]:
+        return [held for _, _, held in self._heap]
+
     def clear(self) -> int:
         """Drop all of them; how many."""
         count = len(self._heap)

@@ -99,6 +99,9 @@ class StreamQueue(Queue):
             self._tell_enqueued()
         return True
 
+    def close(self) -> None:
+        self.log.close()
+
     def flush(self) -> int:
         """Write the batch to the log; the ticket of the sync that will cover it."""
         self._unwritten = False

@@ -7,6 +7,7 @@ order and a `multiple` takes from its front.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from warren.broker.consumer import Consumer
@@ -70,18 +71,33 @@ class Unacked:
         """Put deliveries back into the table: what was to settle them was rolled back."""
         self.entries = dict(sorted((taken | self.entries).items()))
 
-    def ack(self, taken: dict[int, Entry]) -> None:
-        """Done: open the windows again, and count."""
+    def ack(self, taken: dict[int, Entry], *, when_safe: bool = False) -> None:
+        """Done: open the windows again, and count.
+
+        `when_safe`: stored queues are told only when what the batch writes is on the disk.
+        """
         opened = self._release(taken.values())
+        stored = False
         for consumer, count in opened.items():
             consumer.acked += count
+            stored = stored or consumer.queue.stored
             if consumer.cancelled:
                 consumer.settle()
         if sum(opened.values()) < len(taken):
             for queue, got_by, _, _ in taken.values():
                 if got_by is None:  # basic.get
+                    stored = stored or queue.stored
                     queue.counts.ack += 1
                     self._channel.counts.ack += 1
+        if stored:
+            by_queue: dict[Queue, list[int]] = {}
+            for queue, _, position, _ in taken.values():
+                by_queue.setdefault(queue, []).append(position)
+            for queue, positions in by_queue.items():
+                if when_safe:
+                    queue.vhost.node.when_safe(partial(queue.settle, positions))
+                else:
+                    queue.settle(positions)
         if self.watched:
             for queue, _, _, message in taken.values():
                 queue.acked(message)

@@ -5,15 +5,19 @@ It declares and deletes. It knows connections only as owners of exclusive queues
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from warren.broker.changes import change_queue
 from warren.broker.delays import Delays, Hold
 from warren.broker.events import INTERNAL_USER
 from warren.broker.groups import GroupQueue
+from warren.broker.journal import Journal
 from warren.broker.keeping import History, hashed_properties
 from warren.broker.limits import check_queue
 from warren.broker.message import Address, Message
@@ -21,7 +25,9 @@ from warren.broker.policies import Policies
 from warren.broker.queue import ClassicQueue, Queue
 from warren.broker.reply_to import ReplyQueue
 from warren.broker.statistics import ChannelCounts, ExchangeCounts
+from warren.broker.store.folder import LastStop
 from warren.broker.store.log import SegmentLog
+from warren.broker.store.queue_log import QueueLog
 from warren.broker.stream import StreamQueue
 from warren.broker.trace import Trace
 from warren.errors import (
@@ -36,6 +42,7 @@ from warren.protocol.v091 import Content, FieldValue, Properties, Table, encode_
 from warren.routing import (
     EXCHANGE_TYPES,
     KEEPING_TYPES,
+    Binding,
     Destination,
     Removed,
     Route,
@@ -45,7 +52,7 @@ from warren.routing import (
 from warren.routing.equivalence import check_property
 from warren.routing.keeping import DelayedMessageExchange
 from warren.routing.router import RESERVED_PREFIX
-from warren.routing.settings import check_redeclaration, queue_settings
+from warren.routing.settings import QueueSettings, check_redeclaration, queue_settings
 
 if TYPE_CHECKING:
     from warren.broker.connection import Connection
@@ -72,6 +79,7 @@ class VirtualHost:
         self.definition = definitions.VirtualHost(name)
         self.router = Router(name, types=EXCHANGE_TYPES | KEEPING_TYPES)
         self.queues: dict[str, Queue] = {}
+        self.folders: dict[str, str] = {}  # of the queues that are in the catalog: where their messages are
         self.policies = Policies(self)
         self.reply_queues: dict[str, ReplyQueue] = {}  # addresses of channels, for direct replies
         self.delays: dict[str, Delays] = {}  # of delayed exchanges that ever held something
@@ -92,6 +100,8 @@ class VirtualHost:
         for exchange in tuple(self.router.exchanges):
             if not exchange.name.startswith(RESERVED_PREFIX) and exchange.name:
                 self.delete_exchange(exchange.name, if_unused=False)
+        for exchange in self.router.exchanges:  # the server's own go with the virtual host
+            self.node.events.exchange_deleted(self.name, exchange.name, INTERNAL_USER)
 
     # -- queues --------------------------------------------------------------------------------------------------
 
@@ -136,12 +146,8 @@ class VirtualHost:
             arguments, where, durable=durable, exclusive=exclusive, auto_delete=auto_delete, server_named=server_named
         )
         settings = self.policies.settings_for(name, settings.queue_type, arguments)
-        queue: Queue
-        if settings.queue_type == "stream":
-            queue = StreamQueue(self, name, arguments, settings, self._make_log(where, name, arguments))
-        else:
-            queue = (GroupQueue if settings.message_group is not None else ClassicQueue)(
-                self,
+        try:
+            queue = self.make_queue(
                 name,
                 durable=durable,
                 exclusive=exclusive,
@@ -149,10 +155,14 @@ class VirtualHost:
                 arguments=arguments,
                 owner=connection if exclusive else None,
                 settings=settings,
+                folder=self._new_folder(settings) if durable and not exclusive else None,
             )
+        except OSError as error:
+            raise InternalError(f"cannot make {where}: {error.strerror}") from error
+        if name in self.folders:
+            self._store_queue(queue)
         if exclusive and connection is not None:
             connection.exclusive_queues.append(queue)
-        self.add_queue(queue)
         self.node.churn.queue_declared += 1
         self.node.churn.queue_created += 1
         self.node.events.queue_created(queue, INTERNAL_USER if connection is None else connection.user)
@@ -171,16 +181,82 @@ class VirtualHost:
             return arguments
         return {**arguments, "x-queue-type": kind}
 
-    def _make_log(self, where: str, name: str, arguments: Table) -> SegmentLog:
-        try:
-            return self.node.streams.create(self.name, name, arguments)
-        except OSError as error:
-            raise InternalError(f"cannot make {where}: {error.strerror}") from error
+    def open_journal(self, queue: ClassicQueue) -> None:
+        """Have the queue's messages on disk, with those that are there already. OSError when the disk refuses."""
+        node = self.node
+        log = QueueLog(node.data / self.folders[queue.name], node.commit)
+        journal = Journal(str(queue), log, partial(node.has_written, queue), node.timers.now)
+        queue.keep_in(journal, suspect=node.last_stop is LastStop.POWER_CUT)
 
-    def add_queue(self, queue: Queue) -> None:
-        self.queues[queue.name] = queue
-        self.router.add_queue(queue.name)
+    def make_queue(
+        self,
+        name: str,
+        *,
+        durable: bool,
+        exclusive: bool,
+        auto_delete: bool,
+        arguments: Table,
+        owner: Connection | None,
+        settings: QueueSettings,
+        folder: str | None,
+        recovered: bool = False,
+    ) -> Queue:
+        """A queue that is not there yet: every queue comes from here.
+
+        `folder` is where its messages are, below the data folder, and None for one that does not outlive the process;
+        `recovered` says that a broker before this one left it there: the messages of a queue that is no stream are for
+        `open_journal` then, when everything is there that they may be dead-lettered to. OSError when the disk refuses.
+        """
+        queue: Queue
+        if settings.queue_type == "stream" and folder is not None:
+            queue = StreamQueue(self, name, arguments, settings, self._open_log(name, folder, recovered))
+        else:
+            queue = (GroupQueue if settings.message_group is not None else ClassicQueue)(
+                self,
+                name,
+                durable=durable,
+                exclusive=exclusive,
+                auto_delete=auto_delete,
+                arguments=arguments,
+                owner=owner,
+                settings=settings,
+            )
+        if folder is not None:
+            self.folders[name] = folder
+        self.queues[name] = queue
+        self.router.add_queue(name)
         queue.decorate(self.node.decorators)
+        if folder is not None and isinstance(queue, ClassicQueue) and not recovered:
+            self.open_journal(queue)
+        return queue
+
+    def _new_folder(self, settings: QueueSettings) -> str:
+        """A name that no queue ever had: what is left of one that was deleted is nobody's beginning."""
+        if settings.queue_type == "stream":
+            return self.node.streams.new_folder()
+        return f"queues/{secrets.token_hex(8)}"
+
+    def _open_log(self, name: str, folder: str, recovered: bool) -> SegmentLog:
+        if not recovered:
+            return self.node.streams.create(folder)
+        try:
+            stream = self.node.streams.recover(folder)
+        except FileNotFoundError as error:
+            log.error("stream '%s' in vhost '%s': %s is gone; the stream is empty", name, self.name, error.filename)
+            return self.node.streams.create(folder)
+        if stream.cut:
+            log.warning(
+                "stream '%s' in vhost '%s': cut %d bytes of a torn record at its end", name, self.name, stream.cut
+            )
+        return stream
+
+    def _store_queue(self, queue: Queue) -> None:
+        self.node.catalog.put_queue(
+            definitions.QueueDefinition(
+                self.name, queue.name, queue.durable, queue.auto_delete, dict(queue.arguments), queue.type
+            ),
+            self.folders[queue.name],
+        )
 
     def check_equal(
         self,
@@ -205,6 +281,8 @@ class VirtualHost:
         """The queue, with other arguments from now on (`changes.change_queue`); the errors of `queue` besides."""
         queue = self.queue(name, connection)
         change_queue(queue, changes)
+        if name in self.folders:
+            self._store_queue(queue)
         return queue
 
     def delete_queue(
@@ -217,6 +295,7 @@ class VirtualHost:
         """
         count = queue.message_count
         consumers = queue.everyone()
+        journal = queue.journal if isinstance(queue, ClassicQueue) else None
         queue.forget()
         for decorator in queue.decorators:
             decorator.deleted()
@@ -224,8 +303,12 @@ class VirtualHost:
         self._removed(self.router.remove_queue(queue.name), INTERNAL_USER)
         if queue.owner is not None and queue in queue.owner.exclusive_queues:
             queue.owner.exclusive_queues.remove(queue)
+        if self.folders.pop(queue.name, None) is not None:
+            self.node.catalog.remove_queue(self.name, queue.name)
         if isinstance(queue, StreamQueue):
-            self.node.streams.delete(queue.log)
+            self.node.after_commit.append(partial(self.node.streams.delete, queue.log))
+        if journal is not None:
+            self.node.after_commit.append(journal.delete)
         self.node.churn.queue_deleted += 1
         self.node.events.queue_deleted(queue, user)
         if answer is not None:
@@ -245,6 +328,8 @@ class VirtualHost:
         """Bind, and give a queue that is newly bound to a recent-history exchange what the exchange remembers."""
         binding = self.router.bind(source, destination, binding_key, arguments)
         if binding is not None:
+            if self._is_durable(binding):
+                self.node.catalog.put_binding(self._stored_binding(binding))
             self.node.events.binding("created", self.name, binding, user)
         history = self._histories.get(source)
         if binding is not None and history is not None and destination.kind == "queue":
@@ -258,7 +343,22 @@ class VirtualHost:
         self, source: str, destination: Destination, binding_key: str, arguments: Table, *, user: str = INTERNAL_USER
     ) -> None:
         """Take a binding away, and the auto_delete exchanges that this leaves unused."""
-        self._removed(self.router.unbind(source, destination, binding_key, arguments), user)
+        removed = self.router.unbind(source, destination, binding_key, arguments)
+        for binding in removed.bindings[:1]:  # the others go with the exchanges that they hang on
+            self.node.catalog.remove_binding(self._stored_binding(binding))
+        self._removed(removed, user)
+
+    def _is_durable(self, binding: Binding) -> bool:
+        """Whether both ends outlive the process."""
+        kind, name = binding.destination
+        durable = name in self.folders if kind == "queue" else self.router.exchange(name).durable
+        return durable and self.router.exchange(binding.source).durable
+
+    def _stored_binding(self, binding: Binding) -> definitions.BindingDefinition:
+        kind, name = binding.destination
+        return definitions.BindingDefinition(
+            self.name, binding.source, name, kind, binding.binding_key, dict(binding.arguments)
+        )
 
     def declare_exchange(
         self,
@@ -283,6 +383,12 @@ class VirtualHost:
             arguments=arguments,
         ):
             self.policies.apply_to_exchange(name)
+            if durable:
+                self.node.catalog.put_exchange(
+                    definitions.ExchangeDefinition(
+                        self.name, name, kind, durable, auto_delete, internal, dict(arguments)
+                    )
+                )
             self.node.events.exchange_created(self.name, self.router.exchange(name), user)
 
     def delete_exchange(self, name: str, *, if_unused: bool, user: str = INTERNAL_USER) -> None:
@@ -293,6 +399,7 @@ class VirtualHost:
         for name in removed.exchanges:
             self._histories.pop(name, None)
             self._exchange_counts.pop(name, None)
+            self.node.catalog.remove_exchange(self.name, name)
             delays = self.delays.pop(name, None)
             if delays is not None:
                 delays.forget()
@@ -307,21 +414,29 @@ class VirtualHost:
         delays = self.delays.get(exchange)
         return 0 if delays is None else delays.revoke(message_id)
 
+    def delays_of(self, name: str) -> Delays:
+        """What the delayed exchange holds back; of a durable one what it held back before the broker stopped, too."""
+        delays = self.delays.get(name)
+        if delays is None:
+            delays = self.delays[name] = Delays(self, name)
+            if self.router.exchange(name).durable:
+                folder = hashlib.sha256(f"{self.name}\0{name}".encode("utf-8", "surrogateescape")).hexdigest()[:32]
+                log = QueueLog(self.node.data / "delays" / folder, self.node.commit)
+                journal = Journal(str(name), log, partial(self.node.has_written, delays), self.node.timers.now)
+                delays.keep_in(journal, suspect=self.node.last_stop is LastStop.POWER_CUT)
+        return delays
+
     def keepers(self, route: Route, keys: tuple[str, ...]) -> tuple[Hold | History, ...]:
         """Those who keep a message on its way: delays and histories."""
         kept: list[Hold | History] = []
         for name, delay in route.delayed:
-            delays = self.delays.get(name)
-            if delays is None:
-                delays = self.delays[name] = Delays(self, name)
-            kept.append(Hold(delays, delay, keys))
+            kept.append(Hold(self.delays_of(name), delay, keys))
         for name in route.remembered:
             history = self._histories.get(name) or History.of(self.router.exchange(name))
             if history is not None:
                 self._histories[name] = history
                 kept.append(history)
         return tuple(kept)
-
 
     # -- what watches --------------------------------------------------------------------------------------------
 
@@ -364,6 +479,7 @@ class VirtualHost:
         message = Message(address, Content(1, b"", frames, len(body)))
         for sink in sinks:
             sink.publish(message)
+
 
 def described(definition: definitions.VirtualHost) -> definitions.VirtualHost:
     """The definition with what its metadata says filled in. InvalidArgument for a default queue type that is none."""

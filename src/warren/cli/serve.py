@@ -22,6 +22,8 @@ from cyclopts import Parameter
 from warren import __version__
 from warren.broker import Broker, Tls
 from warren.broker.auth.sasl import DEFAULT_MECHANISMS
+from warren.broker.node import Node
+from warren.broker.store.folder import LastStop
 from warren.cli.folders import data_folder
 from warren.errors import InvalidArgument, WarrenError
 
@@ -32,6 +34,9 @@ log = logging.getLogger("warren.serve")
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 # Generation 0 at 50,000 new objects instead of 700: a broker's messages are many, long-lived and free of cycles.
 COLLECTOR: Final = (50_000, 20, 50)
+
+
+ENDED: Final = {LastStop.KILLED: "kill", LastStop.POWER_CUT: "power cut, or the end of its machine"}
 
 
 class Unusable(WarrenError):
@@ -48,7 +53,7 @@ def serve(
     ] = None,
     sync: Annotated[
         bool,
-        Parameter(negative="--no-sync", help="Confirm a publication only when the disk has it."),
+        Parameter(negative="--no-sync", help="Confirm a publication or a declaration only when the disk has it."),
     ] = True,
     definitions: Annotated[
         Path | None,
@@ -83,7 +88,7 @@ def serve(
     """Run a broker until it is told to stop (SIGTERM or Ctrl-C).
 
     User guest with password guest, from this machine only. When it can be used it prints one line with its URL.
-    Stream queues are kept in the data folder; all else is in memory and ends with the broker.
+    What is declared durable, set and added is kept in the data folder, and so are the messages of stream queues.
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO, stream=sys.stderr)
     tune_collector()
@@ -132,12 +137,17 @@ async def run(broker: Broker, folder: Path, sync: bool, definitions: Path | None
 
         loop.add_signal_handler(signal.SIGHUP, reload)
     try:
-        log.info("on disk, in %s: stream queues and their messages", folder)
-        log.info("in memory, gone when this process ends: exchanges, bindings, classic queues and their messages")
+        log.info("on disk, in %s: %s", folder, kept(broker.node))
+        log.info("in memory, gone when this process ends: messages of classic and quorum queues, what is not durable")
+        if broker.node.last_stop is not LastStop.CLEAN:
+            log.warning("the broker before was not stopped but ended by a %s", ENDED[broker.node.last_stop])
         if definitions is not None:
             log.info("definitions of %s applied", definitions)
         if not sync:
-            log.warning("--no-sync: a confirmed message may be lost when the machine (not just the broker) goes down")
+            log.warning(
+                "--no-sync: a confirmed message and a declaration may be lost when the machine (not just the broker) "
+                "goes down"
+            )
         if host not in LOOPBACK and set(broker.node.users.users) <= {"guest"}:
             log.warning("listening on %s, but the only user, guest, may connect from this machine only", host)
         urls = [broker.url] if broker.port is not None else []
@@ -149,6 +159,17 @@ async def run(broker: Broker, folder: Path, sync: bool, definitions: Path | None
         await broker.stop()
     log.info("stopped")
     return 0
+
+
+def kept(node: Node) -> str:
+    """What outlives the process, and how much of it is there."""
+    vhosts = node.vhosts.values()
+    queues = [queue for vhost in vhosts for queue in vhost.queues.values()]
+    streams = sum(queue.type == "stream" for queue in queues)
+    return (
+        f"{len(vhosts)} virtual hosts, {len(node.users.users)} users, what is set for them, "
+        f"{len(queues)} durable queues with their exchanges and bindings, messages of {streams} stream queues"
+    )
 
 
 async def reload_tls(broker: Broker) -> None:

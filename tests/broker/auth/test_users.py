@@ -8,7 +8,7 @@ import pytest
 
 from warren.broker.auth import Users
 from warren.broker.auth.passwords import RABBITMQ_SHA256, SCRYPT, verify
-from warren.broker.auth.users import SCRAM_KEYS, found, is_loopback, make_user
+from warren.broker.auth.users import SCRAM_KEYS, UserWatcher, found, is_loopback, make_user
 from warren.errors import InvalidArgument, NotFound
 from warren.routing.definitions import (
     Definitions,
@@ -83,7 +83,7 @@ def test_what_goes_with_a_user(users: Users) -> None:
     users.set_permission(Permission("v", "a", "", "", ""))
     users.set_topic_permission(TopicPermission("v", "a", "x", "", ""))
     removed: list[str] = []
-    users.removed = removed.append
+    users.watcher.removed = removed.append  # type: ignore[method-assign]
     users.remove("a")
     users.remove("a")
     assert (list(users.users), list(users.permissions), users.topic_permissions) == (["guest"], [("/", "guest")], {})
@@ -91,20 +91,36 @@ def test_what_goes_with_a_user(users: Users) -> None:
 
 
 def test_what_goes_with_a_vhost_and_an_exchange(users: Users) -> None:
-    changed: list[str] = []
-    users.changed = changed.append
+    told: list[tuple[str, ...]] = []
+
+    class Watcher(UserWatcher):
+        def permission_set(self, permission: Permission) -> None:
+            told.append(("+", permission.vhost, permission.user))
+
+        def permission_cleared(self, vhost: str, user: str) -> None:
+            told.append(("-", vhost, user))
+
+        def topic_permission_set(self, permission: TopicPermission) -> None:
+            told.append(("+", permission.vhost, permission.user, permission.exchange))
+
+        def topic_permission_cleared(self, vhost: str, user: str, exchange: str) -> None:
+            told.append(("-", vhost, user, exchange))
+
+    users.watcher = Watcher()
     for vhost in ("/", "v"):
         users.set_permission(Permission(vhost, "a", "", "", ""))
         for exchange in ("x", "y"):
             users.set_topic_permission(TopicPermission(vhost, "a", exchange, "", ""))
-    assert changed == ["/"] * 3 + ["v"] * 3
+    assert told == [("+", vhost, "a", *exchange) for vhost in "/v" for exchange in ((), ("x",), ("y",))]
+    told.clear()
     users.clear_topic_permission("/", "a", "x")
     assert set(users.topic_permissions) == {("/", "a", "y"), ("v", "a", "x"), ("v", "a", "y")}
     users.clear_topic_permission("/", "a")
     users.clear_permission("/", "a")
     users.clear_permission("/", "a")
-    assert changed[6:] == ["/"] * 3
+    assert told == [("-", "/", "a", "x"), ("-", "/", "a", "y"), ("-", "/", "a")]
     users.forget_vhost("v")
+    assert told[3:] == [("-", "v", "a"), ("-", "v", "a", "x"), ("-", "v", "a", "y")]
     assert (list(users.permissions), users.topic_permissions) == ([("/", "guest")], {})
 
 

@@ -111,19 +111,6 @@ def test_what_is_not_committed_is_not_there(path: Path) -> None:
     assert [user.name for user in Catalog.open(path).load().definitions.users] == ["kept"]
 
 
-def test_a_transaction_that_fails_takes_nothing_else_with_it(path: Path) -> None:
-    catalog = Catalog.open(path)
-    catalog.put_user(User("before"))
-    with pytest.raises(ZeroDivisionError), catalog.transaction():
-        catalog.put_user(User("inside"))
-        raise ZeroDivisionError
-    assert [user.name for user in catalog.load().definitions.users] == ["before"]
-    with catalog.transaction():
-        catalog.put_user(User("after"))
-    catalog.rollback()
-    assert [user.name for user in catalog.load().definitions.users] == ["before", "after"]
-
-
 def test_put_replaces_and_keeps_the_order(path: Path) -> None:
     catalog = Catalog.open(path)
     for name in ("b", "a", "c"):
@@ -230,6 +217,10 @@ def test_a_full_disk_undoes_the_transaction(path: Path) -> None:
         for number in range(500):
             catalog.put_queue(QueueDefinition("/", f"q{number}"))
     assert caught.value.errno == 28
+    with pytest.raises(CatalogError, match="full"):
+        catalog.put_user(User("too late"))
+    with pytest.raises(CatalogError, match="full"):
+        catalog.commit()
     assert not catalog.changed
     catalog._connection.execute(f"PRAGMA max_page_count = {pages + 500}")
     catalog.put_user(User("after"))
@@ -247,6 +238,15 @@ def test_an_older_schema_is_brought_up_to_date(path: Path, monkeypatch: pytest.M
     assert catalog.load().definitions == ALL
     assert catalog._connection.execute("PRAGMA user_version").fetchone() == (SCHEMA + 1,)
     assert catalog._connection.execute("SELECT count(*) FROM more").fetchone() == (0,)
+
+
+def test_in_memory() -> None:
+    catalog = Catalog.in_memory()
+    fill(catalog, ALL)
+    catalog.commit()
+    assert catalog.load().definitions == ALL
+    catalog.close()
+    assert Catalog.in_memory().load().definitions == Definitions()
 
 
 def test_without_sync(path: Path) -> None:

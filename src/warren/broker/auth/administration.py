@@ -17,7 +17,10 @@ __all__ = ["UserAdministration"]
 
 
 class UserAdministration:
-    """Call these in the broker's own thread, once it has started. Changes hold at once, open connections included."""
+    """Call these in the broker's own thread, once it has started. Changes hold at once, open connections included.
+
+    They are on disk when the call returns. OSError when the disk refuses: the broker has closed its connections then.
+    """
 
     @property
     def node(self) -> Node:
@@ -37,11 +40,13 @@ class UserAdministration:
         Takes some 50 ms with scrypt. InvalidArgument for an empty password or an unknown algorithm.
         """
         self.node.users.put(make_user(name, password, tuple(tags), hashing_algorithm))
+        self.node.settle()
 
     def remove_user(self, name: str) -> bool:
         """Remove the user, its permissions and its connections (320); whether there was one."""
         there = name in self.node.users.users
         self.node.users.remove(name)
+        self.node.settle()
         return there
 
     def set_permissions(
@@ -54,10 +59,12 @@ class UserAdministration:
         """
         self._check_vhost(vhost)
         self.node.users.set_permission(Permission(vhost, user, configure, write, read))
+        self.node.settle()
 
     def clear_permissions(self, user: str, *, vhost: str = "/") -> None:
         """Let the user into the vhost no more. Connections stay, and everything they ask for is refused."""
         self.node.users.clear_permission(vhost, user)
+        self.node.settle()
 
     def set_topic_permissions(self, user: str, exchange: str, write: str, read: str, *, vhost: str = "/") -> None:
         """Narrow what the user may do at a topic exchange to the routing keys that the patterns find.
@@ -67,10 +74,12 @@ class UserAdministration:
         """
         self._check_vhost(vhost)
         self.node.users.set_topic_permission(TopicPermission(vhost, user, exchange, write, read))
+        self.node.settle()
 
     def clear_topic_permissions(self, user: str, exchange: str | None = None, *, vhost: str = "/") -> None:
         """For that exchange, or for all of the vhost."""
         self.node.users.clear_topic_permission(vhost, user, exchange)
+        self.node.settle()
 
     def _check_vhost(self, name: str) -> None:
         if name not in self.node.vhosts:

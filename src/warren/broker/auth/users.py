@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import ipaddress
 import re
-from collections.abc import Callable
+from collections.abc import Iterable
 from functools import lru_cache
 
 from warren.broker.auth.passwords import RABBITMQ_SHA256, SCRYPT, check_hash, hash_password
@@ -21,21 +21,34 @@ from warren.errors import InvalidArgument, NotFound
 from warren.routing.definitions import Permission, TopicPermission, User
 from warren.routing.values import Table
 
-__all__ = ["SCRAM_KEYS", "Users", "found", "is_loopback", "make_user"]
+__all__ = ["SCRAM_KEYS", "UserWatcher", "Users", "found", "is_loopback", "make_user"]
 
 SCRAM_KEYS = "scram_sha_256"
 """The key of `User.extra` under which SCRAM's keys stand beside the hash, in definitions too."""
 
 
-def _nobody(name: str) -> None:
-    pass
+class UserWatcher:
+    """Who is told of every change of `Users`, once it is made. This one does nothing."""
+
+    def put(self, user: User, before: User | None) -> None:
+        """`before`: the user of that name until now."""
+
+    def removed(self, name: str) -> None:
+        """Their permissions are gone with them, and nothing else is said of those."""
+
+    def permission_set(self, permission: Permission) -> None: ...
+
+    def permission_cleared(self, vhost: str, user: str) -> None: ...
+
+    def topic_permission_set(self, permission: TopicPermission) -> None: ...
+
+    def topic_permission_cleared(self, vhost: str, user: str, exchange: str) -> None: ...
 
 
 class Users:
     """`users` by name, `permissions` by vhost and user, `topic_permissions` by vhost, user and exchange.
 
-    Read them as you like; change them by the methods. `changed` is told the vhost whose permissions are different now,
-    `removed` the user who is gone.
+    Read them as you like; change them by the methods. `watcher` is told of what changes.
     """
 
     def __init__(self) -> None:
@@ -43,8 +56,7 @@ class Users:
         self.permissions: dict[tuple[str, str], Permission] = {}
         self.topic_permissions: dict[tuple[str, str, str], TopicPermission] = {}
         self.loopback_users = {"guest"}
-        self.changed: Callable[[str], None] = _nobody
-        self.removed: Callable[[str], None] = _nobody
+        self.watcher = UserWatcher()
         self.put(make_user("guest", "guest", ("administrator",), RABBITMQ_SHA256))
         self.set_permission(Permission("/", "guest", ".*", ".*", ".*"))
 
@@ -74,19 +86,17 @@ class Users:
             raise InvalidArgument(f"user '{user.name}': {error}") from error
         except ValueError:
             raise InvalidArgument(f"user '{user.name}': {SCRAM_KEYS} is not as SCRAM-SHA-256 has it") from None
+        before = self.users.get(user.name)
         self.users[user.name] = user
+        self.watcher.put(user, before)
 
     def remove(self, name: str) -> None:
         """Forget the user and its permissions; nothing when there is none. Its connections end."""
         if self.users.pop(name, None) is None:
             return
-        for vhost, user in tuple(self.permissions):
-            if user == name:
-                self.clear_permission(vhost, name)
-        for vhost, user, exchange in tuple(self.topic_permissions):
-            if user == name:
-                self.clear_topic_permission(vhost, name, exchange)
-        self.removed(name)
+        self.permissions = {k: v for k, v in self.permissions.items() if k[1] != name}
+        self.topic_permissions = {k: v for k, v in self.topic_permissions.items() if k[1] != name}
+        self.watcher.removed(name)
 
     def has_tag(self, name: str, tag: str) -> bool:
         user = self.users.get(name)
@@ -102,29 +112,41 @@ class Users:
         """NotFound for a user who is missing, InvalidArgument for a pattern that is no regular expression."""
         self._check(permission.user, permission.configure, permission.write, permission.read)
         self.permissions[permission.vhost, permission.user] = permission
-        self.changed(permission.vhost)
+        self.watcher.permission_set(permission)
 
     def clear_permission(self, vhost: str, user: str) -> None:
         if self.permissions.pop((vhost, user), None) is not None:
-            self.changed(vhost)
+            self.watcher.permission_cleared(vhost, user)
 
     def set_topic_permission(self, permission: TopicPermission) -> None:
         """As `set_permission`. {username} and {vhost} in a pattern stand for those of the connection."""
         self._check(permission.user, permission.write, permission.read)
         self.topic_permissions[permission.vhost, permission.user, permission.exchange] = permission
-        self.changed(permission.vhost)
+        self.watcher.topic_permission_set(permission)
 
     def clear_topic_permission(self, vhost: str, user: str, exchange: str | None = None) -> None:
         """For that exchange, or for all of the vhost."""
         for key in tuple(self.topic_permissions):
             if key[:2] == (vhost, user) and exchange in (None, key[2]):
                 del self.topic_permissions[key]
-                self.changed(vhost)
+                self.watcher.topic_permission_cleared(*key)
 
     def forget_vhost(self, name: str) -> None:
         """The vhost is gone, and with it all permissions there."""
-        self.permissions = {k: v for k, v in self.permissions.items() if k[0] != name}
-        self.topic_permissions = {k: v for k, v in self.topic_permissions.items() if k[0] != name}
+        for vhost, user in tuple(self.permissions):
+            if vhost == name:
+                self.clear_permission(vhost, user)
+        for vhost, user, exchange in tuple(self.topic_permissions):
+            if vhost == name:
+                self.clear_topic_permission(vhost, user, exchange)
+
+    def restore(
+        self, users: Iterable[User], permissions: Iterable[Permission], topic_permissions: Iterable[TopicPermission]
+    ) -> None:
+        """Let these take the place of all that are here; `watcher` is not told."""
+        self.users = {user.name: user for user in users}
+        self.permissions = {(each.vhost, each.user): each for each in permissions}
+        self.topic_permissions = {(each.vhost, each.user, each.exchange): each for each in topic_permissions}
 
     def _check(self, user: str, *patterns: str) -> None:
         if user not in self.users:

@@ -24,7 +24,7 @@ from warren.broker.net.tls import Tls
 from warren.broker.net.transport import HANDSHAKE_TIMEOUT, SocketTransport
 from warren.broker.node import Node
 from warren.broker.statistics import statistics
-from warren.broker.store.folder import hold_folder
+from warren.broker.store.folder import LastStop, hold_folder, mark_running, mark_stopped
 from warren.broker.vhost import VirtualHost
 from warren.errors import InvalidArgument, NotFound, NotImplemented as NotImplemented540, WarrenError
 from warren.protocol.v091 import FieldValue
@@ -43,8 +43,9 @@ class Broker(UserAdministration):
     host            address to listen on; the default takes connections of this machine only
     port            TCP port; 0 takes a free one, which `port` and `url` name once it has started; None listens on
                     none, and `open_socket` and TLS are the only ways in
-    data            folder of what is kept on disk (stream queues); None: a temporary one that goes with the broker
-    sync            False: publisher confirms do not wait until the disk has the message
+    data            folder of what is kept on disk (what is declared, set and added, and stream queues with their
+                    messages); None: a temporary one that goes with the broker
+    sync            False: neither publisher confirms nor declarations wait until the disk has what they are about
     tls             listen for amqps as well, with this certificate
     tls_port        TCP port for that; 0 takes a free one, which `tls_port` and `tls_url` name
     mechanisms      SASL mechanisms to offer, of PLAIN, AMQPLAIN, SCRAM-SHA-256, EXTERNAL (to clients with a
@@ -137,10 +138,13 @@ class Broker(UserAdministration):
         """
         policy = Policy(vhost, name, pattern, dict(definition), apply_to, priority)
         self._vhost(vhost).policies.set(policy, operator=operator)
+        self.node.settle()
 
     def clear_policy(self, name: str, *, vhost: str = "/", operator: bool = False) -> bool:
         """Take a policy out of force; whether there was one of that name."""
-        return self._vhost(vhost).policies.clear(name, operator=operator)
+        there = self._vhost(vhost).policies.clear(name, operator=operator)
+        self.node.settle()
+        return there
 
     def import_definitions(
         self, source: str | Path | Mapping[str, object], *, vhost: str | None = None
@@ -155,10 +159,14 @@ class Broker(UserAdministration):
         settings that this broker does not have, NotFound when there is no such `vhost`.
         """
         if isinstance(source, Mapping):
-            return import_definitions(self.node, records.parse_definitions(source, vhost=vhost), vhost)
+            remarks = import_definitions(self.node, records.parse_definitions(source, vhost=vhost), vhost)
+            self.node.settle()
+            return remarks
         try:
             definitions = records.parse_definitions(Path(source).read_bytes(), vhost=vhost)
-            return import_definitions(self.node, definitions, vhost)
+            remarks = import_definitions(self.node, definitions, vhost)
+            self.node.settle()
+            return remarks
         except InvalidArgument as error:
             raise InvalidArgument(f"definitions file {source}: {error}") from None
         except NotImplemented540 as error:
@@ -204,10 +212,12 @@ class Broker(UserAdministration):
         )
         if new and user is not None:
             node.users.set_permission(records.Permission(name, user, ".*", ".*", ".*"))
+        node.settle()
 
     def delete_vhost(self, name: str) -> None:
         """Delete a virtual host and all that is in it; its clients get 320 CONNECTION_FORCED. Raises NotFound."""
         self.node.delete_vhost(name)
+        self.node.settle()
 
     def set_vhost_limits(self, name: str, limits: Mapping[str, int]) -> None:
         """Limit a virtual host: "max-connections", "max-queues". They take the place of those it has.
@@ -216,6 +226,7 @@ class Broker(UserAdministration):
         NotFound.
         """
         self.node.parameters.set_limits(name, limits)
+        self.node.settle()
 
     def set_user_limits(self, name: str, limits: Mapping[str, int]) -> None:
         """Limit a user, over all virtual hosts: "max-connections", "max-channels". Limits not named stay.
@@ -223,6 +234,8 @@ class Broker(UserAdministration):
         0 refuses all, a number below 0 is no limit. What is there already stays. Raises InvalidArgument, NotFound.
         """
         set_user_limits(self.node.users, name, limits)
+        self.node.settle()
+
     def change_queue(self, name: str, arguments: Mapping[str, FieldValue], *, vhost: str = "/") -> None:
         """Change optional arguments of a queue in place, with everything that is in it.
 
@@ -234,6 +247,7 @@ class Broker(UserAdministration):
         consumer while one consumes exclusively.
         """
         self._vhost(vhost).change_queue(name, arguments)
+        self.node.settle()
 
     def revoke_delayed(self, exchange: str, message_id: str, *, vhost: str = "/") -> int:
         """Take back the messages that a delayed exchange holds under this id; how many there were.
@@ -241,7 +255,10 @@ class Broker(UserAdministration):
         The id is the message's header `x-delay-id`, or else its property message_id. NotFound for an exchange or vhost
         that is missing; PreconditionFailed for an exchange that delays nothing.
         """
-        return self._vhost(vhost).revoke_delayed(exchange, message_id)
+        count = self._vhost(vhost).revoke_delayed(exchange, message_id)
+        self.node.end_batch()
+        return count
+
     def add_decorator(self, factory: DecoratorFactory) -> None:
         """Let `factory` decorate every queue: those that are there, and those to come.
 
@@ -289,7 +306,15 @@ class Broker(UserAdministration):
         loop = asyncio.get_running_loop()
         try:
             self._lock = hold_folder(folder)
-            node = self._node = Node(folder, loop.call_soon_threadsafe, sync=self._sync, events=self._events)
+            temporary = self._temporary is not None
+            node = self._node = Node(
+                folder,
+                loop.call_soon_threadsafe,
+                temporary=temporary,
+                last_stop=LastStop.CLEAN if temporary else mark_running(folder),
+                sync=self._sync,
+                events=self._events,
+            )
             for factory in self._decorators:
                 node.add_decorator(factory)
             node.rearm = self._rearm
@@ -359,6 +384,8 @@ class Broker(UserAdministration):
                 for transport in tuple(self._transports):
                     transport.abort()
                 await self._all_gone(GOODBYE_SECONDS)
+            if self._data is not None and self._node.failed is None:
+                mark_stopped(Path(self._data))
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm = self._armed_for = None

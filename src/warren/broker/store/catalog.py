@@ -3,7 +3,7 @@
 Virtual hosts, users, permissions, parameters, policies, durable exchanges, queues and bindings, as the records of
 `warren.routing.definitions`. A transaction begins with the first change and ends with `commit`, so that a batch of a
 thousand declarations costs one sync; what `commit` has returned from is on disk. A change that fails leaves all of its
-transaction undone.
+transaction undone, and `commit` fails too then.
 
 A file that cannot be read is an error, and never taken for an empty one: a new catalog is made beside its name and
 renamed. Records are kept as JSON (`values`); a newer schema is refused, an older one is brought up to date.
@@ -101,9 +101,18 @@ class Catalog:
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path = path
+        self.changed = False
         self._connection = connection
-        with _errors(path):
+        self._failed: CatalogError | None = None  # what spoiled the transaction
+        with self._errors():
             self._number: int = connection.execute("SELECT coalesce(max(number), 0) FROM records").fetchone()[0]
+
+    @classmethod
+    def in_memory(cls) -> Catalog:
+        """A new catalog that ends with the process."""
+        connection = sqlite3.connect(":memory:", isolation_level=None)
+        connection.executescript(_CREATE)
+        return cls(Path(":memory:"), connection)
 
     @classmethod
     def open(cls, path: Path, *, sync: bool = True) -> Catalog:
@@ -133,53 +142,56 @@ class Catalog:
 
     def close(self) -> None:
         """Commit, and close the file."""
-        self.commit()
-        self._connection.close()
+        try:
+            self.commit()
+        finally:
+            self._connection.close()
 
     # -- transactions
 
-    @property
-    def changed(self) -> bool:
-        return self._connection.in_transaction
-
     def commit(self) -> None:
-        """Make what was changed durable; blocks for one sync when there is any."""
-        if self._connection.in_transaction:
-            with _errors(self.path, self._connection):
+        """Make what was changed durable; blocks for one sync when there is any.
+
+        CatalogError when that fails, or one of the changes has: then nothing of the transaction is there.
+        """
+        if not self.changed:
+            return
+        try:
+            if self._failed is not None:
+                raise self._failed
+            with self._errors():
                 self._connection.execute("COMMIT")
+        finally:
+            self.changed, self._failed = False, None
 
     def rollback(self) -> None:
         """Undo what was changed since the last commit."""
+        self.changed, self._failed = False, None
         if self._connection.in_transaction:
-            with _errors(self.path):
+            with self._errors():
                 self._connection.execute("ROLLBACK")
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """All that is changed inside is committed at the end, or, when an exception leaves it, undone.
-
-        Changes that were made before, and not committed, are committed with it, and not undone with it.
-        """
-        self._begin()
-        self._execute("SAVEPOINT inner")
-        try:
-            yield
-        except BaseException:
-            if self._connection.in_transaction:
-                self._execute("ROLLBACK TO inner")
-                self._execute("RELEASE inner")
-            raise
-        self._execute("RELEASE inner")
-        self.commit()
-
-    def _begin(self) -> None:
-        if not self._connection.in_transaction:
-            with _errors(self.path):
+    def _change(self, statement: str, *values: object) -> None:
+        with self._errors():
+            if not self.changed:
+                self.changed = True
                 self._connection.execute("BEGIN IMMEDIATE")
-
-    def _execute(self, statement: str, values: tuple[object, ...] = ()) -> None:
-        with _errors(self.path, self._connection):
+            if self._failed is not None:
+                raise self._failed
             self._connection.execute(statement, values)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """SQLite's errors as CatalogError. Within a transaction it is undone, and cannot be committed."""
+        try:
+            with _errors(self.path):
+                yield
+        except CatalogError as error:
+            if self.changed:
+                self._failed = self._failed or error
+                if self._connection.in_transaction:
+                    self._connection.rollback()
+            raise
 
     # -- reading
 
@@ -187,7 +199,7 @@ class Catalog:
         """Everything, each section in the order in which its records were first put."""
         found: dict[str, list[object]] = {section: [] for section in _SECTIONS}
         folders: dict[tuple[str, str], str] = {}
-        with _errors(self.path):
+        with self._errors():
             rows = self._connection.execute("SELECT section, record, folder FROM records ORDER BY number").fetchall()
         for section, text, folder in rows:
             try:
@@ -208,7 +220,7 @@ class Catalog:
     def remove_vhost(self, name: str) -> None:
         """The virtual host, and all that is in it."""
         self._remove("vhosts", name)
-        self._execute("DELETE FROM records WHERE vhost = ?", (encode_value(name),))
+        self._change("DELETE FROM records WHERE vhost = ?", encode_value(name))
 
     def put_user(self, user: User) -> None:
         self._put("users", user)
@@ -217,7 +229,7 @@ class Catalog:
         """The user, and all their permissions."""
         self._remove("users", name)
         for section in ("permissions", "topic_permissions"):
-            self._execute("DELETE FROM records WHERE source = ? AND section = ?", (encode_value(name), section))
+            self._change("DELETE FROM records WHERE source = ? AND section = ?", encode_value(name), section)
 
     def put_permission(self, permission: Permission) -> None:
         self._put("permissions", permission, source=permission.user)
@@ -255,10 +267,10 @@ class Catalog:
     def remove_exchange(self, vhost: str, name: str) -> None:
         """The exchange, and the bindings from it and to it."""
         self._remove("exchanges", vhost, name)
-        self._execute(
+        self._change(
             "DELETE FROM records WHERE source = ? AND vhost = ? AND section = 'bindings'",
-            (encode_value(name), encode_value(vhost)),
-        )
+            encode_value(name), encode_value(vhost),
+        )  # fmt: skip
         self._remove_bindings_to("exchange", vhost, name)
 
     def put_queue(self, queue: QueueDefinition, folder: str | None = None) -> None:
@@ -285,32 +297,27 @@ class Catalog:
         key = encode_value([_ordered(values[name]) for name in _SECTIONS[section][1]])
         vhost = values.get("vhost")
         self._number += 1
-        self._begin()
-        self._execute(
+        self._change(
             "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
             "ON CONFLICT DO UPDATE SET record = excluded.record, folder = excluded.folder",
-            (
-                section,
-                key,
-                encode_value(vhost) if vhost is not None else None,
-                encode_value(source) if source is not None else None,
-                target,
-                encode_value(values),
-                folder,
-                self._number,
-            ),
+            section,
+            key,
+            encode_value(vhost) if vhost is not None else None,
+            encode_value(source) if source is not None else None,
+            target,
+            encode_value(values),
+            folder,
+            self._number,
         )
 
     def _remove(self, section: str, *key: object) -> None:
-        self._begin()
-        self._execute(
-            "DELETE FROM records WHERE section = ? AND key = ?",
-            (section, encode_value([_ordered(part) for part in key])),
+        self._change(
+            "DELETE FROM records WHERE section = ? AND key = ?", section, encode_value([_ordered(part) for part in key])
         )
 
     def _remove_bindings_to(self, kind: str, vhost: str, name: str) -> None:
-        self._execute(
-            "DELETE FROM records WHERE target = ? AND vhost = ?", (encode_value([kind, name]), encode_value(vhost))
+        self._change(
+            "DELETE FROM records WHERE target = ? AND vhost = ?", encode_value([kind, name]), encode_value(vhost)
         )
 
 
@@ -320,13 +327,11 @@ def _ordered(value: object) -> object:
 
 
 @contextmanager
-def _errors(path: Path, connection: sqlite3.Connection | None = None) -> Iterator[None]:
-    """SQLite's errors as CatalogError; a transaction that failed is undone."""
+def _errors(path: Path) -> Iterator[None]:
+    """SQLite's errors as CatalogError."""
     try:
         yield
     except sqlite3.Error as error:
-        if connection is not None and connection.in_transaction:
-            connection.rollback()
         number = errno.ENOSPC if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL" else errno.EIO
         raise CatalogError(number, f"the catalog cannot be used: {error}", str(path)) from error
 

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
 from warren.broker.store.files import Files
+from warren.broker.store.syncing import sync_files
 
 __all__ = ["GroupCommit"]
 
@@ -122,10 +123,9 @@ class GroupCommit:
         self.syncs += 1
         self._on_synced()
 
-    def _sync(self, fds: Iterable[int], leaving: Iterable[int]) -> OSError | None:
+    def _sync(self, fds: Collection[int], leaving: Iterable[int]) -> OSError | None:
         try:
-            for fd in fds:
-                self._files.fdatasync(fd)
+            sync_files(self._files, fds)
             for fd in leaving:
                 self._files.close(fd)
         except OSError as error:

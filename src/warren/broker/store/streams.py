@@ -1,73 +1,89 @@
-"""The folder of the stream queues: one subfolder each, with its declaration (`queue.json`) and its log.
+"""The folders of stream queues: one each, with its log. Which queue it belongs to, the catalog says.
 
-Folders are named by a digest of vhost and queue name: a name may be 255 bytes of anything, a folder's may not.
+Versions before the catalog kept the declaration in the folder itself, as `queue.json`: `declared` finds those, so that
+they can be put into the catalog.
 """
 
 from __future__ import annotations
 
-import hashlib
+import errno
 import json
 import os
-from collections.abc import Iterator, Mapping
+import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from warren.broker.store.commit import GroupCommit
 from warren.broker.store.log import SegmentLog
+from warren.routing.definitions import QueueDefinition
 
-__all__ = ["StoredStream", "StreamStore"]
+__all__ = ["DeclaredStream", "StreamStore"]
 
 FORMAT: Final = 1
 DECLARATION: Final = "queue.json"
+FOLDER: Final = "streams"
 
 
 @dataclass(frozen=True, slots=True)
-class StoredStream:
-    vhost: str
-    name: str
-    arguments: dict[str, str | int]
-    log: SegmentLog
+class DeclaredStream:
+    """A stream whose declaration is in its folder."""
+
+    queue: QueueDefinition
+    folder: str
+    declaration: Path
 
 
 class StreamStore:
-    def __init__(self, folder: Path, commit: GroupCommit) -> None:
-        self._folder, self._commit = folder, commit
-        folder.mkdir(parents=True, exist_ok=True)
+    """The streams below the data folder `data`. Folders are named by their path from there."""
 
-    def create(self, vhost: str, name: str, arguments: Mapping[str, object]) -> SegmentLog:
+    def __init__(self, data: Path, commit: GroupCommit) -> None:
+        self._data, self._commit = data, commit
+        (data / FOLDER).mkdir(parents=True, exist_ok=True)
+
+    def new_folder(self) -> str:
+        """A name that no stream ever had: what is left of one that was deleted is nobody's beginning."""
+        return f"{FOLDER}/{secrets.token_hex(8)}"
+
+    def create(self, folder: str) -> SegmentLog:
         """A new, empty log. OSError when the disk refuses."""
-        digest = hashlib.sha256(f"{vhost}\0{name}".encode("utf-8", "surrogateescape")).hexdigest()[:32]
-        path = self._folder / digest
-        path.mkdir(exist_ok=True)
-        declaration = {"format": FORMAT, "vhost": vhost, "name": name, "arguments": dict(arguments)}
-        temporary = path / (DECLARATION + ".new")
-        with temporary.open("w") as file:
-            json.dump(declaration, file, default=str)
-            file.flush()
-            os.fsync(file.fileno())
-        log = SegmentLog(path, self._commit)
-        temporary.rename(path / DECLARATION)  # last: a folder without it is not a stream
-        _sync(path)
-        _sync(self._folder)
+        log = SegmentLog(self._data / folder, self._commit)
+        _sync(log.path.parent)
         return log
 
-    def recover(self) -> Iterator[StoredStream]:
-        """The streams that are there, their torn tails cut."""
-        for declaration in sorted(self._folder.glob(f"*/{DECLARATION}")):
-            stored = json.loads(declaration.read_text())
-            if stored["format"] != FORMAT:
-                raise OSError(
-                    f"{declaration}: store format {stored['format']}, this version reads {FORMAT}: use the version "
-                    "that wrote it, or another data folder"
-                )
-            log = SegmentLog(declaration.parent, self._commit)
-            yield StoredStream(stored["vhost"], stored["name"], stored["arguments"], log)
+    def recover(self, folder: str) -> SegmentLog:
+        """The log that is there, its torn tail cut. FileNotFoundError when it is gone, OSError as the disk says."""
+        path = self._data / folder
+        if not path.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        return SegmentLog(path, self._commit)
 
     def delete(self, log: SegmentLog) -> None:
-        (log.path / DECLARATION).unlink(missing_ok=True)  # first: what is half deleted must not come back
         log.delete()
         log.path.rmdir()
+
+    def folders(self) -> Iterator[str]:
+        """Those that are there, whoever they belong to."""
+        for path in sorted((self._data / FOLDER).iterdir()):
+            yield f"{FOLDER}/{path.name}"
+
+    def declared(self) -> Iterator[DeclaredStream]:
+        """The streams of a version before the catalog. OSError for a declaration that cannot be read."""
+        for declaration in sorted((self._data / FOLDER).glob(f"*/{DECLARATION}")):
+            try:
+                stored = json.loads(declaration.read_text())
+                if stored["format"] != FORMAT:
+                    raise OSError(
+                        f"{declaration}: store format {stored['format']}, this version reads {FORMAT}: use the "
+                        "version that wrote it, or another data folder"
+                    )
+                queue = QueueDefinition(
+                    stored["vhost"], stored["name"], durable=True, arguments=stored["arguments"], type="stream"
+                )
+            except (ValueError, KeyError, TypeError) as error:
+                raise OSError(f"{declaration} is unreadable: restore it from a backup ({error})") from None
+            yield DeclaredStream(queue, f"{FOLDER}/{declaration.parent.name}", declaration)
 
 
 def _sync(folder: Path) -> None:

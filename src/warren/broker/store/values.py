@@ -14,11 +14,12 @@ from decimal import Decimal
 __all__ = ["decode_value", "encode_value"]
 
 _MARK = "!"
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 def encode_value(value: object) -> str:
     """TypeError for what neither a field table nor a definition can hold."""
-    return json.dumps(_plain(value), separators=(",", ":"))
+    return _ENCODER.encode(_plain(value))
 
 
 def decode_value(text: str) -> object:

@@ -1,0 +1,417 @@
+"""Durable queues over the end of the process: what comes back, in which order, marked how."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from tests.broker.kit import Client, NodeKit
+from warren.broker import journal
+from warren.broker.queue import ClassicQueue
+from warren.protocol.v091 import Content, methods as m
+
+PERSISTENT: dict[str, Any] = {"delivery_mode": 2}
+
+
+class Restarting:
+    """A node, its client, and its end: `kill` leaves behind what the process had written, and no more."""
+
+    def __init__(self, data: Path, *, sync: bool = False, **arguments: Any) -> None:
+        self.data, self.sync, self.arguments = data, sync, arguments
+        self.kits: list[NodeKit] = []
+        self.start()
+
+    def start(self) -> Client:
+        self.kit = NodeKit(self.data, sync=self.sync)
+        self.kits.append(self.kit)
+        self.client = self.kit.client()
+        if len(self.kits) == 1:
+            self.client.declare(**self.arguments)
+            self.client.declare("dead")
+        return self.client
+
+    def kill(self) -> Client:
+        self.kit.node.commit.stop()
+        self.kit.node.catalog.close()
+        return self.start()
+
+    def stop(self) -> None:
+        self.kit.stop()
+
+    @property
+    def queue(self) -> ClassicQueue:
+        queue = self.kit.node.vhosts["/"].queues["q"]
+        assert isinstance(queue, ClassicQueue)
+        return queue
+
+    @property
+    def on_disk(self) -> int:
+        """Messages in the queue's log."""
+        assert self.queue.journal is not None
+        return self.queue.journal.log.count
+
+
+@pytest.fixture
+def durable(tmp_path: Path) -> Iterator[Callable[..., Restarting]]:
+    made: list[Restarting] = []
+
+    def make(**arguments: Any) -> Restarting:
+        made.append(Restarting(tmp_path / "data", **arguments))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.stop()
+
+
+@pytest.fixture
+def pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory has room for four messages, and three are read at a time."""
+    monkeypatch.setattr(journal, "PAGE_MESSAGES", 4)
+    monkeypatch.setattr(journal, "RUN", 3)
+
+
+def publish(client: Client, *bodies: int, queue: str = "q", **properties: Any) -> None:
+    for body in bodies:
+        client.publish(queue, b"%d" % body, **(PERSISTENT | properties))
+
+
+def rest(client: Client, queue: str = "q") -> list[tuple[int, bool]]:
+    """What basic.get finds: bodies, and whether each may have been seen before."""
+    found = []
+    while True:
+        client.send(1, m.BasicGet(queue, no_ack=True))
+        _, event = client.events.pop()
+        if not isinstance(event, Content):
+            return found
+        method = event.decode_method()
+        assert isinstance(method, m.BasicGetOk)
+        found.append((int(event.body), method.redelivered))
+
+
+def contents(client: Client) -> list[int]:
+    """What was delivered since the last look."""
+    found = [int(event.body) for _, event in client.events if isinstance(event, Content)]
+    client.events.clear()
+    return found
+
+
+def fresh(*bodies: int) -> list[tuple[int, bool]]:
+    return [(body, False) for body in bodies]
+
+
+KINDS: list[dict[str, Any]] = [
+    {}, {"x_queue_type": "quorum"}, {"x_max_length": 1000}, {"x_max_priority": 3}, {"x_message_ttl": 1_000_000},
+    {"x_message_group": "g"}, {"x_message_deduplication": True},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_persistent_messages_come_back_in_order(durable: Callable[..., Restarting], kind: dict[str, Any]) -> None:
+    at = durable(**kind)
+    publish(at.client, 1, 2)
+    publish(at.client, 3, delivery_mode=1)
+    publish(at.client, 4)
+    assert at.kill().count() == 3
+    publish(at.client, 5)
+    assert at.kill().count() == 4
+    assert rest(at.client) == fresh(1, 2, 4, 5)
+    assert at.kill().count() == 0
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_what_was_delivered_is_marked_and_what_was_acknowledged_is_gone(
+    durable: Callable[..., Restarting], kind: dict[str, Any]
+) -> None:
+    at = durable(**kind)
+    publish(at.client, *range(6))
+    at.client.call(m.BasicQos(prefetch_count=4), m.BasicQosOk)
+    at.client.send(1, m.BasicConsume("q", "c"))
+    at.client.send(1, m.BasicAck(2))
+    at.client.send(1, m.BasicNack(1, requeue=False))
+    at.kill()
+    publish(at.client, 6)
+    assert rest(at.client) == [(2, True), (3, True), (4, True), (5, True), (6, False)]
+
+
+def test_how_often_it_came_back_is_remembered(durable: Callable[..., Restarting]) -> None:
+    at = durable(x_delivery_limit=2)
+    publish(at.client, 1)
+    for _ in range(2):
+        assert at.client.get(no_ack=False) is not None
+        at.client.send(1, m.BasicNack(at.kit.clients[-1].connection.channels[1].tag, requeue=True))
+        at.kill()
+    content = at.client.get(no_ack=False)
+    assert content is not None
+    assert (content.properties.headers or {})["x-delivery-count"] == 2
+    at.client.send(1, m.BasicNack(1, requeue=True))
+    assert at.client.count() == 0
+
+
+def test_time_goes_on_while_the_broker_is_down(durable: Callable[..., Restarting]) -> None:
+    at = durable(x_dead_letter_exchange="", x_dead_letter_routing_key="dead")
+    publish(at.client, 1, expiration="600000")
+    publish(at.client, 2)
+    at.kill()
+    assert at.client.count() == 2
+    at.kit.pass_time(599_000)
+    assert at.client.count() == 2
+    at.kit.pass_time(1_001)
+    assert (at.client.count(), at.client.count("dead")) == (1, 1)
+    at.kill()
+    assert (at.client.count(), at.client.count("dead")) == (1, 1)
+
+
+def test_marks_come_back(durable: Callable[..., Restarting]) -> None:
+    """After a BCC, and after a death, nobody can tell from the message what it was routed by."""
+    at = durable(x_dead_letter_exchange="", x_dead_letter_routing_key="dead")
+    at.client.publish("nobody", b"1", delivery_mode=2, headers={"BCC": ["q"]})
+    at.kill()
+    held = at.client.get(no_ack=False)
+    assert held is not None
+    at.client.send(1, m.BasicReject(1, requeue=False))
+    at.kill()
+    letter = at.client.get("dead")
+    assert letter is not None
+    assert (letter.properties.headers or {})["x-death"][0]["routing-keys"] == ["nobody"]  # type: ignore[index,call-overload]
+
+
+def test_a_purge_and_a_deletion_stay_done(durable: Callable[..., Restarting]) -> None:
+    at = durable()
+    publish(at.client, 1, 2, 3)
+    assert at.client.get(no_ack=False) is not None
+    assert at.client.call(m.QueuePurge("q"), m.QueuePurgeOk).message_count == 2
+    publish(at.client, 4)
+    at.kill()
+    assert rest(at.client) == [(1, True), (4, False)]
+    publish(at.client, 5)
+    at.client.call(m.QueueDelete("q"), m.QueueDeleteOk)
+    at.kill().declare()
+    assert at.client.count() == 0
+
+
+def test_a_dead_letter_leaves_its_queue_when_it_is_safe_elsewhere(tmp_path: Path) -> None:
+    at = Restarting(tmp_path, sync=True, x_dead_letter_exchange="", x_dead_letter_routing_key="dead")
+    kit, client = at.kit, at.client
+    publish(client, 1)
+    assert client.get(no_ack=False) is not None
+    client.send(1, m.BasicReject(1, requeue=False))
+    assert at.on_disk == 1
+    kit.node.commit.stop()
+    kit.run_syncs()
+    assert at.on_disk == 0
+    kit.stop()
+
+
+def test_a_transaction_is_done_as_a_whole(tmp_path: Path) -> None:
+    at = Restarting(tmp_path, sync=True)
+    kit, client = at.kit, at.client
+    publish(client, 1)
+    client.call(m.TxSelect(), m.TxSelectOk)
+    assert client.get(no_ack=False) is not None
+    publish(client, 2, queue="dead")
+    client.send(1, m.BasicAck(1))
+    client.send(1, m.TxCommit())
+    assert not client.take(m.TxCommitOk)
+    assert at.on_disk == 1
+    kit.node.commit.stop()
+    kit.run_syncs()
+    client.receive()
+    assert len(client.take(m.TxCommitOk)) == 1
+    assert at.on_disk == 0
+    kit.stop()
+
+
+# -- delayed messages ------------------------------------------------------------------------------------------------
+
+
+def delaying(at: Restarting) -> Client:
+    """The exchange x delays, and is bound to q."""
+    arguments = {"x-delayed-type": "direct"}
+    at.client.call(m.ExchangeDeclare("x", "x-delayed-message", durable=True, arguments=arguments), m.ExchangeDeclareOk)
+    at.client.call(m.QueueBind("q", "x", "k"), m.QueueBindOk)
+    return at.client
+
+
+def test_what_is_held_back_outlives_the_broker(durable: Callable[..., Restarting]) -> None:
+    at = durable()
+    client = delaying(at)
+    for body, delay, mode in ((b"1", 5000, 2), (b"2", 1000, 2), (b"3", 2000, 1), (b"4", 1000, 2)):
+        client.publish("k", body, "x", headers={"x-delay": delay}, delivery_mode=mode, message_id=body.decode())
+    assert at.kit.node.vhosts["/"].revoke_delayed("x", "4") == 1
+    at.kit.node.end_batch()
+    client = at.kill()
+    assert (client.count(), len(at.kit.node.vhosts["/"].delays["x"])) == (0, 2)
+    at.kit.pass_time(1000)
+    client = at.kill()
+    assert client.count() == 1
+    at.kit.pass_time(5000)
+    assert rest(client) == fresh(2, 1)
+    at.kill()
+    assert len(at.kit.node.vhosts["/"].delays["x"]) == 0
+
+
+def test_deleting_the_exchange_drops_what_it_holds(durable: Callable[..., Restarting]) -> None:
+    at = durable()
+    delaying(at).publish("k", b"1", "x", headers={"x-delay": 1000}, delivery_mode=2)
+    at.client.call(m.ExchangeDelete("x"), m.ExchangeDeleteOk)
+    at.kill()
+    delaying(at)
+    at.kit.pass_time(1000)
+    assert at.client.count() == 0
+
+
+# -- long backlogs ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("pages")
+class TestPages:
+    def test_a_long_backlog_is_on_disk(self, durable: Callable[..., Restarting]) -> None:
+        at = durable()
+        for body in range(20):
+            publish(at.client, body, delivery_mode=1 + body % 2)
+        assert at.client.count() == 20
+        assert len(at.queue.ready) == 4
+        assert rest(at.client) == fresh(*range(20))
+        publish(at.client, 20)
+        assert len(at.queue.ready) == 1
+        assert rest(at.client) == fresh(20)
+
+    def test_transient_messages_of_it_do_not_outlive_the_process(self, durable: Callable[..., Restarting]) -> None:
+        at = durable()
+        for body in range(20):
+            publish(at.client, body, delivery_mode=1 + body % 2)
+        at.kill()
+        assert rest(at.client) == fresh(*range(1, 20, 2))
+
+    def test_consumers_get_all_of_it(self, durable: Callable[..., Restarting]) -> None:
+        at = durable()
+        publish(at.client, *range(50))
+        at.client.call(m.BasicQos(prefetch_count=7), m.BasicQosOk)
+        at.client.send(1, m.BasicConsume("q", "c"))
+        seen = []
+        while found := contents(at.client):
+            seen += found
+            at.client.send(1, m.BasicAck(len(seen), multiple=True))
+        assert seen == list(range(50))
+        at.kill()
+        assert at.client.count() == 0
+
+    def test_what_comes_back_goes_first(self, durable: Callable[..., Restarting]) -> None:
+        at = durable()
+        publish(at.client, *range(12))
+        for _ in range(6):
+            assert at.client.get(no_ack=False) is not None
+        at.client.send(1, m.BasicNack(6, multiple=True, requeue=True))
+        assert rest(at.client) == [*((body, True) for body in range(6)), *fresh(*range(6, 12))]
+
+    def test_a_message_that_expires_takes_all_of_it_into_memory(self, durable: Callable[..., Restarting]) -> None:
+        at = durable()
+        publish(at.client, *range(10))
+        publish(at.client, 10, expiration="5")
+        publish(at.client, 11)
+        assert at.client.count() == 12
+        at.kit.pass_time(5)
+        assert rest(at.client) == fresh(*range(10), 11)
+
+    def test_purging_it(self, durable: Callable[..., Restarting]) -> None:
+        at = durable()
+        publish(at.client, *range(10))
+        assert at.client.call(m.QueuePurge("q"), m.QueuePurgeOk).message_count == 10
+        publish(at.client, 10)
+        assert at.kill().count() == 1
+        assert rest(at.client) == fresh(10)
+
+    def test_browsing_it(self, durable: Callable[..., Restarting]) -> None:
+        at = durable()
+        publish(at.client, *range(10))
+        at.client.send(1, m.BasicConsume("q", "b", no_ack=True, arguments={"x-browse": True}))
+        assert contents(at.client) == list(range(10))
+        publish(at.client, 10)
+        assert contents(at.client) == [10]
+        assert at.client.count() == 11
+
+
+# -- a model ---------------------------------------------------------------------------------------------------------
+
+
+class DurableMachine(RuleBasedStateMachine):
+    """One queue, one channel; the model is a list of (number, persistent, may have been delivered)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(journal, "PAGE_MESSAGES", 4)
+        self.patch.setattr(journal, "RUN", 3)
+        self.at = Restarting(Path(self.folder.name))
+        self.ready: list[tuple[int, bool, bool]] = []
+        self.unacked: dict[int, tuple[int, bool, bool]] = {}
+        self.number = self.tag = 0
+
+    def teardown(self) -> None:
+        self.at.stop()
+        self.patch.undo()
+        self.folder.cleanup()
+
+    @rule(count=st.integers(1, 6), persistent=st.booleans())
+    def publish(self, count: int, persistent: bool) -> None:
+        for _ in range(count):
+            publish(self.at.client, self.number, delivery_mode=1 + persistent)
+            self.ready.append((self.number, persistent, False))
+            self.number += 1
+
+    @rule(count=st.integers(1, 6), no_ack=st.booleans())
+    def get(self, count: int, no_ack: bool) -> None:
+        for _ in range(count):
+            self.at.client.send(1, m.BasicGet("q", no_ack=no_ack))
+            _, event = self.at.client.events.pop()
+            if not self.ready:
+                assert isinstance(event, m.BasicGetEmpty)
+                return
+            assert isinstance(event, Content)
+            method = event.decode_method()
+            assert isinstance(method, m.BasicGetOk)
+            number, persistent, seen = self.ready.pop(0)
+            assert (int(event.body), method.redelivered) == (number, seen)
+            self.tag += 1
+            if not no_ack:
+                self.unacked[self.tag] = (number, persistent, True)
+
+    @precondition(lambda self: self.unacked)
+    @rule(data=st.data(), how=st.sampled_from(["ack", "requeue", "drop"]))
+    def settle(self, data: st.DataObject, how: str) -> None:
+        tag = data.draw(st.sampled_from(sorted(self.unacked)))
+        self.at.client.send(1, m.BasicAck(tag) if how == "ack" else m.BasicNack(tag, requeue=how == "requeue"))
+        message = self.unacked.pop(tag)
+        if how == "requeue":
+            self.ready = sorted([*self.ready, message])
+
+    @rule()
+    def purge(self) -> None:
+        assert self.at.client.call(m.QueuePurge("q"), m.QueuePurgeOk).message_count == len(self.ready)
+        self.ready = []
+
+    @rule(clean=st.booleans())
+    def restart(self, clean: bool) -> None:
+        if clean:
+            self.at.stop()
+            self.at.start()
+        else:
+            self.at.kill()
+        self.ready = sorted(each for each in (*self.ready, *self.unacked.values()) if each[1])
+        self.unacked, self.tag = {}, 0
+
+    @invariant()
+    def counts_agree(self) -> None:
+        assert self.at.client.count() == len(self.ready)
+
+
+DurableMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestDurable = DurableMachine.TestCase
