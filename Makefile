@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup demo test lint torture bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,10 @@ test: setup ## install the test servers where that is possible, then lint and ru
 	@$(MAKE) --no-print-directory lint
 	@echo "test: pytest"
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+torture: setup ## kill the broker 200 times and break its connections for 10 minutes: TORTURE_ARGS="--kills 20"
+	@echo "torture: python -m tests.torture"
+	@PYTHONPATH=src $(BIN)/python -m tests.torture $(TORTURE_ARGS)
 
 bench: setup ## measure the broker beside RabbitMQ
 	@echo "bench: benchmarks/broker.py"

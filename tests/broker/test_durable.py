@@ -328,6 +328,17 @@ class TestPages:
         assert at.kill().count() == 1
         assert rest(at.client) == fresh(10)
 
+    @pytest.mark.parametrize("seen", [0, 3])
+    def test_browsing_it_after_a_restart(self, durable: Callable[..., Restarting], seen: int) -> None:
+        at = durable()
+        publish(at.client, *range(10))
+        for _ in range(seen):
+            assert at.client.get(no_ack=False) is not None
+        at.kill()
+        at.client.send(1, m.BasicConsume("q", "b", no_ack=True, arguments={"x-browse": True}))
+        assert contents(at.client) == list(range(10))
+        assert rest(at.client) == [*((body, True) for body in range(seen)), *fresh(*range(seen, 10))]
+
     def test_browsing_it(self, durable: Callable[..., Restarting]) -> None:
         at = durable()
         publish(at.client, *range(10))

@@ -9,7 +9,8 @@ The rules:
 1. A message that was confirmed (or committed) comes from every durable queue that it was routed to: once at least.
 2. Nothing comes that was not published, nor what was rolled back.
 3. What comes a second time from a queue says `redelivered`. A rejected message comes from the queue of dead letters at
-   most as often as it was rejected.
+   most as often as it was rejected. A message that an exchange held back comes once for each kill that may have hit it
+   on its way into the queue: it leaves the exchange only when the queue has it on disk.
 4. What was acknowledged does not come again, flagged or not, once the broker has answered something that was sent
    behind the acknowledgement. (A broker that was killed has written it then; after a power cut, which this history does
    not know, such a message may come again.) What was rejected may come again until its dead letter is safe.
@@ -58,10 +59,15 @@ class Verdict:
 
 
 class Book:
-    """One queue. `sole`: it never has two consumers at a time. `dead`: where what is rejected goes."""
+    """One queue. `sole`: it never has two consumers at a time. `dead`: where what is rejected goes.
 
-    def __init__(self, history: History, name: str, *, sole: bool = False, dead: Book | None = None) -> None:
-        self.name, self.sole, self.dead = name, sole, dead
+    `held_back`: its messages come from an exchange that delays them, in any order.
+    """
+
+    def __init__(
+        self, history: History, name: str, *, sole: bool = False, dead: Book | None = None, held_back: bool = False
+    ) -> None:
+        self.name, self.sole, self.dead, self.held_back = name, sole, dead, held_back
         self.states: dict[int, int] = {}
         self.left = 0  # confirmed and not settled, about
         self._history = history
@@ -90,7 +96,7 @@ class Book:
             return
         if state & ROLLED_BACK:
             breach(f"{self.name}: {describe(message)} came and was rolled back")
-        if state & TAKEN and self._rejections[message] < 2:  # else it may be the other letter
+        if state & TAKEN and self._copies(message) < 2:  # else it may be the other one
             breach(f"{self.name}: {describe(message)} came again after its acknowledgement was taken")
         if state & RECEIVED:
             count["redeliveries, flagged"] += redelivered
@@ -99,14 +105,21 @@ class Book:
         else:
             self.states[message] = state | RECEIVED
             count["first deliveries, flagged"] += redelivered
-        if self._letters:
+        if self._letters or self.held_back:
             self._plain_receipts[message] += not redelivered
         else:
             self._check_order(message, state, redelivered, consumer, level)
 
+    def _copies(self, message: int) -> int:
+        """How often it may have come into the queue."""
+        return self._history.figures["kills"] + 1 if self.held_back else self._rejections[message]
+
     def _again_unflagged(self, message: int) -> None:
         if self._letters and self._plain_receipts[message] < self._rejections[message]:
             self._history.figures["dead-lettered twice"] += 1
+            return
+        if self.held_back and self._plain_receipts[message] < self._copies(message):
+            self._history.figures["released twice"] += 1
             return
         self._history.figures["redeliveries, unflagged"] += 1
         self._history.breach(f"{self.name}: {describe(message)} came again without redelivered")
@@ -218,10 +231,10 @@ class History:
         self._publishers = 0
         self._consumers = 0
 
-    def book(self, name: str, *, sole: bool = False, dead: str | None = None) -> Book:
+    def book(self, name: str, *, sole: bool = False, dead: str | None = None, held_back: bool = False) -> Book:
         """The queue's book, opened if it is new; the dead letters' before."""
         letters = self.books[dead] if dead is not None else None
-        return self.books.setdefault(name, Book(self, name, sole=sole, dead=letters))
+        return self.books.setdefault(name, Book(self, name, sole=sole, dead=letters, held_back=held_back))
 
     def stream(self, name: str) -> Stream:
         return self.streams.setdefault(name, Stream(self, name))

@@ -139,7 +139,8 @@ def _workers(stage: Stage, queues: tuple[Queue, ...]) -> list[Worker]:
             stream = books[queue.name] = history.stream(queue.name)
             workers.append(Reader(stage, queue, stream))
         else:
-            book = books[queue.name] = history.book(queue.name, sole=queue.consumers == 1, dead=queue.dead)
+            sole, held_back = queue.consumers == 1, queue.exchange == LATER
+            book = books[queue.name] = history.book(queue.name, sole=sole, dead=queue.dead, held_back=held_back)
             workers += [Consumer(stage, queue, book) for _ in range(queue.consumers)]
     for address, targets in sources(queues).items():
         told = [books[queue.name] for queue in targets]

@@ -30,7 +30,6 @@ class Queue:
     consumers: int = 1
     rare: bool = False
     dead: str | None = None
-    ordered: bool = True
 
     @property
     def stream(self) -> bool:
@@ -60,7 +59,7 @@ QUEUES: Final = (
     Queue("fan.ttl", {"x-message-ttl": A_DAY}, FAN),
     Queue("fan.stream", {"x-queue-type": "stream"}, FAN, consumers=0),
     Queue("stream", {"x-queue-type": "stream"}, consumers=0),
-    Queue("later", exchange=LATER, ordered=False),
+    Queue("later", exchange=LATER),
 )
 
 

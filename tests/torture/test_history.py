@@ -171,6 +171,22 @@ def test_a_dead_letter_that_nobody_rejected(history: History, book: Book) -> Non
     assert "dead: message 1 of publisher 1 came and was never published" in history.verdict().breaches[0]
 
 
+def test_what_was_held_back_comes_once_for_each_kill(history: History) -> None:
+    book = history.book("q", held_back=True)
+    first, second = published(history, 2)
+    book.received(second, redelivered=False, consumer=1)
+    book.received(first, redelivered=False, consumer=1)
+    book.acked([first, second])
+    book.taken([first, second])
+    history.figures["kills"] += 1
+    book.received(first, redelivered=False, consumer=2)
+    verdict = history.verdict()
+    assert verdict.breaches == []
+    assert verdict.figures["released twice"] == 1
+    book.received(first, redelivered=False, consumer=2)
+    assert "came again without redelivered" in history.verdict().breaches[0]
+
+
 def test_streams(history: History) -> None:
     stream = history.stream("s")
     publisher = history.publisher([stream])

@@ -186,8 +186,7 @@ class Consumer(Worker):
             assert isinstance(delivery, m.BasicDeliver), delivery
             publisher, count, level = map(int, event.body.split(b" ", 3)[:3])
             message = key(publisher, count)
-            order = min(level, 3) if self._levels else 0 if self.queue.ordered else message
-            self.book.received(message, delivery.redelivered, number, order)
+            self.book.received(message, delivery.redelivered, number, min(level, 3) if self._levels else 0)
             self._held[delivery.delivery_tag] = message
             self._answer(peer, delivery.delivery_tag)
 

@@ -8,6 +8,7 @@ something to send. `end_batch` does it all once, in that order, so that its cost
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import time
 from collections import deque
@@ -31,6 +32,7 @@ from warren.broker.recovery import recover
 from warren.broker.statistics import Churn, Drops
 from warren.broker.store.catalog import Catalog
 from warren.broker.store.commit import GroupCommit
+from warren.broker.store.files import Files
 from warren.broker.store.folder import LastStop
 from warren.broker.store.streams import StreamStore
 from warren.broker.stream import StreamQueue
@@ -80,6 +82,7 @@ class Node:
     sync        False: publisher confirms do not wait for the disk
     events      True: what happens is told on the exchange amq.rabbitmq.event of vhost "/"
     clock       milliseconds that never go back
+    files       the operating system, for the messages of queues and delayed exchanges
     """
 
     def __init__(
@@ -92,6 +95,7 @@ class Node:
         sync: bool = True,
         events: bool = False,
         clock: Callable[[], int] = monotonic_ms,
+        files: Files = os,
     ) -> None:
         self.name = f"warren@{socket.gethostname()}"
         self.connections: set[Connection] = set()
@@ -126,8 +130,8 @@ class Node:
         self._safe: deque[tuple[int, list[Callable[[], None]]]] = deque()  # what is to be called after which sync
         self._ending = False
         self.rearm: Callable[[], None] = _nothing  # told after each batch: the next deadline may have changed
-        self.commit = GroupCommit(call_soon, self._synced, self.store_failed, sync=sync)
-        self.data = data
+        self.commit = GroupCommit(call_soon, self._synced, self.store_failed, sync=sync, files=files)
+        self.data, self.files = data, files
         for folder in ("queues", "delays"):
             (data / folder).mkdir(parents=True, exist_ok=True)
         self.streams = StreamStore(data, self.commit)
