@@ -13,9 +13,10 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from warren.broker import Broker
+from warren.config import Limits
 from warren.protocol.v091 import Content, Properties, Table, encode_content, methods as m
 from warren.protocol.v091.codec import (
     FRAME_PREFIX,
@@ -237,8 +238,8 @@ class Wire:
 class BrokerThread:
     """A Broker with an event loop of its own in a thread; `run` calls a function there and gives its result."""
 
-    def __init__(self, data: Path | None = None, *, sync: bool = True, events: bool = False) -> None:
-        self._data, self._sync, self._events = data, sync, events
+    def __init__(self, data: Path | None = None, *, sync: bool = True, events: bool = False, **limits: Any) -> None:
+        self._data, self._sync, self._events, self._limits = data, sync, events, Limits(**limits)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="broker", daemon=True)
         self.problems: list[dict[str, object]] = []
@@ -246,7 +247,7 @@ class BrokerThread:
     def __enter__(self) -> Self:
         self._loop.set_exception_handler(lambda _, context: self.problems.append(context))
         self._thread.start()
-        self.broker = Broker(data=self._data, sync=self._sync, events=self._events)
+        self.broker = Broker(data=self._data, sync=self._sync, events=self._events, limits=self._limits)
         asyncio.run_coroutine_threadsafe(self.broker.start(), self._loop).result(PATIENCE)
         return self
 

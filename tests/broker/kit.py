@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from warren.broker.connection import Connection
 from warren.broker.node import Node
+from warren.config import Limits
 from warren.protocol.v091 import Content, Engine, Properties, Role, Table, methods as m
 
 PATIENCE = 10.0
@@ -24,6 +25,7 @@ class FakeTransport:
         self.closed: float | None = None  # the delay that was asked for last
         self.heartbeat = -1
         self.reading = True
+        self.unsent = 0  # what a test says that the socket has not taken
 
     def write(self, data: bytes) -> None:
         self.written += data
@@ -54,11 +56,11 @@ class Clock:
 class NodeKit:
     """A node; `run_syncs` lets what the sync thread reported happen, `pass_time` the clock go on."""
 
-    def __init__(self, data: Path, *, sync: bool = True, events: bool = False) -> None:
+    def __init__(self, data: Path, *, sync: bool = True, events: bool = False, **limits: Any) -> None:
         self.calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
         self.clock = Clock()
         self.clients: list[Client] = []
-        self.node = Node(data, self.calls.put, sync=sync, events=events, clock=self.clock)
+        self.node = Node(data, self.calls.put, sync=sync, events=events, limits=Limits(**limits), clock=self.clock)
 
     def client(
         self, frame_max: int = 131_072, capabilities: Table | None = None, *, vhost: str = "/", user: str = "guest"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.broker.kit import Client, NodeKit
+from warren.broker.connection import WAITING_BYTES
 from warren.broker.flow import LIMIT, CreditFlow
 from warren.errors import ConnectionForced
 from warren.protocol.v091 import methods as m
@@ -104,13 +105,15 @@ def test_who_consumes_too_cannot_hold_himself(kit: NodeKit, publisher: Client) -
 def test_an_alarm_and_the_disk_together(kit: NodeKit, publisher: Client) -> None:
     overdraw(publisher)
     kit.node.raise_alarm("disk")
-    publisher.publish("q", b"1")  # it was in the socket already
+    publisher.publish("q", b"x" * WAITING_BYTES)  # it was in the socket already
     assert publisher.connection.state == "blocked"
     while publisher.connection.held:
         kit.run_sync()
     assert not publisher.transport.reading
     kit.node.clear_alarm("disk")
     assert publisher.transport.reading
+    publisher.receive()
+    assert publisher.count("q") == 1
 
 
 def test_a_connection_that_is_closed_is_read_to_its_end(kit: NodeKit, publisher: Client) -> None:

@@ -9,6 +9,7 @@ import pytest
 from tests.broker.kit import Client, NodeKit
 from warren.broker import Broker
 from warren.broker.limits import set_user_limits
+from warren.config import Limits
 from warren.errors import InvalidArgument, NotFound
 from warren.protocol.v091 import methods as m
 from warren.routing import definitions
@@ -147,3 +148,57 @@ async def test_the_brokers_own_calls() -> None:
             broker.set_user_limits("nobody", {})
         with pytest.raises(NotFound, match="no vhost 'nope'"):
             broker.set_vhost_limits("nope", {})
+
+
+# -- of the broker ---------------------------------------------------------------------------------------------------
+
+
+def refusal(client: Client) -> str:
+    return client.take(m.ConnectionClose)[0].reply_text
+
+
+def test_connections_of_the_broker(kit: NodeKit) -> None:
+    kit.node.set_limits(Limits(max_connections=1))
+    first = kit.client()
+    assert let_in(first)
+    assert refusal(kit.client()) == "NOT_ALLOWED - connection refused: node connection limit (1) is reached"
+    first.send(0, m.ConnectionClose(200, ""))
+    assert let_in(kit.client())
+    kit.node.set_limits(Limits())
+    assert let_in(kit.client())
+
+
+def test_consumers_of_a_channel(kit: NodeKit) -> None:
+    kit.node.set_limits(Limits(max_consumers_per_channel=2))
+    client = kit.client()
+    client.open(2)
+    client.declare()
+    for tag in "ab":
+        client.call(m.BasicConsume("q", tag), m.BasicConsumeOk)
+    client.call(m.BasicConsume("q", "c"), m.BasicConsumeOk, 2)
+    client.call(m.BasicCancel("a"), m.BasicCancelOk)
+    client.call(m.BasicConsume("q", "d"), m.BasicConsumeOk)
+    client.send(1, m.BasicConsume("q", "e"))
+    assert refusal(client) == "NOT_ALLOWED - reached maximum (2) of consumers per channel"
+
+
+def test_a_connection_keeps_what_it_agreed_on(kit: NodeKit) -> None:
+    before = kit.client()
+    kit.node.set_limits(Limits(max_message_size=10))
+    before.declare()
+    before.publish("q", b"x" * 11)
+    after = kit.client()
+    after.publish("q", b"x" * 11)
+    assert [close.reply_code for close in after.take(m.ChannelClose)] == [406]
+    assert before.count() == 1
+
+
+def test_the_consumer_timeout_changes_at_once(kit: NodeKit) -> None:
+    client = kit.client()
+    client.declare()
+    client.publish("q", b"1")
+    client.send(1, m.BasicConsume("q", "c"))
+    kit.node.set_limits(Limits(consumer_timeout=10))
+    kit.pass_time(15_000)
+    assert client.take(m.BasicCancel)
+    assert client.count() == 1

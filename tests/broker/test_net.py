@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -10,7 +11,6 @@ import pytest
 
 from tests.wire import BrokerThread, Wire
 from warren.broker import Broker
-from warren.broker.net import transport
 from warren.protocol.v091 import methods as m
 from warren.protocol.v091.codec import PROTOCOL_HEADER, encode_method
 
@@ -82,17 +82,21 @@ def test_a_client_that_is_silent_is_dropped_and_one_that_beats_is_not(broker: Br
         assert close.reply_code == 404
 
 
-def test_an_unfinished_handshake_ends(monkeypatch: pytest.MonkeyPatch, broker: BrokerThread) -> None:
-    monkeypatch.setattr(transport, "HANDSHAKE_TIMEOUT", 0.2)
-    with Wire(broker.port) as silent, Wire(broker.port) as half:
+@pytest.fixture
+def impatient() -> Iterator[BrokerThread]:
+    with BrokerThread(handshake_timeout=0.2) as broker:
+        yield broker
+
+
+def test_an_unfinished_handshake_ends(impatient: BrokerThread) -> None:
+    with Wire(impatient.port) as silent, Wire(impatient.port) as half:
         half.raw(b"AMQP\0\0\x09")
         silent.wait_end()
         half.wait_end()
 
 
-def test_a_login_that_opens_no_vhost_ends(monkeypatch: pytest.MonkeyPatch, broker: BrokerThread) -> None:
-    monkeypatch.setattr(transport, "HANDSHAKE_TIMEOUT", 0.2)
-    with Wire(broker.port) as wire:
+def test_a_login_that_opens_no_vhost_ends(impatient: BrokerThread) -> None:
+    with Wire(impatient.port) as wire:
         wire.raw(PROTOCOL_HEADER)
         wire.expect(m.ConnectionStart)
         wire.send(0, m.ConnectionStartOk({}, "PLAIN", b"\0guest\0guest", "en_US"))

@@ -14,8 +14,8 @@ import warren
 from tests.wire import PATIENCE
 from warren import errors
 from warren.broker import Broker, Tls
-from warren.broker.net import server
 from warren.broker.net.tls import certificate_user
+from warren.config import Limits
 from warren.protocol.v091.codec import PROTOCOL_HEADER
 
 HERE = Path(__file__).parent / "tls"
@@ -166,9 +166,8 @@ async def test_reload_is_for_new_connections(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("told", [b"AMQP\0\0\x09\x01", b"GET / HTTP/1.1\r\n\r\n", b""])
-async def test_who_speaks_no_tls_is_let_go(told: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "HANDSHAKE_TIMEOUT", 0.2)
-    async with Broker(tls=tls()) as broker:
+async def test_who_speaks_no_tls_is_let_go(told: bytes) -> None:
+    async with Broker(tls=tls(), limits=Limits(handshake_timeout=0.2)) as broker:
         reader, writer = await asyncio.open_connection("127.0.0.1", broker.tls_port)
         writer.write(told)
         async with asyncio.timeout(PATIENCE):

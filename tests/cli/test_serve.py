@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,8 @@ from tests.cli.command import environment, warren
 from warren.cli.folders import data_folder
 from warren.cli.serve import explain
 from warren.client.sync import connect
-from warren.errors import AccessRefused, ConnectionLost
+from warren.config import OPTIONS
+from warren.errors import AccessRefused, ConnectionLost, NotAllowed, PreconditionFailed
 
 READY = re.compile(r"warren \S+ ready at (amqp://guest:guest@127\.0\.0\.1:\d+/)\n")
 STOP_SECONDS = 30.0  # far more than it takes; the limit for a machine under load
@@ -140,6 +141,8 @@ def test_definitions_that_are_none(tmp_path: Path, text: str, problem: str) -> N
 def test_definitions_that_are_not_there(tmp_path: Path) -> None:
     said = one_line("--port", "0", "--data", tmp_path, "--definitions", tmp_path / "nope.json")
     assert said == f"warren: definitions file {tmp_path / 'nope.json'} cannot be read: No such file or directory\n"
+
+
 FIRST, SECOND = (Path(__file__).parents[1] / folder / "tls" for folder in ("client", "broker"))
 
 
@@ -294,3 +297,138 @@ def test_reserved_port() -> None:
     error = PermissionError(13, os.strerror(13))
     assert explain(error, "127.0.0.1", 671, Path("/data")).startswith("port 671 is reserved for root")
     assert explain(error, "127.0.0.1", 5672, Path("/data")).startswith("data folder /data: ")
+
+
+# -- configuration, signals, service managers ------------------------------------------------------------------------
+
+
+def test_a_configuration_file_and_its_reload(tmp_path: Path) -> None:
+    file = tmp_path / "warren.toml"
+    file.write_text(f'data = "{tmp_path / "data"}"\nmax_connections = 1\nmax_message_size = 10\n')
+    with serving("--config", file) as (process, url):
+        with connect(url) as connection:
+            with pytest.raises(NotAllowed, match=r"node connection limit \(1\) is reached"):
+                connect(url)
+            channel = connection.channel()
+            channel.confirm_select()
+            with pytest.raises(PreconditionFailed, match="message size 11 is larger than configured max size 10"):
+                channel.publish(b"x" * 11, "", "q")
+            file.write_text("max_connections = 'many'\n")
+            process.send_signal(signal.SIGHUP)
+            assert f"{file}: max_connections must be" in log_line(process, "SIGHUP")
+            file.write_text(f'data = "{tmp_path / "other"}"\nmax_connections = 2\nlog_level = "error"\n')
+            process.send_signal(signal.SIGHUP)
+            assert "data was" in log_line(process, "takes a restart")
+            assert "max_message_size was 10, is 16MiB" in log_line(process, "max_message_size")
+            while True:  # a connection may be ahead of the signal
+                try:
+                    connect(url).close()
+                    break
+                except NotAllowed:
+                    pass
+        process.terminate()
+        assert process.communicate(timeout=STOP_SECONDS)[1] == ""  # errors alone are logged now
+    assert (tmp_path / "data").is_dir()
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_configuration_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text("prot = 1")
+    assert "there is no option prot; did you mean port?" in one_line("--config", tmp_path / "c.toml")
+    assert "--port must be a whole number from 0 to 65535; it is 'x'" in one_line("--port", "x")
+
+
+def test_a_misspelt_variable_is_remarked(tmp_path: Path) -> None:
+    with serving("--data", tmp_path, WARREN_PROT="1") as (process, _):
+        process.terminate()
+        assert "did you mean WARREN_PORT?" in process.communicate(timeout=STOP_SECONDS)[1]
+
+
+def test_a_service_manager_is_told(tmp_path: Path) -> None:
+    address = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(address)
+        manager.settimeout(STOP_SECONDS)
+
+        def told(what: str) -> None:
+            while what not in manager.recv(1000).decode().split("\n"):
+                pass
+
+        variables = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "200000"}
+        with serving("--data", tmp_path / "data", **variables) as (process, _):
+            told("READY=1")
+            told("WATCHDOG=1")
+            told("WATCHDOG=1")
+            process.send_signal(signal.SIGHUP)
+            told("RELOADING=1")
+            told("READY=1")
+            process.terminate()
+            told("STOPPING=1")
+            process.communicate(timeout=STOP_SECONDS)
+            assert process.returncode == 0
+
+
+def test_many_clients_that_never_answer_do_not_keep_it(tmp_path: Path) -> None:
+    """1,000 of them, some in the middle of their login; the limit of time is what a service manager may rely on."""
+    with serving("--data", tmp_path) as (process, url), ExitStack() as sockets:
+        port = int(url.rsplit(":", 1)[1].rstrip("/"))
+        for number in range(1000):
+            client = sockets.enter_context(socket.create_connection(("127.0.0.1", port)))
+            if number % 2:
+                client.sendall(b"AMQP\0\0\x09\x01")
+                assert client.recv(1)
+        process.terminate()
+        process.communicate(timeout=STOP_SECONDS)
+        assert process.returncode == 0
+
+
+def test_told_twice_it_waits_for_nobody(tmp_path: Path) -> None:
+    with serving("--data", tmp_path) as (process, url), socket.create_connection(
+        ("127.0.0.1", int(url.rsplit(":", 1)[1].rstrip("/")))
+    ) as silent:
+        silent.sendall(b"AMQP\0\0\x09\x01")
+        assert silent.recv(1)
+        process.terminate()
+        assert "stopping" in log_line(process, "stopping")
+        process.terminate()
+        log = process.communicate(timeout=STOP_SECONDS)[1]
+        assert process.returncode == 0
+        assert "told again" in log
+
+
+def test_the_configuration_is_printed(tmp_path: Path) -> None:
+    file = tmp_path / "warren.toml"
+    file.write_text("heartbeat = 5\n")
+    result = warren("config", "--port", "7", "--config", file, WARREN_SYNC="no", WARREN_HOSTT="x")
+    assert result.returncode == 0, result.stderr
+    lines = {line.split(" = ")[0]: line.split(" = ")[-1].split() for line in result.stdout.splitlines()}
+    assert lines["port"] == ["7", "#", "--port"]
+    assert lines["heartbeat"] == ["5", "#", str(file)]
+    assert lines["sync"] == ["false", "#", "WARREN_SYNC"]
+    assert lines["# max_message_size"] == ['"16MiB"', "#", "default"]
+    assert "did you mean WARREN_HOST?" in result.stdout
+    again = tmp_path / "again.toml"
+    again.write_text(result.stdout)
+    assert "heartbeat = 5" in warren("config", "--config", again).stdout  # it is a configuration file
+
+
+def test_every_option_is_in_the_help() -> None:
+    text = " ".join(warren("serve", "--help").stdout.replace("│", " ").split())
+    for each in OPTIONS.values():
+        assert each.flag in text
+        assert f"env: {each.variable}" in text
+        assert f"file: {each.name}]" in text
+
+
+def test_ping(tmp_path: Path) -> None:
+    with serving("--data", tmp_path) as (process, url):
+        assert " answered in " in warren("ping", url).stdout
+        assert "guest:guest" not in warren("ping", WARREN_URL=url).stdout
+        wrong = warren("ping", url.replace("guest@", "wrong@"))
+        assert wrong.returncode == 1
+        assert "ACCESS_REFUSED" in wrong.stderr
+        process.terminate()
+        process.communicate(timeout=STOP_SECONDS)
+        gone = warren("ping", url)
+        assert gone.returncode == 1
+        assert gone.stderr.count("\n") == 1

@@ -17,6 +17,7 @@ from warren.broker.browse import View
 from warren.broker.confirms import Confirms
 from warren.broker.consumer import UNLIMITED, Consumer
 from warren.broker.leases import LeaseRequest, Leases
+from warren.broker.limits import check_consumers
 from warren.broker.message import Message
 from warren.broker.publisher import Publisher, Sink, Target
 from warren.broker.queue import ClassicQueue, Queue
@@ -334,6 +335,7 @@ class Channel:
     def _consume(self, method: m.BasicConsume) -> None:
         if method.consumer_tag in self.consumers:
             raise NotAllowed(f"attempt to reuse consumer tag '{method.consumer_tag}'")
+        check_consumers(self)
         if method.queue == PSEUDO_QUEUE:
             consumer = self._consume_replies(method)
         else:

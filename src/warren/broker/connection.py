@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -19,6 +20,7 @@ from warren.broker.flow import CreditFlow
 from warren.broker.limits import channel_refusal, check_connection
 from warren.broker.queue import Queue
 from warren.broker.vhost import VirtualHost
+from warren.broker.waiting import Waiting
 from warren.errors import AccessRefused, AmqpError, ChannelError, InternalError, NotAllowed, RemoteProtocolError
 from warren.protocol.v091 import (
     ChannelState,
@@ -31,6 +33,7 @@ from warren.protocol.v091 import (
     methods as m,
 )
 from warren.protocol.v091.codec import encode_method
+from warren.protocol.v091.engine import Event
 
 if TYPE_CHECKING:
     from warren.broker.node import Node
@@ -39,11 +42,10 @@ __all__ = ["Connection", "Transport"]
 
 log = logging.getLogger("warren.broker.connection")
 
-FRAME_MAX: Final = 131_072
-CHANNEL_MAX: Final = 2047
-HEARTBEAT: Final = 60  # seconds, offered
 MAX_TARGETS: Final = 16_384  # distinct publish frames that the channels remember together: a few MB at most
 FLUSH_BYTES: Final = 1 << 19  # output held back for one write; more would only cost memory
+WAITING_BYTES: Final = 1 << 17  # input that waits for the end of an alarm, before the socket is not read any more
+OUTPUT_BYTES: Final = 8 << 20  # output that the client has not taken, before nothing more is done for it
 CLOSING_TIMEOUT: Final = 30.0  # seconds for the answer to our connection.close, RabbitMQ's
 LINGER: Final = 1.0  # seconds for an answer to reach a client that still sends
 SILENT_CLOSE_DELAY: Final = 3.0  # seconds; RabbitMQ's pause after a refused login of a client that knows no better
@@ -72,6 +74,10 @@ class Transport(Protocol):
     peer_host: str
     certificate_user: str | None  # the name in the client's TLS certificate, where one was verified
 
+    @property
+    def unsent(self) -> int:
+        """Bytes written that the socket has not taken."""
+
     def write(self, data: bytes) -> None: ...
     def close(self, after: float = 0.0) -> None:
         """End the connection when what was written is sent, `after` seconds from now."""
@@ -91,14 +97,21 @@ class Phase(Enum):
 class Connection:
     """One client. `writable` is False while its socket takes no more output.
 
-    `blocked` by an alarm, or `held` by credit flow, its socket is not read. `recv_oct` and `send_oct` are bytes,
-    `recv_cnt` and `send_cnt` reads and writes.
+    While `held` by credit flow, or `choked` because it does not take what it asked for, its socket is not read;
+    `blocked` by an alarm, its publications wait (see `waiting`). `recv_oct` and `send_oct` are bytes, `recv_cnt` and
+    `send_cnt` reads and writes.
     """
 
     def __init__(self, node: Node, transport: Transport) -> None:
         self.node = node
         self.transport = transport
-        self.engine = Engine(Role.SERVER, frame_max=FRAME_MAX, channel_max=CHANNEL_MAX)
+        limits = node.limits
+        self.engine = Engine(
+            Role.SERVER,
+            frame_max=limits.frame_max,
+            channel_max=limits.channel_max,
+            max_message_size=limits.max_message_size,
+        )
         self.phase = Phase.OPENING
         self.vhost: VirtualHost = node.lobby
         self.pid = node.new_pid()
@@ -112,7 +125,9 @@ class Connection:
         self.exclusive_queues: list[Queue] = []
         self.recv_oct = self.recv_cnt = self.send_oct = self.send_cnt = 0
         self.writable = True
-        self.blocked = self.held = False
+        self.blocked = self.held = self.choked = False
+        self._waiting = Waiting()
+        self._events: Iterator[Event] = iter(())  # of the batch that is worked off
         self._credit = CreditFlow()
         self._paused = False
         self._targets = 0
@@ -127,9 +142,9 @@ class Connection:
 
     @property
     def state(self) -> str:
-        """In RabbitMQ's words: starting, running, blocked (by an alarm), flow (the disk holds it), closing, closed."""
+        """In RabbitMQ's words: starting, running, blocked (by an alarm), flow (it is not read), closing, closed."""
         if self.phase is Phase.OPEN:
-            return "blocked" if self.blocked else "flow" if self.held else "running"
+            return "blocked" if self.blocked else "flow" if self.held or self.choked else "running"
         return {Phase.OPENING: "starting", Phase.CLOSING: "closing", Phase.CLOSED: "closed"}[self.phase]
 
     # -- input ---------------------------------------------------------------------------------------------------
@@ -143,15 +158,27 @@ class Connection:
             engine.receive_data(data)
         except RemoteProtocolError as error:
             failure = error
+        events: Sequence[Event] = engine.events()
+        if self.choked or self.node.alarms:
+            events = self._sift(events)
+        self._work_off(events)
+        if failure is not None:
+            self._fail(failure)
+        elif engine.state is ConnectionState.AWAIT_START:
+            engine.send_method(0, self._start())
+        self.has_output(0)
+        self.node.end_batch(self, len(data))
+
+    def _work_off(self, events: Sequence[Event]) -> None:
+        """Do what the events ask for, up to the point where `flush` finds that the client takes no answers."""
         self._forget_stale_targets()
-        channels, published = self.channels, False
-        for number, event in engine.events():
+        channels, self._events = self.channels, iter(events)
+        for number, event in self._events:
             try:
                 if type(event) is Content:
                     channel = channels.get(number)
                     if channel is not None:  # else it was closed for an error earlier in this batch
                         channel.publisher.publish(event)
-                    published = True
                     continue
                 self._handle(number, event)
             except AmqpError as error:
@@ -161,14 +188,6 @@ class Connection:
             except OSError as error:
                 self.node.store_failed(error)
             self._forget_stale_targets()
-        if published and self.node.alarms:
-            self.block()
-        if failure is not None:
-            self._fail(failure)
-        elif engine.state is ConnectionState.AWAIT_START:
-            engine.send_method(0, self._start())
-        self.has_output(0)
-        self.node.end_batch(self, len(data))
 
     def remember_target(self) -> None:
         """A publisher remembers one more target; when they are too many, all are forgotten."""
@@ -277,7 +296,8 @@ class Connection:
     def admit(self, user: str) -> None:
         self.user = user
         self.node.events.authenticated(self, self.mechanism, user)
-        self._answer_login(m.ConnectionTune(CHANNEL_MAX, FRAME_MAX, HEARTBEAT))
+        limits = self.node.limits
+        self._answer_login(m.ConnectionTune(limits.channel_max, limits.frame_max, limits.heartbeat))
 
     def refuse(self, mechanism: str, user: str) -> None:
         if self.phase is not Phase.OPENING:
@@ -399,6 +419,7 @@ class Connection:
         self.node.end_batch()
 
     def _release(self) -> None:
+        self._waiting.clear()
         channels = tuple(self.channels.values())
         self.channels.clear()
         for channel in channels:
@@ -430,13 +451,36 @@ class Connection:
 
     def _pause_or_resume(self) -> None:
         """Read the socket unless something is against it; a connection that closes is read to its end."""
-        pause = self.phase is Phase.OPEN and (self.blocked or self.held)
+        pause = self.phase is Phase.OPEN and (
+            self.held or self.choked or self._waiting.size > WAITING_BYTES or self.node.draining
+        )
         if pause != self._paused:
             self._paused = pause
             if pause:
                 self.transport.pause_reading()
             else:
                 self.transport.resume_reading()
+
+    def drain(self) -> None:
+        """The broker is about to stop: read nothing more."""
+        self._pause_or_resume()
+
+    def _sift(self, events: Sequence[Event]) -> Sequence[Event]:
+        """The events that may be worked off now; the others wait."""
+        if self.choked:
+            self._waiting.add(events)
+            return ()
+        events = self._waiting.sift(events)
+        if self._waiting:
+            self._block()
+        return events
+
+    def _go_on(self) -> None:
+        """Work off what waited, as far as that may be now; the caller ends the batch."""
+        if self._waiting and not self.choked:
+            events: Sequence[Event] = self._waiting.take()
+            self._work_off(self._sift(events) if self.node.alarms else events)
+        self._pause_or_resume()
 
     @property
     def paused(self) -> bool:
@@ -445,23 +489,26 @@ class Connection:
 
     # -- alarms --------------------------------------------------------------------------------------------------
 
-    def block(self) -> None:
-        """A publisher during an alarm: tell it, and read nothing more of it until `unblock`."""
+    def _block(self) -> None:
+        """A publisher during an alarm: tell it, and let its publications wait until `unblock`."""
         if not self.blocked and self.phase is Phase.OPEN:
             self.blocked = True
-            if self.capability("connection.blocked"):
+            if self.capability("connection.blocked") and self.engine.state is ConnectionState.OPEN:
                 reasons = " & ".join(sorted(self.node.alarms))
                 self.engine.send_method(0, m.ConnectionBlocked(f"low on {reasons}"))
             self.has_output(0)
-            self._pause_or_resume()
+        self._pause_or_resume()
 
     def unblock(self) -> None:
+        """The last alarm is over: take the publications that waited."""
         if self.blocked:
             self.blocked = False
-            if self.phase is Phase.OPEN and self.capability("connection.blocked"):
+            if self.capability("connection.blocked") and self.engine.state is ConnectionState.OPEN:
                 self.engine.send_method(0, m.ConnectionUnblocked())
             self.has_output(0)
-            self._pause_or_resume()
+            size = self._waiting.size
+            self._go_on()
+            self.node.end_batch(self, size)
 
     # -- output --------------------------------------------------------------------------------------------------
 
@@ -500,16 +547,22 @@ class Connection:
             self.send_oct += len(data)
             self.send_cnt += 1
             self.transport.write(data)
+            if not self.writable and self.transport.unsent > OUTPUT_BYTES and self.phase is Phase.OPEN:
+                self.choked = True
+                self._waiting.add(self._events)
+                self._pause_or_resume()
 
     def retract(self) -> None:
         """Do not say what has not left yet: it cannot be kept."""
         self.engine.data_to_send()
 
     def resume(self) -> None:
-        """The socket takes output again: let the queues behind its consumers go on."""
+        """The socket takes output again: let the queues behind its consumers go on, and what it asked for."""
         self.writable = True
+        size, self.choked = self._waiting.size, False
+        self._go_on()
         for channel in self.channels.values():
             for consumer in channel.consumers.values():
                 consumer.queue.schedule()
-        self.node.end_batch()
+        self.node.end_batch(self, size)
 

@@ -1,4 +1,4 @@
-"""Limits of virtual hosts and users: how many connections, channels and queues there may be.
+"""Limits of the broker, virtual hosts and users: how many connections, channels, consumers and queues there may be.
 
 A number below 0, or none, is no limit; 0 refuses everything. A limit counts when something is made: what is there
 already stays. Texts, codes and the order in which limits are looked at are RabbitMQ's.
@@ -15,6 +15,7 @@ from warren.routing.values import Table, erlang_term
 
 if TYPE_CHECKING:
     from warren.broker.auth import Users
+    from warren.broker.channel import Channel
     from warren.broker.connection import Connection
     from warren.broker.vhost import VirtualHost
 
@@ -23,6 +24,7 @@ __all__ = [
     "VHOST_LIMITS",
     "channel_refusal",
     "check_connection",
+    "check_consumers",
     "check_new_queues",
     "check_queue",
     "check_user_limits",
@@ -71,7 +73,10 @@ def _problem(limits: Table, known: frozenset[str], called: str) -> str | None:
 
 
 def check_connection(connection: Connection, vhost: VirtualHost) -> None:
-    """NotAllowed, when the virtual host or the user has as many connections as it may have."""
+    """NotAllowed, when the broker, the virtual host or the user has as many connections as it may have."""
+    most = connection.node.limits.max_connections
+    if most is not None and _count(True for _ in _open(connection)) >= most:
+        raise NotAllowed(f"connection refused: node connection limit ({most}) is reached")
     limit = _limit(vhost.limits, "max-connections")
     if limit is not None and _count(each.vhost is vhost for each in _open(connection)) >= limit:
         raise NotAllowed(
@@ -94,6 +99,13 @@ def channel_refusal(connection: Connection) -> NotAllowed | None:
         f"number of channels opened for user '{connection.user}' "
         f"has reached the maximum allowed user limit of ({limit})"
     )
+
+
+def check_consumers(channel: Channel) -> None:
+    """NotAllowed, when the channel has as many consumers as it may have."""
+    most = channel.connection.node.limits.max_consumers_per_channel
+    if most is not None and len(channel.consumers) >= most:
+        raise NotAllowed(f"reached maximum ({most}) of consumers per channel")
 
 
 def check_queue(vhost: VirtualHost, name: str) -> None:

@@ -39,17 +39,18 @@ from warren.broker.stream import StreamQueue
 from warren.broker.timers import Timers
 from warren.broker.user_changes import UserChanges
 from warren.broker.vhost import VirtualHost, described
+from warren.config import Limits
 from warren.errors import ConnectionForced, InternalError, NotFound
 from warren.routing import definitions
 from warren.routing.exchange import TopicExchange
 
 __all__ = ["Node"]
 
-CONSUMER_TIMEOUT_MS: Final = 1_800_000  # RabbitMQ's default, half an hour
 CATALOG: Final = "catalog.sqlite"  # in the data folder
 SWEEP_MS: Final = 60_000  # between two looks for overdue acknowledgements, at most
 
 log = logging.getLogger("warren.broker")
+DEFAULT_LIMITS: Final = Limits()
 
 
 def _nothing() -> None:
@@ -58,6 +59,10 @@ def _nothing() -> None:
 
 def monotonic_ms() -> int:
     return time.monotonic_ns() // 1_000_000
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, round(seconds * 1000))
 
 
 class Written(Protocol):
@@ -81,6 +86,7 @@ class Node:
     call_soon   runs a callable in this thread, from any thread
     sync        False: publisher confirms do not wait for the disk
     events      True: what happens is told on the exchange amq.rabbitmq.event of vhost "/"
+    limits      what clients may use
     clock       milliseconds that never go back
     files       the operating system, for the messages of queues and delayed exchanges
     """
@@ -94,6 +100,7 @@ class Node:
         last_stop: LastStop = LastStop.KILLED,
         sync: bool = True,
         events: bool = False,
+        limits: Limits = DEFAULT_LIMITS,
         clock: Callable[[], int] = monotonic_ms,
         files: Files = os,
     ) -> None:
@@ -112,13 +119,15 @@ class Node:
         self.users = Users()
         self.users.watcher = UserChanges(self)
         self.logins = Logins(self.users, self.timers, lambda answer: call_soon(lambda: self._in_batch(answer)))
-        self.consumer_timeout = CONSUMER_TIMEOUT_MS
+        self.limits = limits
+        self.consumer_timeout = _milliseconds(limits.consumer_timeout)
         self._next_sweep = self.timers.at(self.timers.now() + SWEEP_MS, self._sweep)
         self.vhosts: dict[str, VirtualHost] = {}
         self.parameters = Parameters(self.vhosts, self.catalog, self.events)
         self.lobby = VirtualHost(self, "")  # where a connection is before it says which virtual host it wants
         self.alarms: set[str] = set()
         self.failed: OSError | None = None
+        self.draining = False
         # What the current batch leaves to do.
         self.scheduled: list[Queue] = []
         self.written: list[Written] = []
@@ -129,6 +138,7 @@ class Node:
         self._awaiting: list[Confirms] = []
         self._safe: deque[tuple[int, list[Callable[[], None]]]] = deque()  # what is to be called after which sync
         self._ending = False
+        self._drained: Callable[[], None] = _nothing
         self.rearm: Callable[[], None] = _nothing  # told after each batch: the next deadline may have changed
         self.commit = GroupCommit(call_soon, self._synced, self.store_failed, sync=sync, files=files)
         self.data, self.files = data, files
@@ -298,6 +308,12 @@ class Node:
             connection.give_back_overdue(now, self.consumer_timeout, least)
         self._next_sweep = self.timers.at(now + min(SWEEP_MS, max(1, least // 4)), self._sweep)
 
+    def set_limits(self, limits: Limits) -> None:
+        """Other limits, from now on; connections that are open keep what was agreed with them."""
+        self.limits = limits
+        self.consumer_timeout = _milliseconds(limits.consumer_timeout)
+        self.watch_consumers(self.consumer_timeout)
+
     def watch_consumers(self, timeout: int) -> None:
         """There is a queue with this consumer timeout, in milliseconds: look often enough."""
         soon = self.timers.now() + max(1, timeout // 4)
@@ -355,9 +371,10 @@ class Node:
         for connection in tuple(self.held):
             connection.grant()
         self.end_batch()
+        self._look_whether_drained()
 
     def raise_alarm(self, resource: str) -> None:
-        """Publishers are blocked from their next message on, because the broker is low on it ("memory", "disk")."""
+        """Publications wait from now on, because the broker is low on it ("memory", "disk")."""
         if resource not in self.alarms:
             self.alarms.add(resource)
             self.events.alarm("set", resource)
@@ -382,10 +399,22 @@ class Node:
             self._when_safe.clear()
             self.written.clear()
             self.confirming.clear()
+            self._look_whether_drained()
             for connection in tuple(self.connections):
                 connection.retract()
                 connection.close(InternalError(f"the broker's store failed: {error.strerror}"))
             self.end_batch()
+
+    def drain(self, drained: Callable[[], None]) -> None:
+        """Take nothing more from clients; `drained` is called when the confirms of all that they published are sent."""
+        self.draining, self._drained = True, drained
+        for connection in tuple(self.connections):
+            connection.drain()
+        self._look_whether_drained()
+
+    def _look_whether_drained(self) -> None:
+        if self.draining and not self._awaiting and not self._safe:
+            self._drained()
 
     def stop(self) -> None:
         """Say goodbye to the connections, sync and close the store."""

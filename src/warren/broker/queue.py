@@ -10,7 +10,8 @@ takes the whole delivery path:
     decorators judge it (a duplicate? over the limit?) -> attempt delivery -> discard when its time is up
     -> enqueue -> decorators are told (drop what is over the limit) -> drop what has expired
 
-Messages of classic queues are in memory. It knows no sockets and no wire format.
+A durable queue has a `Journal` besides: what it holds and what leaves it is on disk, and of a long backlog only the
+head is in memory. It knows no sockets and no wire format.
 """
 
 from __future__ import annotations

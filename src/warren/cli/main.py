@@ -29,6 +29,8 @@ def application() -> App:
 
     app = App(name="warren", help=ABOUT, version=__version__, suppress_keyboard_interrupt=False)
     app.command("warren.cli.serve:serve", name="serve", help="Run a broker until it is told to stop.")
+    app.command("warren.cli.config:config", name="config", help="Print the configuration, and where it comes from.")
+    app.command("warren.cli.ping:ping", name="ping", help="Say whether a broker answers.")
     app.command("warren.cli.doctor:doctor", name="doctor", help="Say what this machine has, and what is to be done.")
     demo = App(name="demo", help="The whole of Warren at work on real data.")
     demo.command(

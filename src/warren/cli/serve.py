@@ -2,6 +2,7 @@
 
 Rules: standard output gets one line, when the broker can be used; everything else is log, on standard error. Logging
 is configured here, as the package itself never does. What cannot work is said in one line with what to do next.
+Options are those of `warren.config`.
 """
 
 from __future__ import annotations
@@ -15,16 +16,17 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Final, Literal
-
-from cyclopts import Parameter
+from typing import Any, Final
 
 from warren import __version__
 from warren.broker import Broker, Tls
-from warren.broker.auth.sasl import DEFAULT_MECHANISMS
+from warren.broker.net.descriptors import raise_limit
 from warren.broker.node import Node
 from warren.broker.store.folder import LastStop
+from warren.cli import systemd
 from warren.cli.folders import data_folder
+from warren.cli.options import read_settings, with_options
+from warren.config import OPTIONS, Config, Settings
 from warren.errors import InvalidArgument, WarrenError
 
 __all__ = ["loop_factory", "serve", "tune_collector"]
@@ -34,8 +36,6 @@ log = logging.getLogger("warren.serve")
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 # Generation 0 at 50,000 new objects instead of 700: a broker's messages are many, long-lived and free of cycles.
 COLLECTOR: Final = (50_000, 20, 50)
-
-
 ENDED: Final = {LastStop.KILLED: "kill", LastStop.POWER_CUT: "power cut, or the end of its machine"}
 
 
@@ -43,142 +43,174 @@ class Unusable(WarrenError):
     """An address, the data folder or a file cannot be used; the text says what to do."""
 
 
-def serve(
-    *,
-    host: Annotated[str, Parameter(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, Parameter(help="TCP port; 0 takes a free one.")] = 5672,
-    data: Annotated[
-        Path | None,
-        Parameter(help="Folder for what is kept on disk. Left out: $XDG_DATA_HOME/warren or ~/.local/share/warren."),
-    ] = None,
-    sync: Annotated[
-        bool,
-        Parameter(negative="--no-sync", help="Confirm a publication or a declaration only when the disk has it."),
-    ] = True,
-    definitions: Annotated[
-        Path | None,
-        Parameter(
-            env_var="WARREN_DEFINITIONS",
-            help="A RabbitMQ definitions file (JSON): virtual hosts, users, exchanges, queues... to start with.",
-        ),
-    ] = None,
-    tls_cert: Annotated[
-        Path | None, Parameter(help="Certificate, with its chain, in PEM: listen for amqps too. SIGHUP reads it again.")
-    ] = None,
-    tls_key: Annotated[Path | None, Parameter(help="Its key. Left out: in the same file.")] = None,
-    tls_port: Annotated[int, Parameter(help="TCP port for TLS; 0 takes a free one.")] = 5671,
-    tls_only: Annotated[bool, Parameter(negative=(), help="Listen on no port without TLS.")] = False,
-    tls_ca: Annotated[Path | None, Parameter(help="Authorities of client certificates.")] = None,
-    tls_verify: Annotated[
-        Literal["none", "optional", "required"], Parameter(help="Whether clients show a certificate.")
-    ] = "none",
-    tls_min_version: Annotated[Literal["1.2", "1.3"], Parameter(help="Least version of TLS.")] = "1.2",
-    tls_user: Annotated[
-        Literal["distinguished_name", "common_name"], Parameter(help="What EXTERNAL takes from a client's certificate.")
-    ] = "distinguished_name",
-    mechanisms: Annotated[
-        str, Parameter(help="SASL mechanisms to offer, with commas; ANONYMOUS has to be asked for.")
-    ] = ",".join(DEFAULT_MECHANISMS),
-    anonymous_user: Annotated[str, Parameter(help="Who ANONYMOUS logs in.")] = "guest",
-    events: Annotated[
-        bool,
-        Parameter(negative="", help="Tell on the exchange amq.rabbitmq.event what happens."),
-    ] = False,
-) -> int:
-    """Run a broker until it is told to stop (SIGTERM or Ctrl-C).
+@with_options
+def serve(**given: Any) -> int:
+    """Run a broker until it is told to stop (SIGTERM or Ctrl-C; twice: without waiting for clients).
 
     User guest with password guest, from this machine only. When it can be used it prints one line with its URL.
-    What is declared durable, set and added is kept in the data folder, and so are the messages of stream queues.
+    What is declared durable, set and added is kept in the data folder, and so are persistent messages.
+
+    A flag wins over its variable, that over the configuration file. SIGHUP reads file and certificates again.
     """
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO, stream=sys.stderr)
+    settings, _ = read_settings(given)
+    config = settings.config
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.getLogger().setLevel(config.log_level.upper())
     tune_collector()
-    folder = data_folder() if data is None else data
-    tls_options = (tls_key, tls_ca, tls_only or None, None if tls_verify == "none" else tls_verify)
-    if tls_cert is None and any(option is not None for option in tls_options):
-        raise Unusable("TLS needs a certificate: give one with --tls-cert")
-    tls = Tls(tls_cert, tls_key, tls_ca, tls_verify, tls_min_version, tls_user) if tls_cert is not None else None
-    broker = Broker(
-        host,
-        None if tls_only else port,
-        data=folder,
-        sync=sync,
-        tls=tls,
-        tls_port=tls_port,
-        mechanisms=tuple(name.strip().upper() for name in mechanisms.split(",")),
-        anonymous_user=anonymous_user,
-        definitions=definitions,
-        events=events,
-    )
+    raise_limit()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(run(broker, folder, sync, definitions))
+        return runner.run(Service(settings, given).run())
 
 
-async def run(broker: Broker, folder: Path, sync: bool, definitions: Path | None) -> int:
-    loop = asyncio.get_running_loop()
-    host = broker.host
-    told = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
-    try:
-        await broker.start()
-    except OSError as error:
-        if definitions is not None and error.filename == str(definitions):
-            raise Unusable(f"definitions file {definitions} cannot be read: {error.strerror}") from error
-        raise Unusable(explain(error, host, broker.port or 0, folder, broker.tls_port)) from error
-    except WarrenError as error:
-        raise Unusable(" ".join(str(error).split())) from error
-    reloads: set[asyncio.Task[None]] = set()
-    if broker.tls is not None:
+def broker_of(config: Config) -> Broker:
+    """The broker that the options ask for."""
+    tls = None
+    if config.tls_cert is not None:
+        tls = Tls(
+            config.tls_cert, config.tls_key, config.tls_ca, config.tls_verify, config.tls_min_version, config.tls_user
+        )
+    return Broker(
+        config.host,
+        None if config.tls_only else config.port,
+        data=data_folder() if config.data is None else config.data,
+        sync=config.sync,
+        tls=tls,
+        tls_port=config.tls_port,
+        mechanisms=config.mechanisms,
+        anonymous_user=config.anonymous_user,
+        definitions=config.definitions,
+        events=config.events,
+        limits=config,
+    )
 
-        def reload() -> None:
-            task = loop.create_task(reload_tls(broker))
-            reloads.add(task)
-            task.add_done_callback(reloads.discard)
 
-        loop.add_signal_handler(signal.SIGHUP, reload)
-    try:
-        log.info("on disk, in %s: %s", folder, kept(broker.node))
-        log.info("in memory, gone when this process ends: messages of classic and quorum queues, what is not durable")
-        if broker.node.last_stop is not LastStop.CLEAN:
-            log.warning("the broker before was not stopped but ended by a %s", ENDED[broker.node.last_stop])
-        if definitions is not None:
-            log.info("definitions of %s applied", definitions)
-        if not sync:
+class Service:
+    """The broker as a service of the machine: its signals, its log, its manager.
+
+    given  the flags; they hold over a reload
+    """
+
+    def __init__(self, settings: Settings, given: dict[str, Any]) -> None:
+        self._settings, self._given = settings, given
+        self._broker = broker_of(settings.config)
+        self._folder = data_folder() if settings.config.data is None else settings.config.data
+        self._told = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> int:
+        loop, broker = asyncio.get_running_loop(), self._broker
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop)
+        for remark in self._settings.remarks:
+            log.warning("%s", remark)
+        await self._start()
+        loop.add_signal_handler(signal.SIGHUP, self._spawn_reload)
+        watchdog = loop.create_task(systemd.beat())
+        try:
+            self._say_ready()
+            await self._told.wait()
+            log.info("stopping")
+        finally:
+            systemd.notify("STOPPING=1")
+            await broker.stop()
+            watchdog.cancel()
+        log.info("stopped")
+        return 0
+
+    def _stop(self) -> None:
+        """The first time in order; the second time without waiting for clients; a third one kills."""
+        if self._told.is_set():
+            log.warning("told again: clients are not waited for")
+            self._broker.hurry()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().remove_signal_handler(number)
+                signal.signal(number, signal.SIG_DFL)
+        self._told.set()
+
+    async def _start(self) -> None:
+        config, broker = self._settings.config, self._broker
+        try:
+            await broker.start()
+        except OSError as error:
+            if config.definitions is not None and error.filename == str(config.definitions):
+                text = f"definitions file {config.definitions} cannot be read: {error.strerror}"
+                raise Unusable(text) from error
+            text = explain(error, config.host, broker.port or 0, self._folder, broker.tls_port)
+            raise Unusable(text) from error
+        except WarrenError as error:
+            raise Unusable(" ".join(str(error).split())) from error
+
+    def _say_ready(self) -> None:
+        config, broker = self._settings.config, self._broker
+        last = broker.node.last_stop
+        log.info("on disk, in %s: %s", self._folder, kept(broker.node))
+        log.info("in memory, gone when this process ends: transient messages, and what is not durable")
+        if last is not LastStop.CLEAN:
+            log.warning("the broker before was not stopped but ended by a %s", ENDED[last])
+        if config.definitions is not None:
+            log.info("definitions of %s applied", config.definitions)
+        if not config.sync:
             log.warning(
                 "--no-sync: a confirmed message and a declaration may be lost when the machine (not just the broker) "
                 "goes down"
             )
-        if host not in LOOPBACK and set(broker.node.users.users) <= {"guest"}:
-            log.warning("listening on %s, but the only user, guest, may connect from this machine only", host)
+        if config.host not in LOOPBACK and set(broker.node.users.users) <= {"guest"}:
+            log.warning(
+                "listening on %s, but the only user, guest, may connect from this machine only", config.host
+            )
         urls = [broker.url] if broker.port is not None else []
         urls += [broker.tls_url] if broker.tls is not None else []
         print(f"warren {__version__} ready at {' and '.join(urls)}", flush=True)
-        await told.wait()
-        log.info("stopping")
-    finally:
-        await broker.stop()
-    log.info("stopped")
-    return 0
+        systemd.notify("READY=1")
+
+    # -- SIGHUP --------------------------------------------------------------------------------------------------
+
+    def _spawn_reload(self) -> None:
+        task = asyncio.get_running_loop().create_task(self._reload())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _reload(self) -> None:
+        """Read the configuration again, and the certificates; what cannot be used changes nothing."""
+        systemd.reloading()
+        try:
+            self._take(read_settings(self._given)[0])
+        except InvalidArgument as error:
+            log.error("SIGHUP: %s; the configuration stays as it was", error)
+        if self._broker.tls is not None:
+            try:
+                await self._broker.reload_tls()
+            except InvalidArgument as error:
+                log.error("SIGHUP: %s; the certificate that was in use stays", error)
+            else:
+                log.info("SIGHUP: certificate read again, for connections to come")
+        systemd.notify("READY=1")
+
+    def _take(self, settings: Settings) -> None:
+        """Put in force what may change while the broker runs; say which changes take a restart."""
+        before = self._settings.config
+        for name, each in OPTIONS.items():
+            old, new = getattr(before, name), getattr(settings.config, name)
+            if old != new:
+                change = f"{name} was {each.shown(old)}, is {each.shown(new)}"
+                if each.live:
+                    log.info("SIGHUP: %s", change)
+                else:
+                    log.warning("SIGHUP: %s: takes a restart", change)
+        logging.getLogger().setLevel(settings.config.log_level.upper())
+        self._broker.set_limits(settings.config)
+        self._settings = settings
 
 
 def kept(node: Node) -> str:
     """What outlives the process, and how much of it is there."""
     vhosts = node.vhosts.values()
     queues = [queue for vhost in vhosts for queue in vhost.queues.values()]
-    streams = sum(queue.type == "stream" for queue in queues)
+    messages = sum(queue.message_count for queue in queues)
     return (
         f"{len(vhosts)} virtual hosts, {len(node.users.users)} users, what is set for them, "
-        f"{len(queues)} durable queues with their exchanges and bindings, messages of {streams} stream queues"
+        f"{len(queues)} durable queues with their exchanges and bindings, {messages} messages"
     )
-
-
-async def reload_tls(broker: Broker) -> None:
-    try:
-        await broker.reload_tls()
-    except InvalidArgument as error:
-        log.error("SIGHUP: %s; the certificate that was in use stays", error)
-    else:
-        log.info("SIGHUP: certificate read again, for connections to come")
 
 
 def explain(error: OSError, host: str, port: int, folder: Path, tls_port: int = 0) -> str:

@@ -11,21 +11,13 @@ import secrets
 from collections.abc import Callable
 from typing import Protocol
 
-from warren.broker.auth.sasl import (
-    DEFAULT_MECHANISMS,
-    MECHANISMS,
-    Challenge,
-    Exchange,
-    Facts,
-    Password,
-    Proven,
-    Refused,
-)
+from warren.broker.auth.sasl import MECHANISMS, Challenge, Exchange, Facts, Password, Proven, Refused
 from warren.broker.auth.scram import Keys, made_up_keys, parse_keys
 from warren.broker.auth.throttle import Throttle
 from warren.broker.auth.users import SCRAM_KEYS, Users
 from warren.broker.auth.verifier import Verifier
 from warren.broker.timers import Timers
+from warren.config import DEFAULT_MECHANISMS
 from warren.errors import InvalidArgument
 
 __all__ = ["Applicant", "Login", "Logins"]

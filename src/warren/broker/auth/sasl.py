@@ -19,7 +19,7 @@ from typing import Final, Protocol, TypeAlias
 from warren.broker.auth.scram import Keys, ScramServer
 from warren.protocol.v091.fields import read_table
 
-__all__ = ["DEFAULT_MECHANISMS", "MECHANISMS", "Challenge", "Exchange", "Facts", "Password", "Proven", "Refused"]
+__all__ = ["MECHANISMS", "Challenge", "Exchange", "Facts", "Password", "Proven", "Refused"]
 
 MAX_NAME_BYTES: Final = 255  # of a user; what a shortstr holds, as user-id is one
 
@@ -144,8 +144,6 @@ MECHANISMS: Final[dict[str, Callable[[Facts], Exchange]]] = {
     "EXTERNAL": External,
     "ANONYMOUS": Anonymous,
 }
-
-DEFAULT_MECHANISMS: Final = ("PLAIN", "AMQPLAIN", "SCRAM-SHA-256", "EXTERNAL")
 
 
 def _user(raw: bytes) -> str:

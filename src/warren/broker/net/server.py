@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,16 +17,18 @@ from types import TracebackType
 from typing import Any, Final, Self, TextIO
 
 from warren.broker.auth.administration import UserAdministration
-from warren.broker.auth.sasl import DEFAULT_MECHANISMS
 from warren.broker.decorators import DecoratorFactory
 from warren.broker.definitions import export_definitions, import_definitions
 from warren.broker.limits import set_user_limits
+from warren.broker.net.descriptors import last_for_connections
 from warren.broker.net.tls import Tls
-from warren.broker.net.transport import HANDSHAKE_TIMEOUT, SocketTransport
-from warren.broker.node import Node
+from warren.broker.net.transport import SocketTransport
+from warren.broker.node import DEFAULT_LIMITS, Node
 from warren.broker.statistics import statistics
 from warren.broker.store.folder import LastStop, hold_folder, mark_running, mark_stopped
 from warren.broker.vhost import VirtualHost
+from warren.broker.watermarks import Machine, Watermarks
+from warren.config import DEFAULT_MECHANISMS, Limits
 from warren.errors import InvalidArgument, NotFound, NotImplemented as NotImplemented540, WarrenError
 from warren.protocol.v091 import FieldValue
 from warren.routing import definitions as records
@@ -33,8 +36,14 @@ from warren.routing.policies import ApplyTo, Policy
 
 __all__ = ["Broker"]
 
-GOODBYE_SECONDS: Final = 3.0  # for clients to answer connection.close when the broker stops
+# When the broker stops, under 5 s together: for the disk to have what was published, for clients to answer
+# connection.close, and for their sockets to go when they did not.
+DRAIN_SECONDS: Final = 2.0
+GOODBYE_SECONDS: Final = 1.5
+ABORT_SECONDS: Final = 1.0
 BACKLOG: Final = 1024
+
+log = logging.getLogger("warren.broker")
 
 
 class Broker(UserAdministration):
@@ -53,6 +62,7 @@ class Broker(UserAdministration):
     anonymous_user  who ANONYMOUS logs in, without a password
     definitions     a RabbitMQ definitions file, or the object in it: applied by `start`, before anybody can connect;
                     see `import_definitions`, whose errors `start` then raises too
+    limits          what clients may use, and when publishers are blocked; `set_limits` changes them
     events          True: tell on the exchange amq.rabbitmq.event what happens (queues, connections, policies, ...)
 
     One user at first, guest with password guest, who may connect from this machine. Raises OSError when the address is
@@ -73,6 +83,7 @@ class Broker(UserAdministration):
         mechanisms: Sequence[str] = DEFAULT_MECHANISMS,
         anonymous_user: str = "guest",
         events: bool = False,
+        limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self.host = host
         self.port = port
@@ -85,6 +96,9 @@ class Broker(UserAdministration):
         self._sync = sync
         self._definitions = definitions
         self._events = events
+        self._limits = limits
+        self._last_descriptor = 0
+        self._refusing = False
         self._decorators: list[DecoratorFactory] = []
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._lock: TextIO | None = None
@@ -94,6 +108,7 @@ class Broker(UserAdministration):
         self._alarm: asyncio.TimerHandle | None = None
         self._armed_for: int | None = None
         self._idle = asyncio.Event()  # set when the last transport has gone
+        self._hurried = asyncio.Event()
 
     @property
     def url(self) -> str:
@@ -314,7 +329,10 @@ class Broker(UserAdministration):
                 last_stop=LastStop.CLEAN if temporary else mark_running(folder),
                 sync=self._sync,
                 events=self._events,
+                limits=self._limits,
             )
+            self._last_descriptor = last_for_connections()
+            self._hurried.clear()
             for factory in self._decorators:
                 node.add_decorator(factory)
             node.rearm = self._rearm
@@ -322,6 +340,8 @@ class Broker(UserAdministration):
             node.logins.anonymous_user = self._anonymous_user
             if self._definitions is not None:
                 self.import_definitions(self._definitions)
+            Watermarks(node, Machine(folder)).start()
+            self._rearm()
             if self.port is not None:
                 self._server = await loop.create_server(
                     lambda: SocketTransport(node, self._made, self._lost), self.host, self.port, backlog=BACKLOG
@@ -330,7 +350,7 @@ class Broker(UserAdministration):
             if self.tls is not None:
                 server = await loop.create_server(
                     lambda: SocketTransport(node, self._made, self._lost, self.tls), self.host, self.tls_port,
-                    backlog=BACKLOG, ssl=self.tls.context(), ssl_handshake_timeout=HANDSHAKE_TIMEOUT,
+                    backlog=BACKLOG, ssl=self.tls.context(), ssl_handshake_timeout=node.limits.handshake_timeout,
                 )  # fmt: skip
                 self._tls_servers = [server]
                 self.tls_port = server.sockets[0].getsockname()[1]
@@ -352,7 +372,7 @@ class Broker(UserAdministration):
             await asyncio.get_running_loop().create_server(
                 lambda: SocketTransport(node, self._made, self._lost, tls),
                 sock=socket.fromfd(listening.fileno(), listening.family, listening.type),
-                backlog=BACKLOG, ssl=context, ssl_handshake_timeout=HANDSHAKE_TIMEOUT,
+                backlog=BACKLOG, ssl=context, ssl_handshake_timeout=node.limits.handshake_timeout,
             )
             for server in old
             for listening in server.sockets  # the same sockets, so that nobody is turned away between
@@ -372,18 +392,25 @@ class Broker(UserAdministration):
         return theirs
 
     async def stop(self) -> None:
-        """Close the connections with 320 CONNECTION_FORCED, sync the store, and let go of everything."""
+        """Let go of everything, in under five seconds whatever clients do, when the disk is not slower.
+
+        Nobody is accepted any more and nothing more is read; confirms of what was published go out when the disk has
+        it; connections are closed with 320 CONNECTION_FORCED; the store is synced and closed.
+        """
         if self._server is not None:
             self._server.close()
         for server in self._tls_servers:
             server.close()
         self._tls_servers = []
         if self._node is not None:
+            drained = asyncio.Event()
+            self._node.drain(drained.set)
+            await self._wait(drained, DRAIN_SECONDS)
             self._node.stop()
             if not await self._all_gone(GOODBYE_SECONDS):
                 for transport in tuple(self._transports):
                     transport.abort()
-                await self._all_gone(GOODBYE_SECONDS)
+                await self._all_gone(ABORT_SECONDS)
             if self._data is not None and self._node.failed is None:
                 mark_stopped(Path(self._data))
         if self._alarm is not None:
@@ -396,6 +423,16 @@ class Broker(UserAdministration):
         if self._temporary is not None:
             self._temporary.cleanup()
             self._temporary = None
+
+    def hurry(self) -> None:
+        """Have `stop` wait for no client any more; what is confirmed is safe all the same."""
+        self._hurried.set()
+
+    def set_limits(self, limits: Limits) -> None:
+        """Other limits from now on. What was agreed with an open connection stays: sizes, channels, heartbeats."""
+        self._limits = limits
+        if self._node is not None:
+            self._node.set_limits(limits)
 
     def _rearm(self) -> None:
         """Have the loop call when the node's next deadline comes."""
@@ -415,8 +452,17 @@ class Broker(UserAdministration):
         self._alarm = self._armed_for = None
         self.node.run_timers()
 
-    def _made(self, transport: SocketTransport) -> None:
+    def _made(self, transport: SocketTransport, descriptor: int) -> bool:
+        """Whether a new connection, whose socket has this number, may stay."""
         self._transports.add(transport)
+        full = descriptor > self._last_descriptor
+        if full and not self._refusing:
+            log.error(
+                "connections are refused: file descriptors run out (this one is %d, those above %d are kept for the "
+                "store); allow more with `ulimit -n` or LimitNOFILE=", descriptor, self._last_descriptor,
+            )  # fmt: skip
+        self._refusing = full
+        return not full
 
     def _lost(self, transport: SocketTransport) -> None:
         self._transports.discard(transport)
@@ -425,13 +471,15 @@ class Broker(UserAdministration):
 
     async def _all_gone(self, seconds: float) -> bool:
         self._idle.clear()
-        if not self._transports:
-            return True
-        try:
-            await asyncio.wait_for(self._idle.wait(), seconds)
-        except TimeoutError:
-            return False
-        return True
+        return not self._transports or await self._wait(self._idle, seconds)
+
+    async def _wait(self, event: asyncio.Event, seconds: float) -> bool:
+        """Whether it happens in time, and before somebody is in a hurry."""
+        waits = [asyncio.ensure_future(each.wait()) for each in (event, self._hurried)]
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        return event.is_set()
 
     async def __aenter__(self) -> Self:
         return await self.start()

@@ -1,13 +1,14 @@
 """One client's socket: asyncio on this side, a Connection on the other.
 
 Heartbeats (specification 4.2.7): one is sent when nothing was for half the interval; a client that was silent for two
-intervals is gone. Any traffic counts.
+intervals is gone. Any traffic counts. A client that takes no byte of what waits for it during ten intervals is closed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
@@ -16,13 +17,16 @@ from warren.broker.net.tls import Tls, certificate_user
 from warren.protocol.v091.codec import HEARTBEAT_FRAME
 
 if TYPE_CHECKING:
+    from warren.broker.connection import Connection
     from warren.broker.node import Node
 
 __all__ = ["SocketTransport"]
 
-HANDSHAKE_TIMEOUT: Final = 10.0  # seconds, RabbitMQ's
+log = logging.getLogger("warren.broker.connection")
+
 FLUSH_TIMEOUT: Final = 10.0  # seconds for a client to take what was written before its socket was closed
 OUTPUT_HIGH_WATER: Final = 1 << 20  # bytes that the socket has not taken before consumers of it wait
+STUCK_BEATS: Final = 20  # half heartbeat intervals in which a client took nothing of what waits for it, to be closed
 
 
 class SocketTransport(asyncio.Protocol):
@@ -31,11 +35,12 @@ class SocketTransport(asyncio.Protocol):
     peer = local = "?"
     peer_host = ""
     certificate_user: str | None = None
+    connection: Connection  # of a socket that may stay
 
     def __init__(
         self,
         node: Node,
-        made: Callable[[SocketTransport], None],
+        made: Callable[[SocketTransport, int], bool],
         lost: Callable[[SocketTransport], None],
         tls: Tls | None = None,
     ) -> None:
@@ -46,16 +51,21 @@ class SocketTransport(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._half = 0.0
-        self._received = self._sent = False
+        self._accepted = self._received = self._sent = False
         self._silent = 0
+        self._taken = self._stuck = 0
 
     # -- asyncio.Protocol ----------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's own class is not one by name
+        if not self._made(self, transport.get_extra_info("socket").fileno()):
+            transport.abort()
+            return
         transport.set_write_buffer_limits(high=OUTPUT_HIGH_WATER)
         with contextlib.suppress(OSError):  # a socket that is gone already has no options
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         address = transport.get_extra_info("peername")
         if transport.get_extra_info("socket").family == socket.AF_UNIX:
             self.peer_host, self.peer, self.local = "127.0.0.1", "a socket of this machine", "a socket of this broker"
@@ -65,9 +75,8 @@ class SocketTransport(asyncio.Protocol):
             self.local = f"{own[0]}:{own[1]}"
         if self._tls is not None:
             self.certificate_user = certificate_user(transport.get_extra_info("peercert"), self._tls.user)
-        self._made(self)
-        self.connection = self._node.accept(self)
-        self._timer = self._loop.call_later(HANDSHAKE_TIMEOUT, self.abort)
+        self.connection, self._accepted = self._node.accept(self), True
+        self._timer = self._loop.call_later(self._node.limits.handshake_timeout, self.abort)
 
     def data_received(self, data: bytes) -> None:
         self._received = True
@@ -82,7 +91,8 @@ class SocketTransport(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self.connection.lost()
+        if self._accepted:
+            self.connection.lost()
         self._lost(self)
 
     # -- Transport, for the connection ---------------------------------------------------------------------------
@@ -91,6 +101,10 @@ class SocketTransport(asyncio.Protocol):
         self._sent = True
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
+
+    @property
+    def unsent(self) -> int:
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def close(self, after: float = 0.0) -> None:
         if after:
@@ -130,10 +144,22 @@ class SocketTransport(asyncio.Protocol):
         if self._silent >= 4:
             self.abort()
             return
+        if self._is_stuck():
+            log.warning("%s: closed: it takes nothing of the %d bytes that wait for it", self.peer, self.unsent)
+            self.abort()
+            return
         if not self._sent:
             self.write(HEARTBEAT_FRAME)
         self._sent = False
         self._timer = self._loop.call_later(self._half, self._beat)
+
+    def _is_stuck(self) -> bool:
+        """Whether output waits of which nothing was taken for too long."""
+        waiting = self.unsent
+        taken = self.connection.send_oct - waiting
+        self._stuck = self._stuck + 1 if waiting and taken <= self._taken else 0
+        self._taken = taken
+        return self._stuck >= STUCK_BEATS
 
     def _restart_timer(self, seconds: float, callback: Callable[[], None]) -> None:
         if self._timer is not None:

@@ -436,7 +436,7 @@ class Engine:
         if after is None:
             raise self._channel_misused(speaker, state, method)
         if state is ChannelState.CLOSED:
-            self._check_channel_number(channel, method)
+            self._check_channel_number(channel)
         if after is ChannelState.CLOSED:
             del self.channels[channel]
         else:
@@ -452,14 +452,14 @@ class Engine:
         said = f"{method.NAME} from the {speaker.name.lower()} in state {state.name.lower()}"
         return _remote(errors.CommandInvalid if state is ChannelState.OPEN else errors.ChannelMisused, said, method)
 
-    def _check_channel_number(self, channel: int, method: m.Method) -> None:
+    def _check_channel_number(self, channel: int) -> None:
         if channel <= self.channel_max:
             return
         if len(self.channels) >= self.channel_max:
             detail = f"number of channels opened ({len(self.channels)}) has reached the negotiated channel_max"
         else:
             detail = f"channel number {channel} is above the negotiated channel_max"
-        raise _remote(errors.NotAllowed, f"{detail} ({self.channel_max})", method)
+        raise errors.RemoteProtocolError(errors.NotAllowed, f"{detail} ({self.channel_max})")  # naming no method
 
     # -- sending -------------------------------------------------------------------------------------------------
 

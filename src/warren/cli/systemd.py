@@ -1,0 +1,36 @@
+"""What a service of systemd tells its manager: sd_notify(3) in a few lines. Elsewhere it does nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from contextlib import suppress
+
+__all__ = ["beat", "notify"]
+
+
+def notify(*states: str) -> None:
+    """Send READY=1, STOPPING=1 and the like to $NOTIFY_SOCKET, if there is one; failing is of no consequence."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.connect("\0" + address[1:] if address.startswith("@") else address)
+        manager.sendall("\n".join(states).encode())
+
+
+def reloading() -> None:
+    """A reload begins; READY=1 ends it."""
+    notify("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
+
+
+async def beat() -> None:
+    """Tell the watchdog that the event loop turns, twice in the time that it allows, until cancelled."""
+    limit = os.environ.get("WATCHDOG_USEC", "")
+    if not limit.isdecimal() or os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return
+    while True:
+        notify("WATCHDOG=1")
+        await asyncio.sleep(int(limit) / 2_000_000)

@@ -1,0 +1,161 @@
+"""How a broker stops: what was published is confirmed first, and no client keeps it from stopping."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.broker.kit import NodeKit
+from tests.broker.test_net import connected
+from tests.wire import BrokerThread, Wire
+from warren.broker import Broker
+from warren.broker.net import descriptors, server
+from warren.protocol.v091 import methods as m
+
+
+def test_confirms_go_out_before_the_goodbye(tmp_path: Path) -> None:
+    kit = NodeKit(tmp_path)
+    client = kit.client()
+    client.declare("s", x_queue_type="stream")
+    client.call(m.ConfirmSelect(), m.ConfirmSelectOk)
+    client.publish("s", b"1")
+    drained: list[bool] = []
+    kit.node.drain(lambda: drained.append(True))
+    assert not client.transport.reading
+    assert not drained
+    while not drained:
+        kit.run_sync()
+    client.receive()
+    assert [type(event) for _, event in client.events] == [m.BasicAck]
+    kit.stop()
+    client.receive()
+    assert client.transport.reading  # for its close-ok
+    assert [type(event) for _, event in client.events] == [m.BasicAck, m.ConnectionClose]
+
+
+def test_nothing_to_wait_for(kit: NodeKit) -> None:
+    client = kit.client()
+    client.declare()
+    client.publish("q", b"1")
+    drained: list[bool] = []
+    kit.node.drain(lambda: drained.append(True))
+    assert drained == [True]
+
+
+def test_a_store_that_failed_is_not_waited_for(kit: NodeKit) -> None:
+    client = kit.client()
+    client.declare("s", x_queue_type="stream")
+    client.call(m.ConfirmSelect(), m.ConfirmSelectOk)
+    client.publish("s", b"1")
+    drained: list[bool] = []
+    kit.node.drain(lambda: drained.append(True))
+    kit.node.store_failed(OSError(5, "Input/output error"))
+    assert drained == [True]
+
+
+def test_confirms_reach_a_publisher_of_a_broker_that_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "GOODBYE_SECONDS", 0.1)
+    with BrokerThread() as broker:
+        wire = connected(broker)
+        stream = {"x-queue-type": "stream"}
+        wire.call(1, m.QueueDeclare("s", durable=True, arguments=stream), m.QueueDeclareOk)  # type: ignore[arg-type]
+        wire.call(1, m.ConfirmSelect(), m.ConfirmSelectOk)
+        for _ in range(100):
+            wire.publish("", "s", b"x")
+        wire.barrier()
+    acked = 0
+    while acked < 100:
+        method = wire.expect(m.BasicAck).method
+        assert isinstance(method, m.BasicAck)
+        acked = method.delivery_tag
+    wire.expect(m.ConnectionClose)
+    wire.socket.close()
+
+
+async def test_a_client_that_never_answers_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "GOODBYE_SECONDS", 0.1)
+    broker = await Broker().start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
+    writer.write(b"AMQP\0\0\x09\x01")
+    await reader.read(100)  # connection.start: it is in the middle of its login
+    async with asyncio.timeout(30):
+        await broker.stop()
+        await reader.read()  # to its end
+    writer.close()
+
+
+async def test_in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "GOODBYE_SECONDS", 1000.0)
+    broker = await Broker().start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
+    writer.write(b"AMQP\0\0\x09\x01")
+    await reader.read(100)
+    async with asyncio.timeout(30):
+        stopping = asyncio.ensure_future(broker.stop())
+        await asyncio.sleep(0)
+        broker.hurry()
+        await stopping
+    writer.close()
+
+
+async def test_stops_and_starts_again() -> None:
+    broker = Broker()
+    for _ in range(2):
+        await broker.start()
+        broker.hurry()
+        await broker.stop()
+
+
+def test_connections_leave_descriptors_for_the_store(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR)
+    with BrokerThread() as broker:
+        with connected(broker) as known:
+            broker.run(lambda: setattr(broker.broker, "_last_descriptor", 2))
+            for _ in range(3):
+                with Wire(broker.port) as refused:
+                    refused.wait_end()
+            known.barrier()  # who is in stays in
+            assert [record.message.split(":")[0] for record in caplog.records] == ["connections are refused"]
+            assert "LimitNOFILE" in caplog.text
+            broker.run(lambda: setattr(broker.broker, "_last_descriptor", 1 << 20))
+            connected(broker).socket.close()
+
+
+def test_how_many_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = [(1024, 4096)]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, pair: limits.append(pair))
+    assert descriptors.last_for_connections() == 1024 - 1 - 256
+    assert descriptors.raise_limit() == 4096
+    assert limits[-1] == (4096, 4096)
+    assert descriptors.last_for_connections() == 4096 - 1 - 1024
+    limits.append((resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert descriptors.last_for_connections() > 1 << 20
+
+    def refuse(*_: object) -> None:
+        raise ValueError
+
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    limits.append((256, resource.RLIM_INFINITY))
+    assert descriptors.raise_limit() == 256
+
+
+def test_a_client_that_takes_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says with heartbeats that it lives, and reads nothing."""
+    with BrokerThread() as broker, connected(broker) as other:
+        with connected(broker, heartbeat=1) as stuck:
+            monkeypatch.setattr("warren.broker.net.transport.STUCK_BEATS", 2)
+            other.call(1, m.QueueDeclare("q"), m.QueueDeclareOk)
+            stuck.send(1, m.BasicConsume("q", no_ack=True))
+            for _ in range(200):
+                other.publish("", "q", b"x" * 100_000)
+            deadline = time.monotonic() + 30
+            while broker.run(lambda: len(broker.broker.node.connections)) > 1 and time.monotonic() < deadline:
+                stuck.raw(b"\x08\0\0\0\0\0\0\xce")
+                other.poll(0.1)
+            assert broker.run(lambda: len(broker.broker.node.connections)) == 1
