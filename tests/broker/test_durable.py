@@ -196,6 +196,12 @@ def test_a_purge_and_a_deletion_stay_done(durable: Callable[..., Restarting]) ->
     assert at.client.count() == 0
 
 
+def test_what_was_over_the_limit_stays_away(durable: Callable[..., Restarting]) -> None:
+    at = durable(x_max_length=2)
+    publish(at.client, 1, 2, 3)
+    assert rest(at.kill()) == fresh(2, 3)
+
+
 def test_a_dead_letter_leaves_its_queue_when_it_is_safe_elsewhere(tmp_path: Path) -> None:
     at = Restarting(tmp_path, sync=True, x_dead_letter_exchange="", x_dead_letter_routing_key="dead")
     kit, client = at.kit, at.client
