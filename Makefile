@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup demo test lint torture bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,12 @@ test: setup ## install the test servers where that is possible, then lint and ru
 	@$(MAKE) --no-print-directory lint
 	@echo "test: pytest"
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+torture: setup ## kill the broker 200 times, cut and stall its connections for 10 minutes, break its disk
+	@echo "torture: python -m tests.torture"
+	@PYTHONPATH=src $(BIN)/python -m tests.torture $(TORTURE_ARGS)
+	@echo "torture: a node on a disk that fails, 2,000 cases"
+	@WARREN_CRASHES=2000 $(BIN)/python -m pytest -q tests/broker/test_crash_model.py
 
 bench: setup ## measure the broker beside RabbitMQ
 	@echo "bench: benchmarks/broker.py"

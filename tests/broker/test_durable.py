@@ -196,6 +196,12 @@ def test_a_purge_and_a_deletion_stay_done(durable: Callable[..., Restarting]) ->
     assert at.client.count() == 0
 
 
+def test_what_was_over_the_limit_stays_away(durable: Callable[..., Restarting]) -> None:
+    at = durable(x_max_length=2)
+    publish(at.client, 1, 2, 3)
+    assert rest(at.kill()) == fresh(2, 3)
+
+
 def test_a_dead_letter_leaves_its_queue_when_it_is_safe_elsewhere(tmp_path: Path) -> None:
     at = Restarting(tmp_path, sync=True, x_dead_letter_exchange="", x_dead_letter_routing_key="dead")
     kit, client = at.kit, at.client
@@ -327,6 +333,17 @@ class TestPages:
         publish(at.client, 10)
         assert at.kill().count() == 1
         assert rest(at.client) == fresh(10)
+
+    @pytest.mark.parametrize("seen", [0, 3])
+    def test_browsing_it_after_a_restart(self, durable: Callable[..., Restarting], seen: int) -> None:
+        at = durable()
+        publish(at.client, *range(10))
+        for _ in range(seen):
+            assert at.client.get(no_ack=False) is not None
+        at.kill()
+        at.client.send(1, m.BasicConsume("q", "b", no_ack=True, arguments={"x-browse": True}))
+        assert contents(at.client) == list(range(10))
+        assert rest(at.client) == [*((body, True) for body in range(seen)), *fresh(*range(seen, 10))]
 
     def test_browsing_it(self, durable: Callable[..., Restarting]) -> None:
         at = durable()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import gc
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
@@ -203,6 +205,25 @@ async def test_half_close_towards_the_client(proxy: FaultProxy, client: Client) 
     client.writer.write(b"still heard")
     await until(lambda: proxy.forwarded("to_server") == len(b"hello" + b"still heard"))
     assert proxy.forwarded("to_client") == 5
+
+
+async def test_an_end_of_stream_for_a_client_that_has_reset(
+    proxy: FaultProxy, client: Client, echo: Echo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel knows of the reset before the transport does."""
+    problems: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
+    await client.says(b"hello")
+
+    def write_eof(writer: asyncio.StreamWriter) -> None:
+        raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(asyncio.StreamWriter, "write_eof", write_eof)
+        echo.writers[0].close()
+        await until(lambda: not proxy._tasks)
+    gc.collect()
+    assert problems == []
 
 
 async def test_refuse_resets_newcomers_only(proxy: FaultProxy, client: Client) -> None:

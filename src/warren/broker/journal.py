@@ -45,19 +45,19 @@ class Journal:
 
     next   the position that the next message gets, where the queue is plain
     paged  messages that are only on disk, all of them behind those in memory
+    page_at  where the first of these is
     """
 
     def __init__(self, name: str, queue_log: QueueLog, changed: Callable[[], None], now: Callable[[], int]) -> None:
         self.log = queue_log
         self.next = queue_log.next_position
-        self.paged = 0
+        self.paged = self.page_at = 0
         self._name = name
         self._changed, self._now = changed, now
         self._dirty = False
         self._used = False  # anything was ever stored
         self._idle = True  # since the last `rest`
         self._cursor: QueueCursor | None = None
-        self._page_at = 0  # where the first paged message is
         self._ahead: deque[Stored] = deque()
         self._addresses: dict[bytes, Address] = {}
 
@@ -83,7 +83,7 @@ class Journal:
         self.store(position, message, paged=True)
         if not self.paged:
             self._forget_page()
-            self._page_at = position
+            self.page_at = position
         self.paged += 1
 
     @staticmethod
@@ -138,7 +138,7 @@ class Journal:
         ahead = self._ahead
         if not ahead:
             if self._cursor is None:
-                self._cursor = self.log.read(self._page_at)
+                self._cursor = self.log.read(self.page_at)
             ahead.extend(self._cursor.read(min(RUN, self.paged)))
         run: list[Stored] = []
         while ahead:
@@ -147,14 +147,14 @@ class Journal:
             run.append(ahead.popleft())
         if run:
             self.paged -= len(run)
-            self._page_at = run[-1].position + 1
+            self.page_at = run[-1].position + 1
         if not self.paged:
             self._forget_page()
         return run
 
     def peek(self, position: int, count: int) -> list[Held]:
         """Up to so many of the paged messages, from that position on; they stay where they are."""
-        cursor = self.log.read(max(position, self._page_at))
+        cursor = self.log.read(max(position, self.page_at))
         try:
             return [self.held(stored) for stored in cursor.read(count)]
         finally:
@@ -163,7 +163,7 @@ class Journal:
     def settle_paged(self) -> None:
         """The paged messages are done with."""
         if self.paged:
-            self.settle(self._page_at, self.next - self._page_at)
+            self.settle(self.page_at, self.next - self.page_at)
             self.forget_paged()
 
     def forget_paged(self) -> int:
@@ -206,7 +206,7 @@ class Journal:
         expires, count = False, 0
         for stored in self.log.recover(suspect=suspect):
             if not count:
-                self._page_at = stored.position
+                self.page_at = stored.position
             count += 1
             expires = expires or stored.expiry > 0
         self.paged = count

@@ -8,6 +8,7 @@ something to send. `end_batch` does it all once, in that order, so that its cost
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import time
 from collections import deque
@@ -31,6 +32,7 @@ from warren.broker.recovery import recover
 from warren.broker.statistics import Churn, Drops
 from warren.broker.store.catalog import Catalog
 from warren.broker.store.commit import GroupCommit
+from warren.broker.store.files import Files
 from warren.broker.store.folder import LastStop
 from warren.broker.store.streams import StreamStore
 from warren.broker.stream import StreamQueue
@@ -87,6 +89,7 @@ class Node:
     limits      what clients may use
     clock       milliseconds that never go back
     components  what acts on parameters, by the name of their component
+    files       the operating system, for the messages of queues and delayed exchanges
     """
 
     def __init__(
@@ -101,6 +104,7 @@ class Node:
         limits: Limits = DEFAULT_LIMITS,
         clock: Callable[[], int] = monotonic_ms,
         components: Mapping[str, Component] | None = None,
+        files: Files = os,
     ) -> None:
         self.name = f"warren@{socket.gethostname()}"
         self.connections: set[Connection] = set()
@@ -138,8 +142,8 @@ class Node:
         self._ending = False
         self._drained: Callable[[], None] = _nothing
         self.rearm: Callable[[], None] = _nothing  # told after each batch: the next deadline may have changed
-        self.commit = GroupCommit(call_soon, self._synced, self.store_failed, sync=sync)
-        self.data = data
+        self.commit = GroupCommit(call_soon, self._synced, self.store_failed, sync=sync, files=files)
+        self.data, self.files = data, files
         for folder in ("queues", "delays"):
             (data / folder).mkdir(parents=True, exist_ok=True)
         self.streams = StreamStore(data, self.commit)

@@ -662,7 +662,7 @@ class ClassicQueue(Queue):
         self.journal, self.stored = journal, True
         expires = journal.recover(suspect=suspect)
         self.plain = False
-        self.position = journal.next
+        self.position = journal.page_at if journal.paged else journal.next
         if self.backlog is not None:
             self._read_all(journal, self.backlog)
         elif expires:
@@ -673,6 +673,7 @@ class ClassicQueue(Queue):
         run = self._next_run(journal)
         if run and run[0].delivered:
             self.returned += map(journal.held, run)
+            self.position = run[-1].position + 1
         elif run:
             self.position = run[0].position
             self.ready.extend(map(journal.message, run))

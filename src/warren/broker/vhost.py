@@ -184,7 +184,7 @@ class VirtualHost:
     def open_journal(self, queue: ClassicQueue) -> None:
         """Have the queue's messages on disk, with those that are there already. OSError when the disk refuses."""
         node = self.node
-        log = QueueLog(node.data / self.folders[queue.name], node.commit)
+        log = QueueLog(node.data / self.folders[queue.name], node.commit, files=node.files)
         journal = Journal(str(queue), log, partial(node.has_written, queue), node.timers.now)
         queue.keep_in(journal, suspect=node.last_stop is LastStop.POWER_CUT)
 
@@ -421,7 +421,7 @@ class VirtualHost:
             delays = self.delays[name] = Delays(self, name)
             if self.router.exchange(name).durable:
                 folder = hashlib.sha256(f"{self.name}\0{name}".encode("utf-8", "surrogateescape")).hexdigest()[:32]
-                log = QueueLog(self.node.data / "delays" / folder, self.node.commit)
+                log = QueueLog(self.node.data / "delays" / folder, self.node.commit, files=self.node.files)
                 journal = Journal(str(name), log, partial(self.node.has_written, delays), self.node.timers.now)
                 delays.keep_in(journal, suspect=self.node.last_stop is LastStop.POWER_CUT)
         return delays

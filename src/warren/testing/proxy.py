@@ -98,7 +98,10 @@ class _Link:
         self.shut.add(direction)
         writer = self.server_writer if direction == "to_server" else self.client_writer
         if not writer.transport.is_closing():
-            writer.write_eof()
+            try:
+                writer.write_eof()
+            except OSError:  # the receiver has reset the connection, and its transport does not know yet
+                _end(writer, reset=True)
 
 
 def _end(writer: asyncio.StreamWriter, reset: bool) -> None:

@@ -2,7 +2,7 @@
 
 `kill` ends the process: what was written stays. `power_cut` ends the machine: of what was not synced, each write and
 each name in a folder comes or goes on its own, and a write may be torn. `fail` makes a coming call raise, or write less
-than it was given.
+than it was given; `die` ends the process within a call: nothing after it is done.
 """
 
 from __future__ import annotations
@@ -14,9 +14,13 @@ from random import Random
 
 from warren.broker.store.commit import GroupCommit
 
-__all__ = ["Disk", "HandCommit"]
+__all__ = ["Died", "Disk", "HandCommit"]
 
 SECTOR = 512
+
+
+class Died(BaseException):
+    """The process is no more. What catches errors must not catch this."""
 
 
 class _File:
@@ -68,6 +72,15 @@ class Disk:
         self._open: dict[int, _File | _Folder] = {}
         self._next = 1000
         self._faults: dict[int, int] = {}
+        self._death = -1
+
+    def make(self, path: str) -> None:
+        """There is this folder too, on disk since long."""
+        at = self.root
+        for name in path.strip("/").split("/"):
+            found = at.names.setdefault(name, _Folder())
+            assert isinstance(found, _Folder)
+            at.synced[name] = at = found
 
     # -- what tests do to it
 
@@ -75,8 +88,13 @@ class Disk:
         """Let `after` calls pass; the next one fails with this errno, or, with 0, writes less than it should."""
         self._faults[self.calls + after] = error
 
+    def die(self, after: int) -> None:
+        """Let `after` calls pass; within the next one the process dies. Half of what it writes may be written."""
+        self._death = self.calls + after
+
     def heal(self) -> None:
         self._faults.clear()
+        self._death = -1
 
     @property
     def open_files(self) -> int:
@@ -156,6 +174,8 @@ class Disk:
         return bytes(self._file(fd).data[offset : offset + length])
 
     def pwrite(self, fd: int, data: bytes | memoryview, offset: int, /) -> int:
+        if self.calls == self._death:
+            self._file(fd).change(offset, bytes(data[: len(data) // 2]))
         short = self._call(len(data))
         self._file(fd).change(offset, bytes(data[:short]))
         return short
@@ -211,6 +231,8 @@ class Disk:
         """Count a call; how many of its bytes it may write."""
         error = self._faults.pop(self.calls, None)
         self.calls += 1
+        if 0 <= self._death < self.calls:
+            raise Died
         if error:
             raise OSError(error, os.strerror(error))
         return size // 2 if error == 0 and size > 1 else size
@@ -240,8 +262,13 @@ class Disk:
 class HandCommit(GroupCommit):
     """A group commit without a thread: it syncs when the test says `run`."""
 
-    def __init__(self, disk: Disk, on_failed: Callable[[OSError], None] = lambda error: None) -> None:
-        super().__init__(lambda call: call(), lambda: None, on_failed, files=disk)
+    def __init__(
+        self,
+        disk: Disk,
+        on_failed: Callable[[OSError], None] = lambda error: None,
+        on_synced: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(lambda call: call(), on_synced, on_failed, files=disk)
         self._failed = False
 
     def ticket(self, fd: int) -> int:
@@ -255,7 +282,10 @@ class HandCommit(GroupCommit):
         dirty, self._dirty = self._dirty, set()
         leaving, self._leaving = self._leaving, set()
         failure = self._sync(dirty, leaving)
-        if failure is None:
-            self.synced, self._next = self._next, self._next + 1
         self._failed = failure is not None
+        if failure is not None:
+            self._on_failed(failure)
+        else:
+            number, self._next = self._next, self._next + 1
+            self._done(number)
         return not self._failed

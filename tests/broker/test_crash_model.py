@@ -1,0 +1,336 @@
+"""A whole node on a disk that fails, in every way at every call, against what it promised.
+
+What was confirmed is kept until a consumer has acknowledged it; nothing comes from nowhere; what was seen comes again
+only as redelivered; what was acknowledged stays away, but for a power cut. The catalog is a real file, for SQLite looks
+after that; the messages are on the `Disk`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+from unittest.mock import patch
+
+import pytest
+from hypothesis import settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+
+from tests.broker.kit import Client, Clock
+from tests.broker.store.faults import Died, Disk, HandCommit
+from warren.broker import journal, node as node_module
+from warren.broker.node import Node
+from warren.broker.store.folder import LastStop
+from warren.broker.store.queue_log import QueueLog
+from warren.protocol.v091 import Content, Properties, Table, methods as m
+
+PAGE: Final = 4  # messages of a queue in memory, so that there is paging
+SEGMENT_BYTES: Final = 700  # so that there are several
+TTL: Final = 100  # milliseconds
+LONGEST_DELAY: Final = 200
+
+TO_DEAD: Final[Table] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+QUEUES: Final[dict[str, Table]] = {
+    "dead": {},
+    "plain": {},
+    "levels": {"x-max-priority": 3},
+    "quorum": {"x-queue-type": "quorum", **TO_DEAD},
+    "short": {"x-max-length": 3, **TO_DEAD},
+    "brief": {"x-message-ttl": TTL, **TO_DEAD},
+    "safe": {
+        "x-queue-type": "quorum", "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish", **TO_DEAD,
+    },
+    "later": {},
+}  # fmt: skip
+BOUND: Final = {"fan": ("plain", "levels", "short"), "delays": ("later",)}
+TARGETS: Final = [*QUEUES, *BOUND]
+IN_ORDER: Final = ("plain", "quorum", "short", "brief", "safe")
+
+Home = tuple[str, int]  # a queue, and the number of a message that was routed there
+
+
+class Crashes(RuleBasedStateMachine):
+    """`due` must be there after any crash; `gone` must not be there after a kill; `seen` says redelivered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(journal, "PAGE_MESSAGES", PAGE)
+        self.patch.setattr(journal, "RUN", 3)
+        self.patch.setitem(QueueLog.__init__.__kwdefaults__, "segment_bytes", SEGMENT_BYTES)  # type: ignore[arg-type]
+        self.disk = Disk()
+        for name in ("queues", "delays"):
+            self.disk.make(f"{self.folder.name}/{name}")
+        self.number = 0
+        self.published: set[Home] = set()
+        self.due: set[Home] = set()
+        self.acked: set[Home] = set()  # by the consumer, whether or not the broker got so far
+        self.gone: set[Home] = set()
+        self.seen: set[Home] = set()
+        self.rolled_back: set[Home] = set()
+        self.deaths = Counter[str]()
+        self.start(LastStop.CLEAN)
+        self.declare()
+
+    def teardown(self) -> None:
+        self.disk.heal()
+        if self.node.failed is None:
+            self.sync()
+        if self.node.failed is None:
+            self.node.stop()
+            self.node.catalog.close()
+            self.start(LastStop.CLEAN)
+            self.look()
+        self.pass_time(LONGEST_DELAY)
+        self.look(delayed=True)
+        self.node.catalog.close()
+        self.patch.undo()
+        self.folder.cleanup()
+
+    # -- the broker's life
+
+    def start(self, last_stop: LastStop) -> None:
+        self.clock = Clock()
+
+        def commit(_: object, on_synced: Any, on_failed: Any, *, sync: bool, files: Disk) -> HandCommit:
+            self.commit = HandCommit(files, on_failed, on_synced)
+            return self.commit
+
+        with patch.object(node_module, "GroupCommit", commit):
+            self.node = Node(
+                Path(self.folder.name), lambda call: call(), clock=self.clock, last_stop=last_stop, files=self.disk
+            )
+        self.publisher, self.committer, self.consumer, self.browser = (Client(self.node) for _ in range(4))
+        self.publisher.send(1, m.ConfirmSelect())
+        self.committer.send(1, m.TxSelect())
+        for client in (self.publisher, self.committer):
+            client.events.clear()
+        self.tags: dict[int, list[Home]] = {}  # publish tag -> the homes of a persistent message
+        self.commits: list[list[Home]] = []  # of transactions that wait for their commit-ok
+        self.unacked: dict[int, Home] = {}
+        self.tag = 0
+
+    def declare(self) -> None:
+        client = self.browser
+        for name, arguments in QUEUES.items():
+            client.call(m.QueueDeclare(name, durable=True, arguments=arguments), m.QueueDeclareOk)
+        delayed: Table = {"x-delayed-type": "fanout"}
+        client.call(m.ExchangeDeclare("fan", "fanout", durable=True), m.ExchangeDeclareOk)
+        declare = m.ExchangeDeclare("delays", "x-delayed-message", durable=True, arguments=delayed)
+        client.call(declare, m.ExchangeDeclareOk)
+        for exchange, names in BOUND.items():
+            for name in names:
+                client.call(m.QueueBind(name, exchange), m.QueueBindOk)
+
+    def crash(self, *, power: int | None = None) -> None:
+        """The process ends, or with `power` (a seed) the machine; then the broker starts again and is looked at."""
+        self.node.catalog.close()
+        if power is None:
+            self.disk.kill()
+        else:
+            self.disk.power_cut(Random(power))
+            self.gone.clear()
+        self.start(LastStop.KILLED if power is None else LastStop.POWER_CUT)
+        self.look()
+
+    def do(self, work: Callable[[], object]) -> bool:
+        """Do it; whether the broker has survived. When it has not, it is started again."""
+        try:
+            work()
+        except Died:
+            self.crash()
+            return False
+        if self.node.failed is not None:
+            self.crash()
+            return False
+        self.hear()
+        return True
+
+    # -- what it says
+
+    def hear(self) -> None:
+        """Confirms and commit-oks: from now on these messages are due."""
+        self.publisher.receive()
+        for ack in self.publisher.take(m.BasicAck):
+            least = 0 if ack.multiple else ack.delivery_tag
+            for tag in [tag for tag in self.tags if least <= tag <= ack.delivery_tag]:
+                self.due |= {home for home in self.tags.pop(tag) if home not in self.acked}
+        assert not self.publisher.events, self.publisher.events
+        self.committer.receive()
+        for _ in self.committer.take(m.TxCommitOk):
+            self.due |= {home for home in self.commits.pop(0) if home not in self.acked}
+
+    def look(self, *, delayed: bool = False) -> None:
+        """Everything that is due is there, and nothing that should not be; if `delayed`, what was held back too."""
+        found: dict[str, list[int]] = {}
+        for name in sorted(QUEUES, key="dead".__eq__):  # where others' messages go when they have expired: last
+            self.browser.send(1, m.BasicConsume(name, name, no_ack=True, arguments={"x-browse": True}))
+            bodies = [event.body for _, event in self.browser.events if isinstance(event, Content)]
+            found[name] = [int(body.split()[0]) for body in bodies]
+            self.browser.send(1, m.BasicCancel(name))
+            self.browser.events.clear()
+        for queue, number in self.due:
+            there = number in found[queue] or (queue in DYING and number in found["dead"])
+            assert there or (queue == "later" and not delayed), f"{number} of {queue} is lost; there are {found}"
+        for name, numbers in found.items():
+            homes = {(name, number) for number in numbers}
+            if name == "dead":
+                letters = {number for queue, number in self.published if queue in DYING or queue == "dead"}
+                assert set(numbers) <= letters, f"{set(numbers) - letters} in dead come from nowhere"
+                continue
+            assert homes <= self.published - self.rolled_back, f"{homes - self.published} come from nowhere"
+            assert not homes & self.gone, f"{homes & self.gone} are back"
+            assert len(homes) == len(numbers), f"{numbers} in {name}: copies"
+            if name in IN_ORDER:
+                assert numbers == sorted(numbers), f"{numbers} in {name}"
+
+    # -- what is done to it
+
+    def message(self, homes: list[Home], persistent: bool) -> tuple[bytes, Properties]:
+        self.published.update(homes)
+        body = b"%d %s" % (self.number, b"." * (self.number * 37 % 300))
+        headers: Table = {"x-delay": self.number * 17 % LONGEST_DELAY}
+        return body, Properties(delivery_mode=1 + persistent, priority=self.number % 5, headers=headers)
+
+    def homes(self, target: str) -> list[Home]:
+        self.number += 1
+        return [(queue, self.number) for queue in BOUND.get(target, (target,))]
+
+    def send(self, client: Client, target: str, body: bytes, properties: Properties) -> None:
+        exchange, key = (target, "") if target in BOUND else ("", target)
+        client.engine.send_content(1, m.BasicPublish(exchange, key), properties, body)
+
+    @rule(to=st.sampled_from(TARGETS), count=st.integers(1, 5), persistent=st.sampled_from([True, True, False]))
+    def publish(self, to: str, count: int, persistent: bool) -> None:
+        for _ in range(count):
+            homes = self.homes(to)
+            self.tag += 1
+            self.tags[self.tag] = homes if persistent else []
+            self.send(self.publisher, to, *self.message(homes, persistent))
+        self.do(self.publisher.pump)
+
+    @rule(to=st.lists(st.sampled_from(TARGETS), min_size=1, max_size=4), commit=st.booleans())
+    def transact(self, to: list[str], commit: bool) -> None:
+        all_homes: list[Home] = []
+        for target in to:
+            homes = self.homes(target)
+            all_homes += homes
+            self.send(self.committer, target, *self.message(homes, True))
+        if commit:
+            self.commits.append(all_homes)
+        else:
+            self.rolled_back.update(all_homes)
+        self.committer.engine.send_method(1, m.TxCommit() if commit else m.TxRollback())
+        if self.do(self.committer.pump) and not commit:
+            assert len(self.committer.take(m.TxRollbackOk)) == 1
+
+    @rule(queue=st.sampled_from(list(QUEUES)), count=st.integers(1, 5))
+    def get(self, queue: str, count: int) -> None:
+        for _ in range(count):
+            if not self.do(lambda: self.consumer.send(1, m.BasicGet(queue))):
+                return
+            _, event = self.consumer.events.pop()
+            if not isinstance(event, Content):
+                return
+            method = event.decode_method()
+            assert isinstance(method, m.BasicGetOk)
+            home = queue, int(event.body.split()[0])
+            assert home not in self.gone or queue == "dead", f"{home} is back"
+            assert home not in self.rolled_back, f"{home} was rolled back"
+            if queue != "dead":
+                assert home in self.published, f"{home} comes from nowhere"
+                assert home not in self.unacked.values(), f"{home} is there twice"
+                assert method.redelivered or home not in self.seen, f"{home} comes again as if it were new"
+            self.seen.add(home)
+            self.unacked[method.delivery_tag] = home
+
+    @precondition(lambda self: self.unacked)
+    @rule(data=st.data(), multiple=st.booleans())
+    def ack(self, data: st.DataObject, multiple: bool) -> None:
+        tag = data.draw(st.sampled_from(sorted(self.unacked)))
+        homes = [self.unacked.pop(each) for each in sorted(self.unacked) if each == tag or (multiple and each < tag)]
+        self.let_go(homes)
+        if self.do(lambda: self.consumer.send(1, m.BasicAck(tag, multiple))):
+            self.gone.update(homes)
+
+    @precondition(lambda self: self.unacked)
+    @rule(data=st.data(), requeue=st.booleans())
+    def nack(self, data: st.DataObject, requeue: bool) -> None:
+        tag = data.draw(st.sampled_from(sorted(self.unacked)))
+        home = self.unacked.pop(tag)
+        if not requeue and home[0] not in DYING:
+            self.let_go([home])
+        self.do(lambda: self.consumer.send(1, m.BasicNack(tag, requeue=requeue)))
+
+    @rule(queue=st.sampled_from(["plain", "levels"]))
+    def purge(self, queue: str) -> None:
+        self.let_go([home for home in self.published if home[0] == queue and home not in self.unacked.values()])
+        self.do(lambda: self.browser.call(m.QueuePurge(queue), m.QueuePurgeOk))
+
+    def let_go(self, homes: list[Home]) -> None:
+        """These are not due any more; nor is a letter whose home is the queue where it died."""
+        for home in homes:
+            self.acked.add(home)
+            self.due.discard(home)
+            if home[0] == "dead":
+                everywhere = {(queue, home[1]) for queue in DYING}
+                self.acked |= everywhere
+                self.due -= everywhere
+
+    @rule()
+    def sync(self) -> None:
+        self.do(self.commit.run)
+
+    @rule(milliseconds=st.integers(1, 2 * TTL))
+    def pass_time(self, milliseconds: int) -> None:
+        def pass_it() -> None:
+            end = self.clock.now + milliseconds
+            while (deadline := self.node.timers.next_deadline) is not None and deadline <= end:
+                self.clock.now = max(deadline, self.clock.now)
+                self.node.run_timers()
+            self.clock.now = end
+
+        self.do(pass_it)
+
+    # -- what happens to it
+
+    @rule(after=st.integers(0, 12))
+    def die_soon(self, after: int) -> None:
+        self.disk.die(after)
+
+    @rule(after=st.integers(0, 12), error=st.sampled_from([errno.ENOSPC, errno.EIO, 0]))
+    def fail_soon(self, after: int, error: int) -> None:
+        self.disk.fail(after, error)
+
+    @rule()
+    def kill(self) -> None:
+        self.crash()
+
+    @rule(seed=st.integers(0, 1 << 32))
+    def power_cut(self, seed: int) -> None:
+        self.crash(power=seed)
+
+    @rule()
+    def restart(self) -> None:
+        self.disk.heal()
+        if self.do(self.commit.run):
+            self.node.stop()
+            self.node.catalog.close()
+            self.start(LastStop.CLEAN)
+            self.look()
+
+
+DYING: Final = tuple(name for name, arguments in QUEUES.items() if "x-dead-letter-exchange" in arguments)
+
+# `make torture` sets more; 20 take about ten seconds.
+EXAMPLES: Final = int(os.environ.get("WARREN_CRASHES", "20"))
+Crashes.TestCase.settings = settings(
+    max_examples=EXAMPLES, stateful_step_count=30, deadline=None, report_multiple_bugs=False
+)
+TestCrashes = Crashes.TestCase

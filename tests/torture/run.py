@@ -1,0 +1,237 @@
+"""The two ordeals: a broker that is killed again and again, and connections that are cut and stalled all the time.
+
+Either ends in the same way: publishers get their last confirms, consumers empty every queue, streams are read whole,
+and the broker is stopped as it should be and started once more, to show that nothing is left. Then comes the verdict.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from tests.torture.history import Book, History, Stream, Verdict
+from tests.torture.peer import Peer
+from tests.torture.scenery import FAN, LATER, QUEUES, Queue, sources
+from tests.torture.server import Server
+from tests.torture.workers import Committer, Confirmer, Consumer, Reader, Stage, Worker, read
+from warren.protocol.v091 import Content, methods as m
+from warren.testing import FaultProxy
+
+__all__ = ["churn", "kills"]
+
+PATIENCE: Final = 120.0  # seconds for the queues to be emptied
+LINGER: Final = 15.0  # ... and for a dead letter that waits to be sent again
+Ordeal = Callable[[Server, Stage], Awaitable[None]]
+Progress = Callable[[str], None]
+
+
+def _silent(text: str) -> None:
+    pass
+
+
+async def kills(
+    folder: Path, *, count: int, seed: int, queues: tuple[Queue, ...] = QUEUES, progress: Progress = _silent
+) -> Verdict:
+    """SIGKILL so many times, each after up to 1.5 seconds of work; one in ten while the broker is starting."""
+
+    async def ordeal(server: Server, stage: Stage) -> None:
+        server.up.set()
+        for number in range(1, count + 1):
+            await asyncio.sleep(stage.random.uniform(0.05, 1.5))
+            await server.kill()
+            stage.life += 1
+            stage.history.figures["kills"] += 1
+            while stage.random.random() < 0.1:
+                if await server.start(give_up=stage.random.uniform(0.1, 1.0)):
+                    await server.kill()
+                stage.history.figures["kills while starting"] += 1
+            await server.start()
+            await _look(server, queues)
+            server.up.set()
+            progress(f"kill {number} of {count}: {_short(stage.history)}; start {server.start_seconds:.2f} s")
+
+    return await _run(folder, seed, queues, ordeal)
+
+
+async def churn(
+    folder: Path, *, seconds: float, seed: int, queues: tuple[Queue, ...] = QUEUES, progress: Progress = _silent
+) -> Verdict:
+    """For so long, connections go through a proxy that cuts them, also within a frame, and stalls them."""
+
+    async def ordeal(server: Server, stage: Stage) -> None:
+        random, deadline = stage.random, time.monotonic() + seconds
+        async with FaultProxy("127.0.0.1", server.port) as proxy:
+            stage.port = proxy.port
+            server.up.set()
+            faults: list[Callable[[], object]] = [
+                lambda: proxy.cut(reset=True),
+                lambda: proxy.cut(reset=False),
+                lambda: proxy.cut_after(random.randrange(100_000), "to_server"),
+                lambda: proxy.cut_after(random.randrange(100_000), "to_client"),
+                lambda: proxy.stall("to_server"),
+                lambda: proxy.stall("to_client"),
+                proxy.stall,
+                lambda: proxy.throttle(random.randrange(50_000, 500_000)),
+            ]
+            told = 0.0
+            while time.monotonic() < deadline:
+                await asyncio.sleep(random.uniform(0.1, 1.0))
+                random.choice(faults)()
+                stage.history.figures["faults"] += 1
+                stage.life += 1
+                await asyncio.sleep(random.uniform(0.05, 0.8))
+                if random.random() < 0.3:
+                    proxy.cut(reset=random.random() < 0.5)  # what is stalled too
+                proxy.resume()
+                proxy.throttle(None)
+                if time.monotonic() > told + 5.0:
+                    told = time.monotonic()
+                    progress(f"{deadline - told:.0f} s left: {_short(stage.history)}")
+            stage.port = server.port
+            proxy.cut()
+
+    return await _run(folder, seed, queues, ordeal)
+
+
+async def _run(folder: Path, seed: int, queues: tuple[Queue, ...], ordeal: Ordeal) -> Verdict:
+    began = time.monotonic()
+    history, server = History(), Server(folder / "data")
+    try:
+        await server.start()
+        await _declare(server.port, queues)
+        stage = Stage(history, Random(seed), server.port, server.up)
+        workers = _workers(stage, queues)
+        async with asyncio.TaskGroup() as tasks:
+            async with asyncio.TaskGroup() as publishing:
+                for worker in workers:
+                    group = publishing if isinstance(worker, Confirmer | Committer) else tasks
+                    group.create_task(worker.run())
+                await ordeal(server, stage)
+                stage.publishing = False
+            await _drain(stage, queues, [worker for worker in workers if isinstance(worker, Consumer)])
+        await _read_streams(server.port, queues, history)
+        server.up.clear()
+        await server.stop()
+        await server.start()
+        await _look(server, queues, left=history)
+        await server.stop()
+    finally:
+        await server.kill()
+    for line in server.complaints():
+        history.breach(f"log: {line}")
+    verdict = history.verdict()
+    verdict.figures["slowest start, ms"] = int(server.slowest_start * 1000)
+    verdict.figures["seconds"] = int(time.monotonic() - began)
+    verdict.figures["seed"] = seed
+    return verdict
+
+
+def _workers(stage: Stage, queues: tuple[Queue, ...]) -> list[Worker]:
+    history = stage.history
+    books: dict[str, Book | Stream] = {}
+    workers: list[Worker] = []
+    for queue in queues:
+        if queue.stream:
+            stream = books[queue.name] = history.stream(queue.name)
+            workers.append(Reader(stage, queue, stream))
+        else:
+            sole, held_back = queue.consumers == 1, queue.exchange == LATER
+            book = books[queue.name] = history.book(queue.name, sole=sole, dead=queue.dead, held_back=held_back)
+            workers += [Consumer(stage, queue, book) for _ in range(queue.consumers)]
+    for address, targets in sources(queues).items():
+        told = [books[queue.name] for queue in targets]
+        workers += [Confirmer(stage, address, told, durable=True) for _ in range(2 if address[0] == FAN else 1)]
+        if not any(queue.stream for queue in targets if len(targets) == 1):
+            workers.append(Committer(stage, address, told, durable=True))
+        if address == ("", "work"):
+            workers.append(Confirmer(stage, address, told, durable=False))
+    return workers
+
+
+async def _declare(port: int, queues: tuple[Queue, ...]) -> None:
+    peer = await Peer.connect(port)
+    await peer.call(m.ExchangeDeclare(FAN, "fanout", durable=True), m.ExchangeDeclareOk)
+    if any(queue.exchange == LATER for queue in queues):
+        delayed = m.ExchangeDeclare(LATER, "x-delayed-message", durable=True, arguments={"x-delayed-type": "fanout"})
+        await peer.call(delayed, m.ExchangeDeclareOk)
+    for queue in queues:
+        await peer.call(m.QueueDeclare(queue.name, durable=True, arguments=queue.arguments), m.QueueDeclareOk)
+        if queue.exchange:
+            await peer.call(m.QueueBind(queue.name, queue.exchange), m.QueueBindOk)
+    peer.close()
+
+
+async def _look(server: Server, queues: tuple[Queue, ...], left: History | None = None) -> None:
+    """Every queue is there; and, with `left`, empty."""
+    peer = await Peer.connect(server.port)
+    for queue in queues:
+        count = await _count(peer, queue)
+        if left is not None and count and not queue.stream:
+            left.breach(f"{queue.name}: {count} messages after it was emptied")
+    peer.close()
+
+
+async def _count(peer: Peer, queue: Queue) -> int:
+    """Its ready messages."""
+    return (await peer.call(m.QueueDeclare(queue.name, passive=True), m.QueueDeclareOk)).message_count
+
+
+async def _drain(stage: Stage, queues: tuple[Queue, ...], consumers: list[Consumer]) -> None:
+    """Wait until the queues are empty; consumers are told to take everything."""
+    stage.draining = True
+    peer = await Peer.connect(stage.port)
+    began = time.monotonic()
+    while True:
+        await peer.sleep(0.1)
+        counts = {queue.name: await _count(peer, queue) for queue in queues if not queue.stream}
+        emptied = not any(counts.values()) and all(consumer.idle for consumer in consumers)
+        if emptied and not any(book.missing() for book in stage.history.books.values()):
+            break
+        if emptied and time.monotonic() > began + LINGER:
+            break  # what is missing does not come any more
+        if time.monotonic() > began + PATIENCE:
+            stage.history.breach(f"the queues are not emptied: {counts}")
+            break
+    stage.over = True
+    peer.close()
+
+
+async def _read_streams(port: int, queues: tuple[Queue, ...], history: History) -> None:
+    for queue in queues:
+        if queue.stream:
+            await _read_stream(port, queue, history.streams[queue.name])
+
+
+async def _read_stream(port: int, queue: Queue, stream: Stream) -> None:
+    """All of it, from its first offset on."""
+    peer = await Peer.connect(port)
+    count = await _count(peer, queue)
+    found: list[int] = []
+
+    def receive(event: m.Method | Content) -> None:
+        offset, message = read(event, stream)
+        assert offset == len(found), f"{queue.name}: offset {offset} came where {len(found)} was due"
+        found.append(message)
+        if len(found) % 500 == 0:
+            peer.send(m.BasicAck(0, multiple=True))
+
+    peer.receive = receive
+    await peer.call(m.BasicQos(0, 2000), m.BasicQosOk)
+    await peer.call(m.BasicConsume(queue.name, "all", arguments={"x-stream-offset": "first"}), m.BasicConsumeOk)
+    deadline = time.monotonic() + PATIENCE
+    while len(found) < count and time.monotonic() < deadline:
+        await peer.sleep(0.02)
+    peer.close()
+    stream.read_whole(found)
+
+
+def _short(history: History) -> str:
+    figures = history.figures
+    return (
+        f"{figures['confirmed']:,} confirmed, {figures['acknowledged']:,} acknowledged, "
+        f"{history.left:,} left, {figures['breaches']} breaches"
+    )

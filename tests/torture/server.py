@@ -1,0 +1,83 @@
+"""`warren serve` as a process on one data folder and one port, to be killed and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+from tests.cli.command import environment
+
+__all__ = ["Server", "free_port"]
+
+BAD = re.compile(r"CRITICAL|ERROR|Traceback|damage|exception", re.IGNORECASE)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+class Server:
+    """`up` is set while it runs and has what it needs; who sets it is who started it."""
+
+    def __init__(self, data: Path, *options: str) -> None:
+        self.port = free_port()
+        self.up = asyncio.Event()
+        self.start_seconds = 0.0
+        self.slowest_start = 0.0
+        self._data, self._options = data, options
+        self._log = data.parent / "serve.log"
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self, *, give_up: float | None = None) -> bool:
+        """Whether it came to be ready; `give_up`: kill it after so many seconds if it is not."""
+        began = time.monotonic()
+        with self._log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "warren", "serve", "--port", str(self.port), "--data", str(self._data),
+                *self._options, env=environment(), stdout=asyncio.subprocess.PIPE, stderr=log,
+            )  # fmt: skip
+        assert self._process.stdout is not None
+        try:
+            async with asyncio.timeout(give_up or 300.0):
+                line = await self._process.stdout.readline()
+        except TimeoutError:
+            await self.kill()
+            return False
+        if b"ready" not in line:
+            await self.kill()
+            raise AssertionError(f"the broker does not start again:\n{self.log()[-3000:]}")
+        self.start_seconds = time.monotonic() - began
+        self.slowest_start = max(self.slowest_start, self.start_seconds)
+        return True
+
+    async def kill(self) -> None:
+        await self._end(signal.SIGKILL)
+
+    async def stop(self) -> None:
+        """As it should be stopped; AssertionError when it does not end well."""
+        code = await self._end(signal.SIGTERM)
+        assert code == 0, f"the broker ended with {code}:\n{self.log()[-3000:]}"
+
+    async def _end(self, number: signal.Signals) -> int:
+        self.up.clear()
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        if process.returncode is None:
+            process.send_signal(number)
+        async with asyncio.timeout(60.0):
+            return await process.wait()
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def complaints(self) -> list[str]:
+        """Lines of its log that no kill explains."""
+        return [line for line in self.log().splitlines() if BAD.search(line)]
