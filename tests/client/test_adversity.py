@@ -77,7 +77,7 @@ async def test_a_connection_that_does_not_open(
     async with scripted(script) as url:
         with pytest.raises(error, match=word):
             if face == "asyncio":
-                await warren.connect(url, timeout=10)
+                await warren.connect(url, timeout=10, recovery=None)
             else:
                 await asyncio.to_thread(connect_blocking, url, timeout=10)
 
@@ -165,7 +165,7 @@ async def test_a_connection_that_ends_in_the_middle_of_a_call(
         if face == "blocking":
             await asyncio.to_thread(block, url)
             return
-        async with warren.connect(url, timeout=10) as connection:
+        async with warren.connect(url, timeout=10, recovery=None) as connection:
             channel = await connection.channel()
             with pytest.raises(error, match=word):
                 await channel.queue_declare("q")
@@ -181,7 +181,7 @@ async def test_confirms_that_never_come_fail_with_the_connection() -> None:
         for _ in range(20):
             await peer.expect(Content)
 
-    async with scripted(script) as url, warren.connect(url, timeout=10) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         results = await asyncio.gather(
@@ -208,7 +208,7 @@ async def test_frames_in_crumbs() -> None:
             await asyncio.sleep(0)
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         consumer = channel.consume("q", no_ack=True)
         for tag in range(1, 4):
@@ -236,7 +236,7 @@ async def test_a_broker_without_a_pulse_is_given_up(face: str) -> None:
         if face == "blocking":
             await asyncio.to_thread(block, url)
         else:
-            connection = await warren.connect(url, timeout=10)
+            connection = await warren.connect(url, timeout=10, recovery=None)
             assert "two heartbeats" in str(await connection.wait_closed())
             await connection.close()
 
@@ -249,7 +249,7 @@ async def test_heartbeats_are_sent_while_nothing_else_is() -> None:
         await peer.goodbye()
 
     async with scripted(script) as url:
-        connection = await warren.connect(url, timeout=10)
+        connection = await warren.connect(url, timeout=10, recovery=None)
         assert isinstance(await connection.wait_closed(), errors.ConnectionForced)
 
 
@@ -271,7 +271,7 @@ async def test_blocked_holds_publishers_back_and_nothing_else() -> None:
             assert (await peer.expect(Content)).body == body
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         await channel.queue_declare("q")
         assert connection.blocked == "low on memory"
@@ -327,7 +327,7 @@ async def test_flow_holds_one_channel_back() -> None:
         assert (await peer.expect(Content)).body == b"held"
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
         channel, other = await connection.channel(), await connection.channel()
         await until(lambda: not channel._core.active)
         held = asyncio.ensure_future(channel.publish(b"held", "", "q"))
@@ -359,7 +359,7 @@ async def test_a_cancelled_call_leaves_the_channel_usable() -> None:
         peer.send(number, m.QueueDeclareOk("second", 2, 0))
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         task = asyncio.create_task(channel.queue_declare("first"))
         await asked.wait()
@@ -378,7 +378,7 @@ async def test_a_call_cancelled_before_it_is_written_is_answered_and_dropped() -
             peer.send(number, m.QueueDeclareOk("q", count, 0))
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         task = asyncio.create_task(channel.queue_declare("q"))
         await asyncio.sleep(0)
@@ -408,7 +408,7 @@ async def test_a_call_past_its_deadline_leaves_the_channel_usable(face: str) -> 
         if face == "blocking":
             await asyncio.to_thread(block, url)
             return
-        async with warren.connect(url, timeout=10) as connection:
+        async with warren.connect(url, timeout=10, recovery=None) as connection:
             channel = await connection.channel()
             with pytest.raises(errors.DeadlineExceeded, match=r"queue\.declare"):
                 await channel.queue_declare("q", timeout=0.05)
@@ -439,7 +439,7 @@ async def test_the_answer_to_an_abandoned_get_goes_back_to_the_queue(face: str) 
         if face == "blocking":
             await asyncio.to_thread(block, url)
             return
-        async with warren.connect(url, timeout=10) as connection:
+        async with warren.connect(url, timeout=10, recovery=None) as connection:
             channel = await connection.channel()
             with pytest.raises(errors.DeadlineExceeded):
                 await channel.get("q", timeout=0.05)
@@ -463,7 +463,7 @@ async def test_an_abandoned_consume_is_cancelled_and_its_deliveries_go_back() ->
         peer.send_content(number, m.BasicDeliver(again.consumer_tag, 2, True, "", "q"), b"m")
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         consumer = channel.consume("q", timeout=0.05)
         with pytest.raises(errors.DeadlineExceeded):
@@ -485,7 +485,7 @@ async def test_a_cancelled_publish_leaves_the_count_right() -> None:
         peer.send(number, m.BasicAck(2))
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         task = asyncio.create_task(channel.publish(b"1", "", "q"))
@@ -505,7 +505,7 @@ async def test_a_cancelled_publish_many_leaves_the_count_right() -> None:
         peer.send(number, m.BasicAck(11, True))
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         with pytest.raises(errors.DeadlineExceeded, match="0 of 10 sent were confirmed"):
@@ -527,7 +527,7 @@ async def test_a_channel_whose_opening_is_given_up_is_closed() -> None:
         assert await peer.channel() == number
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
         with pytest.raises(errors.DeadlineExceeded, match=r"channel\.open"):
             await connection.channel(timeout=0.05)
         await until(lambda: not connection._core.channels)
@@ -546,7 +546,7 @@ async def test_both_ends_close_a_channel_at_once() -> None:
         await peer.channel()
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         await channel.close()
         await connection.channel()
@@ -560,7 +560,7 @@ async def test_closing_does_not_wait_for_ever() -> None:
             await peer.next()
 
     async with scripted(script) as url:
-        connection = await warren.connect(url, timeout=10)
+        connection = await warren.connect(url, timeout=10, recovery=None)
         await connection.close(timeout=0.05)
         assert not connection.is_open
 
@@ -575,7 +575,7 @@ async def test_a_cancelled_program_says_goodbye_without_waiting() -> None:
     entered = asyncio.Event()
 
     async def program(url: str) -> None:
-        async with warren.connect(url, timeout=10) as connection, connection.channel():
+        async with warren.connect(url, timeout=10, recovery=None) as connection, connection.channel():
             entered.set()
             await asyncio.Event().wait()
 
@@ -618,7 +618,7 @@ async def test_a_broker_that_reads_only_while_it_is_read_from(face: str) -> None
         if face == "blocking":
             await asyncio.to_thread(block, url)
             return
-        async with warren.connect(url, timeout=20) as connection:
+        async with warren.connect(url, timeout=20, recovery=None) as connection:
             channel = await connection.channel()
             await channel.confirm_select()
             with pytest.raises(errors.Unroutable, match=f"{RETURNED} of {RETURNED}"):
@@ -637,7 +637,7 @@ async def test_publishers_wait_for_a_broker_that_does_not_read() -> None:
             await peer.expect(Content)
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=20) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=20, recovery=None) as connection:
         channel = await connection.channel()
         sent = 0
 
@@ -659,9 +659,9 @@ async def test_publishers_wait_for_a_broker_that_does_not_read() -> None:
 
 
 async def test_unread_deliveries_stop_the_reading_until_they_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    from warren.client import consumer as consumer_module
+    from warren.client import subscription as subscription_module
 
-    monkeypatch.setattr(consumer_module, "MAX_BUFFERED_MESSAGES", 100)
+    monkeypatch.setattr(subscription_module, "MAX_BUFFERED_MESSAGES", 100)
     count = 20_000
     asked = asyncio.Event()
 
@@ -680,7 +680,7 @@ async def test_unread_deliveries_stop_the_reading_until_they_are_taken(monkeypat
         peer.send(number, m.QueuePurgeOk(3))
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=20) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=20, recovery=None) as connection:
         channel = await connection.channel()
         async with channel.consume("q", no_ack=True) as consumer:
             asked.set()
@@ -717,7 +717,7 @@ async def test_a_large_backlog_does_not_starve_other_tasks() -> None:
             turns += 1
             await asyncio.sleep(0)
 
-    async with scripted(script) as url, warren.connect(url, timeout=10) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         async with channel.consume("q") as consumer:
             await until(lambda: consumer.buffered == 5000)
@@ -739,7 +739,7 @@ async def test_acks_of_one_turn_leave_in_one_write(monkeypatch: pytest.MonkeyPat
             assert (await peer.expect(m.BasicAck)).delivery_tag == tag
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         writes = 0
         flush_now = wire.AsyncCore.flush_now
@@ -782,7 +782,7 @@ async def test_publishing_into_a_connection_that_was_cut(face: str) -> None:
         if face == "blocking":
             await asyncio.to_thread(block, url)
             return
-        async with warren.connect(url, timeout=10) as connection:
+        async with warren.connect(url, timeout=10, recovery=None) as connection:
             channel = await connection.channel()
             with pytest.raises((errors.ConnectionLost, errors.ChannelClosed)):
                 while True:
@@ -799,7 +799,7 @@ async def test_two_tasks_that_start_a_consumer_subscribe_once() -> None:
             peer.send_content(number, m.BasicDeliver(tag, n, False, "", "q"), b"")
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
         consumer = (await connection.channel()).consume("q")
         first, second = await asyncio.gather(anext(consumer), anext(consumer))
         assert {first.delivery_tag, second.delivery_tag} == {1, 2}
@@ -815,7 +815,7 @@ async def test_what_the_program_raised_is_not_hidden_by_a_close_that_fails() -> 
 
     async with scripted(script) as url:
         with pytest.raises(ValueError, match="the program's own"):
-            async with warren.connect(url, timeout=10) as connection, connection.channel() as channel:
+            async with warren.connect(url, timeout=10, recovery=None) as connection, connection.channel() as channel:
                 async with channel.consume("q"):
                     raise ValueError("the program's own")
 
@@ -833,7 +833,7 @@ async def test_a_program_that_fails_ends() -> None:
                 await peer.next()
 
     async def program(url: str) -> None:
-        connection = await warren.connect(url, timeout=10)
+        connection = await warren.connect(url, timeout=10, recovery=None)
         consumer = (await connection.channel()).consume("q")
         await consumer.start()
         waiting = asyncio.ensure_future(anext(consumer))

@@ -24,15 +24,21 @@ _REDELIVERED_AND_NAMES: Final = 8  # offset of these from the delivery tag
 
 
 class ClientFrames:
-    """Encoded frames of one channel for publish, ack, nack and reject."""
+    """Encoded frames of one channel for publish, ack, nack and reject.
 
-    __slots__ = ("_ack", "_channel", "_nack", "_publish", "_reject")
+    renamed     the names that queues have now, by the names that the program knows: what goes to one of these through
+                the default exchange goes to its present name
+    ack_prefix  the frame of basic.ack up to its tag
+    """
 
-    def __init__(self, channel: int) -> None:
+    __slots__ = ("_channel", "_nack", "_publish", "_reject", "_renamed", "ack_prefix")
+
+    def __init__(self, channel: int, renamed: dict[str, str] | None = None) -> None:
         self._channel = channel
+        self._renamed = {} if renamed is None else renamed
         self._publish: dict[tuple[str, str, bool], bytes] = {}
         # A frame with its tag cut out: prefix, class id, method id.
-        self._ack = encode_method(channel, m.BasicAck(0))[:11]
+        self.ack_prefix = encode_method(channel, m.BasicAck(0))[:11]
         self._nack = encode_method(channel, m.BasicNack(0))[:11]
         self._reject = encode_method(channel, m.BasicReject(0))[:11]
 
@@ -43,12 +49,18 @@ class ClientFrames:
         if frame is None:
             if len(self._publish) >= MAX_CACHED:
                 self._publish.clear()
+            if not exchange:
+                routing_key = self._renamed.get(routing_key, routing_key)
             frame = encode_method(self._channel, m.BasicPublish(exchange, routing_key, mandatory))
             self._publish[key] = frame
         return frame
 
+    def forget(self) -> None:
+        """A name has changed its meaning: build the frames anew."""
+        self._publish.clear()
+
     def ack(self, delivery_tag: int, multiple: bool) -> bytes:
-        return b"%b%b%b" % (self._ack, delivery_tag.to_bytes(8, "big"), b"\x01\xce" if multiple else b"\x00\xce")
+        return b"%b%b%b" % (self.ack_prefix, delivery_tag.to_bytes(8, "big"), b"\x01\xce" if multiple else b"\x00\xce")
 
     def nack(self, delivery_tag: int, multiple: bool, requeue: bool) -> bytes:
         return b"%b%b%c\xce" % (self._nack, delivery_tag.to_bytes(8, "big"), multiple | requeue << 1)
