@@ -62,11 +62,11 @@ async def test_an_error_closes_this_channel_only(broker_url: str, name: str) -> 
         assert connection.is_open
 
 
-async def test_everything_that_waits_on_a_dying_channel_gets_the_reason(channel: Channel, queue: str) -> None:
-    async with channel.consume(queue) as consumer:
+async def test_everything_that_waits_on_a_dying_channel_gets_the_reason(frail: Channel, queue: str) -> None:
+    async with frail.consume(queue) as consumer:
         waiting = asyncio.ensure_future(anext(consumer))
-        calls = [asyncio.ensure_future(channel.queue_declare("", passive=True)) for _ in range(3)]
-        channel.ack(99)
+        calls = [asyncio.ensure_future(frail.queue_declare("", passive=True)) for _ in range(3)]
+        frail.ack(99)
         results = await asyncio.gather(waiting, *calls, return_exceptions=True)
     assert all(isinstance(result, errors.AmqpError) for result in results)
     assert len({id(result) for result in results}) == 4

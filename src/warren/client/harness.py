@@ -60,7 +60,8 @@ class ConnectionHarness:
         return self.connection._transports
 
     def disconnect_transport(self) -> None:
-        """Drop the transport, without a goodbye, as a cut cable would."""
+        """Drop the transport, without a goodbye, as a cut cable would; what was written before is on its way."""
+        self.connection._core.flush_now()
         self.connection._core.lost("the test cut the connection")
         self.connection._core.abort()
 
