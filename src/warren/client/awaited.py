@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 from warren import errors
 from warren.client.core import fresh
@@ -51,15 +51,15 @@ class AwaitedBatch(Batch):
     """A batch somebody awaits: woken once enough of it is settled."""
 
     __slots__ = ("waiter", "wake_at")
+    keeping: ClassVar[bool] = False
 
     def __init__(self) -> None:
         super().__init__()
         self.waiter: asyncio.Future[None] | None = None
         self.wake_at = 0
 
-    def add(self, publish_tag: int, publication: Publication) -> None:
-        """It is on its way."""
-        self.sent += 1
+    def keep(self, publish_tag: int, publication: Publication) -> None:
+        """Remember it until it is settled, where `keeping`."""
 
     def settle(self, publish_tag: int, acked: bool) -> None:
         self.settled += 1
@@ -100,14 +100,14 @@ class KeptBatch(AwaitedBatch):
     """
 
     __slots__ = ("_kept", "again")
+    keeping = True
 
     def __init__(self) -> None:
         super().__init__()
         self._kept: dict[int, Publication] = {}
         self.again: deque[tuple[int, Publication]] = deque()
 
-    def add(self, publish_tag: int, publication: Publication) -> None:
-        super().add(publish_tag, publication)
+    def keep(self, publish_tag: int, publication: Publication) -> None:
         self._kept[publish_tag] = publication
 
     def settle(self, publish_tag: int, acked: bool) -> None:

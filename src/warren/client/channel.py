@@ -548,7 +548,9 @@ class Channel:
         tag = self._core.publish(
             raw, body, publication.exchange, publication.routing_key, publication.mandatory, batch
         )
-        batch.add(tag, publication)
+        batch.sent += 1
+        if batch.keeping:
+            batch.keep(tag, publication)
         self._connection.flush()
 
     # -- transactions ------------------------------------------------------------------------------------------------

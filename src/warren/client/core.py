@@ -142,9 +142,10 @@ class ChannelCore:
         self.active = self.ready = self._flowing = True
         self._outgoing = connection.engine.outgoing
         self._reader = DeliverReader()
-        self._offset = deliveries.offset
+        self._names = self._reader.names
+        self._offset = self._last_tag = deliveries.offset
         self._unacked = deliveries.unacked
-        self._ack = self.frames.ack_prefix
+        self._ack = self.frames.ack_prefix.replace(b"%", b"%%") + b"%b\x00\xce"
         self.tags_given = 0
 
     # -- calls -------------------------------------------------------------------------------------------------------
@@ -245,12 +246,13 @@ class ChannelCore:
     # Tags are public here. AcknowledgeOrphans when some can no longer reach the broker; the others have been sent.
 
     def ack(self, delivery_tag: int, *, multiple: bool = False) -> None:
-        if not multiple and delivery_tag in self._unacked:  # nothing is in there once the channel is closed
-            self._unacked.remove(delivery_tag)
-            self._outgoing.append(b"%b%b\x00\xce" % (self._ack, (delivery_tag - self._offset).to_bytes(8, "big")))
-            self.connection.flush()
-        else:
+        unacked = self._unacked  # empty once the channel is closed
+        if multiple or delivery_tag not in unacked:
             self._settle(delivery_tag, multiple, lambda tag: self.frames.ack(tag, multiple))
+            return
+        unacked.remove(delivery_tag)
+        self._outgoing.append(self._ack % (delivery_tag - self._offset).to_bytes(8, "big"))
+        self.connection.flush()
 
     def nack(self, delivery_tag: int, *, multiple: bool = False, requeue: bool = True) -> None:
         self._settle(delivery_tag, multiple, lambda tag: self.frames.nack(tag, multiple, requeue))
@@ -261,6 +263,8 @@ class ChannelCore:
     def _settle(self, delivery_tag: int, multiple: bool, frame: Callable[[int], bytes]) -> None:
         if delivery_tag < 0:
             raise errors.InvalidArgument(f"delivery tag {delivery_tag}: tags are 1 and up")
+        if self.reason is None:
+            self.deliveries.last_tag = self._last_tag
         send, error = self.deliveries.settle(delivery_tag, multiple)
         if send:
             self.check_open()
@@ -284,9 +288,15 @@ class ChannelCore:
         payload = content.method
         key = payload[:4]
         if key == DELIVER:
-            raw_tag, tag, redelivered, exchange, routing_key = self._reader.read(payload)
-            tag += self._offset
-            self.deliveries.last_tag = tag
+            # As `DeliverReader.read` does it, without the call where the names are known.
+            at = 5 + payload[4] if len(payload) > 4 else 0
+            names = self._names.get(payload[at + 9 :])
+            if names is None:
+                self._reader.read(payload)
+                names = self._names[payload[at + 9 :]]
+            exchange, routing_key = names
+            raw_tag, redelivered = payload[5:at], payload[at + 8] & 1 != 0
+            self._last_tag = tag = int.from_bytes(payload[at : at + 8], "big") + self._offset
             consumer = self.consumers.get(raw_tag)
             if consumer is None:
                 logger.warning("channel %d: a delivery for unknown consumer %r was given back", self.number, raw_tag)
@@ -301,7 +311,7 @@ class ChannelCore:
                 self.give_back(delivery)
         elif key == GET_OK:
             method = cast(m.BasicGetOk, decode_method(payload, self.number))
-            tag = self.deliveries.last_tag = method.delivery_tag + self._offset
+            tag = self._last_tag = method.delivery_tag + self._offset
             self._reply(
                 m.BasicGetOk,
                 Delivery(content, self, "", tag, method.redelivered, method.exchange, method.routing_key),
@@ -436,6 +446,7 @@ class ChannelCore:
         else:  # the broker closed the channel with a reason: it answers for what was published
             self.publishes.fail(reason)
         if kept:
+            self.deliveries.last_tag = self._last_tag
             self.deliveries.lost(self._forget_buffered())
         else:
             self._unacked.clear()

@@ -74,8 +74,12 @@ class Deliveries:
         )
 
     def _drop(self, up_to: int) -> None:
-        up_to = min(up_to, self.last_tag)
-        self.unacked.difference_update(range(self._settled_to + 1, up_to + 1))
+        up_to, unacked = min(up_to, self.last_tag), self.unacked
+        covered = range(self._settled_to + 1, up_to + 1)
+        if len(covered) <= 4 * len(unacked):
+            unacked.difference_update(covered)
+        else:  # most were settled one by one, or the broker does not count
+            unacked.difference_update([tag for tag in unacked if tag <= up_to])
         self._settled_to = max(self._settled_to, up_to)
 
     def invalidated(self, buffered: Iterable[int]) -> None:

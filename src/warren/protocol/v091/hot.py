@@ -70,12 +70,15 @@ class ClientFrames:
 
 
 class DeliverReader:
-    """Reads payloads of basic.deliver."""
+    """Reads payloads of basic.deliver.
 
-    __slots__ = ("_names",)
+    names  (exchange, routing key) by the bytes that follow the delivery tag and its flag
+    """
+
+    __slots__ = ("names",)
 
     def __init__(self) -> None:
-        self._names: dict[bytes, tuple[str, str]] = {}
+        self.names: dict[bytes, tuple[str, str]] = {}
 
     def read(self, payload: bytes) -> tuple[bytes, int, bool, str, str]:
         """(consumer tag as bytes, delivery tag, redelivered, exchange, routing key). RemoteProtocolError (502)."""
@@ -84,7 +87,7 @@ class DeliverReader:
         except IndexError:
             decode_method(payload)  # raises what a truncated method raises
             raise
-        names = self._names.get(payload[at + 9 :])
+        names = self.names.get(payload[at + 9 :])
         if names is None:
             names = self._decode_names(payload, at + 9)
         return (
@@ -97,7 +100,7 @@ class DeliverReader:
 
     def _decode_names(self, payload: bytes, at: int) -> tuple[str, str]:
         method = cast(m.BasicDeliver, decode_method(payload))
-        if len(self._names) >= MAX_CACHED:
-            self._names.clear()
-        names = self._names[payload[at:]] = (method.exchange, method.routing_key)
+        if len(self.names) >= MAX_CACHED:
+            self.names.clear()
+        names = self.names[payload[at:]] = (method.exchange, method.routing_key)
         return names
