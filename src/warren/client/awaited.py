@@ -96,16 +96,18 @@ class AwaitedBatch(Batch):
 class KeptBatch(AwaitedBatch):
     """A batch that keeps its publications until they are settled, to have the orphaned ones back.
 
-    again  orphaned publications with their tags, in the order of sending; they no longer count as sent
+    again  orphaned publications with their tags, in the order of sending
+    lost   how many of those there have been; they count as sent and as settled
     """
 
-    __slots__ = ("_kept", "again")
+    __slots__ = ("_kept", "again", "lost")
     keeping = True
 
     def __init__(self) -> None:
         super().__init__()
         self._kept: dict[int, Publication] = {}
         self.again: deque[tuple[int, Publication]] = deque()
+        self.lost = 0
 
     def keep(self, publish_tag: int, publication: Publication) -> None:
         self._kept[publish_tag] = publication
@@ -116,8 +118,10 @@ class KeptBatch(AwaitedBatch):
 
     def orphaned(self, publish_tag: int) -> None:
         self.again.append((publish_tag, self._kept.pop(publish_tag)))
-        self.sent -= 1
-        self.wake()
+        self.lost += 1
+        self.settled += 1
+        if self.settled >= self.wake_at:
+            self.wake()
 
 
 class Confirmations:

@@ -498,7 +498,7 @@ class Channel:
                 self._connection.late(f"publish_many, {batch.settled} of {batch.sent} sent were confirmed", seconds)
             ) from None
         batch.raise_refused()
-        return batch.sent
+        return batch.sent - batch.lost if isinstance(batch, KeptBatch) else batch.sent
 
     async def _put_all(
         self, publications: Iterable[Publication], batch: AwaitedBatch, window: int, seconds: float
@@ -752,14 +752,15 @@ class Channel:
                 skipped += replay.skipped
                 for channel in owner._channels:
                     channel._core.frames.forget()
-            locked: set[str] = set()
-            skipped += await self._restore(connection, locked)
+            skipped += await self._restore(connection, owner._locked)
+            waiting = {subscription.queue for subscription in self._subscriptions if subscription.core is None}
+            for queue in waiting - owner._locked:
+                await self._resume(queue)  # unlocked just now
         except errors.WarrenError as failed:
             if connection.reason is None:
                 self._end(failed)
             return  # the connection is gone: it brings its channels back with it
-        if locked:
-            owner._spawn(owner._unlock(connection, locked))
+        owner._unlock_later(connection)
         owner._emit(e.ChannelReopened(self.number, error, skipped))
         owner._changed()
 
@@ -819,15 +820,21 @@ class Channel:
             modes.append(self._global_qos)
         for mode in modes:
             await self._say(core, connection, mode)
+        prefetch = NO_LIMIT
         for subscription in list(self._subscriptions):
             if subscription.queue not in locked:
-                await self._subscribe_again(subscription, core, connection, skipped, locked)
-        if self._qos != NO_LIMIT:
+                qos = subscription.qos if subscription.qos != prefetch else None
+                await self._subscribe_again(subscription, qos, core, connection, skipped, locked)
+                prefetch = subscription.qos
+        if self._qos != prefetch:
             await self._say(core, connection, self._qos)
+        if self._global_qos != NO_LIMIT:
+            await self._say(core, connection, self._global_qos)  # RabbitMQ's 0 for consumers lifts this one too
 
     async def _subscribe_again(
         self,
         subscription: Subscription,
+        qos: m.BasicQos | None,
         core: ChannelCore,
         connection: AsyncCore,
         skipped: list[e.Skipped],
@@ -835,7 +842,7 @@ class Channel:
     ) -> None:
         request = self._owner._topology.translated(_consume(subscription))
         try:
-            await subscription.subscribe(core, connection, request, subscription.qos, connection.timeout)
+            await subscription.subscribe(core, connection, request, qos, connection.timeout)
         except errors.ChannelError as error:
             if connection.reason is None:
                 if isinstance(error, errors.ResourceLocked) or (
@@ -854,8 +861,12 @@ class Channel:
             core, connection = self._core, self._connection
             if subscription.queue == queue and subscription.core is None and core.reason is None and core.ready:
                 try:
-                    await self._subscribe_again(subscription, core, connection, [], set())
-                    await self._say(core, connection, self._qos)
+                    if subscription.qos == self._qos:
+                        await self._subscribe_again(subscription, None, core, connection, [], self._owner._locked)
+                    else:
+                        qos = subscription.qos
+                        await self._subscribe_again(subscription, qos, core, connection, [], self._owner._locked)
+                        await self._say(core, connection, self._qos)
                 except errors.ChannelError:
                     return  # the channel is opened again, and tells what it could not put back
 

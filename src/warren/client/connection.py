@@ -144,6 +144,8 @@ class Connection:
         self._may_reconnect = asyncio.Event()  # cleared by a test that wants an outage
         self._may_reconnect.set()
         self._transports = 0
+        self._locked: set[str] = set()  # exclusive queues that the broker keeps for a dead connection of ours
+        self._unlocking: AsyncCore | None = None  # where somebody waits for these
 
     # -- what it is --------------------------------------------------------------------------------------------------
 
@@ -288,6 +290,7 @@ class Connection:
             self._attach(await self._dialer.dial(self._timeout, self._connecting))
             return
         attempt, deadline = 0, self._loop.time() + self._timeout
+        why: errors.WarrenError | None = None
         while True:
             try:
                 core = await self._dialer.dial(max(deadline - self._loop.time(), 0.001), self._connecting)
@@ -296,8 +299,10 @@ class Connection:
             except errors.WarrenError as error:
                 attempt += 1
                 delay = recovery.backoff.delay(attempt)
+                if why is None or not isinstance(error, errors.DeadlineExceeded):
+                    why = error  # a last attempt that had no time says nothing about the broker
                 if self._loop.time() + delay >= deadline:
-                    raise
+                    raise why from None
                 logger.info("attempt %d: %s; the next one in %.1f s", attempt, error, delay)
                 await asyncio.sleep(delay)
             else:
@@ -365,17 +370,16 @@ class Connection:
         topology = self._topology
         replay = Replay(core, topology)
         await replay.run()
-        skipped, locked = replay.skipped, replay.locked
+        skipped, self._locked = replay.skipped, replay.locked
         for channel in list(self._channels):
-            skipped += await channel._restore(core, locked)
+            skipped += await channel._restore(core, self._locked)
         if core.reason is not None:
             raise fresh(core.reason)
         skipped += [e.Skipped(entity, error) for entity, error in topology.banished]
         topology.banished.clear()
         self._reviving = False
         self._attach(core)
-        if locked:
-            self._spawn(self._unlock(core, locked))
+        self._unlock_later(core)
         for skip in skipped:
             logger.error("not put back after the reconnect: %s", skip)
         logger.info("reconnected to %s", core.parameters.peer)
@@ -384,24 +388,33 @@ class Connection:
             self._blocking_changed(core.blocked)
         self._changed()
 
-    async def _unlock(self, core: AsyncCore, locked: set[str]) -> None:
+    def _unlock_later(self, core: AsyncCore) -> None:
+        if self._locked and self._unlocking is not core:
+            self._unlocking = core
+            self._spawn(self._unlock(core))
+
+    async def _unlock(self, core: AsyncCore) -> None:
         """Try again for the exclusive queues that the broker still keeps for the dead connection."""
         assert self._recovery is not None  # nothing is put back without
         attempt = 0
         try:
-            while locked and core.reason is None:
+            while self._locked and core.reason is None:
                 attempt += 1
                 await asyncio.sleep(self._recovery.backoff.delay(attempt))
+                tried = set(self._locked)
                 replay = Replay(core, self._topology)
-                await replay.run(locked)
-                for queue in sorted(locked - replay.locked):
+                await replay.run(tried)
+                self._locked -= tried - replay.locked
+                for queue in sorted(tried - replay.locked):
                     for channel in list(self._channels):
                         await channel._resume(queue)
                     self._emit(e.QueueRecovered(queue, replay.skipped))
-                locked = replay.locked
         except errors.WarrenError as error:
             if core.reason is None:
-                logger.error("giving up on the locked queues %s: %s", ", ".join(sorted(locked)), error)
+                logger.error("giving up on the locked queues %s: %s", ", ".join(sorted(self._locked)), error)
+        finally:
+            if self._unlocking is core:
+                self._unlocking = None
 
     def _end(self, reason: errors.WarrenError) -> None:
         """Closed for good."""

@@ -24,7 +24,7 @@ class Subscription:
     """What is asked of the broker, and what came of it.
 
     queue     as the program names it
-    qos       what limited the deliveries when it was first made; None is what a fresh channel has
+    qos       what limited the deliveries when it was first made
     core      its wire consumer; None while there is none
     on_end    called once when it has ended for good
     finished  no more deliveries will come; `reason` is why, None for our own cancel
@@ -39,7 +39,7 @@ class Subscription:
         self.exclusive = exclusive
         self.arguments = arguments
         self.tag = tag
-        self.qos: m.BasicQos | None = None
+        self.qos = m.BasicQos()
         self.core: ConsumerCore | None = None
         self.on_end: Callable[[Subscription], None] | None = None
         self.buffer: deque[Delivery] = deque()
