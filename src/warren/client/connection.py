@@ -138,7 +138,7 @@ class Connection:
         self._reviving = False
         self._ended: errors.WarrenError | None = None
         self._over: asyncio.Future[None] = self._loop.create_future()
-        self._parked_calls: set[asyncio.Future[None]] = set()
+        self._parked_calls: dict[asyncio.Future[None], None] = {}  # in their order: publishes keep it
         self._readers: set[e.Events] = set()
         self._last_error: BaseException | None = None
         self._may_reconnect = asyncio.Event()  # cleared by a test that wants an outage
@@ -452,7 +452,7 @@ class Connection:
 
     def _changed(self) -> None:
         """Parked calls look again."""
-        parked, self._parked_calls = self._parked_calls, set()
+        parked, self._parked_calls = self._parked_calls, {}
         for waiter in parked:
             if not waiter.done():
                 waiter.set_result(None)
@@ -473,7 +473,7 @@ class Connection:
         if not self._parks():
             raise errors.ConnectionLost(f"{what}: reconnecting to {self._dialer.peers}: {self._last_error}")
         waiter: asyncio.Future[None] = self._loop.create_future()
-        self._parked_calls.add(waiter)
+        self._parked_calls[waiter] = None
         try:
             async with asyncio.timeout_at(deadline):
                 await waiter
@@ -482,4 +482,4 @@ class Connection:
                 f"{what}: no connection to {self._dialer.peers} within {seconds:g} s: {self._last_error}"
             ) from self._last_error
         finally:
-            self._parked_calls.discard(waiter)
+            self._parked_calls.pop(waiter, None)

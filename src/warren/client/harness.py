@@ -36,7 +36,7 @@ class ReconnectSignal:
             if connection.is_closed:
                 raise AssertionError(f"closed instead of reconnected: {connection.closed_reason}")
             waiter: asyncio.Future[None] = connection._loop.create_future()
-            connection._parked_calls.add(waiter)
+            connection._parked_calls[waiter] = None
             try:
                 async with asyncio.timeout_at(deadline):
                     await waiter
@@ -45,7 +45,7 @@ class ReconnectSignal:
                     f"no reconnect within {timeout:g} s; the last error: {connection._last_error}"
                 ) from None
             finally:
-                connection._parked_calls.discard(waiter)
+                connection._parked_calls.pop(waiter, None)
 
 
 class ConnectionHarness:
