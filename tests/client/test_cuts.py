@@ -27,7 +27,7 @@ from warren.testing import FaultProxy
 FAST = Recovery(backoff=Backoff(0.0, 0.02))
 # A publish is some 100 bytes in 3 frames, a confirm 21, a delivery some 120, an ack 21: every place in the first two
 # rounds of each, and then steps that do not divide them.
-PLACES = {"warren": [*range(0, 260), *range(260, 2000, 37)], "rabbitmq": [*range(0, 130, 5), *range(130, 900, 61)]}
+PLACES = {"warren": [*range(260), *range(260, 2000, 37)], "rabbitmq": [*range(0, 130, 5), *range(130, 900, 61)]}
 
 Direction = Literal["to_server", "to_client"]
 
@@ -124,6 +124,7 @@ async def test_every_delivery_is_acked_or_delivered_again(
 ) -> None:
     places = PLACES[broker_of(broker_url, warren_url)]
     counts: Counter[str] = Counter()
+    told: list[tuple[bool, int]] = []
     async with (
         warren.connect(broker_url) as own,
         own.channel() as publisher,
@@ -151,7 +152,7 @@ async def test_every_delivery_is_acked_or_delivered_again(
                 try:
                     delivery.ack()
                 except errors.AcknowledgeOrphans as orphan:
-                    assert (orphan.first, orphan.last, orphan.success_count) == (last_tag, last_tag, 0)
+                    told.append((orphan.first == orphan.last == last_tag, orphan.success_count))
                     counts["orphaned"] += 1
                     continue  # it will come again
                 waiting.discard(delivery.body)
@@ -163,6 +164,7 @@ async def test_every_delivery_is_acked_or_delivered_again(
         assert sum(left.values()) <= 3
         await publisher.queue_delete(name)
     assert connection.closed_reason is not None
+    assert set(told) <= {(True, 0)}
     assert counts["delivered"] >= 3 * len(places)
     assert connection.test().reconnection_count >= 5
 
@@ -182,13 +184,12 @@ async def test_acks_are_never_taken_for_those_of_another_delivery(warren_url: st
             covered = [d for d in held if d is chosen or (multiple and d.delivery_tag <= chosen.delivery_tag)]
             held[:] = [d for d in held if d not in covered]
             alive = {d.body for d in covered if d.delivery_tag > channel._core.deliveries.offset}
-            orphans = len(covered) - len(alive)
+            told = (0, len(alive))
             try:
                 chosen.ack(multiple=multiple)
             except errors.AcknowledgeOrphans as error:
-                assert (error.orphan_count, error.success_count) == (orphans, len(alive))
-            else:
-                assert orphans == 0
+                told = (error.orphan_count, error.success_count)
+            assert told == (len(covered) - len(alive), len(alive))
             done.update(alive)
 
         for n in range(2000):

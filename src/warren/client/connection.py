@@ -14,7 +14,7 @@ without our doing,
 1. it fails the requests that wait, orphans what is unconfirmed and unacknowledged, and tells the Connection;
 2. the Connection starts one task, the only one, which dials until a core is open (`recovery.Backoff`, `dial.Dialer`);
 3. the topology is declared again (`topology`, `replay`);
-4. each Channel gets a new ChannelCore: modes, prefetch, subscriptions (`channel`); the tables of deliveries and
+4. each Channel gets a new ChannelCore: modes, prefetch, subscriptions (`lasting`); the tables of deliveries and
    publications go on, so that public tags do (`deliveries`, `publishes`);
 5. calls that were parked go on, and Recovered is told (`events`).
 
@@ -38,6 +38,7 @@ from warren.client.channel import Channel
 from warren.client.core import ChannelCore, ConnectionCore, fresh
 from warren.client.dial import Credentials, Dialer
 from warren.client.harness import ConnectionHarness
+from warren.client.lasting import LastingChannel
 from warren.client.recovery import Recovery
 from warren.client.replay import Replay
 from warren.client.topology import Topology
@@ -133,7 +134,7 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._timeout = dialer.hosts[0].timeout
         self._topology = Topology(recovery.topology if recovery is not None else "none")
-        self._channels: dict[Channel, None] = {}
+        self._channels: dict[LastingChannel, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._reviving = False
         self._ended: errors.WarrenError | None = None
