@@ -13,6 +13,7 @@ from warren import errors
 from warren.client import wire
 from warren.client.channel import Channel
 from warren.client.connection import Connection
+from warren.client.events import Unblocked
 from warren.client.records import Publication, QueueInfo
 from warren.client.sync import connect as connect_blocking
 from warren.protocol.v091 import Properties, methods as m
@@ -275,6 +276,7 @@ async def test_blocked_holds_publishers_back_and_nothing_else() -> None:
         channel = await connection.channel()
         await channel.queue_declare("q")
         assert connection.blocked == "low on memory"
+        events = connection.events()
         with pytest.raises(errors.DeadlineExceeded, match="low on memory"):
             await channel.publish(b"late", "", "q", timeout=0.05)
         with pytest.raises(errors.DeadlineExceeded, match="low on memory"):
@@ -286,6 +288,7 @@ async def test_blocked_holds_publishers_back_and_nothing_else() -> None:
         checked.set()
         await asyncio.gather(one, two)
         assert connection.blocked is None
+        assert isinstance(await anext(events), Unblocked)
 
 
 async def test_blocked_holds_the_blocking_face_back_too() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import warren
 from warren import errors
+from warren.broker import Broker
 from warren.client import events as e
 from warren.client.channel import Channel
 from warren.client.connection import Connection
@@ -478,6 +479,41 @@ async def test_flow_comes_back(warren_url: str, name: str) -> None:
                 assert (await anext(consumer)).body == b"m"
 
 
+async def test_an_orphan_costs_nobody_else_anything(connection: Connection, channel: Channel, name: str) -> None:
+    await channel.queue_declare(name)
+    await channel.confirm_select()
+    await channel.publish_many([Publication(str(n).encode(), "", name) for n in range(3)])
+    consumer = channel.consume(name)
+    await consumer.start()
+    old = [await anext(consumer) for _ in range(3)]
+    await connection.test().force_reconnect()
+    async with asyncio.timeout(10):
+        new = [await anext(consumer) for _ in range(3)]
+    for delivery in old:
+        for settle in (delivery.ack, delivery.nack, delivery.reject):
+            with pytest.raises((errors.AcknowledgeOrphans, errors.LocalProtocolError)):
+                settle()
+    for delivery in new:
+        delivery.ack()
+    assert await channel.queue_delete(name) == 0
+    assert (connection.test().reconnection_count, channel.test().reconnection_count) == (2, 2)
+
+
+async def test_a_consumer_whose_queue_is_deleted_is_told(
+    connection: Connection, channel: Channel, other: Channel, name: str
+) -> None:
+    await channel.queue_declare(name)
+    await connection.test().force_reconnect()
+    consumer = channel.consume(name)
+    await consumer.start()
+    await connection.test().force_reconnect()
+    await other.queue_delete(name)
+    with pytest.raises(errors.ConsumerCancelled, match=name):
+        async with asyncio.timeout(10):
+            await anext(consumer)
+    await channel.queue_declare(name, exclusive=True)
+
+
 # -- calls during an outage --------------------------------------------------------------------------------------------
 
 
@@ -861,6 +897,68 @@ async def test_a_loss_while_coming_back_is_one_more_attempt(broker_url: str, nam
                 async with asyncio.timeout(10):
                     (await anext(consumer)).ack()
             assert (await channel.queue_declare(name, passive=True)).consumer_count == 1
+
+
+async def test_a_broker_that_is_restarted(name: str) -> None:
+    """All its queues are gone; what was declared is there again, and the consumer goes on."""
+    broker = Broker()
+    await broker.start()
+    port = urlsplit(broker.url).port
+    async with warren.connect(broker.url, timeout=20, recovery=FAST) as connection, connection.channel() as channel:
+        await channel.exchange_declare(name, "topic", durable=True)
+        await channel.queue_declare(name, durable=True)
+        await channel.queue_bind(name, name, "#")
+        await channel.confirm_select()
+        consumer = channel.consume(name)
+        await consumer.start()
+        events = connection.events()
+        await broker.stop()
+        published = asyncio.ensure_future(channel.publish(b"after", name, "k", mandatory=True))
+        async with Broker(port=port):
+            await next_of(events, e.Recovered)
+            assert (await published) is not None
+            async with asyncio.timeout(10):
+                assert (await anext(consumer)).body == b"after"
+            await connection.close()
+
+
+@pytest.mark.slow
+async def test_a_rabbitmq_that_is_restarted(name: str) -> None:
+    with RabbitMQ() as server:
+        async with warren.connect(server.url, timeout=60, recovery=FAST) as connection, connection.channel() as channel:
+            await channel.queue_declare(name, durable=True)
+            await channel.queue_declare(f"{name}.mine", exclusive=True)
+            await channel.confirm_select()
+            await channel.publish(Message(b"kept", delivery_mode=2), "", name)
+            consumer = channel.consume(name)
+            await consumer.start()
+            (await anext(consumer)).nack()
+            events = connection.events()
+            await asyncio.to_thread(server.kill)
+            await asyncio.to_thread(server.start)
+            async with asyncio.timeout(60):
+                async for event in events:
+                    if isinstance(event, e.Recovered):
+                        assert event.skipped == []
+                        break
+                async for delivery in consumer:
+                    assert delivery.body == b"kept"
+                    delivery.ack()
+                    break
+            assert (await channel.queue_declare(f"{name}.mine", passive=True)).message_count == 0
+
+
+async def test_a_mistake_in_recovery_ends_the_connection(
+    connection: Connection, channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def mistake(*arguments: object) -> None:
+        raise KeyError("a mistake")
+
+    monkeypatch.setattr(type(channel), "_put_back", mistake)
+    connection.test().disconnect_transport()
+    assert "a mistake" in str(await connection.wait_closed())
+    with pytest.raises(errors.ChannelClosed, match="a mistake"):
+        await channel.queue_declare("q")
 
 
 def test_a_program_that_fails_ends(warren_url: str) -> None:

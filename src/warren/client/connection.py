@@ -445,7 +445,15 @@ class Connection:
     def _spawn(self, work: Coroutine[object, object, None]) -> None:
         task = self._loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._task_done)
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # A mistake of ours. Nobody else would notice, and every call would wait for its deadline.
+            logger.critical("recovery failed", exc_info=error)
+            self._end(errors.ConnectionLost(f"recovery failed: {error!r}"))
+            self._core.abort()
 
     def _emit(self, event: e.Event) -> None:
         for reader in list(self._readers):

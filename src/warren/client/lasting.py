@@ -241,6 +241,7 @@ class LastingChannel:
         """
         skipped: list[e.Skipped] = []
         while self._ended is None:
+            known = len(skipped) + len(locked)
             slot = FutureSlot(m.ChannelOpen(), connection.loop.create_future())
             core = connection.new_channel(slot, self._next_core)
             self._core, self._connection = core, connection
@@ -250,6 +251,8 @@ class LastingChannel:
             except errors.ChannelError:
                 if connection.reason is not None:
                     raise
+                if len(skipped) + len(locked) == known:  # nothing of ours: an acknowledgement of the program's
+                    await asyncio.sleep(self._reopen_delay())
                 continue  # without the subscription that the broker refused
             if core.reason is not None:
                 raise fresh(core.reason)
@@ -284,7 +287,7 @@ class LastingChannel:
             await self._say(core, connection, mode)
         prefetch = NO_LIMIT
         for subscription in list(self._subscriptions):
-            if subscription.queue not in locked:
+            if subscription.queue not in locked and not subscription.finished:
                 qos = subscription.qos if subscription.qos != prefetch else None
                 await self._subscribe_again(subscription, qos, core, connection, skipped, locked)
                 prefetch = subscription.qos
