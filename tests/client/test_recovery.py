@@ -899,6 +899,76 @@ async def test_a_loss_while_coming_back_is_one_more_attempt(broker_url: str, nam
             assert (await channel.queue_declare(name, passive=True)).consumer_count == 1
 
 
+@pytest.mark.parametrize("how", ["half-close", "stall"])
+async def test_a_network_that_goes_quiet(broker_url: str, name: str, how: str) -> None:
+    """An end of stream is seen at once, a silence by the missing heartbeats."""
+    async with FaultProxy(urlsplit(broker_url).hostname or "", urlsplit(broker_url).port or 0) as proxy:
+        url = f"amqp://guest:guest@{proxy.host}:{proxy.port}/?heartbeat=1"
+        async with warren.connect(url, timeout=20, recovery=FAST) as connection, connection.channel() as channel:
+            await channel.queue_declare(name, exclusive=True)
+            events, signal = connection.events(), connection.test().signal_on_reconnect()
+            if how == "half-close":
+                proxy.half_close("to_client")
+            else:
+                proxy.stall("to_client")
+            lost = await next_of(events, e.Reconnecting)
+            assert ("without a word" if how == "half-close" else "two heartbeats") in str(lost.error)
+            proxy.resume()
+            await signal.wait()
+            await channel.queue_declare(name, passive=True)
+
+
+@pytest.mark.parametrize("outage", [False, True])
+async def test_cancelled_at_every_await(connection: Connection, name: str, outage: bool) -> None:
+    """Whatever is cancelled, and however far it is, the channel is usable afterwards, in an outage too."""
+    channel = await connection.channel()
+    await channel.queue_declare(name)
+    await channel.confirm_select()
+
+    async def declare() -> None:
+        await channel.queue_declare(f"{name}.other", auto_delete=True)
+        await channel.queue_delete(f"{name}.other")
+
+    async def publish() -> None:
+        await channel.publish(b"m", "", name)
+        await channel.publish_many([Publication(b"m", "", name)] * 3)
+
+    async def get() -> None:
+        delivery = await channel.get(name)
+        assert delivery is not None
+        delivery.ack()
+
+    async def consume() -> None:
+        async with channel.consume(name, prefetch=2) as consumer:
+            (await anext(consumer)).ack()
+
+    async def open_another() -> None:
+        async with connection.channel():
+            pass
+
+    for program in (declare, publish, get, consume, open_another):
+        for turns in range(0, 24, 3 if outage else 1):
+            await channel.publish(b"m", "", name)
+            task = asyncio.ensure_future(program())
+            for turn in range(turns):
+                if outage and turn == turns // 2:
+                    connection.test().disconnect_transport()
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            async with asyncio.timeout(10):
+                await channel.queue_declare(name, passive=True)
+    async with asyncio.timeout(10):
+        await eventually(lambda: _unused(channel, name))
+        await channel.queue_delete(name)
+    assert list(connection._channels) == [channel]
+    assert not channel._subscriptions
+
+
+async def _unused(channel: Channel, queue: str) -> bool:
+    return (await channel.queue_declare(queue, passive=True)).consumer_count == 0
+
+
 async def test_a_broker_that_is_restarted(name: str) -> None:
     """All its queues are gone; what was declared is there again, and the consumer goes on."""
     broker = Broker()

@@ -89,7 +89,7 @@ class ConsumerCore:
     forget       called when the broker takes back what it delivered: drops what nobody was handed, and gives its tags
     """
 
-    __slots__ = ("append", "cancelling", "ended", "forget", "interrupted", "no_ack", "queue", "tag")
+    __slots__ = ("answered", "append", "cancelling", "ended", "forget", "interrupted", "no_ack", "queue", "tag")
 
     def __init__(
         self,
@@ -108,6 +108,7 @@ class ConsumerCore:
         self.ended = ended
         self.forget = forget
         self.interrupted = interrupted
+        self.answered = False  # its consume-ok is there
         self.cancelling = False
 
 
@@ -216,8 +217,14 @@ class ChannelCore:
         self.request(slot)
 
     def cancel_unheard(self, consumer: ConsumerCore) -> None:
-        """Unsubscribe without waiting for the answer."""
+        """Unsubscribe without waiting for the answer.
+
+        Not before the consume-ok is there: a channel of RabbitMQ 3.10 breaks down (541) when a cancel overtakes that.
+        """
         if self.reason is None and not consumer.cancelling:
+            if not consumer.answered:
+                consumer.cancelling = True
+                return
             slot = Slot(m.BasicCancel(consumer.tag))
             slot.abandoned = True
             self.cancel(slot, consumer)
@@ -364,6 +371,8 @@ class ChannelCore:
             self.publishes.confirming = True
         elif kind is m.ChannelCloseOk:
             self.connection.forget(self)
+        elif kind is m.BasicConsumeOk:
+            self._subscribed(cast(m.BasicConsume, slot.request).consumer_tag)
         elif kind is m.BasicRecoverOk:
             self.deliveries.invalidated(self._forget_buffered())
         elif isinstance(reply, Delivery) and not cast(m.BasicGet, slot.request).no_ack:
@@ -382,6 +391,14 @@ class ChannelCore:
             if fits and request.consumer_tag == cast(m.BasicConsumeOk | m.BasicCancelOk, reply).consumer_tag:
                 return slot
         return None
+
+    def _subscribed(self, tag: str) -> None:
+        consumer = self.consumers.get(_raw(tag))
+        if consumer is not None:
+            consumer.answered = True
+            if consumer.cancelling:  # it was given up meanwhile
+                consumer.cancelling = False
+                self.cancel_unheard(consumer)
 
     def _give_back(self, slot: Slot, reply: Reply) -> None:
         if isinstance(reply, Delivery) and not cast(m.BasicGet, slot.request).no_ack and self.reason is None:

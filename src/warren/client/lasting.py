@@ -161,6 +161,10 @@ class LastingChannel:
         if consumer is None or core.reason is not None or consumer.cancelling:
             subscription.ended(None)
             return
+        if not consumer.answered:  # it is just being put back
+            core.cancel_unheard(consumer)
+            subscription.ended(None)
+            return
         slot = self._slot(m.BasicCancel(subscription.tag))
         core.cancel(slot, consumer)
         subscription.give_back(core)
