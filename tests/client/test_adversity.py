@@ -13,8 +13,9 @@ from warren import errors
 from warren.client import wire
 from warren.client.channel import Channel
 from warren.client.connection import Connection
-from warren.client.events import Unblocked
+from warren.client.events import Recovered, Unblocked
 from warren.client.records import Publication, QueueInfo
+from warren.client.recovery import Backoff, Recovery
 from warren.client.sync import connect as connect_blocking
 from warren.protocol.v091 import Properties, methods as m
 
@@ -215,6 +216,55 @@ async def test_frames_in_crumbs() -> None:
         for tag in range(1, 4):
             delivery = await anext(consumer)
             assert (delivery.delivery_tag, delivery.body, delivery.properties.message_id) == (tag, b"body", "i")
+
+
+async def test_an_entity_that_costs_the_connection_is_not_said_again() -> None:
+    """RabbitMQ answers an unknown exchange type (a plugin that is gone) with 503, which ends the connection."""
+    connections = 0
+
+    async def script(peer: Peer) -> None:
+        nonlocal connections
+        connections += 1
+        number_of_connection = connections
+        await peer.handshake()
+        number = await peer.channel()
+        if number_of_connection == 1:
+            await peer.expect(m.ExchangeDeclare)
+            peer.send(number, m.ExchangeDeclareOk())
+            await peer.expect(m.ExchangeDeclare)
+            peer.send(number, m.ExchangeDeclareOk())
+        elif number_of_connection == 2:
+            assert (await peer.expect(m.ExchangeDeclare)).exchange == "fine"
+            peer.send(number, m.ExchangeDeclareOk())
+            assert (await peer.expect(m.ExchangeDeclare)).exchange == "odd"
+            peer.send(0, m.ConnectionClose(503, "COMMAND_INVALID - unknown exchange type 'x-odd'", 40, 10))
+            await peer.expect(m.ConnectionCloseOk)
+        else:
+            assert (await peer.expect(m.ExchangeDeclare)).exchange == "fine"
+            peer.send(number, m.ExchangeDeclareOk())
+            while True:
+                number, event = await peer.next()
+                if isinstance(event, m.ChannelOpen):
+                    peer.send(number, m.ChannelOpenOk())
+                elif isinstance(event, m.ChannelClose):
+                    peer.send(number, m.ChannelCloseOk())
+                elif isinstance(event, m.ConnectionClose):
+                    peer.send(0, m.ConnectionCloseOk())
+                    return
+
+    async with scripted(script) as url:
+        recovery = Recovery(backoff=Backoff(0, 0))
+        async with warren.connect(url, timeout=10, recovery=recovery) as connection:
+            events = connection.events()
+            channel = await connection.channel()
+            await channel.exchange_declare("fine")
+            await channel.exchange_declare("odd", "x-odd")
+            async for event in events:
+                if isinstance(event, Recovered):
+                    assert [skip.entity for skip in event.skipped] == ["exchange 'odd'"]
+                    assert isinstance(event.skipped[0].error, errors.CommandInvalid)
+                    break
+            assert connections == 3
 
 
 # -- heartbeats ----------------------------------------------------------------------------------------------------

@@ -899,6 +899,31 @@ async def test_a_loss_while_coming_back_is_one_more_attempt(broker_url: str, nam
             assert (await channel.queue_declare(name, passive=True)).consumer_count == 1
 
 
+async def test_a_channel_that_fails_while_others_are_still_coming_back(
+    connection: Connection, channel: Channel, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = await connection.channel()
+    restored, go_on = slow._restored, asyncio.Event()
+
+    async def held_up(*arguments: object) -> object:
+        await go_on.wait()
+        return await restored(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(slow, "_restored", held_up)
+    signal = connection.test().signal_on_reconnect()
+    connection.test().disconnect_transport()
+    async with asyncio.timeout(10):
+        while channel.test().reconnection_count < 2:  # noqa: ASYNC110  there is no event for half a recovery
+            await asyncio.sleep(0)
+    with pytest.raises(errors.NotFound):
+        await channel.queue_declare(name, passive=True)
+    go_on.set()
+    await signal.wait()
+    for one in (channel, slow):
+        async with asyncio.timeout(10):
+            await one.exchange_declare("amq.direct", passive=True)
+
+
 @pytest.mark.parametrize("how", ["half-close", "stall"])
 async def test_a_network_that_goes_quiet(broker_url: str, name: str, how: str) -> None:
     """An end of stream is seen at once, a silence by the missing heartbeats."""

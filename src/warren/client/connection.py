@@ -28,6 +28,7 @@ import asyncio
 import logging
 import socket
 import ssl
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from types import TracebackType
 from typing import Generic, Literal, Protocol, Self, TypeVar
@@ -140,7 +141,7 @@ class Connection:
         self._ended: errors.WarrenError | None = None
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._parked_calls: dict[asyncio.Future[None], None] = {}  # in their order: publishes keep it
-        self._readers: set[e.Events] = set()
+        self._readers: weakref.WeakSet[e.Events] = weakref.WeakSet()
         self._last_error: BaseException | None = None
         self._may_reconnect = asyncio.Event()  # cleared by a test that wants an outage
         self._may_reconnect.set()

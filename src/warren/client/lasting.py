@@ -36,7 +36,8 @@ class LastingChannel:
         self._connection = connection
         self._core = core
         self._ended: errors.WarrenError | None = None
-        self._reviving = False
+        self._reviving = False  # between two wire channels
+        self._restoring = False  # and somebody is at it
         self._wire_channels = 1
         self._reopens = 0
         self._reopened_at = 0.0
@@ -190,14 +191,13 @@ class LastingChannel:
         self._transaction_cut = self._transactional
         if self._ended is not None or owner._ended is not None:
             return False
-        if self._reviving:  # it was coming back; whoever is at it sees the loss, and goes on
-            return True
-        if owner._reviving:
-            self._reviving = True
-        elif core.connection.reason is None and owner._recovery is not None and owner._recovery.reopen_channels:
-            self._reviving = True
-            owner._spawn(self._reopen(reason))
-        else:
+        if core.connection.reason is not None:
+            self._reviving = owner._reviving
+        elif not self._restoring:  # else `_restore` sees the loss, and goes on
+            self._reviving = owner._recovery is not None and owner._recovery.reopen_channels
+            if self._reviving:
+                owner._spawn(self._reopen(reason))
+        if not self._reviving:
             self._end(reason)
         return self._reviving
 
@@ -243,6 +243,13 @@ class LastingChannel:
 
         locked  queues whose subscriptions have to wait; more may be found. Raises why the connection ended.
         """
+        self._restoring = True
+        try:
+            return await self._restored(connection, locked)
+        finally:
+            self._restoring = False
+
+    async def _restored(self, connection: AsyncCore, locked: set[str]) -> list[e.Skipped]:
         skipped: list[e.Skipped] = []
         while self._ended is None:
             known = len(skipped) + len(locked)
@@ -252,15 +259,15 @@ class LastingChannel:
             await connection.reply(slot, None)
             try:
                 await self._put_back(core, connection, skipped, locked)
+                if core.reason is not None:
+                    raise fresh(core.reason)
             except errors.ChannelError:
                 if connection.reason is not None:
                     raise
                 if len(skipped) + len(locked) == known:  # nothing of ours: an acknowledgement of the program's
                     await asyncio.sleep(self._reopen_delay())
                 continue  # without the subscription that the broker refused
-            if core.reason is not None:
-                raise fresh(core.reason)
-            self._reviving = False
+            self._reviving = self._restoring = False
             self._wire_channels += 1
             core.make_ready(True)
             break
@@ -314,7 +321,8 @@ class LastingChannel:
             await subscription.subscribe(core, connection, request, qos, connection.timeout)
         except errors.ChannelError as error:
             if connection.reason is None:
-                if isinstance(error, errors.ResourceLocked) or (
+                ours = self._owner._topology.has_exclusive(subscription.queue)
+                if (ours and isinstance(error, errors.ResourceLocked)) or (
                     subscription.exclusive and isinstance(error, errors.AccessRefused)
                 ):
                     locked.add(subscription.queue)  # by a connection of ours that the broker still believes in
@@ -329,12 +337,10 @@ class LastingChannel:
         for subscription in list(self._subscriptions):
             core, connection = self._core, self._connection
             if subscription.queue == queue and subscription.core is None and core.reason is None and core.ready:
+                qos = subscription.qos if subscription.qos != self._qos else None
                 try:
-                    if subscription.qos == self._qos:
-                        await self._subscribe_again(subscription, None, core, connection, [], self._owner._locked)
-                    else:
-                        qos = subscription.qos
-                        await self._subscribe_again(subscription, qos, core, connection, [], self._owner._locked)
+                    await self._subscribe_again(subscription, qos, core, connection, [], self._owner._locked)
+                    if qos is not None:
                         await self._say(core, connection, self._qos)
                 except errors.ChannelError:
                     return  # the channel is opened again, and tells what it could not put back

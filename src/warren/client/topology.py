@@ -171,6 +171,11 @@ class Topology:
         declared = self.queues.get(queue)
         return declared is not None and declared.auto_delete
 
+    def has_exclusive(self, queue: str) -> bool:
+        """Whether the queue is this connection's own."""
+        declared = self.queues.get(queue)
+        return declared is not None and declared.exclusive
+
     def plan(self, only: set[str] | None = None) -> tuple[list[m.ExchangeDeclare], list[m.QueueDeclare], list[Bind]]:
         """What to declare, in this order; bindings between exchanges come before those of queues.
 
