@@ -30,6 +30,11 @@ class Subscription:
     finished  no more deliveries will come; `reason` is why, None for our own cancel
     """
 
+    __slots__ = (
+        "arguments", "buffer", "bytes", "connection", "core", "exclusive", "finished", "no_ack", "on_end", "qos", "queue",
+        "reason", "tag", "waiters",
+    )  # fmt: skip
+
     def __init__(
         self, connection: AsyncCore, queue: str, no_ack: bool, exclusive: bool, arguments: Table | None, tag: str
     ) -> None:
