@@ -12,6 +12,7 @@ from warren import errors
 from warren.client.channel import Channel
 from warren.client.connection import Connection
 from warren.client.records import Message, Publication, QueueInfo, Returned
+from warren.client.recovery import Recovery
 from warren.testing import RabbitMQ
 
 
@@ -42,8 +43,13 @@ async def test_the_broker_names_a_queue(channel: Channel) -> None:
     assert await channel.queue_delete(info.name) == 0
 
 
-async def test_an_error_closes_this_channel_only(connection: Connection, channel: Channel, name: str) -> None:
-    async with connection.channel() as other:
+async def test_an_error_closes_this_channel_only(broker_url: str, name: str) -> None:
+    recovery = Recovery(reopen_channels=False)
+    async with (
+        warren.connect(broker_url, recovery=recovery) as connection,
+        connection.channel() as channel,
+        connection.channel() as other,
+    ):
         with pytest.raises(errors.NotFound, match=name):
             await channel.queue_declare(name, passive=True)
         assert isinstance(channel.closed_reason, errors.NotFound)
@@ -53,14 +59,14 @@ async def test_an_error_closes_this_channel_only(connection: Connection, channel
         with pytest.raises(errors.ChannelClosed):
             channel.ack(1)
         await other.queue_declare(name, exclusive=True)
-    assert connection.is_open
+        assert connection.is_open
 
 
-async def test_everything_that_waits_on_a_dying_channel_gets_the_reason(channel: Channel, queue: str) -> None:
-    async with channel.consume(queue) as consumer:
+async def test_everything_that_waits_on_a_dying_channel_gets_the_reason(frail: Channel, queue: str) -> None:
+    async with frail.consume(queue) as consumer:
         waiting = asyncio.ensure_future(anext(consumer))
-        calls = [asyncio.ensure_future(channel.queue_declare("", passive=True)) for _ in range(3)]
-        channel.ack(99)
+        calls = [asyncio.ensure_future(frail.queue_declare("", passive=True)) for _ in range(3)]
+        frail.ack(99)
         results = await asyncio.gather(waiting, *calls, return_exceptions=True)
     assert all(isinstance(result, errors.AmqpError) for result in results)
     assert len({id(result) for result in results}) == 4

@@ -183,7 +183,7 @@ class Shovel:
             try:
                 with at(end, parse_url(uri).peer):
                     sock = await self._open_local() if is_local(uri) and self._open_local is not None else None
-                    connection = await connect(uri, sock=sock)
+                    connection = await connect(uri, sock=sock, recovery=None)
             except WarrenError as error:
                 if number == len(uris):
                     raise

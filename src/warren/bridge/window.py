@@ -171,6 +171,9 @@ class Window:
     def returned(self, publish_tag: int, returned: Returned) -> None:
         self._returned[publish_tag] = returned
 
+    def orphaned(self, publish_tag: int) -> None:
+        """Nothing: a connection of a shovel does not come back by itself, so `fail` tells of every loss."""
+
     def fail(self, reason: WarrenError) -> None:
         if not self.failed.done():
             self.failed.set_result(reason)

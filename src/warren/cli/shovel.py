@@ -226,7 +226,7 @@ class _Run:
 
     async def _declare(self, options: ShovelOptions, topology: Definitions) -> None:
         vhost = parse_url(options.source.uris[0]).vhost
-        async with connect(options.destination.uris[0]) as connection:
+        async with connect(options.destination.uris[0], recovery=None) as connection:
             for remark in await declare_topology(connection, topology, vhost):
                 self._display.say(remark)
 
