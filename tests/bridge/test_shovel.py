@@ -272,7 +272,7 @@ async def test_a_destination_that_is_low_on_memory_makes_the_line_wait(end: Make
         broker.node.raise_alarm("memory")
         shovel = Shovel(options(source, destination, src_prefetch=10), until_empty=True)
         running = asyncio.create_task(move(shovel))
-        await until(lambda: shovel.state == "running" and shovel.forwarded > 0)
+        await until(lambda: shovel.state == "running" and shovel.pending > 0)
         blocked = shovel.forwarded
         await asyncio.wait({running}, timeout=1)
         assert shovel.forwarded - blocked < 100
