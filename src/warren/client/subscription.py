@@ -31,8 +31,8 @@ class Subscription:
     """
 
     __slots__ = (
-        "arguments", "buffer", "bytes", "connection", "core", "exclusive", "finished", "no_ack", "on_end", "qos", "queue",
-        "reason", "tag", "waiters",
+        "arguments", "buffer", "bytes", "connection", "core", "exclusive", "finished", "no_ack", "on_end", "qos",
+        "queue", "reason", "tag", "waiters",
     )  # fmt: skip
 
     def __init__(
