@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 import warren
+from tests.client.outages import FAST
 from warren.broker import Broker
 from warren.client.channel import Channel
 from warren.client.connection import Connection
@@ -57,13 +58,20 @@ def name() -> str:
 
 @pytest.fixture
 async def connection(broker_url: str) -> AsyncIterator[Connection]:
-    async with warren.connect(broker_url, timeout=20) as connection:
+    async with warren.connect(broker_url, timeout=20, recovery=FAST) as connection:
         yield connection
 
 
 @pytest.fixture
 async def channel(connection: Connection) -> AsyncIterator[Channel]:
     async with connection.channel() as channel:
+        yield channel
+
+
+@pytest.fixture
+async def other(broker_url: str) -> AsyncIterator[Channel]:
+    """A channel of somebody else's, whom no outage touches."""
+    async with warren.connect(broker_url, timeout=20) as connection, connection.channel() as channel:
         yield channel
 
 

@@ -17,14 +17,13 @@ from urllib.parse import urlsplit
 import pytest
 
 import warren
+from tests.client.outages import FAST
 from warren import errors
 from warren.client.channel import Channel
 from warren.client.connection import Connection
 from warren.client.records import Message, Publication
-from warren.client.recovery import Backoff, Recovery
 from warren.testing import FaultProxy
 
-FAST = Recovery(backoff=Backoff(0.0, 0.02))
 # A publish is some 100 bytes in 3 frames, a confirm 21, a delivery some 120, an ack 21: every place in the first two
 # rounds of each, and then steps that do not divide them.
 PLACES = {"warren": [*range(260), *range(260, 2000, 37)], "rabbitmq": [*range(0, 130, 5), *range(130, 900, 61)]}

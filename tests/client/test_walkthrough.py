@@ -7,10 +7,8 @@ import asyncio
 import pytest
 
 import warren
+from tests.client.outages import FAST
 from warren import errors
-from warren.client.recovery import Backoff, Recovery
-
-FAST = Recovery(backoff=Backoff(0.001, 0.05))
 
 
 async def test_a_first_receiver(broker_url: str, name: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import ClassVar, Final, Self
+from typing import Final, Self
 
 from warren import errors
 from warren.client.core import fresh
@@ -51,7 +51,6 @@ class AwaitedBatch(Batch):
     """A batch somebody awaits: woken once enough of it is settled."""
 
     __slots__ = ("waiter", "wake_at")
-    keeping: ClassVar[bool] = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +58,7 @@ class AwaitedBatch(Batch):
         self.wake_at = 0
 
     def keep(self, publish_tag: int, publication: Publication) -> None:
-        """Remember it until it is settled, where `keeping`."""
+        """Remember it until it is settled; here nobody wants it back."""
 
     def settle(self, publish_tag: int, acked: bool) -> None:
         self.settled += 1
@@ -101,7 +100,6 @@ class KeptBatch(AwaitedBatch):
     """
 
     __slots__ = ("_kept", "again", "lost")
-    keeping = True
 
     def __init__(self) -> None:
         super().__init__()

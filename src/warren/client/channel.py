@@ -494,7 +494,7 @@ class Channel(LastingChannel):
                 if isinstance(publications, AsyncIterable):
                     async for publication in publications:
                         await self._room(batch, window, seconds)
-                        self._put(publication, batch)
+                        self._put_kept(publication, batch)
                 else:
                     await self._put_all(publications, batch, window, seconds)
                 if self._confirm:
@@ -513,10 +513,11 @@ class Channel(LastingChannel):
     async def _put_all(
         self, publications: Iterable[Publication], batch: AwaitedBatch, window: int, seconds: float
     ) -> None:
+        put = self._put_kept if isinstance(batch, KeptBatch) else self._put
         for publication in publications:
             if not batch.sent % CHUNK or batch.sent - batch.settled >= window:
                 await self._room(batch, window, seconds)
-            self._put(publication, batch)
+            put(publication, batch)
 
     async def _settled(self, batch: AwaitedBatch, window: int, seconds: float) -> None:
         """Until all of the batch are; what is orphaned meanwhile is parked, or published again."""
@@ -531,7 +532,7 @@ class Channel(LastingChannel):
                 return
             for _, publication in again:
                 await self._room(batch, window, seconds)
-                self._put(publication, batch)
+                self._put_kept(publication, batch)
 
     async def _room(self, batch: AwaitedBatch, window: int, seconds: float) -> None:
         """Wait until the next publication may go out; every CHUNK the loop gets its turn."""
@@ -553,15 +554,19 @@ class Channel(LastingChannel):
                 return
         raise fresh(batch.failure)
 
-    def _put(self, publication: Publication, batch: AwaitedBatch) -> None:
+    def _put(self, publication: Publication, batch: AwaitedBatch) -> int:
         raw, body = encoded(publication.message)
         tag = self._core.publish(
             raw, body, publication.exchange, publication.routing_key, publication.mandatory, batch
         )
         batch.sent += 1
-        if batch.keeping:
-            batch.keep(tag, publication)
         self._connection.flush()
+        return tag
+
+    def _put_kept(self, publication: Publication, batch: AwaitedBatch) -> int:
+        tag = self._put(publication, batch)
+        batch.keep(tag, publication)
+        return tag
 
     # -- transactions ------------------------------------------------------------------------------------------------
 

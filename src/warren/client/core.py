@@ -239,7 +239,8 @@ class ChannelCore:
         waiter: PublishWaiter | None,
     ) -> int:
         """Put one message into the output, and give its publish tag (0 with confirms off). The caller flushes."""
-        self.check_open()
+        if self.reason is not None:
+            self.check_open()
         connection, outgoing = self.connection, self._outgoing
         method = self.frames.publish(exchange, routing_key, mandatory)
         outgoing.append(method)

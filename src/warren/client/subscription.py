@@ -32,8 +32,7 @@ class Subscription:
 
     __slots__ = (
         "arguments", "buffer", "bytes", "connection", "core", "exclusive", "finished", "no_ack", "on_end", "qos",
-        "queue",
-        "reason", "tag", "waiters",
+        "queue", "reason", "tag", "waiters",
     )  # fmt: skip
 
     def __init__(

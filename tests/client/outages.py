@@ -1,0 +1,36 @@
+"""What the tests of recovery share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from warren.client import events as e
+from warren.client.channel import Channel
+from warren.client.recovery import Backoff, Recovery
+
+FAST = Recovery(backoff=Backoff(0.001, 0.05))
+E = TypeVar("E", bound=e.Event)
+
+
+async def next_of(events: e.Events, kind: type[E]) -> E:
+    async with asyncio.timeout(10):
+        async for event in events:
+            if isinstance(event, kind):
+                return event
+    raise AssertionError(f"the events ended without {kind.__name__}")
+
+
+async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(10):
+        while not await holds():
+            pass
+
+
+async def bodies(channel: Channel, queue: str) -> list[bytes]:
+    """What is in the queue now; it is taken out."""
+    found = []
+    while (delivery := await channel.get(queue, no_ack=True)) is not None:
+        found.append(delivery.body)
+    return found

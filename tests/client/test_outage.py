@@ -1,0 +1,594 @@
+"""Calls, publications and transactions that an outage meets, and how it ends; against both brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+import pytest
+
+import warren
+from tests.client.outages import FAST, bodies, eventually, next_of
+from warren import errors
+from warren.broker import Broker
+from warren.client import events as e
+from warren.client.channel import Channel
+from warren.client.connection import Connection
+from warren.client.records import Message, Publication
+from warren.client.recovery import Backoff, Recovery
+from warren.testing import FaultProxy, RabbitMQ
+
+# -- calls during an outage --------------------------------------------------------------------------------------------
+
+
+async def test_calls_wait_for_the_end_of_the_outage(connection: Connection, channel: Channel, name: str) -> None:
+    with connection.test().reconnect_blocked():
+        assert (connection.state, channel.is_open, channel.is_closed) == ("reconnecting", False, False)
+        calls = [
+            asyncio.ensure_future(call)
+            for call in (
+                channel.queue_declare(name, exclusive=True),
+                channel.publish(b"m", "", f"{name}.nowhere"),
+                _opened(connection),
+                channel.consume("amq.rabbitmq.reply-to", no_ack=True).start(),
+            )
+        ]
+        await asyncio.sleep(0)
+        assert not any(call.done() for call in calls)
+    async with asyncio.timeout(10):
+        await asyncio.gather(*calls)
+    assert connection.state == "open"
+
+
+async def _opened(connection: Connection) -> Channel:
+    return await connection.channel()
+
+
+async def test_calls_during_an_outage_meet_their_deadline(connection: Connection, channel: Channel) -> None:
+    with connection.test().reconnect_blocked():
+        for call in (
+            channel.queue_declare("q", timeout=0.01),
+            channel.publish(b"m", "", "q", timeout=0.01),
+            channel.publish_many([Publication(b"m", "", "q")], timeout=0.01),
+            channel.get("q", timeout=0.01),
+        ):
+            with pytest.raises(errors.DeadlineExceeded):
+                await call
+        with pytest.raises(errors.DeadlineExceeded, match=r"channel\.open: no connection to .*the test cut"):
+            await connection.channel(timeout=0.01)
+    await channel.exchange_declare("amq.direct", passive=True)
+
+
+async def test_calls_may_fail_instead(broker_url: str) -> None:
+    recovery = Recovery(backoff=Backoff(0, 0), calls="fail")
+    async with warren.connect(broker_url, recovery=recovery) as connection, connection.channel() as channel:
+        asked = asyncio.ensure_future(channel.queue_declare("q", passive=True))
+        await asyncio.sleep(0)
+        with connection.test().reconnect_blocked():
+            with pytest.raises(errors.ConnectionLost):
+                await asked
+            with pytest.raises(errors.ConnectionLost, match="reconnecting"):
+                await channel.publish(b"m", "", "q")
+            with pytest.raises(errors.ConnectionLost, match="reconnecting"):
+                await connection.channel()
+            signal = connection.test().signal_on_reconnect()
+        await signal.wait()
+        await channel.exchange_declare("amq.direct", passive=True)
+
+
+async def test_a_call_that_the_loss_cut_is_made_again(connection: Connection, channel: Channel, name: str) -> None:
+    declared = asyncio.ensure_future(channel.queue_declare(name, exclusive=True))
+    nameless = asyncio.ensure_future(channel.queue_declare())
+    await asyncio.sleep(0)
+    connection.test().disconnect_transport()
+    assert (await declared).name == name
+    with pytest.raises(errors.ConnectionLost):  # another one may exist already, under a name that nobody knows
+        await nameless
+
+
+async def test_a_cancelled_call_leaves_the_channel_alone(connection: Connection, channel: Channel, name: str) -> None:
+    number = channel.number
+    call = asyncio.ensure_future(channel.queue_declare(name, exclusive=True))
+    await asyncio.sleep(0)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert (await channel.queue_declare(name, passive=True)).message_count == 0
+    assert (channel.number, channel.test().reconnection_count) == (number, 1)
+    with connection.test().reconnect_blocked():
+        parked = asyncio.ensure_future(channel.queue_declare(name, passive=True))
+        await asyncio.sleep(0)
+        parked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await parked
+    await channel.queue_declare(name, exclusive=True)
+
+
+async def test_a_channel_can_be_closed_during_an_outage(connection: Connection, channel: Channel) -> None:
+    with connection.test().reconnect_blocked():
+        waiting = asyncio.ensure_future(channel.queue_declare("q"))
+        await asyncio.sleep(0)
+        await channel.close()
+        with pytest.raises(errors.ChannelClosed, match="closed by this client"):
+            await waiting
+        signal = connection.test().signal_on_reconnect()
+    await signal.wait()
+    assert not connection._channels
+
+
+async def test_a_transaction_that_was_cut_raises_and_leaves_nothing(
+    connection: Connection, channel: Channel, name: str
+) -> None:
+    await channel.queue_declare(name)
+    await channel.tx_select()
+    await channel.publish(b"before", "", name)
+    await connection.test().force_reconnect()
+    await channel.publish(b"after", "", name)
+    with pytest.raises(errors.TransactionLost, match="do it again"):
+        await channel.tx_commit()
+    assert await bodies(channel, name) == []
+    await channel.publish(b"again", "", name)
+    await channel.tx_commit()
+    assert await bodies(channel, name) == [b"again"]
+    await channel.publish(b"undone", "", name)
+    await connection.test().force_reconnect()
+    await channel.tx_rollback()
+    await channel.tx_commit()
+    assert await bodies(channel, name) == []
+    await channel.queue_delete(name)
+
+
+async def test_a_commit_that_was_cut_says_so(connection: Connection, channel: Channel, name: str) -> None:
+    await channel.queue_declare(name, auto_delete=True)
+    await channel.tx_select()
+    await channel.publish(b"m", "", name)
+    commit = asyncio.ensure_future(channel.tx_commit())
+    await asyncio.sleep(0)
+    connection.test().disconnect_transport()
+    with pytest.raises(errors.TransactionLost, match="whole, or not at all"):
+        await commit
+    await channel.publish(b"m", "", name)
+    await channel.tx_commit()  # the next one begins afresh
+    await channel.queue_delete(name)
+
+
+# -- publications that a loss cuts -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def cut(connection: Connection, channel: Channel, name: str) -> Callable[[], None]:
+    """Loses the connection before the broker can have answered what was published in this turn."""
+    await channel.queue_declare(name)
+    return connection.test().disconnect_transport
+
+
+async def test_an_orphaned_publication_raises(channel: Channel, name: str, cut: Callable[[], None]) -> None:
+    await channel.confirm_select()
+    publish = asyncio.ensure_future(channel.publish(b"m", "", name))
+    many = asyncio.ensure_future(channel.publish_many([Publication(b"m", "", name)] * 10))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    cut()
+    with pytest.raises(errors.PublishOrphaned, match="may or may not have arrived") as caught:
+        await publish
+    assert isinstance(caught.value, errors.Nacked)
+    assert caught.value.publish_tags == caught.value.orphaned == (1,)
+    with pytest.raises(errors.PublishOrphaned) as several:
+        await many
+    assert set(several.value.orphaned) <= set(range(2, 12))
+    assert (await channel.publish(b"m", "", name)).publish_tag == 12  # type: ignore[union-attr]
+    await channel.queue_delete(name)
+
+
+async def test_an_orphaned_publication_is_published_again(
+    channel: Channel, name: str, cut: Callable[[], None]
+) -> None:
+    await channel.confirm_select(on_orphan="retry")
+    publish = asyncio.ensure_future(channel.publish(b"single", "", name))
+    many = asyncio.ensure_future(
+        channel.publish_many([Publication(str(n).encode(), "", name) for n in range(1000)], window=300)
+    )
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    cut()
+    confirmation = await publish
+    assert confirmation is not None
+    assert confirmation.acked
+    assert await many == 1000
+    found = await bodies(channel, name)
+    assert set(found) == {b"single", *(str(n).encode() for n in range(1000))}
+    await channel.queue_delete(name)
+
+
+async def test_an_orphaned_publication_is_set_aside(channel: Channel, name: str, cut: Callable[[], None]) -> None:
+    await channel.confirm_select(on_orphan="park")
+    publish = asyncio.ensure_future(channel.publish(b"one", "", name))
+    await asyncio.sleep(0)
+    many = asyncio.ensure_future(channel.publish_many([Publication(b"many", "", name)] * 5))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    cut()
+    confirmation = await publish
+    assert confirmation is not None
+    assert (confirmation.acked, confirmation.orphaned) == (False, True)
+    confirmed = await many
+    parked = [publication.message for _, publication in channel.parked]
+    assert parked.count(b"one") == 1
+    assert parked.count(b"many") == 5 - confirmed
+    await channel.queue_delete(name)
+
+
+async def test_confirmations_of_what_was_sent_and_cut(channel: Channel, name: str, cut: Callable[[], None]) -> None:
+    await channel.confirm_select()
+    with pytest.raises(errors.LocalProtocolError, match="confirmations"):
+        await channel.send(b"m", "", name)
+    confirmations = channel.confirmations()
+    tags = [await channel.send(b"m", "", name) for _ in range(3)]
+    cut()
+    tags.append(await channel.send(b"m", "", f"{name}.nowhere", mandatory=True))
+    answers = [await anext(confirmations) for _ in range(4)]
+    assert [answer.publish_tag for answer in answers] == tags == [1, 2, 3, 4]
+    assert [(answer.acked, answer.orphaned) for answer in answers] == [(False, True)] * 3 + [(True, False)]
+    assert answers[3].returned is not None
+    await channel.queue_delete(name)
+
+
+async def test_returns_after_a_reconnect(connection: Connection, channel: Channel, name: str) -> None:
+    await channel.confirm_select()
+    returned: list[object] = []
+    channel.on_return = returned.append
+    await connection.test().force_reconnect()
+    results = await asyncio.gather(
+        *[channel.publish(Message(b"same", message_id="1"), "", f"{name}.none", mandatory=True) for _ in range(2)],
+        return_exceptions=True,
+    )
+    assert [type(result) for result in results] == [errors.Unroutable] * 2
+    other = await connection.channel()
+    other.on_return = returned.append
+    await connection.test().force_reconnect()
+    await other.publish(b"m", "", f"{name}.none", mandatory=True)
+    await other.exchange_declare("amq.direct", passive=True)
+    assert len(returned) == 1
+
+
+# -- dialling ----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_events_of_an_outage(connection: Connection, broker_url: str) -> None:
+    events = connection.events()
+    await connection.test().force_reconnect()
+    await connection.close()
+    seen = [event async for event in events]
+    assert [type(event) for event in seen] == [e.Reconnecting, e.Connecting, e.Open, e.Recovered, e.Closed]
+    reconnecting = seen[0]
+    assert isinstance(reconnecting, e.Reconnecting)
+    assert reconnecting.attempt == 1
+    assert "the test cut the connection" in str(reconnecting.error)
+    assert [type(event) async for event in connection.events()] == [e.Closed]
+
+
+async def test_giving_up(broker_url: str) -> None:
+    recovery = Recovery(backoff=Backoff(0.01, 0.01), give_up_after=0.05)
+    host, port = urlsplit(broker_url).hostname or "", urlsplit(broker_url).port or 0
+    async with FaultProxy(host, port) as proxy:
+        url = f"amqp://guest:guest@{proxy.host}:{proxy.port}/"
+        connection = await warren.connect(url, recovery=recovery)
+        channel = await connection.channel()
+        consumer = channel.consume("amq.rabbitmq.reply-to", no_ack=True)
+        await consumer.start()
+        events = connection.events()
+        proxy.refuse()
+        proxy.cut()
+        parked = asyncio.ensure_future(channel.queue_declare("q"))
+        with pytest.raises(errors.RecoveryGaveUp, match=r"0\.05 s"):
+            await anext(consumer)
+        with pytest.raises(errors.ChannelClosed, match=r"0\.05 s"):
+            await parked
+        assert isinstance(await connection.wait_closed(), errors.RecoveryGaveUp)
+        assert (connection.state, channel.is_closed) == ("closed", True)
+        with pytest.raises(errors.ChannelClosed):
+            await connection.channel()
+        await connection.close()
+        attempts = [event.attempt async for event in events if isinstance(event, e.Reconnecting)]
+        assert attempts == list(range(1, len(attempts) + 1))
+        assert attempts
+
+
+async def test_several_hosts(broker_url: str) -> None:
+    host, port = urlsplit(broker_url).hostname or "", urlsplit(broker_url).port or 0
+    async with FaultProxy(host, port) as one, FaultProxy(host, port) as two:
+        urls = [f"amqp://guest:guest@{proxy.host}:{proxy.port}/" for proxy in (one, two)]
+        async with warren.connect(urls, timeout=20, recovery=FAST) as connection:
+            assert (connection.parameters.port, two.accepted) == (one.port, 0)
+            one.refuse()
+            signal = connection.test().signal_on_reconnect()
+            one.cut()
+            await signal.wait()
+            assert connection.parameters.port == two.port
+            one.accept()
+            signal = connection.test().signal_on_reconnect()
+            two.cut()
+            await signal.wait()
+            assert connection.parameters.port == one.port
+    with pytest.raises(errors.InvalidArgument, match="at least one host"):
+        await warren.connect([])
+
+
+async def test_credentials_are_asked_at_each_dial(broker_url: str) -> None:
+    asked = 0
+
+    async def credentials() -> tuple[str, str]:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            raise OSError("the vault is sealed")
+        return "guest", "wrong" if asked == 3 else "guest"
+
+    wrong = broker_url.replace("guest:guest", "nobody:nothing")
+    async with warren.connect(wrong, timeout=20, recovery=FAST, credentials=credentials) as connection:
+        events = connection.events()
+        await connection.test().force_reconnect()
+        assert asked == 4
+        failures = []
+        async for event in events:
+            if isinstance(event, e.Reconnecting):
+                failures.append(event.error)
+            elif isinstance(event, e.Recovered):
+                break
+        assert [type(failure) for failure in failures] == [errors.ConnectionLost, OSError, errors.AccessRefused]
+
+
+async def test_a_new_secret_is_used_for_the_next_dial(rabbitmq: RabbitMQ, name: str) -> None:
+    rabbitmq.ctl("add_user", name, "old")
+    rabbitmq.ctl("set_permissions", name, ".*", ".*", ".*")
+    url = rabbitmq.url.replace("guest:guest", f"{name}:old")
+    async with warren.connect(url, timeout=20, recovery=FAST) as connection:
+        rabbitmq.ctl("change_password", name, "new")
+        await connection.update_secret("new", "rotation")
+        await connection.test().force_reconnect()
+    rabbitmq.ctl("delete_user", name)
+
+
+async def test_the_first_dial_may_wait_for_the_broker() -> None:
+    recovery = Recovery(backoff=Backoff(0.01, 0.02), first="retry")
+    async with FaultProxy("127.0.0.1", 1) as proxy:
+        url = f"amqp://guest:guest@{proxy.host}:{proxy.port}/"
+        with pytest.raises(errors.ConnectionLost):
+            await warren.connect(url, timeout=0.2, recovery=recovery)
+        assert proxy.accepted > 2
+        before = proxy.accepted
+        with pytest.raises(errors.ConnectionLost):
+            await warren.connect(url, timeout=5)
+        assert proxy.accepted == before + 1
+
+
+async def test_dialling_ends_with_close(broker_url: str) -> None:
+    connection = await warren.connect(broker_url, recovery=FAST)
+    channel = await connection.channel()
+    connection.test().block_reconnect()
+    connection.test().disconnect_transport()
+    parked = asyncio.ensure_future(channel.queue_declare("q"))
+    await asyncio.sleep(0)
+    await connection.close()
+    with pytest.raises(errors.ChannelClosed, match="closed by this client"):
+        await parked
+    assert not connection._tasks
+    assert isinstance(connection.closed_reason, errors.ChannelClosed)
+
+
+async def test_a_loss_while_coming_back_is_one_more_attempt(broker_url: str, name: str) -> None:
+    host, port = urlsplit(broker_url).hostname or "", urlsplit(broker_url).port or 0
+    async with FaultProxy(host, port) as proxy:
+        url = f"amqp://guest:guest@{proxy.host}:{proxy.port}/"
+        async with warren.connect(url, timeout=20, recovery=FAST) as connection, connection.channel() as channel:
+            await channel.queue_declare(name, exclusive=True)
+            await channel.queue_bind(name, "amq.direct", name)
+            consumer = channel.consume(name, prefetch=7)
+            await consumer.start()
+            await channel.confirm_select()
+            total = proxy.forwarded("to_server")
+            signal = connection.test().signal_on_reconnect()
+            proxy.cut()
+            await signal.wait()
+            needed = proxy.forwarded("to_server") - total
+            for after in range(0, needed, 7):
+                proxy.cut_after(after, "to_server")
+                signal = connection.test().signal_on_reconnect()
+                connection.test().disconnect_transport()
+                await signal.wait()
+                confirmation = await channel.publish(b"m", "amq.direct", name, mandatory=True)
+                assert confirmation is not None
+                async with asyncio.timeout(10):
+                    (await anext(consumer)).ack()
+            assert (await channel.queue_declare(name, passive=True)).consumer_count == 1
+
+
+async def test_a_channel_that_fails_while_others_are_still_coming_back(
+    connection: Connection, channel: Channel, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = await connection.channel()
+    restored, go_on = slow._restored, asyncio.Event()
+
+    async def held_up(*arguments: object) -> object:
+        await go_on.wait()
+        return await restored(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(slow, "_restored", held_up)
+    signal = connection.test().signal_on_reconnect()
+    connection.test().disconnect_transport()
+    async with asyncio.timeout(10):
+        while channel.test().reconnection_count < 2:  # noqa: ASYNC110  there is no event for half a recovery
+            await asyncio.sleep(0)
+    with pytest.raises(errors.NotFound):
+        await channel.queue_declare(name, passive=True)
+    go_on.set()
+    await signal.wait()
+    for one in (channel, slow):
+        async with asyncio.timeout(10):
+            await one.exchange_declare("amq.direct", passive=True)
+
+
+@pytest.mark.parametrize("how", ["half-close", "stall"])
+async def test_a_network_that_goes_quiet(broker_url: str, name: str, how: str) -> None:
+    """An end of stream is seen at once, a silence by the missing heartbeats."""
+    async with FaultProxy(urlsplit(broker_url).hostname or "", urlsplit(broker_url).port or 0) as proxy:
+        url = f"amqp://guest:guest@{proxy.host}:{proxy.port}/?heartbeat=1"
+        async with warren.connect(url, timeout=20, recovery=FAST) as connection, connection.channel() as channel:
+            await channel.queue_declare(name, exclusive=True)
+            events, signal = connection.events(), connection.test().signal_on_reconnect()
+            if how == "half-close":
+                proxy.half_close("to_client")
+            else:
+                proxy.stall("to_client")
+            lost = await next_of(events, e.Reconnecting)
+            assert ("without a word" if how == "half-close" else "two heartbeats") in str(lost.error)
+            proxy.resume()
+            await signal.wait()
+            await channel.queue_declare(name, passive=True)
+
+
+@pytest.mark.parametrize("outage", [False, True])
+async def test_cancelled_at_every_await(connection: Connection, name: str, outage: bool) -> None:
+    """Whatever is cancelled, and however far it is, the channel is usable afterwards, in an outage too."""
+    channel = await connection.channel()
+    await channel.queue_declare(name)
+    await channel.confirm_select()
+
+    async def declare() -> None:
+        await channel.queue_declare(f"{name}.other", auto_delete=True)
+        await channel.queue_delete(f"{name}.other")
+
+    async def publish() -> None:
+        await channel.publish(b"m", "", name)
+        await channel.publish_many([Publication(b"m", "", name)] * 3)
+
+    async def get() -> None:
+        delivery = await channel.get(name)
+        assert delivery is not None
+        delivery.ack()
+
+    async def consume() -> None:
+        async with channel.consume(name, prefetch=2) as consumer:
+            (await anext(consumer)).ack()
+
+    async def open_another() -> None:
+        async with connection.channel():
+            pass
+
+    for program in (declare, publish, get, consume, open_another):
+        for turns in range(0, 24, 3 if outage else 1):
+            await channel.publish(b"m", "", name)
+            task = asyncio.ensure_future(program())
+            for turn in range(turns):
+                if outage and turn == turns // 2:
+                    connection.test().disconnect_transport()
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            async with asyncio.timeout(10):
+                await channel.queue_declare(name, passive=True)
+    async with asyncio.timeout(10):
+        await eventually(lambda: _unused(channel, name))
+        await channel.queue_delete(name)
+    assert list(connection._channels) == [channel]
+    assert not channel._subscriptions
+
+
+async def _unused(channel: Channel, queue: str) -> bool:
+    return (await channel.queue_declare(queue, passive=True)).consumer_count == 0
+
+
+async def test_a_broker_that_is_restarted(name: str) -> None:
+    """All its queues are gone; what was declared is there again, and the consumer goes on."""
+    broker = Broker()
+    await broker.start()
+    port = urlsplit(broker.url).port
+    async with warren.connect(broker.url, timeout=20, recovery=FAST) as connection, connection.channel() as channel:
+        await channel.exchange_declare(name, "topic", durable=True)
+        await channel.queue_declare(name, durable=True)
+        await channel.queue_bind(name, name, "#")
+        await channel.confirm_select()
+        consumer = channel.consume(name)
+        await consumer.start()
+        events = connection.events()
+        await broker.stop()
+        published = asyncio.ensure_future(channel.publish(b"after", name, "k", mandatory=True))
+        async with Broker(port=port):
+            await next_of(events, e.Recovered)
+            assert (await published) is not None
+            async with asyncio.timeout(10):
+                assert (await anext(consumer)).body == b"after"
+            await connection.close()
+
+
+@pytest.mark.slow
+async def test_a_rabbitmq_that_is_restarted(name: str) -> None:
+    with RabbitMQ() as server:
+        async with warren.connect(server.url, timeout=60, recovery=FAST) as connection, connection.channel() as channel:
+            await channel.queue_declare(name, durable=True)
+            await channel.queue_declare(f"{name}.mine", exclusive=True)
+            await channel.confirm_select()
+            await channel.publish(Message(b"kept", delivery_mode=2), "", name)
+            consumer = channel.consume(name)
+            await consumer.start()
+            (await anext(consumer)).nack()
+            events = connection.events()
+            await asyncio.to_thread(server.kill)
+            await asyncio.to_thread(server.start)
+            async with asyncio.timeout(60):
+                async for event in events:
+                    if isinstance(event, e.Recovered):
+                        assert event.skipped == []
+                        break
+                async for delivery in consumer:
+                    assert delivery.body == b"kept"
+                    delivery.ack()
+                    break
+            assert (await channel.queue_declare(f"{name}.mine", passive=True)).message_count == 0
+
+
+async def test_a_mistake_in_recovery_ends_the_connection(
+    connection: Connection, channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def mistake(*arguments: object) -> None:
+        raise KeyError("a mistake")
+
+    monkeypatch.setattr(type(channel), "_put_back", mistake)
+    connection.test().disconnect_transport()
+    assert "a mistake" in str(await connection.wait_closed())
+    with pytest.raises(errors.ChannelClosed, match="a mistake"):
+        await channel.queue_declare("q")
+
+
+def test_a_program_that_fails_ends(warren_url: str) -> None:
+    """With a live iterator, a killed connection and a redial under way, an error still leaves through asyncio.run."""
+
+    async def program() -> None:
+        connection = await warren.connect(warren_url)
+        channel = await connection.channel()
+        consumer = channel.consume("amq.rabbitmq.reply-to", no_ack=True)
+        await consumer.start()
+        waiting = asyncio.ensure_future(anext(consumer))
+        connection.test().block_reconnect()
+        connection.test().disconnect_transport()
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        raise ValueError("the program's own")
+
+    with pytest.raises(ValueError, match="the program's own"):
+        asyncio.run(program())
+
+
+def test_backoff_and_recovery_check_what_they_are_given() -> None:
+    backoff = Backoff(1, 8)
+    for attempt, most in ((1, 1), (2, 2), (3, 4), (4, 8), (5, 8), (10**6, 8)):
+        assert all(0 <= backoff.delay(attempt) <= most for _ in range(20))
+    assert max(backoff.delay(9) for _ in range(200)) > 4  # the jitter is full, not none
+    for bad in (lambda: Backoff(-1, 1), lambda: Backoff(2, 1), lambda: Backoff(1, 2, 0.5)):
+        with pytest.raises(errors.InvalidArgument):
+            bad()
+    with pytest.raises(errors.InvalidArgument, match="topology='some'"):
+        Recovery(topology="some")  # type: ignore[arg-type]
+    with pytest.raises(errors.InvalidArgument, match="give_up_after"):
+        Recovery(give_up_after=-1)
