@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from warren import errors as errors
+    from warren.client import events as events
     from warren.client.channel import Channel as Channel
     from warren.client.connection import Connection as Connection, connect as connect
     from warren.client.records import (
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         QueueInfo as QueueInfo,
         Returned as Returned,
     )
+    from warren.client.recovery import Backoff as Backoff, Recovery as Recovery
     from warren.protocol.v091.methods import Properties as Properties
 
 __all__ = [
@@ -33,7 +35,10 @@ __all__ = [
     "QueueInfo",
     "Confirmation",
     "Properties",
+    "Recovery",
+    "Backoff",
     "errors",
+    "events",
 ]
 
 __version__ = "0.1.0"
@@ -49,12 +54,16 @@ _HOMES: Final = {
     "QueueInfo": "warren.client.records",
     "Confirmation": "warren.client.records",
     "Properties": "warren.protocol.v091.methods",
+    "Recovery": "warren.client.recovery",
+    "Backoff": "warren.client.recovery",
 }
 
 
 def __getattr__(name: str) -> object:
     if name == "errors":
         return import_module("warren.errors")
+    if name == "events":
+        return import_module("warren.client.events")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'warren' has no attribute {name!r}")

@@ -28,11 +28,16 @@
     ├── ChannelClosed                a call on a channel that is closed
     ├── ConsumerCancelled            the broker ended a consumer (its queue was deleted)
     ├── Nacked                       the broker refused a publication
+    │   └── PublishOrphaned          the connection was lost before the broker's answer came
+    ├── AcknowledgeOrphans           acknowledged deliveries came on a connection that is gone
+    ├── TransactionLost              a transaction was cut by the loss of its connection
+    ├── RecoveryGaveUp               nobody answered for as long as the program cared to wait
     ├── Unroutable                   a mandatory publication reached no queue; carries what was returned
     ├── DeadlineExceeded             no answer within the caller's timeout (also a TimeoutError)
     ├── InvalidArgument              a value that the API cannot take (also a ValueError)
     ├── DataLoss                     messages that were asked for are no longer there
     ├── QueueNotReady                the queue exists but cannot be served yet; trying again helps
+    ├── ShovelEnded                  a shovel that does not go on; `__cause__` is why
     ├── MissingDependency            a program or optional package is not installed; the text says how to get it
     └── ServerUnavailable            a server that the test kit was asked to start does not run
 
@@ -241,6 +246,59 @@ class Nacked(WarrenError):
         self.publish_tags = publish_tags
 
 
+class PublishOrphaned(Nacked):
+    """The connection was lost before the broker's answer: these publications may or may not have arrived.
+
+    publish_tags  every publication of the call that was not accepted: refused and orphaned ones
+    orphaned      those of them that are orphaned
+    """
+
+    def __init__(self, message: str, publish_tags: tuple[int, ...] = (), orphaned: tuple[int, ...] = ()) -> None:
+        super().__init__(message, publish_tags)
+        self.orphaned = orphaned or publish_tags
+
+
+class AcknowledgeOrphans(WarrenError):
+    """Some of the deliveries came on a connection that is gone: the broker delivers them again.
+
+    first, last                  the lowest and the highest public tag among them
+    success_first, success_last  the same of those whose acknowledgement was sent all the same; 0 when there are none
+    orphan_count, success_count  how many of each
+    """
+
+    def __init__(
+        self,
+        first: int,
+        last: int,
+        success_first: int = 0,
+        success_last: int = 0,
+        orphan_count: int = 1,
+        success_count: int = 0,
+    ) -> None:
+        super().__init__(first, last, success_first, success_last, orphan_count, success_count)
+        self.first = first
+        self.last = last
+        self.success_first = success_first
+        self.success_last = success_last
+        self.orphan_count = orphan_count
+        self.success_count = success_count
+
+    def __str__(self) -> str:
+        acked = f" ({self.success_first} - {self.success_last})" if self.success_count else ""
+        return (
+            f"{self.orphan_count} tags orphaned ({self.first} - {self.last}), "
+            f"{self.success_count} tags successfully acknowledged{acked}"
+        )
+
+
+class TransactionLost(WarrenError):
+    """The connection was lost since the transaction began: none of it took effect, unless its commit was under way."""
+
+
+class RecoveryGaveUp(WarrenError):
+    """Nobody answered for as long as `give_up_after` allows; `__cause__` is why the last attempt failed."""
+
+
 class Unroutable(WarrenError):
     """A mandatory publication reached no queue; `returned` is what the broker sent back."""
 
@@ -263,6 +321,10 @@ class DataLoss(WarrenError):
 
 class QueueNotReady(WarrenError):
     """The queue is there, but the broker cannot serve it yet: it has just started, or the queue's leader moves."""
+
+
+class ShovelEnded(WarrenError):
+    """A shovel does not go on; the text says at which end it failed and why, `__cause__` is the error."""
 
 
 class MissingDependency(WarrenError):

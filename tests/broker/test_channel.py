@@ -49,8 +49,8 @@ def test_consumers_get_frames_of_their_size_and_channel(
 def test_both_windows_hold(client: Client) -> None:
     for name in ("q1", "q2"):
         client.call(m.QueueDeclare(name), m.QueueDeclareOk)
-    client.call(m.BasicQos(0, 3, global_=True), m.BasicQosOk)
     client.call(m.BasicQos(0, 2), m.BasicQosOk)
+    client.call(m.BasicQos(0, 3, global_=True), m.BasicQosOk)
     client.call(m.BasicConsume("q1", "c"), m.BasicConsumeOk)
     client.call(m.BasicConsume("q2", "d"), m.BasicConsumeOk)
     for _ in range(3):
@@ -113,14 +113,6 @@ def test_returns_come_before_confirms(client: Client) -> None:
     client.pump()
     assert [type(event) for _, event in client.events] == [Content, Content, Content, m.BasicAck]
     assert client.take(m.BasicAck) == [m.BasicAck(3, multiple=True)]
-
-
-def test_confirms_of_what_was_published_before_an_error_do_not_come(client: Client) -> None:
-    client.call(m.ConfirmSelect(), m.ConfirmSelectOk)
-    client.engine.send_content(1, m.BasicPublish("", "nope"), b"\0\0", b"1")
-    client.engine.send_method(1, m.QueueDeclare("nope", passive=True))
-    client.pump()
-    assert [type(event) for _, event in client.events] == [m.ChannelClose]
 
 
 def test_a_consumer_that_cannot_write_holds_up_nobody(kit: NodeKit) -> None:

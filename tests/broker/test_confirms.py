@@ -45,6 +45,33 @@ def test_nacks_stand_between_the_acks_of_their_batch(client: Client) -> None:
     assert confirms(client) == [("nack", 7, False), ("ack", 8, False)]
 
 
+def test_an_error_takes_no_confirms_away(client: Client) -> None:
+    """What one write published before it is confirmed, then the channel is closed."""
+    limited: Table = {"x-max-length": 0, "x-overflow": "reject-publish"}
+    client.call(m.QueueDeclare("q"), m.QueueDeclareOk)
+    client.call(m.QueueDeclare("full", arguments=limited), m.QueueDeclareOk)
+    client.call(m.ConfirmSelect(), m.ConfirmSelectOk)
+    for exchange, key in (("", "q"), ("", "full"), ("", "q"), ("nope", "q"), ("", "q")):
+        client.engine.send_content(1, m.BasicPublish(exchange, key), Properties(), b"x")
+    client.pump()
+    assert type(client.events[-1][1]) is m.ChannelClose
+    assert confirms(client) == [("ack", 1, False), ("nack", 2, False), ("ack", 3, False)]
+
+
+def test_an_error_confirms_nothing_that_waits_for_the_disk(kit: NodeKit) -> None:
+    client = kit.client()
+    client.declare("s", x_queue_type="stream")
+    client.declare()
+    client.call(m.ConfirmSelect(), m.ConfirmSelectOk)
+    publish(client, "q", "s")
+    for exchange, key in (("", "s"), ("nope", "q")):
+        client.engine.send_content(1, m.BasicPublish(exchange, key), Properties(), b"x")
+    client.pump()
+    kit.run_sync()
+    client.receive()
+    assert [type(event) for _, event in client.events] == [m.ChannelClose]
+
+
 def test_a_commit_waits_for_the_disk_and_for_nothing_else(kit: NodeKit) -> None:
     client = kit.client()
     client.declare("s", x_queue_type="stream")

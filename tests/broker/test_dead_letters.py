@@ -1,7 +1,8 @@
-"""At-least-once dead-lettering: a message that died stays with its queue until it is safe elsewhere."""
+"""Dead letters: what they carry on, and at-least-once: they stay with their queue until they are safe elsewhere."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -23,13 +24,63 @@ def kept(kit: NodeKit, queue: str = "q") -> int:
     return kit.node.vhosts["/"].queues[queue].dead_letter_count
 
 
-def die(client: Client, body: bytes = b"1") -> None:
+def die(client: Client, body: bytes = b"1", **properties: Any) -> None:
     """A message is published to `q` and rejected."""
-    client.publish("q", body)
+    client.publish("q", body, **properties)
     client.send(1, m.BasicGet("q"))
     _, event = client.events.pop()
     got = event.decode_method()  # type: ignore[attr-defined]
     client.send(1, m.BasicReject(got.delivery_tag, requeue=False))
+
+
+def letters(client: Client, queue: str = "dead") -> list[dict[str, Any]]:
+    found = []
+    while (letter := client.get(queue)) is not None:
+        found.append(dict(letter.decode_properties().headers or {}))
+    return found
+
+
+@pytest.mark.parametrize("key", [None, "dead"])
+def test_letters_worked_out_once_are_those_worked_out_each(
+    kit: NodeKit, monkeypatch: pytest.MonkeyPatch, key: str | None
+) -> None:
+    now = 1_700_000_000.0
+    monkeypatch.setattr(time, "time", lambda: now)
+    client = kit.client()
+    client.declare("dead")
+    client.call(m.ExchangeDeclare("x", "fanout"), m.ExchangeDeclareOk)
+    client.call(m.QueueBind("dead", "x", ""), m.QueueBindOk)
+    route = {} if key is None else {"x_dead_letter_routing_key": key}
+    client.declare(x_dead_letter_exchange="x", **route)
+    die(client, content_type="text/plain")
+    die(client, headers={"a": 1})
+    die(client, headers={"a": "CC is only a word here"})  # each on its own: it might be a CC header
+    now += 1
+    die(client)
+    once, again, apart, later = letters(client)
+    assert again.pop("a") == 1
+    del apart["a"]
+    assert once == again == apart
+    assert once["x-death"][0]["time"].timestamp() == 1_700_000_000
+    assert later["x-death"][0]["time"].timestamp() == 1_700_000_001
+
+
+def test_a_letter_worked_out_once_is_forgotten_with_what_it_depends_on(kit: NodeKit) -> None:
+    client = kit.client()
+    client.declare("dead")
+    client.declare("other")
+    client.call(m.ExchangeDeclare("x", "fanout"), m.ExchangeDeclareOk)
+    client.call(m.QueueBind("dead", "x", ""), m.QueueBindOk)
+    client.call(m.QueueDeclare("q"), m.QueueDeclareOk)
+    policies = kit.node.vhosts["/"].policies
+    policies.set(Policy("/", "p", "^q$", {"dead-letter-exchange": "x"}))
+    die(client)
+    client.call(m.QueueBind("other", "x", ""), m.QueueBindOk)
+    die(client)
+    policies.set(Policy("/", "p", "^q$", {"dead-letter-exchange": "", "dead-letter-routing-key": "other"}))
+    die(client)
+    assert (client.count("dead"), client.count("other")) == (2, 2)
+    assert letters(client)[-1]["x-death"][0]["routing-keys"] == ["q"]
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])

@@ -54,6 +54,24 @@ HOSTILE: dict[str, Callable[[random.Random], bytes]] = {
 }
 
 
+CODES = {501, 502, 503, 504, 505, 530, 540}
+ALWAYS_ENDS = {"a frame that says it has 4 GiB", "a frame larger than frame_max"}
+ENDS = {(kind, 0) for kind in ("a browser", "TLS", "random frames")} | {
+    (kind, phase) for kind in ("a browser", "TLS", "the handshake again") for phase in (1, 2, 3)
+} | {("deep tables", phase) for phase in (0, 1, 2)}  # fmt: skip
+
+
+def end(wire: Wire) -> None:
+    """The broker ends the connection: with a reply code that the client can answer, or without one before the login."""
+    wire.wait(lambda: wire.ended or any(type(each.method) is m.ConnectionClose for each in wire.received))
+    for each in wire.received:
+        if isinstance(each.method, m.ConnectionClose):
+            assert each.method.reply_code in CODES, each.method
+            wire.send(0, m.ConnectionCloseOk())
+            wire.wait_end()
+    assert wire.ended
+
+
 @pytest.mark.parametrize("phase", range(4), ids=("unopened", "header", "login", "open"))
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_whatever_comes(broker: BrokerThread, kind: str, phase: int) -> None:
@@ -63,13 +81,21 @@ def test_whatever_comes(broker: BrokerThread, kind: str, phase: int) -> None:
         bystander.call(1, m.QueueDeclare("bystander", exclusive=True), m.QueueDeclareOk)
         bystander.send(1, m.BasicConsume("bystander", "c", no_ack=True))
         bystander.expect(m.BasicConsumeOk)
+        ending: list[Wire] = []
         for number in range(8):
-            with Wire(broker.port) as hostile:
-                advance(hostile, phase)
-                hostile.raw(HOSTILE[kind](rng))
+            hostile = Wire(broker.port)
+            advance(hostile, phase)
+            hostile.raw(HOSTILE[kind](rng))
+            if (kind, phase) in ENDS or kind in ALWAYS_ENDS:
+                ending.append(hostile)
+            else:
                 hostile.poll(0.01)
+                hostile.close()
             bystander.publish("", "bystander", b"%d" % number)
             assert bystander.expect(m.BasicDeliver).body == b"%d" % number
+        for hostile in ending:
+            end(hostile)
+            hostile.close()
         deadline = time.monotonic() + 10
         while broker.run(lambda: len(broker.broker.node.connections)) > 1 and time.monotonic() < deadline:
             bystander.barrier()

@@ -13,6 +13,7 @@ import warren
 from warren.broker import Broker
 from warren.client.channel import Channel
 from warren.client.connection import Connection
+from warren.client.recovery import Recovery
 
 
 @pytest.fixture(scope="session")
@@ -63,6 +64,14 @@ async def connection(broker_url: str) -> AsyncIterator[Connection]:
 @pytest.fixture
 async def channel(connection: Connection) -> AsyncIterator[Channel]:
     async with connection.channel() as channel:
+        yield channel
+
+
+@pytest.fixture
+async def frail(broker_url: str) -> AsyncIterator[Channel]:
+    """A channel that stays closed once the broker has closed it."""
+    recovery = Recovery(reopen_channels=False)
+    async with warren.connect(broker_url, timeout=20, recovery=recovery) as connection, connection.channel() as channel:
         yield channel
 
 

@@ -13,7 +13,9 @@ from warren import errors
 from warren.client import wire
 from warren.client.channel import Channel
 from warren.client.connection import Connection
+from warren.client.events import Recovered, Unblocked
 from warren.client.records import Publication, QueueInfo
+from warren.client.recovery import Backoff, Recovery
 from warren.client.sync import connect as connect_blocking
 from warren.protocol.v091 import Properties, methods as m
 
@@ -77,7 +79,7 @@ async def test_a_connection_that_does_not_open(
     async with scripted(script) as url:
         with pytest.raises(error, match=word):
             if face == "asyncio":
-                await warren.connect(url, timeout=10)
+                await warren.connect(url, timeout=10, recovery=None)
             else:
                 await asyncio.to_thread(connect_blocking, url, timeout=10)
 
@@ -165,7 +167,7 @@ async def test_a_connection_that_ends_in_the_middle_of_a_call(
         if face == "blocking":
             await asyncio.to_thread(block, url)
             return
-        async with warren.connect(url, timeout=10) as connection:
+        async with warren.connect(url, timeout=10, recovery=None) as connection:
             channel = await connection.channel()
             with pytest.raises(error, match=word):
                 await channel.queue_declare("q")
@@ -181,7 +183,7 @@ async def test_confirms_that_never_come_fail_with_the_connection() -> None:
         for _ in range(20):
             await peer.expect(Content)
 
-    async with scripted(script) as url, warren.connect(url, timeout=10) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         results = await asyncio.gather(
@@ -208,12 +210,61 @@ async def test_frames_in_crumbs() -> None:
             await asyncio.sleep(0)
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         consumer = channel.consume("q", no_ack=True)
         for tag in range(1, 4):
             delivery = await anext(consumer)
             assert (delivery.delivery_tag, delivery.body, delivery.properties.message_id) == (tag, b"body", "i")
+
+
+async def test_an_entity_that_costs_the_connection_is_not_said_again() -> None:
+    """RabbitMQ answers an unknown exchange type (a plugin that is gone) with 503, which ends the connection."""
+    connections = 0
+
+    async def script(peer: Peer) -> None:
+        nonlocal connections
+        connections += 1
+        number_of_connection = connections
+        await peer.handshake()
+        number = await peer.channel()
+        if number_of_connection == 1:
+            await peer.expect(m.ExchangeDeclare)
+            peer.send(number, m.ExchangeDeclareOk())
+            await peer.expect(m.ExchangeDeclare)
+            peer.send(number, m.ExchangeDeclareOk())
+        elif number_of_connection == 2:
+            assert (await peer.expect(m.ExchangeDeclare)).exchange == "fine"
+            peer.send(number, m.ExchangeDeclareOk())
+            assert (await peer.expect(m.ExchangeDeclare)).exchange == "odd"
+            peer.send(0, m.ConnectionClose(503, "COMMAND_INVALID - unknown exchange type 'x-odd'", 40, 10))
+            await peer.expect(m.ConnectionCloseOk)
+        else:
+            assert (await peer.expect(m.ExchangeDeclare)).exchange == "fine"
+            peer.send(number, m.ExchangeDeclareOk())
+            while True:
+                number, event = await peer.next()
+                if isinstance(event, m.ChannelOpen):
+                    peer.send(number, m.ChannelOpenOk())
+                elif isinstance(event, m.ChannelClose):
+                    peer.send(number, m.ChannelCloseOk())
+                elif isinstance(event, m.ConnectionClose):
+                    peer.send(0, m.ConnectionCloseOk())
+                    return
+
+    async with scripted(script) as url:
+        recovery = Recovery(backoff=Backoff(0, 0))
+        async with warren.connect(url, timeout=10, recovery=recovery) as connection:
+            events = connection.events()
+            channel = await connection.channel()
+            await channel.exchange_declare("fine")
+            await channel.exchange_declare("odd", "x-odd")
+            async for event in events:
+                if isinstance(event, Recovered):
+                    assert [skip.entity for skip in event.skipped] == ["exchange 'odd'"]
+                    assert isinstance(event.skipped[0].error, errors.CommandInvalid)
+                    break
+            assert connections == 3
 
 
 # -- heartbeats ----------------------------------------------------------------------------------------------------
@@ -236,7 +287,7 @@ async def test_a_broker_without_a_pulse_is_given_up(face: str) -> None:
         if face == "blocking":
             await asyncio.to_thread(block, url)
         else:
-            connection = await warren.connect(url, timeout=10)
+            connection = await warren.connect(url, timeout=10, recovery=None)
             assert "two heartbeats" in str(await connection.wait_closed())
             await connection.close()
 
@@ -249,7 +300,7 @@ async def test_heartbeats_are_sent_while_nothing_else_is() -> None:
         await peer.goodbye()
 
     async with scripted(script) as url:
-        connection = await warren.connect(url, timeout=10)
+        connection = await warren.connect(url, timeout=10, recovery=None)
         assert isinstance(await connection.wait_closed(), errors.ConnectionForced)
 
 
@@ -271,10 +322,11 @@ async def test_blocked_holds_publishers_back_and_nothing_else() -> None:
             assert (await peer.expect(Content)).body == body
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         await channel.queue_declare("q")
         assert connection.blocked == "low on memory"
+        events = connection.events()
         with pytest.raises(errors.DeadlineExceeded, match="low on memory"):
             await channel.publish(b"late", "", "q", timeout=0.05)
         with pytest.raises(errors.DeadlineExceeded, match="low on memory"):
@@ -286,6 +338,7 @@ async def test_blocked_holds_publishers_back_and_nothing_else() -> None:
         checked.set()
         await asyncio.gather(one, two)
         assert connection.blocked is None
+        assert isinstance(await anext(events), Unblocked)
 
 
 async def test_blocked_holds_the_blocking_face_back_too() -> None:
@@ -327,7 +380,7 @@ async def test_flow_holds_one_channel_back() -> None:
         assert (await peer.expect(Content)).body == b"held"
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
         channel, other = await connection.channel(), await connection.channel()
         await until(lambda: not channel._core.active)
         held = asyncio.ensure_future(channel.publish(b"held", "", "q"))
@@ -359,7 +412,7 @@ async def test_a_cancelled_call_leaves_the_channel_usable() -> None:
         peer.send(number, m.QueueDeclareOk("second", 2, 0))
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         task = asyncio.create_task(channel.queue_declare("first"))
         await asked.wait()
@@ -378,7 +431,7 @@ async def test_a_call_cancelled_before_it_is_written_is_answered_and_dropped() -
             peer.send(number, m.QueueDeclareOk("q", count, 0))
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         task = asyncio.create_task(channel.queue_declare("q"))
         await asyncio.sleep(0)
@@ -408,7 +461,7 @@ async def test_a_call_past_its_deadline_leaves_the_channel_usable(face: str) -> 
         if face == "blocking":
             await asyncio.to_thread(block, url)
             return
-        async with warren.connect(url, timeout=10) as connection:
+        async with warren.connect(url, timeout=10, recovery=None) as connection:
             channel = await connection.channel()
             with pytest.raises(errors.DeadlineExceeded, match=r"queue\.declare"):
                 await channel.queue_declare("q", timeout=0.05)
@@ -439,7 +492,7 @@ async def test_the_answer_to_an_abandoned_get_goes_back_to_the_queue(face: str) 
         if face == "blocking":
             await asyncio.to_thread(block, url)
             return
-        async with warren.connect(url, timeout=10) as connection:
+        async with warren.connect(url, timeout=10, recovery=None) as connection:
             channel = await connection.channel()
             with pytest.raises(errors.DeadlineExceeded):
                 await channel.get("q", timeout=0.05)
@@ -451,11 +504,11 @@ async def test_an_abandoned_consume_is_cancelled_and_its_deliveries_go_back() ->
         await peer.handshake()
         number = await peer.channel()
         consume = await peer.expect(m.BasicConsume)
-        cancel = await peer.expect(m.BasicCancel)
-        assert cancel.consumer_tag == consume.consumer_tag
         again = await peer.expect(m.BasicConsume)  # the second attempt, under a tag of its own
         assert again.consumer_tag != consume.consumer_tag
         peer.send(number, m.BasicConsumeOk(consume.consumer_tag))
+        cancel = await peer.expect(m.BasicCancel)  # not before the consume-ok: RabbitMQ 3.10 would break down
+        assert cancel.consumer_tag == consume.consumer_tag
         peer.send_content(number, m.BasicDeliver(consume.consumer_tag, 1, False, "", "q"), b"m")
         peer.send(number, m.BasicCancelOk(consume.consumer_tag))
         assert (await peer.expect(m.BasicNack)).delivery_tag == 1
@@ -463,7 +516,7 @@ async def test_an_abandoned_consume_is_cancelled_and_its_deliveries_go_back() ->
         peer.send_content(number, m.BasicDeliver(again.consumer_tag, 2, True, "", "q"), b"m")
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         consumer = channel.consume("q", timeout=0.05)
         with pytest.raises(errors.DeadlineExceeded):
@@ -485,7 +538,7 @@ async def test_a_cancelled_publish_leaves_the_count_right() -> None:
         peer.send(number, m.BasicAck(2))
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         task = asyncio.create_task(channel.publish(b"1", "", "q"))
@@ -505,7 +558,7 @@ async def test_a_cancelled_publish_many_leaves_the_count_right() -> None:
         peer.send(number, m.BasicAck(11, True))
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         with pytest.raises(errors.DeadlineExceeded, match="0 of 10 sent were confirmed"):
@@ -527,7 +580,7 @@ async def test_a_channel_whose_opening_is_given_up_is_closed() -> None:
         assert await peer.channel() == number
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
         with pytest.raises(errors.DeadlineExceeded, match=r"channel\.open"):
             await connection.channel(timeout=0.05)
         await until(lambda: not connection._core.channels)
@@ -546,7 +599,7 @@ async def test_both_ends_close_a_channel_at_once() -> None:
         await peer.channel()
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         await channel.close()
         await connection.channel()
@@ -560,7 +613,7 @@ async def test_closing_does_not_wait_for_ever() -> None:
             await peer.next()
 
     async with scripted(script) as url:
-        connection = await warren.connect(url, timeout=10)
+        connection = await warren.connect(url, timeout=10, recovery=None)
         await connection.close(timeout=0.05)
         assert not connection.is_open
 
@@ -575,7 +628,7 @@ async def test_a_cancelled_program_says_goodbye_without_waiting() -> None:
     entered = asyncio.Event()
 
     async def program(url: str) -> None:
-        async with warren.connect(url, timeout=10) as connection, connection.channel():
+        async with warren.connect(url, timeout=10, recovery=None) as connection, connection.channel():
             entered.set()
             await asyncio.Event().wait()
 
@@ -618,7 +671,7 @@ async def test_a_broker_that_reads_only_while_it_is_read_from(face: str) -> None
         if face == "blocking":
             await asyncio.to_thread(block, url)
             return
-        async with warren.connect(url, timeout=20) as connection:
+        async with warren.connect(url, timeout=20, recovery=None) as connection:
             channel = await connection.channel()
             await channel.confirm_select()
             with pytest.raises(errors.Unroutable, match=f"{RETURNED} of {RETURNED}"):
@@ -637,7 +690,7 @@ async def test_publishers_wait_for_a_broker_that_does_not_read() -> None:
             await peer.expect(Content)
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=20) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=20, recovery=None) as connection:
         channel = await connection.channel()
         sent = 0
 
@@ -659,9 +712,9 @@ async def test_publishers_wait_for_a_broker_that_does_not_read() -> None:
 
 
 async def test_unread_deliveries_stop_the_reading_until_they_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    from warren.client import consumer as consumer_module
+    from warren.client import subscription as subscription_module
 
-    monkeypatch.setattr(consumer_module, "MAX_BUFFERED_MESSAGES", 100)
+    monkeypatch.setattr(subscription_module, "MAX_BUFFERED_MESSAGES", 100)
     count = 20_000
     asked = asyncio.Event()
 
@@ -680,7 +733,7 @@ async def test_unread_deliveries_stop_the_reading_until_they_are_taken(monkeypat
         peer.send(number, m.QueuePurgeOk(3))
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=20) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=20, recovery=None) as connection:
         channel = await connection.channel()
         async with channel.consume("q", no_ack=True) as consumer:
             asked.set()
@@ -717,7 +770,7 @@ async def test_a_large_backlog_does_not_starve_other_tasks() -> None:
             turns += 1
             await asyncio.sleep(0)
 
-    async with scripted(script) as url, warren.connect(url, timeout=10) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         async with channel.consume("q") as consumer:
             await until(lambda: consumer.buffered == 5000)
@@ -739,7 +792,7 @@ async def test_acks_of_one_turn_leave_in_one_write(monkeypatch: pytest.MonkeyPat
             assert (await peer.expect(m.BasicAck)).delivery_tag == tag
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         writes = 0
         flush_now = wire.AsyncCore.flush_now
@@ -782,7 +835,7 @@ async def test_publishing_into_a_connection_that_was_cut(face: str) -> None:
         if face == "blocking":
             await asyncio.to_thread(block, url)
             return
-        async with warren.connect(url, timeout=10) as connection:
+        async with warren.connect(url, timeout=10, recovery=None) as connection:
             channel = await connection.channel()
             with pytest.raises((errors.ConnectionLost, errors.ChannelClosed)):
                 while True:
@@ -799,7 +852,7 @@ async def test_two_tasks_that_start_a_consumer_subscribe_once() -> None:
             peer.send_content(number, m.BasicDeliver(tag, n, False, "", "q"), b"")
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10) as connection:
+    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
         consumer = (await connection.channel()).consume("q")
         first, second = await asyncio.gather(anext(consumer), anext(consumer))
         assert {first.delivery_tag, second.delivery_tag} == {1, 2}
@@ -815,7 +868,7 @@ async def test_what_the_program_raised_is_not_hidden_by_a_close_that_fails() -> 
 
     async with scripted(script) as url:
         with pytest.raises(ValueError, match="the program's own"):
-            async with warren.connect(url, timeout=10) as connection, connection.channel() as channel:
+            async with warren.connect(url, timeout=10, recovery=None) as connection, connection.channel() as channel:
                 async with channel.consume("q"):
                     raise ValueError("the program's own")
 
@@ -833,7 +886,7 @@ async def test_a_program_that_fails_ends() -> None:
                 await peer.next()
 
     async def program(url: str) -> None:
-        connection = await warren.connect(url, timeout=10)
+        connection = await warren.connect(url, timeout=10, recovery=None)
         consumer = (await connection.channel()).consume("q")
         await consumer.start()
         waiting = asyncio.ensure_future(anext(consumer))

@@ -12,6 +12,7 @@ from warren import errors
 from warren.client.channel import Channel
 from warren.client.connection import Connection
 from warren.client.records import Message, Publication, QueueInfo, Returned
+from warren.client.recovery import Recovery
 from warren.testing import RabbitMQ
 
 
@@ -42,8 +43,13 @@ async def test_the_broker_names_a_queue(channel: Channel) -> None:
     assert await channel.queue_delete(info.name) == 0
 
 
-async def test_an_error_closes_this_channel_only(connection: Connection, channel: Channel, name: str) -> None:
-    async with connection.channel() as other:
+async def test_an_error_closes_this_channel_only(broker_url: str, name: str) -> None:
+    recovery = Recovery(reopen_channels=False)
+    async with (
+        warren.connect(broker_url, recovery=recovery) as connection,
+        connection.channel() as channel,
+        connection.channel() as other,
+    ):
         with pytest.raises(errors.NotFound, match=name):
             await channel.queue_declare(name, passive=True)
         assert isinstance(channel.closed_reason, errors.NotFound)
@@ -53,14 +59,14 @@ async def test_an_error_closes_this_channel_only(connection: Connection, channel
         with pytest.raises(errors.ChannelClosed):
             channel.ack(1)
         await other.queue_declare(name, exclusive=True)
-    assert connection.is_open
+        assert connection.is_open
 
 
-async def test_everything_that_waits_on_a_dying_channel_gets_the_reason(channel: Channel, queue: str) -> None:
-    async with channel.consume(queue) as consumer:
+async def test_everything_that_waits_on_a_dying_channel_gets_the_reason(frail: Channel, queue: str) -> None:
+    async with frail.consume(queue) as consumer:
         waiting = asyncio.ensure_future(anext(consumer))
-        calls = [asyncio.ensure_future(channel.queue_declare("", passive=True)) for _ in range(3)]
-        channel.ack(99)
+        calls = [asyncio.ensure_future(frail.queue_declare("", passive=True)) for _ in range(3)]
+        frail.ack(99)
         results = await asyncio.gather(waiting, *calls, return_exceptions=True)
     assert all(isinstance(result, errors.AmqpError) for result in results)
     assert len({id(result) for result in results}) == 4
@@ -266,3 +272,52 @@ async def test_a_refused_publication(rabbitmq: RabbitMQ, name: str) -> None:
         with pytest.raises(errors.Nacked, match="5 of 5") as many:
             await channel.publish_many([Publication(b"m", "", name)] * 5)
         assert many.value.publish_tags == (4, 5, 6, 7, 8)
+
+
+# -- a window of one's own -------------------------------------------------------------------------------------------
+
+
+class Waiter:
+    """Notes what it hears of its publications."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, int, object]] = []
+        self.settled = asyncio.Event()
+
+    def settle(self, publish_tag: int, acked: bool) -> None:
+        self.heard.append(("settle", publish_tag, acked))
+        self.settled.set()
+
+    def returned(self, publish_tag: int, returned: Returned) -> None:
+        self.heard.append(("returned", publish_tag, returned.reply_code))
+
+    def fail(self, reason: errors.WarrenError) -> None:
+        self.heard.append(("fail", 0, type(reason)))
+        self.settled.set()
+
+
+async def test_publish_nowait_tells_its_waiter(channel: Channel, queue: str) -> None:
+    waiter = Waiter()
+    await channel.confirm_select()
+    await channel.wait_publish()
+    assert channel.may_publish
+    assert channel.publish_nowait(b"1", "", queue, mandatory=True, waiter=waiter) == 1
+    await waiter.settled.wait()
+    waiter.settled.clear()
+    channel.publish_nowait(b"2", "", "no." + queue, mandatory=True, waiter=waiter)
+    await waiter.settled.wait()
+    waiter.settled.clear()
+    channel.publish_nowait(b"3", "no.such.exchange", "", waiter=waiter)
+    await waiter.settled.wait()
+    assert waiter.heard == [
+        ("settle", 1, True), ("returned", 2, 312), ("settle", 2, True), ("fail", 0, errors.NotFound),
+    ]  # fmt: skip
+
+
+async def test_publish_nowait_with_properties_as_they_came(channel: Channel, queue: str) -> None:
+    table = b"\x01ff\x3f\xc0\0\0"  # a float, which a table made in Python would have as a double
+    raw = b"\x20\0" + len(table).to_bytes(4, "big") + table
+    assert channel.publish_nowait(b"1", "", queue, raw_properties=raw) == 0
+    while (delivery := await channel.get(queue, no_ack=True)) is None:
+        pass
+    assert delivery.raw_properties == raw

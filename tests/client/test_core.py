@@ -36,7 +36,7 @@ def opened() -> tuple[ConnectionCore, ChannelCore, list[Slot], list[Delivery]]:
     answer((1, m.ConfirmSelectOk()))
     deliveries: list[Delivery] = []
     slots = [Slot(m.BasicConsume("q", "c")), Slot(m.BasicGet("q")), Slot(m.QueueDeclare("q")), Slot(m.BasicCancel("c"))]
-    consumer = ConsumerCore("c", "q", False, deliveries.append, lambda reason: None)
+    consumer = ConsumerCore("c", "q", False, deliveries.append, lambda reason: None, list)
     channel.consume(slots[0], consumer)
     channel.request(slots[1])
     channel.request(slots[2])

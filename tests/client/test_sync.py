@@ -297,3 +297,20 @@ def test_leaving_a_stream_early_costs_nobody_the_connection(ch: Channel, queue: 
         assert ch.queue_declare(name, passive=True).name == name
     finally:
         ch.queue_delete(name)
+
+
+def test_recover_makes_old_tags_orphans(ch: Channel, queue: str) -> None:
+    ch.confirm_select()
+    ch.publish_many(numbered(queue, 4))
+    ch.consume(queue)
+    old = ch.receive(1, timeout=10)
+    ch.recover(requeue=True)
+    bodies: set[bytes] = set()
+    while len(bodies) < 4:
+        for delivery in ch.receive(timeout=10):
+            assert delivery.redelivered
+            bodies.add(delivery.body)
+            delivery.ack()
+    with pytest.raises(errors.AcknowledgeOrphans, match="1 tags orphaned"):
+        old[0].ack()
+    assert ch.queue_declare(queue, passive=True).message_count == 0

@@ -1,4 +1,4 @@
-"""A Celery worker in processes of its own: retries, ETAs, canvases, priorities, events, remote control and results."""
+"""A Celery worker in processes of its own: retries, ETAs, canvases, chords, priorities, events, control and results."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ import time
 from celery import Celery
 from kombu import Queue
 
-app = Celery("tasks", broker={url!r}, backend="rpc://")
-app.conf.task_queues = [Queue("celery", max_priority=10), Queue("ranked", max_priority=10)]
+app = Celery("tasks", broker={url!r}, backend={backend!r})
+app.conf.update({settings!r})
+app.conf.task_queues = [Queue("celery", queue_arguments={arguments!r}), Queue("ranked", max_priority=10)]
 app.conf.worker_prefetch_multiplier = 1
 app.conf.task_acks_late = True
 
@@ -46,19 +47,39 @@ def add(x, y):
 @app.task
 def echo(value):
     return value
+
+@app.task
+def total(numbers):
+    return sum(numbers)
+
+@app.task
+def fail():
+    raise ValueError("no")
 '''
+
+RANKED, QUORUM = {"x-max-priority": 10}, {"x-queue-type": "quorum"}
 
 
 class Application:
     """The application, and its worker with these options."""
 
-    def __init__(self, url: str, folder: Path, *options: str) -> None:
-        (folder / "tasks.py").write_text(TASKS.format(url=url))
+    def __init__(
+        self,
+        url: str,
+        folder: Path,
+        *options: str,
+        backend: str = "rpc://",
+        arguments: dict[str, Any] = RANKED,
+        settings: dict[str, Any] | None = None,
+    ) -> None:
+        tasks = TASKS.format(url=url, backend=backend, arguments=arguments, settings=settings or {})
+        (folder / "tasks.py").write_text(tasks)
         self._folder, self._options, self._log = folder, options, folder / "worker.log"
         self._worker: subprocess.Popen[bytes] | None = None
-        self.app = celery.Celery("tasks", broker=url, backend="rpc://")
+        self.app = celery.Celery("tasks", broker=url, backend=backend)
+        self.app.conf.update(settings or {})
         self.app.conf.task_queues = [
-            kombu.Queue("celery", max_priority=10), kombu.Queue("ranked", max_priority=10)
+            kombu.Queue("celery", queue_arguments=arguments), kombu.Queue("ranked", max_priority=10)
         ]  # fmt: skip
 
     def start(self) -> None:
@@ -69,7 +90,8 @@ class Application:
             )  # fmt: skip
 
     def stop(self) -> None:
-        self.app.backend.result_consumer.stop()
+        if hasattr(self.app.backend, "result_consumer"):  # rpc://
+            self.app.backend.result_consumer.stop()
         self.app.close()
         kombu.pools.reset()
         if self._worker is not None:
@@ -90,6 +112,28 @@ def application(broker: BrokerThread, tmp_path: Path, request: pytest.FixtureReq
     application.stop()
 
 
+@pytest.fixture
+def filed(broker: BrokerThread, tmp_path: Path) -> Iterator[Application]:
+    """With its results in files: chords need a backend that everybody can read."""
+    folder = tmp_path / "results"
+    folder.mkdir()
+    application = Application(broker.broker.url, tmp_path, "--concurrency", "2", backend=folder.as_uri())
+    yield application
+    application.stop()
+
+
+@pytest.fixture
+def prefetching(broker: BrokerThread, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Application]:
+    """With a queue of these arguments, and worker_detect_quorum_queues like that."""
+    arguments, detect = request.param
+    settings = {"worker_detect_quorum_queues": detect}
+    application = Application(
+        broker.broker.url, tmp_path, "--concurrency", "2", arguments=arguments, settings=settings
+    )
+    yield application
+    application.stop()
+
+
 @pytest.mark.parametrize("application", [("--concurrency", "2"), ("--autoscale", "3,1")], indirect=True)
 def test_retries_an_eta_canvases_and_results(application: Application) -> None:
     application.start()
@@ -103,6 +147,33 @@ def test_retries_an_eta_canvases_and_results(application: Application) -> None:
     assert later.get(timeout=60) >= earliest.timestamp()
     assert chained.get(timeout=60) == 113
     assert grouped.get(timeout=60) == [0, 2, 4, 6, 8]
+
+
+def test_chords(filed: Application) -> None:
+    filed.start()
+    signature = filed.signature
+    header = [signature("add", n, n) for n in range(5)]
+    plain = celery.chord(header)(signature("total"))
+    behind = celery.chain(celery.group(header), signature("total"), signature("add", 1)).apply_async()
+    failed = celery.chord([signature("fail"), signature("add", 1, 1)])(signature("total"))
+    assert plain.get(timeout=60) == 20
+    assert behind.get(timeout=60) == 21
+    with pytest.raises(ValueError, match="no"):  # its header's
+        failed.get(timeout=60)
+
+
+@pytest.mark.parametrize(
+    "prefetching", [(QUORUM, True), (QUORUM, False), (RANKED, True), (RANKED, False)], indirect=True
+)
+def test_prefetch_of_the_channel_and_of_each_consumer(prefetching: Application, broker: BrokerThread) -> None:
+    """Celery asks for one or the other by the type of its queues; an ETA makes it ask for more while it consumes."""
+    prefetching.start()
+    app = prefetching.app
+    later = datetime.now(UTC) + timedelta(seconds=1)
+    delayed = [app.send_task("tasks.add", [n, 1], eta=later) for n in range(8)]  # more than the window
+    at_once = app.send_task("tasks.add", [100, 1])
+    assert at_once.get(timeout=60) == 101
+    assert [each.get(timeout=60) for each in delayed] == list(range(1, 9))
 
 
 def test_priorities(application: Application) -> None:
@@ -119,13 +190,14 @@ def test_priorities(application: Application) -> None:
 
 
 def test_events(application: Application) -> None:
-    app, seen, done = application.app, [], threading.Event()
-    sent: list[str] = []
+    app, seen, probing, asked, done = application.app, [], threading.Event(), [], threading.Event()
+    app.conf.task_send_sent_event = True
 
     def note(event: dict[str, Any]) -> None:
-        if event["type"].startswith("task-") and event.get("uuid") in sent:
+        probing.set()  # the receiver's queue is bound
+        if asked and event.get("uuid") == asked[0]:
             seen.append(event["type"])
-            if event["type"] == "task-succeeded":
+            if "task-succeeded" in seen and "task-sent" in seen:
                 done.set()
 
     def listen() -> None:
@@ -142,13 +214,13 @@ def test_events(application: Application) -> None:
     assert app.send_task("tasks.echo", [1]).get(timeout=60) == 1  # the worker is up
     listener = threading.Thread(target=listen, daemon=True)
     listener.start()
-    while not seen and not done.wait(0.2):  # until the receiver's queue is bound
-        result = celery.result.AsyncResult(celery.utils.uuid(), app=app)
-        sent.append(result.id)
-        app.send_task("tasks.echo", [2], task_id=result.id)
+    while not probing.wait(0.2):
+        app.send_task("tasks.echo", [2])
+    asked.append(celery.utils.uuid())
+    app.send_task("tasks.echo", [3], task_id=asked[0])
     assert done.wait(30)
     listener.join(10)
-    assert seen[-2:] == ["task-started", "task-succeeded"]
+    assert [each for each in seen if each != "task-sent"] == ["task-received", "task-started", "task-succeeded"]
 
 
 def test_remote_control(application: Application) -> None:

@@ -7,7 +7,12 @@ from collections.abc import Iterator
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
-from pika.exceptions import ChannelClosedByBroker, ProbableAuthenticationError, UnroutableError
+from pika.exceptions import (
+    ChannelClosedByBroker,
+    ConnectionBlockedTimeout,
+    ProbableAuthenticationError,
+    UnroutableError,
+)
 
 from tests.wire import BrokerThread
 
@@ -167,3 +172,39 @@ def test_a_transaction(channel: BlockingChannel) -> None:
     channel.tx_commit()
     assert channel.basic_get("q", auto_ack=True)[2] == b"2"
     assert channel.queue_declare("q", passive=True).method.message_count == 0
+
+
+def test_blocked_and_unblocked(broker: BrokerThread) -> None:
+    """The callbacks of an application that publishes while the broker is low on memory."""
+    said: list[str] = []
+    connection = pika.BlockingConnection(pika.URLParameters(broker.broker.url))
+    connection.add_on_connection_blocked_callback(lambda _, frame: said.append(frame.method.reason))
+    connection.add_on_connection_unblocked_callback(lambda _, frame: said.append("unblocked"))
+    channel = connection.channel()
+    channel.queue_declare("q")
+    broker.run(lambda: broker.broker.node.raise_alarm("memory"))
+    connection.process_data_events(0)
+    assert said == []
+    channel.basic_publish("", "q", b"1")
+    while not said:
+        connection.process_data_events(1)
+    broker.run(lambda: broker.broker.node.clear_alarm("memory"))
+    while len(said) < 2:
+        connection.process_data_events(1)
+    assert said == ["low on memory", "unblocked"]
+    assert channel.basic_get("q", auto_ack=True)[2] == b"1"
+    connection.close()
+
+
+def test_a_blocked_connection_times_out(broker: BrokerThread) -> None:
+    """blocked_connection_timeout, with which applications get out of a long alarm."""
+    parameters = pika.URLParameters(broker.broker.url)
+    parameters.blocked_connection_timeout = 0.05
+    connection = pika.BlockingConnection(parameters)
+    channel = connection.channel()
+    broker.run(lambda: broker.broker.node.raise_alarm("memory"))
+    channel.basic_publish("", "q", b"1")
+    with pytest.raises(ConnectionBlockedTimeout):
+        while True:
+            connection.process_data_events(1)
+    broker.run(lambda: broker.broker.node.clear_alarm("memory"))

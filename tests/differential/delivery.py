@@ -57,9 +57,9 @@ case("ttl: the smaller one counts, the queue's", *dying(x_message_ttl=20), put("
      a(1, get("dead")))
 case("ttl: in order", *dying(x_message_ttl=30), *fill(5), Until("dead", 5), *drain(6, "dead"))
 case("ttl: without a dead-letter exchange", a(1, with_arguments(x_message_ttl=20)), *fill(3), Until("q", 0), a(1, get()))
-case("ttl: what is unacked does not expire", *dying(x_message_ttl=150), *fill(2), a(1, get()), Until("dead", 1),
+case("ttl: what is unacked does not expire", *dying(x_message_ttl=700), *fill(2), a(1, get()), Until("dead", 1),
      a(1, ack(1)), *drain(2, "dead"))
-case("ttl: the clock goes on while unacked", *dying(x_message_ttl=150), put("1"), a(1, get()), Wait(0.2), a(1, nack(1)),
+case("ttl: the clock goes on while unacked", *dying(x_message_ttl=700), put("1"), a(1, get()), Wait(0.8), a(1, nack(1)),
      Until("dead", 1), a(1, get("dead")))
 case("ttl: anywhere in the queue", a(1, declare()), put("long"), put("short", expiration="1"), Wait(0.05), a(1, passive()),
      differs="ttl-behind-the-head")
@@ -104,16 +104,16 @@ case("an expiration makes no difference to order", a(1, declare()), *fill(3), a(
 
 case("x-expires", a(1, with_arguments(x_expires=30)), Until("q", None), a(1, passive()))
 case("x-expires: with messages, that do not die", *dying(x_expires=30), *fill(2), Until("q", None), a(1, passive("dead")))
-for name, use in {"get": get(), "passive": passive(), "declare": with_arguments(x_expires=600)}.items():
-    case(f"x-expires renewed by {name}", a(1, with_arguments(x_expires=600)), Wait(0.4), a(1, use), Wait(0.4), a(1, use),
+for name, use in {"get": get(), "passive": passive(), "declare": with_arguments(x_expires=2000)}.items():
+    case(f"x-expires renewed by {name}", a(1, with_arguments(x_expires=2000)), Wait(1.1), a(1, use), Wait(1.1), a(1, use),
          a(1, passive()))
 case("x-expires: publications do not renew", a(1, with_arguments(x_expires=120)), put("1"), Wait(0.07), put("2"), Wait(0.07),
      Until("q", None), put("3", mandatory=True))
-case("x-expires: not under a consumer", a(1, with_arguments(x_expires=200)), a(1, consume()), Wait(0.3), a(1, passive()),
+case("x-expires: not under a consumer", a(1, with_arguments(x_expires=700)), a(1, consume()), Wait(0.9), a(1, passive()),
      a(1, m.BasicCancel("c")), Until("q", None), a(1, passive()))
-case("x-expires: unacked do not keep it", a(1, with_arguments(x_expires=200)), put("1"), a(1, get()), Until("q", None), a(1, ack(1)),
+case("x-expires: unacked do not keep it", a(1, with_arguments(x_expires=700)), put("1"), a(1, get()), Until("q", None), a(1, ack(1)),
      a(1, passive()))
-case("x-expires: bindings go too", a(1, with_arguments(x_expires=200)), a(1, bind("k", "amq.direct")), Until("q", None),
+case("x-expires: bindings go too", a(1, with_arguments(x_expires=700)), a(1, bind("k", "amq.direct")), Until("q", None),
      put("1", "k", "amq.direct", mandatory=True))
 
 # ------------------------------------------------------------------------------------------------ length limits
@@ -144,6 +144,22 @@ case("x-max-length: what is unacked does not count", a(1, with_arguments(x_max_l
      put("3"), put("4"), a(1, passive()), a(1, nack(1)), a(1, passive()), *drain(3))
 case("x-max-length: requeue over the limit", *dying(x_max_length=1), put("1"), a(1, get()), put("2"), a(1, nack(1)),
      Until("dead", 1), a(1, get("dead")), *drain(2))
+for argument, value in (("x-max-length", 0), ("x-max-length", 1), ("x-max-length-bytes", 0)):
+    table = {argument: value}
+    case(f"{argument} {value}: recover under a consumer", *dying(**table), a(1, qos(1)), a(1, consume()), put("1"), put("2"),
+         a(1, m.BasicRecover(requeue=True)), a(1, passive()), *drain(3, "dead"))
+    case(f"{argument} {value}: nack under another consumer", *dying(**table), a(1, qos(1)), a(1, consume()), put("1"),
+         b(1, consume("q", "d")), a(1, nack(1)), put("2"), put("3"), *drain(3, "dead"))
+    case(f"{argument} {value}: a publication and a nack in one write", *dying(**table), a(1, qos(1)), a(1, consume()), put("1"),
+         b(1, qos(1)), b(1, consume("q", "d")), Together((put("2"), a(1, nack(1)))), *drain(3, "dead"))
+    case(f"{argument} {value}: a channel closes", *dying(**table), a(2, consume()), *fill(3), b(1, consume("q", "d")),
+         a(2, m.ChannelClose(200, "")), *drain(4, "dead"), *drain(2))
+    case(f"{argument} {value}: requeue of a quorum queue", a(1, declare("dead")), a(1, declare(durable=True, arguments={
+         **QUORUM, **DEAD, "x-delivery-limit": 5, **table})), a(1, qos(1)), a(1, consume()), put("1"), put("2"), a(1, nack(1)),
+         a(1, passive("dead")))
+for overflow in ("reject-publish", "reject-publish-dlx"):
+    case(f"x-max-length: requeue over the limit with {overflow}", *dying(x_max_length=1, x_overflow=overflow), put("1"),
+         a(1, get()), put("2"), a(1, nack(1)), a(1, passive()), put("3"), *drain(3), *drain(2, "dead"))
 case("x-max-length: one of two queues refuses", SELECT, a(1, declare("free")), a(1, declare("full", arguments={
      "x-max-length": 1, "x-overflow": "reject-publish"})), a(1, bind("", "amq.fanout", "free")), a(1, bind("", "amq.fanout", "full")),
      put("1", "", "amq.fanout"), put("2", "", "amq.fanout"), *drain(3, "free"), *drain(2, "full"))
@@ -221,6 +237,9 @@ case("single: no take-over by priority", SINGLE, first(1, "c"), first(5, "d"), *
 case("single: no exclusive consumers", SINGLE, a(1, consume("q", "c", exclusive=True)))
 case("single: no exclusive consumer beside one", SINGLE, a(1, consume("q", "c")), a(1, consume("q", "d", exclusive=True)))
 case("single: get", SINGLE, a(1, consume("q", "c")), a(1, m.BasicCancel("c")), *fill(2), a(2, get()))
+case("single: get beside the active one", SINGLE, a(1, qos(1)), a(1, consume("q", "c")), *fill(3), a(2, get()), a(2, nack(1)), a(1, ack(1)))
+case("single: quorum, get", a(1, declare(durable=True, arguments={**QUORUM, "x-single-active-consumer": True})), put("1"), a(1, get()),
+     differs="quorum-get-single")
 case("single: no_ack", SINGLE, a(1, consume("q", "c", no_ack=True)), a(1, consume("q", "d")), *fill(3))
 case("single: one who waits goes", SINGLE, a(1, consume("q", "c")), a(1, consume("q", "d")), a(1, m.BasicCancel("d")), put("1"),
      a(1, m.BasicCancel("c")), put("2"), a(1, passive()))
@@ -261,6 +280,11 @@ case("tx: ack multiple 0", a(1, declare()), *fill(3), TX, a(1, get()), a(1, get(
 case("tx: what is acked in it keeps its place in the window", a(1, declare()), a(1, qos(1)), TX, a(1, consume()), *fill(2), COMMIT, a(1, ack(1)),
      a(2, passive()), ROLLBACK, a(2, passive()))
 case("tx: get no_ack is not part of it", a(1, declare()), *fill(1), TX, a(1, get("q", True)), ROLLBACK, a(1, get()))
+case("tx: publications before settlements", *DYING, put("1"), TX, a(1, get()), a(1, reject(1, False)), put("2", "dead"), COMMIT, Until("dead", 2),
+     *drain(2, "dead"))
+case("tx: channel 1 commits, channel 2 does not", a(1, declare()), TX, a(2, m.TxSelect()), put("1"), put("2", channel=2), COMMIT, a(1, passive()),
+     a(2, m.TxRollback()), a(1, passive()))
+case("tx: an error ends it", a(1, declare()), TX, put("1"), a(1, passive("nope")), a(1, passive()))
 case("tx: persistent", TX, a(1, declare(durable=True)), put("1", delivery_mode=2), COMMIT, a(2, get()))
 
 # ------------------------------------------------------------------------------------------------ direct reply-to
@@ -306,6 +330,8 @@ case("quorum: reject-publish", SELECT, a(1, declare(durable=True, arguments={**Q
      *fill(2), Until("q", 2))
 case("quorum: get is no consumer", a(1, declare(durable=True, arguments={**QUORUM, "x-delivery-limit": 5})), put("1"), Until("q", 1), a(1, get()),
      a(2, passive()), differs="quorum-get")
+case("quorum: a cancelled consumer that holds a message is none", a(1, declare(durable=True, arguments={**QUORUM, "x-delivery-limit": 5})),
+     put("1"), a(1, qos(1)), a(1, consume()), a(1, m.BasicCancel("c")), a(2, passive()), a(1, ack(1)), differs="quorum-get")
 case("quorum: exclusive consumer", a(1, declare(durable=True, arguments={**QUORUM, "x-delivery-limit": 5})), a(1, qos(1)), a(1, consume("q", "c")),
      a(2, qos(1)), a(2, consume("q", "d", exclusive=True)), differs="quorum-exclusive-consumer")
 case("quorum: single", a(1, declare(durable=True, arguments={**QUORUM, "x-single-active-consumer": True})), a(1, qos(10)), a(1, consume("q", "c")),
@@ -359,11 +385,6 @@ def headers_to_dead(**arguments: Any) -> tuple[Step, ...]:
 
 DIES = (a(1, get()), a(1, reject(1, False)))
 
-case("x-expires: get renews", a(1, with_arguments(x_expires=400)), Wait(0.25), a(1, get()), Wait(0.25), a(1, passive()))
-case("x-expires: a passive declaration renews", a(1, with_arguments(x_expires=400)), Wait(0.25), a(1, passive()), Wait(0.25),
-     a(1, passive()))
-case("x-expires: a declaration renews", a(1, with_arguments(x_expires=400)), Wait(0.25), a(1, with_arguments(x_expires=400)),
-     Wait(0.25), a(1, passive()))
 case("x-max-length: reject-publish-dlx tells", SELECT, *dying(x_max_length=1, x_overflow="reject-publish-dlx"), *fill(3),
      *drain(2, "dead"), a(1, passive()))
 case("x-max-length: reject-publish-dlx and priorities", SELECT,

@@ -27,7 +27,7 @@ from warren.client.sync import connect
 from warren.protocol.v091 import Properties, methods as m
 from warren.protocol.v091.codec import PROTOCOL_HEADER, encode_method
 
-AGREE_SECONDS = 5.0  # how long two traces may differ before they count as different
+AGREE_SECONDS = 15.0  # how long two traces may differ before they count as different
 POLL_SECONDS = 0.01  # between two looks at a queue
 SETTLE_SECONDS = 0.04  # of silence at the end: nothing more may come
 
@@ -109,13 +109,21 @@ class Until:
 
 
 @dataclass(frozen=True)
+class Confirmed:
+    """Go on when everything that was published on the channel is confirmed: a stream shows it to readers by then."""
+
+    connection: str
+    channel: int
+
+
+@dataclass(frozen=True)
 class Wait:
     """Time passes, where time is what the script is about."""
 
     seconds: float
 
 
-Step: TypeAlias = Send | Publish | Raw | Drop | Login | Together | Until | Wait
+Step: TypeAlias = Send | Publish | Raw | Drop | Login | Together | Until | Confirmed | Wait
 Trace: TypeAlias = "dict[str, list[str]]"
 
 
@@ -135,10 +143,12 @@ class Peer:
         self._closing: set[tuple[str, int]] = set()  # where a close was sent and is not answered
         self._committing: set[tuple[str, int]] = set()  # the same of tx.commit: RabbitMQ takes nothing meanwhile
         self._openings: dict[tuple[str, int], int] = {}
+        self._published_before: dict[tuple[str, int], int] = {}  # the last step
 
     # -- sending -------------------------------------------------------------------------------------------------
 
     def do(self, step: Step) -> None:
+        self._published_before = dict(self._published)
         match step:
             case Send() | Publish():
                 wire = self._prepare(step)
@@ -162,6 +172,11 @@ class Peer:
                     self._expect_close(each)
             case Until():
                 self._await_state(step)
+            case Confirmed():
+                deadline = time.monotonic() + PATIENCE
+                while self._unconfirmed.get((step.connection, step.channel)):
+                    assert time.monotonic() < deadline, f"no confirm from the broker on port {self._port}"
+                    self.read(0.02)
             case Wait():
                 pass  # once for both peers: in `run`
 
@@ -342,6 +357,7 @@ class Peer:
             return
         self.trace.setdefault(f"{name}{got.channel}", []).append(describe(got, self._without))
         if type(method) is m.ChannelClose:
+            self._forget_confirms(key)
             wire.send(got.channel, m.ChannelCloseOk())
             self._close_channel(key)
         elif type(method) is m.ChannelCloseOk:
@@ -360,13 +376,23 @@ class Peer:
         """One line per publication, sorted: how confirms are put together is the broker's business."""
         waiting = self._unconfirmed.get(key, [])
         tags = [tag for tag in waiting if tag == method.delivery_tag or (method.multiple and tag < method.delivery_tag)]
-        lines = self.trace.setdefault(f"{key[0]}{key[1]}, confirms, opened {self._openings.get(key, 0)} times", [])
+        lines = self.trace.setdefault(self._confirms(key), [])
         for tag in tags:
             waiting.remove(tag)
             lines.append(f"{tag} {method.NAME}")
         if not tags:
             lines.append(describe(Received(key[1], method, None)))
         lines.sort(key=lambda line: int(line.split()[0]) if line[0].isdigit() else 0)
+
+    def _confirms(self, key: tuple[str, int]) -> str:
+        return f"{key[0]}{key[1]}, confirms, opened {self._openings.get(key, 0)} times"
+
+    def _forget_confirms(self, key: tuple[str, int]) -> None:
+        """Of what a step published that ended in an error: whether RabbitMQ still sends them is chance."""
+        before = self._published_before.get(key, 0)
+        lines = self.trace.pop(self._confirms(key), [])
+        if kept := [line for line in lines if not line[0].isdigit() or int(line.split()[0]) <= before]:
+            self.trace[self._confirms(key)] = kept
 
     def close(self) -> None:
         """Close in order, so that exclusive queues are gone afterwards."""
@@ -490,6 +516,14 @@ def _compare_queues(first: Peer, second: Peer, queues: Sequence[str], seconds: f
 
 
 _CLOSE = re.compile(r"(channel|connection)\.close reply_code=(\d+)")
+
+
+def await_outcome(peer: Peer, wanted: str) -> str:
+    """What the script came to, when it comes to that in time: RabbitMQ ends some connections after seconds."""
+    deadline = time.monotonic() + PATIENCE
+    while outcome(peer) != wanted and time.monotonic() < deadline:
+        peer.read(0.05)
+    return outcome(peer)
 
 
 def outcome(peer: Peer) -> str:

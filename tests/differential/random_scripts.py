@@ -6,11 +6,10 @@ that one's error does not end everything: connection a gets and publishes on cha
 changes the topology on 5; connection b consumes on 1 and touches what is a's on 2.
 
 What docs/reference/differences.md lists is left out here: basic.qos under a consumer, basic.recover(requeue=false),
-messages that expire behind one that does not, global prefetch with basic.get, quorum queues without a limit, basic.get
-from quorum queues, their exclusive consumers, and several priorities in one write. So is what is chance in RabbitMQ:
-the order in a queue of dead letters and what is published to it meanwhile.
-
-Not here yet: drop-head. RabbitMQ drops what is requeued over a limit before a ready consumer can have it, Warren after.
+messages that expire behind one that does not, those without time in a queue that drops its head, global prefetch with
+basic.get or with quorum queues, quorum queues without a limit, basic.get from quorum queues, their exclusive and their
+cancelled consumers, queue.delete of them with conditions, and several priorities in one write. So is what is chance in
+RabbitMQ: the order in a queue of dead letters and what is published to it meanwhile.
 
 Time: a message or lease lasts for LIFE, and a `Wait` is longer. What comes between two waits must be quicker, or the
 script says nothing.
@@ -61,7 +60,7 @@ bodies = st.binary(min_size=1, max_size=3)
 limits: st.SearchStrategy[Table] = st.one_of(
     st.just({}),
     st.fixed_dictionaries(
-        {"x-overflow": st.sampled_from(("reject-publish", "reject-publish-dlx"))},
+        {"x-overflow": st.sampled_from(("drop-head", "reject-publish", "reject-publish-dlx"))},
         optional={"x-max-length": st.integers(0, 4), "x-max-length-bytes": st.integers(0, 6)},
     ),
 )
@@ -77,7 +76,8 @@ times: st.SearchStrategy[Table] = st.sampled_from(
 def classic(draw: st.DrawFn, timed: bool) -> Table:
     table: Table = {**draw(limits), **draw(extras), **draw(st.sampled_from(DEAD))}
     if not timed:
-        return {**table, **draw(times)}
+        time = draw(times)
+        return {**table, **time} if time.get("x-message-ttl") or table.get("x-overflow") != "drop-head" else table
     lasting: tuple[Table, ...] = ({"x-message-ttl": LIFE, **TO_Q3}, {"x-message-ttl": LIFE}, {"x-expires": LIFE}, TO_Q3)
     dead = ("x-dead-letter-exchange", "x-dead-letter-routing-key")
     return {**{name: value for name, value in table.items() if name not in dead}, **draw(st.sampled_from(lasting))}
@@ -231,6 +231,12 @@ def _is_odd(step: Step) -> bool:
     method = step.method if isinstance(step, Send) else None
     if isinstance(method, m.BasicConsume):
         return method.exclusive
+    if isinstance(method, m.QueueDelete):
+        return method.queue == "q1" and (method.if_unused or method.if_empty)
+    if isinstance(method, m.BasicQos):
+        return method.global_
+    if isinstance(method, m.BasicCancel):
+        return True
     return isinstance(method, m.BasicGet) and method.queue == "q1"
 
 

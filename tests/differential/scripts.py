@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from tests.differential.driver import BEYOND, Drop, Login, Publish, Raw, Send, Step, Together
+from tests.differential.driver import BEYOND, Confirmed, Drop, Login, Publish, Raw, Send, Step, Together
 from warren.protocol.v091 import Properties, Table, methods as m
 from warren.protocol.v091.codec import encode_frame, encode_method
 
@@ -97,6 +97,7 @@ def fill(count: int, key: str = "q") -> tuple[Publish, ...]:
     return tuple(put(str(number + 1), key) for number in range(count))
 
 
+OPEN = a(1, m.ChannelOpen())
 STREAM: Table = {"x-queue-type": "stream"}
 QUORUM: Table = {"x-queue-type": "quorum"}
 DEAD: Table = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
@@ -185,6 +186,18 @@ for name, value in (
     ("x-queue-mode", "zzz"), ("x-queue-version", 3),
 ):  # fmt: skip
     case(f"{name} {value!r}", a(1, declare(arguments={name: value})))
+
+
+def spelt(kind: str, size: int, value: int = 5) -> Raw:
+    """queue.declare of q with x-max-length as an integer of that width."""
+    field = b"\x0cx-max-length" + kind.encode() + value.to_bytes(size, "big")
+    return Raw("a", encode_frame(1, 1, b"\0\x32\0\x0a\0\0\1q\0" + len(field).to_bytes(4, "big") + field))
+
+
+case("one number in all widths", a(1, with_arguments(x_max_length=5)),
+     *(spelt(kind, size) for kind, size in (("b", 1), ("B", 1), ("s", 2), ("u", 2), ("I", 4), ("i", 4), ("l", 8))),
+     spelt("s", 2, 6))
+case("one number in a short width, then without", OPEN, a(1, m.QueueDelete("q")), spelt("s", 2), a(1, declare()), differs="widths-of-numbers")
 case("quorum", a(1, declare(durable=True, arguments=QUORUM)), *fill(2), a(1, get()), a(1, ack(1)), a(1, get()), a(1, get()))
 for flag, value in (("durable", False), ("exclusive", True), ("auto_delete", True)):
     case(f"quorum with {flag}={value}", a(1, m.QueueDeclare("q", **{"durable": True, flag: value}, arguments=QUORUM)))
@@ -336,6 +349,19 @@ case("alternate exchange that is missing", a(1, exchange(arguments={"alternate-e
      put("1", "zzz", "x", mandatory=True))
 case("alternate exchange, a cycle", a(1, exchange("y", arguments={"alternate-exchange": "x"})),
      a(1, exchange(arguments={"alternate-exchange": "y"})), put("1", "zzz", "x", mandatory=True))
+case("alternate exchange, a copy that finds a queue", a(1, exchange("y", "fanout")), a(1, exchange(arguments={"alternate-exchange": "y"})),
+     a(1, declare()), a(1, bind()), a(1, declare("q2")), a(1, bind("", "y", "q2")), put("1", "zzz", "x", headers={"CC": ["k"]}),
+     put("2", "zzz", "x", headers={"CC": ["also not"]}), a(1, passive("q2")), a(1, get()))
+case("alternate exchanges in a chain", a(1, exchange("z", "fanout")), a(1, exchange("y", arguments={"alternate-exchange": "z"})),
+     a(1, exchange(arguments={"alternate-exchange": "y"})), a(1, declare()), a(1, bind("", "z")),
+     put("1", "zzz", "x", mandatory=True), a(1, get()))
+case("alternate exchange that is internal", a(1, exchange("y", "fanout", internal=True)), a(1, exchange(arguments={"alternate-exchange": "y"})),
+     a(1, declare()), a(1, bind("", "y")), put("1", "zzz", "x", mandatory=True), a(1, get()))
+case("alternate exchange of what is bound, not of what is behind", a(1, exchange("y", "fanout")),
+     a(1, exchange(arguments={"alternate-exchange": "y"})), a(1, declare()), a(1, bind("", "y")),
+     a(1, m.ExchangeBind("x", "amq.fanout", "")), put("1", "zzz", "amq.fanout", mandatory=True), a(1, get()))
+case("a queue in several ways: one copy", a(1, exchange("x", "topic")), a(1, declare()), a(1, bind("#")), a(1, bind("a.*")), a(1, bind("a.b")),
+     put("1", "a.b", "x", headers={"CC": ["a.c"], "BCC": ["a"]}), a(1, get()), a(1, get()))
 case("publications are routed anew after every change", a(1, declare("q1")), a(1, declare("q2")),
      a(1, bind("k", "amq.direct", "q1")), put("1", "k", "amq.direct"), a(1, bind("k", "amq.direct", "q2")),
      put("2", "k", "amq.direct"), a(1, m.QueueDelete("q1")), put("3", "k", "amq.direct"), a(1, m.QueueDelete("q2")),
@@ -518,6 +544,14 @@ case("prefetch requeue into a full window", a(1, declare()), *fill(3), a(1, qos(
      a(1, nack(2)), a(1, ack(3)))
 case("global prefetch", a(1, declare("q1")), a(1, declare("q2")), a(1, qos(3, True)), a(1, consume("q1", "c")),
      *fill(2, "q1"), a(1, consume("q2", "d")), *fill(2, "q2"), a(1, ack(1)))
+case("global prefetch and the consumers' own: both hold", a(1, declare()), a(1, qos(2)), a(1, qos(3, True)), a(1, consume("q", "c")),
+     *fill(4), a(1, consume("q", "d")), put("5"), a(1, passive()))
+case("global prefetch is over when the consumers' own comes after it", a(1, declare()), a(1, qos(1, True)), a(1, qos(2)), a(1, consume()), *fill(3),
+     a(1, ack(1)))
+case("global prefetch is over, for consumers without one", a(1, declare()), a(1, qos(1, True)), a(1, consume()), *fill(3), a(1, qos(0)), a(1, ack(1)))
+case("global prefetch below the consumer's own", a(1, declare()), a(1, qos(2)), a(1, qos(1, True)), a(1, consume()), *fill(3), a(1, ack(1)))
+case("prefetch of a cancelled consumer", a(1, declare()), *fill(5), a(1, qos(2)), a(1, consume()), a(1, m.BasicCancel("c")), a(1, consume("q", "d")),
+     a(1, ack(2, True)), a(1, ack(4, True)))
 case("global prefetch raised", a(1, declare()), a(1, qos(1, True)), a(1, consume()), *fill(4), a(1, qos(3, True)))
 case("global prefetch taken away", a(1, declare()), a(1, qos(1, True)), a(1, consume()), *fill(4), a(1, qos(0, True)))
 case("global prefetch lowered below what is out", a(1, declare()), a(1, consume()), *fill(3), a(1, qos(2, True)), put("4"),
@@ -548,6 +582,16 @@ case("dead-letter exchange that is missing", a(1, declare(arguments={"x-dead-let
      a(1, reject(1, False)), a(1, passive()))
 case("dead letter that nobody wants", a(1, declare(arguments={"x-dead-letter-exchange": "amq.direct"})), put("1"), a(1, get()),
      a(1, reject(1, False)), a(1, passive()))
+case("dead letter: the message stays as it was", *DYING, put(
+     "1", content_type="t", content_encoding="e", delivery_mode=2, priority=3, correlation_id="c", reply_to="r", message_id="m",
+     timestamp=datetime(2020, 1, 1, tzinfo=UTC), type="t", user_id="guest", app_id="app"), a(1, get()), a(1, reject(1, False)),
+     a(1, get("dead")))
+case("no dead letters of a queue that is deleted", *DYING, *fill(2), a(1, get()), a(1, m.QueueDelete("q")), a(1, reject(1, False)),
+     a(1, passive("dead")))
+case("a death after another, three queues", a(1, declare("q3")),
+     a(1, declare("q2", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q3"})),
+     a(1, declare("q1", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q2"})), put("1", "q1"), a(1, get("q1")),
+     a(1, reject(1, False)), a(1, get("q2")), a(1, reject(2, False)), a(1, get("q3")))
 case("no dead letters of a purge", *DYING, *fill(2), a(1, m.QueuePurge("q")), a(1, m.QueueDelete("q")), a(1, passive("dead")))
 case("dead letter through an internal exchange", a(1, exchange(internal=True)), a(1, declare("dead")), a(1, bind("q", "x", "dead")),
      a(1, declare(arguments={"x-dead-letter-exchange": "x"})), put("1"), a(1, get()), a(1, reject(1, False)), a(1, passive("dead")))
@@ -594,7 +638,7 @@ case("stream: delete under a consumer", LOG, a(1, qos(1)), a(1, consume()), a(2,
 
 
 def filled(count: int) -> tuple[Step, ...]:
-    return (SELECT, LOG, *fill(count), a(2, qos(100)))
+    return (SELECT, LOG, *fill(count), Confirmed("a", 1), a(2, qos(100)))
 
 
 def from_offset(offset: Any, tag: str = "c", **keywords: Any) -> Send:
@@ -636,13 +680,16 @@ case("stream: x-stream-filter", *filled(1), a(2, consume("q", "c", arguments={"x
 
 # ------------------------------------------------------------------------------------- channels and connections
 
-OPEN = a(1, m.ChannelOpen())
 case("channel.open twice", a(1, m.ChannelOpen()), a(1, m.ChannelOpen()))
 case("a method before channel.open", Send("a", 1, m.QueueDeclare("q"), bare=True))
 case("channel.close before channel.open", Send("a", 1, m.ChannelClose(200, ""), bare=True))
 case("channel 0 for a channel's method", a(0, m.QueueDeclare("q")))
 case("a connection's method on channel 1", OPEN, Send("a", 1, m.ConnectionBlocked("x"), bare=True), differs="503-texts")
 case("channel above channel_max", a(2047, m.ChannelOpen()), a(2048, m.ChannelOpen()), differs="channel-numbers")
+case("a channel is closed by an error, and opened again", a(1, declare()), *fill(2), a(1, consume()), a(1, passive("nope")), put("3"),
+     a(1, consume()), a(1, ack(1)))
+case("close-ok that nobody asked for", OPEN, Send("a", 1, m.ChannelCloseOk(), bare=True), differs="503-texts")
+case("a closed channel is opened by nobody", OPEN, Send("a", 1, m.ChannelClose(200, ""), bare=True), Send("a", 1, m.QueueDeclare("q"), bare=True))
 case("channel.flow", a(1, m.ChannelFlow(active=True)))
 case("channel.flow off", a(1, m.ChannelFlow(active=False)), differs="flow-off")
 case("channel.flow-ok that nobody asked for", a(1, m.ChannelFlowOk(active=True)))
@@ -663,6 +710,7 @@ case("heartbeat on channel 1", OPEN, Raw("a", encode_frame(8, 1, b"")))
 case("heartbeat with a payload", OPEN, Raw("a", encode_frame(8, 0, b"x")))
 case("bad frame end", OPEN, Raw("a", b"\1\0\1\0\0\0\4abcd\0"))
 case("bad frame end of octets", OPEN, Raw("a", b"\1\0\1\0\0\0\4\0\1\2\xff\0"))
+case("frame too large, in the header's last octet", OPEN, Raw("a", b"\3\0\1\0\2\0"), Raw("a", b"\0"))
 case("frame too large", OPEN, Raw("a", b"\3\0\1" + (131_072).to_bytes(4, "big")))
 case("unknown frame type", OPEN, Raw("a", encode_frame(7, 1, b"abc")))
 case("body without a method", OPEN, Raw("a", encode_frame(3, 1, b"abc")))

@@ -8,7 +8,7 @@ import pytest
 
 from tests.differential import differences
 from tests.differential.delivery import CASES as DELIVERY_CASES
-from tests.differential.driver import Peer, outcome, run
+from tests.differential.driver import AGREE_SECONDS, Peer, await_outcome, run
 from tests.differential.permissions import PERMISSION_CASES
 from tests.differential.scripts import Case
 
@@ -19,13 +19,13 @@ CASES = (*DELIVERY_CASES, *PERMISSION_CASES)
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
 def test_same_answers(case: Case, peers: Peers) -> None:
     ours, theirs = peers(case.steps, case.without)
-    run(case.steps, ours, theirs, agree=0.3 if case.differs else 5.0)
+    run(case.steps, ours, theirs, agree=0.3 if case.differs else AGREE_SECONDS)
     if not case.differs:
         assert ours.trace == theirs.trace
         return
     row = differences.rows()[case.differs]
+    assert (await_outcome(theirs, row.rabbitmq), await_outcome(ours, row.warren)) == (row.rabbitmq, row.warren)
     assert ours.trace != theirs.trace, f"no difference any more: take the row {case.differs!r} out"
-    assert (outcome(theirs), outcome(ours)) == (row.rabbitmq, row.warren)
 
 
 def test_every_difference_is_one() -> None:

@@ -93,6 +93,11 @@ class Channel:
     def reply(self, method: m.Method) -> None:
         self.connection.send(self.number, method)
 
+    def confirm_what_is_safe(self) -> None:
+        """Send the confirms that nothing holds up: the channel is about to be closed by an error."""
+        if self.publisher.confirms is not None:
+            self.publisher.confirms.close()
+
     def close(self) -> None:
         """Let go of everything the channel holds: consumers first, then what they had not acknowledged."""
         self.open = False
@@ -321,16 +326,20 @@ class Channel:
         if method.prefetch_size:
             raise NotImplemented540(f"prefetch_size!=0 ({method.prefetch_size})")
         if method.global_:
-            window = method.prefetch_count or UNLIMITED
-            self.credit += window - self._window
-            self._window = window
-            for consumer in self.consumers.values():
-                consumer.queue.schedule()
+            self._set_window(method.prefetch_count or UNLIMITED)
         else:
+            self._set_window(UNLIMITED)  # RabbitMQ's rule: both hold when the channel's is asked for last
             self._prefetch = method.prefetch_count
             for consumer in self.consumers.values():
                 consumer.set_prefetch(method.prefetch_count)
         self.reply(m.BasicQosOk())
+
+    def _set_window(self, window: int) -> None:
+        if window != self._window:
+            self.credit += window - self._window
+            self._window = window
+            for consumer in self.consumers.values():
+                consumer.queue.schedule()
 
     def _consume(self, method: m.BasicConsume) -> None:
         if method.consumer_tag in self.consumers:

@@ -65,6 +65,13 @@ class Confirms:
         self._stored, self._rejected, self._replies = False, [], 0
         return self.confirm()
 
+    def close(self) -> None:
+        """The channel is about to be closed: confirm what it published before that and what waits for no disk."""
+        if self._in_batch and not self._stored and not self._replies:
+            self._pending.append((0, self.published, self._rejected, 0))
+            self._rejected = []
+        self.confirm()
+
     def confirm(self) -> bool:
         """Send the confirms whose sync is done; whether any are left."""
         pending, synced = self._pending, self._channel.connection.node.commit.synced

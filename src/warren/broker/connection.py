@@ -374,6 +374,7 @@ class Connection:
         if isinstance(error, ChannelError) and number:
             log.info("%s: channel %d closed: %s", self.transport.peer, number, error)
             channel = self.channels.pop(number)
+            channel.confirm_what_is_safe()
             channel.close()
             if self.engine.state is ConnectionState.OPEN:
                 close = m.ChannelClose(error.reply_code, error.reply_text, class_id, method_id)

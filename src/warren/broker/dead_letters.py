@@ -8,6 +8,9 @@ every RETRY_MS while the exchange is missing, there is no route or only ways aro
 refuses it because it is full. Queues that have it already are not tried again. Purging does not touch what waits here,
 deleting the queue does. All of that is what RabbitMQ's quorum queues do.
 
+Messages of one address that die in the same second for the same reason get the same headers and go the same way, unless
+their own headers say more: then that is worked out once (`Obituary`), and its bytes are spliced into each of them.
+
 What a letter carries on, `warren.routing.dead_letter` knows.
 """
 
@@ -23,19 +26,22 @@ from warren.broker.keeping import hashed_properties
 from warren.broker.message import Address, MarkedMessage, Message
 from warren.errors import LocalProtocolError
 from warren.protocol.v091 import Content, FieldValue, encode_content
+from warren.protocol.v091.fields import write_table
+from warren.protocol.v091.splice import append_headers
 from warren.routing import Reason, Route, cc_keys, dead_letter_headers, dead_letter_keys, without_cycles
 
 if TYPE_CHECKING:
     from warren.broker.queue import ClassicQueue, Queue
     from warren.broker.timers import Timer
 
-__all__ = ["RETRY_MS", "DeadLetters", "dead_letter"]
+__all__ = ["RETRY_MS", "DeadLetters", "Obituary", "dead_letter"]
 
 log = logging.getLogger("warren.broker.dead_letters")
 
 FRAME_MAX: Final = 131_072
 RETRY_MS: Final = 5_000
 SHARE: Final = 256  # letters tried again in one go
+_HEADERS, _EXPIRATION = 0x2000, 0x0100  # property flags
 
 
 class _Letter:
@@ -61,6 +67,12 @@ def _address(queue: ClassicQueue, message: Message, reason: Reason, died: int) -
     exchange = settings.dead_letter_exchange
     if exchange is None or not vhost.router.has_exchange(exchange):
         return None
+    if _is_simple(message):
+        obituary = queue.obituary
+        if obituary is None or not obituary.fits(queue, message, reason, died):
+            obituary = queue.obituary = Obituary(queue, exchange, message, reason, died)
+        if obituary.queues is not None:
+            return obituary.letter(message) if obituary.queues else None
     properties = message.content.decode_properties()
     headers = properties.headers or {}
     keys = message.keys or (message.address.routing_key, *cc_keys(headers))
@@ -94,6 +106,72 @@ def _address(queue: ClassicQueue, message: Message, reason: Reason, died: int) -
     bcc = message.bcc if settings.dead_letter_routing_key is None else ()
     marked = MarkedMessage(Address(exchange, routing_keys[0]), content, routing_keys, bcc, died=True)
     return _Letter(marked, routing_keys, route, queues)
+
+
+def _is_simple(message: Message) -> bool:
+    """Whether nothing but its address tells what becomes of it, and its headers have nothing of earlier deaths."""
+    if message.died or message.keys or message.bcc:
+        return False
+    flags = message.content.flags
+    if flags & _EXPIRATION:
+        return False
+    if not flags & _HEADERS:
+        return True
+    raw = message.content.raw_properties
+    return b"-death" not in raw and b"CC" not in raw
+
+
+class Obituary:
+    """What letters of one address that die in one queue, in one second, for one reason have in common.
+
+    `queues` is None where each letter has to be routed on its own.
+    """
+
+    __slots__ = (
+        "_address", "_died", "_entries", "_from", "_keys", "_reason", "_route", "_settings", "_version", "queues",
+    )  # fmt: skip
+
+    def __init__(self, queue: ClassicQueue, exchange: str, message: Message, reason: Reason, died: int) -> None:
+        router, settings = queue.vhost.router, queue.settings
+        self._from, self._reason, self._died = message.address, reason, died
+        self._version, self._settings = router.version, settings
+        keys = (message.address.routing_key,)
+        after = dead_letter_headers(
+            {},
+            queue=queue.name,
+            reason=reason,
+            exchange=message.address.exchange,
+            routing_keys=keys,
+            time=died,
+            died_before=False,
+        )
+        self._entries = write_table(cast("dict[str, FieldValue]", after))[4:]
+        self._keys = dead_letter_keys(settings.dead_letter_routing_key, keys)
+        self._address = Address(exchange, self._keys[0])
+        self._route = router.route(exchange, self._keys[0])
+        self.queues: list[Queue] | None = None
+        if self._route.cacheable and not self._route.delayed and not self._route.remembered:
+            names = without_cycles(reason, after, self._route.queues)
+            self.queues = [queue.vhost.queues[name] for name in names]
+
+    def fits(self, queue: ClassicQueue, message: Message, reason: Reason, died: int) -> bool:
+        """Whether this is the one of such a message."""
+        return (
+            self._from is message.address
+            and self._died == died
+            and self._reason == reason
+            and self._settings is queue.settings
+            and self._version == queue.vhost.router.version
+        )
+
+    def letter(self, message: Message) -> _Letter:
+        """The message, as it goes on to `queues`."""
+        source = message.content
+        content = Content(
+            source.channel, source.method, append_headers(source.frames, self._entries), source.body_size
+        )
+        marked = MarkedMessage(self._address, content, self._keys, died=True)
+        return _Letter(marked, self._keys, self._route, self.queues or [])
 
 
 class _Waiting:

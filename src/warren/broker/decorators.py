@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from warren.broker.message import Message
     from warren.broker.queue import Queue
 
-__all__ = ["DecoratorFactory", "QueueDecorator", "Verdict"]
+__all__ = ["DecoratorFactory", "QueueDecorator", "Verdict", "overrides"]
 
 
 class Verdict(Enum):
@@ -35,7 +35,10 @@ class QueueDecorator:
     """Does nothing: override what matters. The queue is named after each change, not before it."""
 
     per_message = False
-    """True: `judge`, `accepted` and `enqueued` are called too, which takes the queue off the plain path."""
+    """True: `judge`, `accepted`, `enqueued`, `returning` and `returned` are called too.
+
+    That takes the queue off the plain path.
+    """
 
     def started(self) -> None:
         """The queue is there: declared, or recovered from disk."""
@@ -70,7 +73,18 @@ class QueueDecorator:
         """Every decorator admitted the message: it will be delivered at once, enqueued, or expire on the spot."""
 
     def enqueued(self) -> None:
-        """Messages were put into the queue: new ones, or some that came back."""
+        """A message was put into the queue."""
+
+    def returning(self) -> None:
+        """Messages are about to come back, and the windows of their consumers to open."""
+
+    def returned(self) -> None:
+        """They are in the queue again."""
 
 
 DecoratorFactory: TypeAlias = "Callable[[Queue], QueueDecorator | None]"
+
+
+def overrides(decorator: QueueDecorator, method: str) -> bool:
+    """Whether it has a method of its own of that name, so that calling it is not in vain."""
+    return getattr(type(decorator), method) is not getattr(QueueDecorator, method)

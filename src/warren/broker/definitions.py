@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final, cast
 import warren
 from warren.broker.auth import Users
 from warren.broker.limits import check_new_queues, check_user_limits, check_vhost_limits
-from warren.broker.parameters import VHOST_LIMITS, check_parameter, no_vhost
+from warren.broker.parameters import no_vhost
 from warren.broker.vhost import VirtualHost, described
 from warren.errors import ChannelError, InvalidArgument, PreconditionFailed, ResourceLocked
 from warren.protocol.v091 import Table
@@ -132,8 +132,8 @@ class _Import:
             what = f"parameter '{parameter.name}' of component '{parameter.component}' in vhost '{parameter.vhost}'"
             self._trial(parameter.vhost, what)
             with _naming(what):
-                check_parameter(parameter)
-            if parameter.component != VHOST_LIMITS:
+                self.node.parameters.check(parameter)
+            if not self.node.parameters.acts_on(parameter.component):
                 self.remarks.append(f"{what}: kept, but nothing here acts on it")
         for policy in self.file.policies:
             self._check_policy(policy, operator=False)

@@ -237,7 +237,7 @@ class GroupQueue(ClassicQueue):
             self.backlog = self.groups = GroupBacklog(self.settings.message_group or "")
             self.plain = False
 
-    def _deliver_one_by_one(self) -> None:
+    def _deliver_held(self) -> None:
         groups = self.groups
         self._drop_expired(groups)
         while groups.any_free and (turn := self.consumers.next()) is not None:

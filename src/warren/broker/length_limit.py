@@ -28,7 +28,7 @@ class LengthLimit(QueueDecorator):
     def judge(self, message: Message) -> Verdict:
         """reject-publish: refuse what would be over the limit; reject-publish-dlx: dead-letter it too."""
         queue, overflow = self._queue, self._queue.settings.overflow
-        if overflow in (None, "drop-head") or not self._over(1, message.content.body_size):
+        if self._drops() or not self._over(1, message.content.body_size):
             return Verdict.ADMIT
         queue.deliver()
         if not self._over(1, message.content.body_size):
@@ -38,15 +38,35 @@ class LengthLimit(QueueDecorator):
         return Verdict.REFUSE
 
     def enqueued(self) -> None:
-        """drop-head, whatever the overflow: what came back may be too much as well."""
-        queue = self._queue
-        if self._over():
-            queue.deliver()
-            while self._over() and queue.backlog is not None and (held := queue.backlog.pop()) is not None:
-                queue.drop(held, "maxlen")
+        """drop-head: consumers first have what they can take."""
+        queue, backlog = self._queue, self._queue.backlog
+        if backlog is not None and self._drops() and self._over():
+            if queue.consumers or backlog.next_deadline:
+                queue.deliver()
+            self._drop_head()
+
+    def returning(self) -> None:
+        """What consumers can take by now does not count for the limit."""
+        if self._drops():
+            self._queue.deliver()
+
+    def returned(self) -> None:
+        """drop-head: before a consumer can have it, and in a quorum queue after (RabbitMQ's order)."""
+        if self._queue.type == "quorum":
+            self.enqueued()
+        elif self._drops():
+            self._drop_head()
 
     def settings_changed(self) -> None:
         self.enqueued()
+
+    def _drops(self) -> bool:
+        return self._queue.settings.overflow in (None, "drop-head")
+
+    def _drop_head(self) -> None:
+        queue = self._queue
+        while self._over() and queue.backlog is not None and (held := queue.backlog.pop()) is not None:
+            queue.drop(held, "maxlen")
 
     def _over(self, more: int = 0, more_bytes: int = 0) -> bool:
         settings, backlog = self._queue.settings, self._queue.backlog

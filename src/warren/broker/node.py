@@ -12,7 +12,7 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Final, Protocol
@@ -26,7 +26,7 @@ from warren.broker.duplicates import Duplicates
 from warren.broker.events import EVENT_EXCHANGE, Events
 from warren.broker.length_limit import LengthLimit
 from warren.broker.limits import check_vhost_limits
-from warren.broker.parameters import Parameters, no_vhost
+from warren.broker.parameters import Component, Parameters, no_vhost
 from warren.broker.queue import Queue
 from warren.broker.recovery import recover
 from warren.broker.statistics import Churn, Drops
@@ -88,6 +88,7 @@ class Node:
     events      True: what happens is told on the exchange amq.rabbitmq.event of vhost "/"
     limits      what clients may use
     clock       milliseconds that never go back
+    components  what acts on parameters, by the name of their component
     files       the operating system, for the messages of queues and delayed exchanges
     """
 
@@ -102,6 +103,7 @@ class Node:
         events: bool = False,
         limits: Limits = DEFAULT_LIMITS,
         clock: Callable[[], int] = monotonic_ms,
+        components: Mapping[str, Component] | None = None,
         files: Files = os,
     ) -> None:
         self.name = f"warren@{socket.gethostname()}"
@@ -123,7 +125,7 @@ class Node:
         self.consumer_timeout = _milliseconds(limits.consumer_timeout)
         self._next_sweep = self.timers.at(self.timers.now() + SWEEP_MS, self._sweep)
         self.vhosts: dict[str, VirtualHost] = {}
-        self.parameters = Parameters(self.vhosts, self.catalog, self.events)
+        self.parameters = Parameters(self.vhosts, self.catalog, self.events, components)
         self.lobby = VirtualHost(self, "")  # where a connection is before it says which virtual host it wants
         self.alarms: set[str] = set()
         self.failed: OSError | None = None

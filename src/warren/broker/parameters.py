@@ -1,14 +1,15 @@
 """Parameters: settings by component, vhost and name, that plugins and operators keep in a broker.
 
-A vhost's limits (component "vhost-limits", name "limits") are in force here. What no part of this broker understands
-(shovel, federation-upstream, ...) is kept and exported again, and nothing is done with it. Policies and operator
-policies are parameters of RabbitMQ's too; here they have a place of their own.
+A vhost's limits (component "vhost-limits", name "limits") are in force here. Other components are those that the
+program brings along (`warren serve` brings "shovel"); what none of them understands (federation-upstream, ...) is kept
+and exported again, and nothing is done with it. Policies and operator policies are parameters of RabbitMQ's too; here
+they have a place of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
-from typing import Final
+from collections.abc import Container, Iterable, Mapping
+from typing import Final, Protocol
 
 from warren.broker.events import Events
 from warren.broker.limits import check_vhost_limits
@@ -17,7 +18,7 @@ from warren.errors import InvalidArgument, NotFound
 from warren.routing.definitions import GlobalParameter, Parameter
 from warren.routing.values import Table
 
-__all__ = ["VHOST_LIMITS", "Parameters", "check_parameter", "no_vhost"]
+__all__ = ["VHOST_LIMITS", "Component", "Parameters", "no_vhost"]
 
 VHOST_LIMITS: Final = "vhost-limits"
 LIMITS: Final = "limits"  # the one name that a parameter of that component has
@@ -27,37 +28,67 @@ def no_vhost(name: str) -> NotFound:
     return NotFound(f"no vhost '{name}'")
 
 
-def check_parameter(parameter: Parameter) -> None:
-    """Nothing, when the parameter may be set. Raises InvalidArgument."""
-    if parameter.component in ("policy", "operator_policy"):
-        raise InvalidArgument("policies may not be set using this method")
-    if parameter.component == VHOST_LIMITS:
-        if parameter.name != LIMITS:
-            raise InvalidArgument(f"{VHOST_LIMITS}: the name must be '{LIMITS}', not '{parameter.name}'")
-        if not isinstance(parameter.value, dict):
-            raise InvalidArgument(f"{VHOST_LIMITS}: the value must be an object")
-        check_vhost_limits(parameter.value)
+class Component(Protocol):
+    """What acts on the parameters of one component."""
+
+    def check(self, parameter: Parameter) -> None:
+        """Raises InvalidArgument for a parameter that may not be set."""
+        ...
+
+    def changed(self, vhost: str, name: str) -> None:
+        """The parameter was set, or is gone: look it up."""
+        ...
+
+    def status(self) -> list[dict[str, object]]:
+        """What became of the parameters, one object each, as RabbitMQ's HTTP API shows it."""
+        ...
 
 
 class Parameters:
     """`parameters` by (vhost, component, name), `global_parameters` by name. Read them; change them by the methods.
 
-    `vhosts` has the names of those that exist. Changes go to the catalog, and are told as events.
+    `vhosts` has the names of those that exist, `components` what acts on parameters, by name. Changes go to the
+    catalog, and are told as events.
     """
 
-    def __init__(self, vhosts: Container[str], catalog: Catalog, events: Events) -> None:
+    def __init__(
+        self,
+        vhosts: Container[str],
+        catalog: Catalog,
+        events: Events,
+        components: Mapping[str, Component] | None = None,
+    ) -> None:
         self._vhosts, self._catalog, self._events = vhosts, catalog, events
+        self.components = dict(components or {})
         self.parameters: dict[tuple[str, str, str], Parameter] = {}
         self.global_parameters: dict[str, GlobalParameter] = {}
 
+    def acts_on(self, component: str) -> bool:
+        """Whether parameters of that component have an effect."""
+        return component == VHOST_LIMITS or component in self.components
+
+    def check(self, parameter: Parameter) -> None:
+        """Nothing, when the parameter may be set. Raises InvalidArgument."""
+        if parameter.component in ("policy", "operator_policy"):
+            raise InvalidArgument("policies may not be set using this method")
+        if parameter.component == VHOST_LIMITS:
+            if parameter.name != LIMITS:
+                raise InvalidArgument(f"{VHOST_LIMITS}: the name must be '{LIMITS}', not '{parameter.name}'")
+            if not isinstance(parameter.value, dict):
+                raise InvalidArgument(f"{VHOST_LIMITS}: the value must be an object")
+            check_vhost_limits(parameter.value)
+        elif parameter.component in self.components:
+            self.components[parameter.component].check(parameter)
+
     def set(self, parameter: Parameter) -> None:
         """Keep the parameter in place of one of that name. NotFound without its vhost, InvalidArgument if it is bad."""
-        check_parameter(parameter)
+        self.check(parameter)
         if parameter.vhost not in self._vhosts:
             raise no_vhost(parameter.vhost)
         self.parameters[parameter.vhost, parameter.component, parameter.name] = parameter
         self._catalog.put_parameter(parameter)
         self._events.parameter("set", parameter)
+        self._tell(parameter.vhost, parameter.component, parameter.name)
 
     def clear(self, vhost: str, component: str, name: str) -> bool:
         """Forget the parameter; whether there was one."""
@@ -66,6 +97,7 @@ class Parameters:
             return False
         self._catalog.remove_parameter(vhost, component, name)
         self._events.parameter("cleared", parameter)
+        self._tell(vhost, component, name)
         return True
 
     def set_global(self, parameter: GlobalParameter) -> None:
@@ -98,3 +130,8 @@ class Parameters:
         """Have these, as they were kept."""
         self.parameters = {(each.vhost, each.component, each.name): each for each in parameters}
         self.global_parameters = {each.name: each for each in global_parameters}
+
+    def _tell(self, vhost: str, component: str, name: str) -> None:
+        actor = self.components.get(component)
+        if actor is not None:
+            actor.changed(vhost, name)

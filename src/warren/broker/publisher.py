@@ -33,8 +33,8 @@ MAX_EXPIRATION: Final = 315_360_000_000  # milliseconds: ten years, RabbitMQ's l
 _HEADERS, _REPLY_TO = 0x2000, 0x0200  # flags of properties that have a say when they hold one of these
 _COPIES: Final = b"CC"  # of CC and BCC
 _DIRECT_REPLY: Final = PSEUDO_QUEUE.encode()
-_DECODED: Final = 0x0010 | 0x0100  # user-id, expiration
-_LOOKED_AT: Final = _HEADERS | _REPLY_TO | _DECODED
+_USER_ID, _EXPIRATION = 0x0010, 0x0100
+_LOOKED_AT: Final = _HEADERS | _REPLY_TO | _USER_ID | _EXPIRATION
 
 
 class Sink(Protocol):
@@ -188,6 +188,8 @@ class Publisher:
 
     def _look(self, target: Target, content: Content) -> tuple[Message, tuple[Sink, ...]]:
         """The message and its queues where properties have a say; a refusal where they may not be as they are."""
+        if not target.per_message and not _names(content) and (expiring := _expiring(target, content)) is not None:
+            return expiring, target.queues
         properties = content.decode_properties()
         self._check_user(properties)
         ttl = None if properties.expiration is None else _milliseconds(properties.expiration)
@@ -253,11 +255,26 @@ class Publisher:
 
 def _has_say(content: Content) -> bool:
     """Whether the properties may say more than a consumer wants to know. A search of bytes: it errs towards True."""
-    flags = content.flags
-    if flags & _DECODED:
-        return True
-    raw = content.raw_properties
-    return bool(flags & _HEADERS and _COPIES in raw) or bool(flags & _REPLY_TO and _DIRECT_REPLY in raw)
+    return bool(content.flags & _EXPIRATION) or _names(content)
+
+
+def _names(content: Content) -> bool:
+    """Whether they may name a user, more routing keys, or the pseudo-queue of replies."""
+    flags, raw = content.flags, content.raw_properties
+    return bool(
+        flags & _USER_ID or (flags & _HEADERS and _COPIES in raw) or (flags & _REPLY_TO and _DIRECT_REPLY in raw)
+    )
+
+
+def _expiring(target: Target, content: Content) -> MarkedMessage | None:
+    """The message with the expiration that is all that its properties say; None where it is not plain digits."""
+    content.check_properties()
+    expiration = content.expiration
+    if expiration is None or not expiration.isdigit() or int(expiration) > MAX_EXPIRATION:
+        return None
+    for queue in target.queues:
+        queue.enrich()
+    return MarkedMessage(target.address, content, ttl=int(expiration))
 
 
 def _milliseconds(expiration: str) -> int:

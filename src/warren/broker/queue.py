@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from warren.broker.backlog import Backlog
 from warren.broker.consumer import Consumer
 from warren.broker.consumers import Consumers
-from warren.broker.dead_letters import DeadLetters, dead_letter
-from warren.broker.decorators import DecoratorFactory, QueueDecorator, Verdict
+from warren.broker.dead_letters import DeadLetters, Obituary, dead_letter
+from warren.broker.decorators import DecoratorFactory, QueueDecorator, Verdict, overrides
 from warren.broker.journal import Journal
 from warren.broker.message import Held, Message
 from warren.broker.retries import Retries
@@ -78,6 +78,8 @@ class Queue(ABC):
         self.deleted = False
         self.decorators: tuple[QueueDecorator, ...] = ()
         self.judges: tuple[QueueDecorator, ...] = ()  # the decorators that have a say about each message
+        self._accepting: tuple[Callable[[Message], None], ...] = ()  # what of the judges does anything
+        self._enqueueing: tuple[Callable[[], None], ...] = ()
         self._decorated: dict[DecoratorFactory, QueueDecorator] = {}
         self._lease: Timer | None = None
         self.renew_lease()
@@ -155,6 +157,9 @@ class Queue(ABC):
     def close(self) -> None:  # noqa: B027  a hook
         """The broker stops: write and sync what is left. OSError when the disk refuses."""
 
+    def before_requeue(self) -> None:  # noqa: B027  a hook
+        """Messages are coming back, and the windows of their consumers will open."""
+
     def enrich(self) -> None:  # noqa: B027  a hook
         """A message is coming that may leave from the middle of the queue."""
 
@@ -183,6 +188,8 @@ class Queue(ABC):
                 attached.append(decorator)
         self.decorators = tuple(self._decorated.values())
         self.judges = tuple(decorator for decorator in self.decorators if decorator.per_message)
+        self._accepting = tuple(judge.accepted for judge in self.judges if overrides(judge, "accepted"))
+        self._enqueueing = tuple(judge.enqueued for judge in self.judges if overrides(judge, "enqueued"))
         if self.judges:
             self.enrich()
         for decorator in attached:
@@ -195,13 +202,17 @@ class Queue(ABC):
             if verdict is not Verdict.ADMIT:
                 self._tell_dropped(message, verdict.value)
                 return verdict
-        for judge in self.judges:
-            judge.accepted(message)
+        for accepted in self._accepting:
+            accepted(message)
         return Verdict.ADMIT
 
     def _tell_enqueued(self) -> None:
+        for enqueued in self._enqueueing:
+            enqueued()
+
+    def _tell_returned(self) -> None:
         for judge in self.judges:
-            judge.enqueued()
+            judge.returned()
 
     def _tell_dropped(self, message: Message, reason: str) -> None:
         for decorator in self.decorators:
@@ -287,6 +298,7 @@ class ClassicQueue(Queue):
     """A queue whose messages are consumed once. `type` is what it was declared as: classic or quorum."""
 
     held_type: type[Held] = Held
+    obituary: Obituary | None = None  # of the last message that died here
 
     def __init__(
         self, vhost: VirtualHost, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table,
@@ -408,14 +420,15 @@ class ClassicQueue(Queue):
     def _deliver_or_enqueue(self, message: Message, backlog: Backlog) -> bool:
         if self.deleted:
             return True  # since a transaction was routed here
-        settings, timers = self.settings, self.vhost.node.timers
+        settings = self.settings
         if self.judges and (verdict := self._judge(message)) is not Verdict.ADMIT:
             return verdict is Verdict.DISCARD
         ttl, top = settings.message_ttl, settings.max_priority
         if message.ttl is not None:
             ttl = message.ttl if ttl is None else min(ttl, message.ttl)
         priority = 0 if top is None else self._priority(message)
-        held = self.held_type(message, self.position, 0 if ttl is None else timers.now() + ttl, priority)
+        deadline = 0 if ttl is None else self.vhost.node.timers.now() + ttl
+        held = self.held_type(message, self.position, deadline, priority)
         self.position += 1
         if ttl == 0:
             if not self._attempt_delivery(held):
@@ -424,9 +437,9 @@ class ClassicQueue(Queue):
         if self.journal is not None:
             self.journal.store(held.position, message, held.deadline)
         backlog.push(held)
-        if self.judges:
+        if self._enqueueing:
             self._tell_enqueued()
-        if held.deadline:
+        if deadline and (self._expiry is None or deadline < self._expiry.deadline):
             self._arm_expiry(backlog)
         if not self.scheduled:
             self.schedule()
@@ -494,7 +507,7 @@ class ClassicQueue(Queue):
 
     def deliver(self) -> None:
         if self.backlog is not None or self.vhost.trace is not None:
-            self._deliver_one_by_one()
+            self._deliver_held()
             return
         ready, returned, consumers = self.ready, self.returned, self.consumers
         while ready or returned or (self.journal is not None and self._read_more(self.journal)):
@@ -521,18 +534,28 @@ class ClassicQueue(Queue):
         if self.journal is not None:
             self.journal.fed(held.position, 1, consumer.no_ack)
 
+    def _pop_for(self, consumer: Consumer) -> Held | None:
+        held = self._pop()
+        if held is not None and self.journal is not None:
+            self.journal.fed(held.position, 1, consumer.no_ack)
+        return held
+
     def _show(self) -> None:
         """What no consumer took is for those who browse."""
         for view in self.views:
             view.schedule()
 
-    def _deliver_one_by_one(self) -> None:
+    def _deliver_held(self) -> None:
         if self.backlog is not None:
             self._drop_expired(self.backlog)
-        while self.message_count and (turn := self.consumers.next()) is not None:
-            held = self._pop()
-            if held is not None:
-                self._hand(held, turn[0])
+        consumers, traced = self.consumers, self.vhost.trace is not None
+        while self.message_count and (turn := consumers.next()) is not None:
+            consumer, room = turn
+            if self.backlog is not None and not traced:
+                pop = self.backlog.pop if self.journal is None else partial(self._pop_for, consumer)
+                consumer.feed_held(pop, room if len(consumers) == 1 or consumers.single else 1)
+            elif (held := self._pop()) is not None:
+                self._hand(held, consumer)
         if self.views:
             self._show()
 
@@ -559,6 +582,10 @@ class ClassicQueue(Queue):
             return Held(self.ready.popleft(), self.position - 1)
         return None
 
+    def before_requeue(self) -> None:
+        for judge in self.judges:
+            judge.returning()
+
     def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:
         if self.deleted:
             return
@@ -581,7 +608,7 @@ class ClassicQueue(Queue):
             else:
                 self._put_back(held, self.backlog)
         if self.backlog is not None:
-            self._tell_enqueued()
+            self._tell_returned()
             self._arm_expiry(self.backlog)
         if self.views:
             self._views_look_again([position for position, _ in entries])

@@ -130,6 +130,8 @@ class Unacked:
         """
         entries = list(self.entries.values())
         self.entries.clear()
+        for queue in {entry[0] for entry in entries}:
+            queue.before_requeue()
         self._release(entries)
         for queue, consumer, position, message in entries:
             if message is None:
@@ -159,11 +161,14 @@ class Unacked:
         return opened
 
     def _give_back(self, entries: Collection[Entry], requeue: bool, failed: bool) -> None:
-        self._release(entries)
         by_queue: dict[Queue, list[Back]] = {}
         for queue, _, position, message in entries:
             if message is not None:
                 by_queue.setdefault(queue, []).append((position, message))
+        if requeue:
+            for queue in by_queue:
+                queue.before_requeue()
+        self._release(entries)
         for queue, back in by_queue.items():
             if requeue:
                 queue.requeue(back, failed=failed)

@@ -10,8 +10,8 @@ from cyclopts import Parameter, validators
 from rich.console import Console
 from rich.table import Table
 
+from warren.cli.display import Display
 from warren.cli.flights.counts import Group, agree
-from warren.cli.flights.display import Display
 from warren.cli.flights.report import write
 from warren.cli.flights.run import run
 from warren.cli.serve import loop_factory, tune_collector

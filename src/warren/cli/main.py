@@ -32,6 +32,7 @@ def application() -> App:
     app.command("warren.cli.config:config", name="config", help="Print the configuration, and where it comes from.")
     app.command("warren.cli.ping:ping", name="ping", help="Say whether a broker answers.")
     app.command("warren.cli.doctor:doctor", name="doctor", help="Say what this machine has, and what is to be done.")
+    app.command("warren.cli.shovel:shovel", name="shovel", help="Move messages from one broker to another.")
     demo = App(name="demo", help="The whole of Warren at work on real data.")
     demo.command(
         "warren.cli.demo:flights", name="flights", help="336,776 flights through the broker, the client and Spark."

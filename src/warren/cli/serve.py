@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from warren import __version__
+from warren.bridge import Shovels
 from warren.broker import Broker, Tls
 from warren.broker.net.descriptors import raise_limit
 from warren.broker.node import Node
@@ -62,7 +63,7 @@ def serve(**given: Any) -> int:
         return runner.run(Service(settings, given).run())
 
 
-def broker_of(config: Config) -> Broker:
+def broker_of(config: Config, shovels: Shovels) -> Broker:
     """The broker that the options ask for."""
     tls = None
     if config.tls_cert is not None:
@@ -81,6 +82,7 @@ def broker_of(config: Config) -> Broker:
         definitions=config.definitions,
         events=config.events,
         limits=config,
+        components={"shovel": shovels},
     )
 
 
@@ -92,7 +94,8 @@ class Service:
 
     def __init__(self, settings: Settings, given: dict[str, Any]) -> None:
         self._settings, self._given = settings, given
-        self._broker = broker_of(settings.config)
+        self._shovels = Shovels()
+        self._broker = broker_of(settings.config, self._shovels)
         self._folder = data_folder() if settings.config.data is None else settings.config.data
         self._told = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -108,8 +111,9 @@ class Service:
         watchdog = loop.create_task(systemd.beat())
         try:
             self._say_ready()
-            await self._told.wait()
-            log.info("stopping")
+            async with self._shovels.of(broker):
+                await self._told.wait()
+                log.info("stopping")
         finally:
             systemd.notify("STOPPING=1")
             await broker.stop()

@@ -8,7 +8,7 @@ import socket
 import time
 from contextlib import suppress
 
-__all__ = ["beat", "notify"]
+__all__ = ["beat", "notify", "reloading"]
 
 
 def notify(*states: str) -> None:
@@ -17,6 +17,7 @@ def notify(*states: str) -> None:
     if not address:
         return
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.setblocking(False)
         manager.connect("\0" + address[1:] if address.startswith("@") else address)
         manager.sendall("\n".join(states).encode())
 

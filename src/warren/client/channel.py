@@ -1,112 +1,71 @@
 """The asyncio face: a channel.
 
 Methods carry the protocol's names (class_method), flags are keywords, and each takes `timeout` in seconds (the
-connection's when left out). An error of the broker's closes this channel alone: the call that caused it, or the one
-that waits, raises it, and later calls raise ChannelClosed with it as cause. Acknowledgements are not awaited: they are
-written with everything else at the end of the loop's turn.
+connection's when left out). Acknowledgements are not awaited: they are written with everything else at the end of the
+loop's turn.
+
+A channel lives on when its connection comes back, and when the broker closes it with an error: the call that failed,
+and what else waited there, raises the error, later calls find it open again (`lasting`).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterable, Callable, Iterable
 from types import TracebackType
-from typing import Final, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar, cast
 
 from warren import errors
+from warren.client.awaited import ORPHANED, AwaitedBatch, Confirmations, KeptBatch, Published
 from warren.client.consumer import Consumer
 from warren.client.core import ChannelCore, fresh
-from warren.client.deadlines import EXPIRED
-from warren.client.publishes import Batch
+from warren.client.deadlines import EXPIRED, Deadlines
+from warren.client.harness import ChannelHarness
+from warren.client.lasting import LastingChannel
+from warren.client.publishes import PublishWaiter
 from warren.client.records import Confirmation, Delivery, Message, Publication, QueueInfo, Returned, encoded
 from warren.client.wire import MAX_GATHERED, AsyncCore, FutureSlot
-from warren.protocol.v091 import Content, Table, methods as m
+from warren.protocol.v091 import Table, methods as m
 
-__all__ = ["Channel"]
+if TYPE_CHECKING:
+    from warren.client.connection import Connection
+
+__all__ = ["Channel", "OnOrphan"]
 
 _M = TypeVar("_M", bound=m.Method)
+
+OnOrphan = Literal["raise", "retry", "park"]
 
 CHUNK: Final = 256  # publications encoded between two turns of the loop
 
 
-class _Published:
-    """One publication whose confirm is awaited."""
+class Channel(LastingChannel):
+    """A channel, over every wire channel that carries it. Made by `connection.channel`.
 
-    __slots__ = ("future", "returns")
+    parked  orphaned publications under on_orphan="park": (publish tag, publication), for the program to take out
+    """
 
-    def __init__(self, future: asyncio.Future[object]) -> None:
-        self.future = future
-        self.returns: Returned | None = None
-
-    def settle(self, publish_tag: int, acked: bool) -> None:
-        if not self.future.done():
-            self.future.set_result(acked)
-
-    def returned(self, publish_tag: int, returned: Returned) -> None:
-        self.returns = returned
-
-    def fail(self, reason: errors.WarrenError) -> None:
-        if not self.future.done():
-            self.future.set_result(fresh(reason))
-
-
-class _AwaitedBatch(Batch):
-    """A batch somebody awaits: woken once enough of it is settled."""
-
-    __slots__ = ("waiter", "wake_at")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waiter: asyncio.Future[None] | None = None
-        self.wake_at = 0
-
-    def settle(self, publish_tag: int, acked: bool) -> None:
-        self.settled += 1
-        if not acked:
-            self.nacked.append(publish_tag)
-        if self.settled >= self.wake_at and self.waiter is not None:
-            self.wake()
-
-    def fail(self, reason: errors.WarrenError) -> None:
-        super().fail(reason)
-        self.wake()
-
-    def wake(self) -> None:
-        if self.waiter is not None and not self.waiter.done():
-            self.waiter.set_result(None)
-
-    async def wait(self, settled: int, loop: asyncio.AbstractEventLoop) -> None:
-        """Until that many are settled, or the channel has closed: then its reason is raised."""
-        while self.failure is None and self.settled < settled:
-            self.waiter, self.wake_at = loop.create_future(), settled
-            try:
-                await self.waiter
-            finally:
-                self.waiter = None
-        if self.failure is not None:
-            raise fresh(self.failure)
-
-
-class Channel:
-    """An open channel. Made by `connection.channel`."""
-
-    def __init__(self, connection: AsyncCore, core: ChannelCore) -> None:
-        self._connection = connection
-        self._core = core
+    def __init__(self, owner: Connection, connection: AsyncCore, core: ChannelCore) -> None:
+        super().__init__(owner, connection, core)
+        self.parked: deque[tuple[int, Publication]] = deque()
         self._unyielded = 0
-
-    @property
-    def number(self) -> int:
-        return self._core.number
+        self._on_orphan: OnOrphan = "raise"
 
     @property
     def is_open(self) -> bool:
-        return self._core.reason is None
+        """Whether it can be used this moment; see `is_closed`."""
+        return self._core.reason is None and self._core.ready
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is closed for good; False while it is coming back."""
+        return self._ended is not None
 
     @property
     def closed_reason(self) -> errors.WarrenError | None:
-        """Why it is closed; None while it is open."""
-        return self._core.reason
+        """Why it is closed for good; None while it is open or coming back."""
+        return self._ended
 
     @property
     def on_return(self) -> Callable[[Returned], None] | None:
@@ -117,12 +76,27 @@ class Channel:
     def on_return(self, callback: Callable[[Returned], None] | None) -> None:
         self._core.on_return = callback
 
+    def test(self) -> ChannelHarness:
+        """What a test does to a channel: cut it, hold it down, count."""
+        return ChannelHarness(self)
+
     async def close(self, *, timeout: float | None = None) -> None:
         """Close the channel; unacknowledged deliveries go back to their queues. A closed one is no error."""
+        connection = self._connection
+        if self._ended is not None:
+            return
+        slot = self._say_goodbye()
+        if slot is not None:
+            await connection.reply(slot, timeout)
+
+    def _say_goodbye(self) -> FutureSlot | None:
+        """Close it, without waiting for the answer."""
+        slot: FutureSlot | None = None
         if self._core.reason is None:
             slot = self._slot(m.ChannelClose())
             self._core.close(slot)
-            await self._connection.reply(slot, timeout)
+        self._end(errors.ChannelClosed(f"channel {self.number} was closed by this client"))
+        return slot
 
     async def __aenter__(self) -> Self:
         return self
@@ -131,14 +105,19 @@ class Channel:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if kind is not None and issubclass(kind, asyncio.CancelledError):
-            if self._core.reason is None:
-                self._core.close()  # who is cancelled does not wait for the network
+            if self._ended is None:
+                self._say_goodbye()  # who is cancelled does not wait for the network
             return
         try:
             await self.close()
         except errors.WarrenError:
             if kind is None:
                 raise
+
+    async def flow(self, active: bool, *, timeout: float | None = None) -> None:
+        """Ask the broker to hold deliveries back, or to go on. RabbitMQ refuses to hold back (540): use `qos` there."""
+        await self._call(m.ChannelFlow(active), timeout)
+        self._flowing = active
 
     # -- exchanges and queues ----------------------------------------------------------------------------------------
 
@@ -208,7 +187,7 @@ class Channel:
             timeout,
             m.QueueDeclareOk,
         )
-        return QueueInfo(ok.queue, ok.message_count, ok.consumer_count)
+        return QueueInfo(name or ok.queue, ok.message_count, ok.consumer_count)
 
     async def queue_bind(
         self,
@@ -255,7 +234,12 @@ class Channel:
         timeout: float | None = None,
     ) -> None:
         """How many unacknowledged deliveries each later consumer (`global_`: the channel) may have; 0 is no limit."""
-        await self._call(m.BasicQos(prefetch_size, prefetch_count, global_), timeout)
+        request = m.BasicQos(prefetch_size, prefetch_count, global_)
+        await self._call(request, timeout)
+        if global_:
+            self._global_qos = request
+        else:
+            self._qos = request
 
     def consume(
         self,
@@ -275,8 +259,7 @@ class Channel:
         timeout    seconds for subscribing; waiting for a delivery has no deadline
         """
         return Consumer(
-            self._core,
-            self._connection,
+            self,
             queue,
             prefetch=prefetch,
             no_ack=no_ack,
@@ -291,10 +274,11 @@ class Channel:
 
         When this is cancelled, a message that comes all the same goes back to the queue; with `no_ack` it is lost.
         """
-        slot = self._slot(m.BasicGet(queue, no_ack))
-        self._core.request(slot)
-        reply = await self._connection.reply(slot, timeout, self._core.abandon)
-        return self._core.get_delivery(reply) if isinstance(reply, Content) else None
+        reply = await self._ask(m.BasicGet(queue, no_ack), timeout)
+        return reply if isinstance(reply, Delivery) else None
+
+    # These three raise AcknowledgeOrphans when deliveries among them came on a connection that is gone: the broker
+    # delivers those again. The others have been settled all the same.
 
     def ack(self, delivery_tag: int, *, multiple: bool = False) -> None:
         """Done with this delivery; with `multiple`, with every earlier one of the channel too."""
@@ -316,14 +300,23 @@ class Channel:
         """Have what was written so far, acks included, go to the transport, and wait while that is full."""
         seconds = self._connection.timeout if timeout is None else timeout
         self._connection.flush_now()
-        if self._connection.writing_paused:
-            await self._connection.publishing(self._core, seconds)
+        if self._connection.writing_paused or not self._core.active:
+            await self._may_publish(seconds)
 
     # -- publishing --------------------------------------------------------------------------------------------------
 
-    async def confirm_select(self, *, timeout: float | None = None) -> None:
-        """Have the broker confirm each publication from now on; `publish` then waits for it."""
+    async def confirm_select(self, *, on_orphan: OnOrphan = "raise", timeout: float | None = None) -> None:
+        """Have the broker confirm each publication from now on; `publish` then waits for it.
+
+        on_orphan  when the connection is lost before the broker's answer, the message may or may not have arrived:
+                   "raise" PublishOrphaned; "retry": publish it again, so that it may arrive twice; "park": set it aside
+                   in `channel.parked`, and go on
+        """
+        if on_orphan not in ("raise", "retry", "park"):
+            raise errors.InvalidArgument(f"on_orphan={on_orphan!r}: raise, retry or park is needed")
         await self._call(m.ConfirmSelect(), timeout)
+        self._confirm = True
+        self._on_orphan = on_orphan
 
     async def publish(
         self,
@@ -337,25 +330,27 @@ class Channel:
         """Publish one message.
 
         With confirms on, wait for the broker's: Nacked when it refuses, Unroutable when a mandatory message reached no
-        queue. After DeadlineExceeded or a lost connection the message may or may not have arrived. With confirms off,
-        give None once it is on its way to the transport. Waits while the broker or the transport takes nothing.
+        queue, PublishOrphaned (or what `confirm_select` said) when the connection was lost meanwhile. After
+        DeadlineExceeded the message may or may not have arrived. With confirms off, give None once it is on its way to
+        the transport. Waits while the broker or the transport takes nothing, or there is no connection.
         """
         connection, core = self._connection, self._core
         raw, body = encoded(message)
         seconds = connection.timeout if timeout is None else timeout
         if connection.writing_paused or connection.blocked is not None or not core.active:
-            await connection.publishing(core, seconds)
+            began = connection.loop.time()
+            core = await self._may_publish(seconds)
+            connection = self._connection
+            seconds -= connection.loop.time() - began
         if not core.publishes.confirming:
             core.publish(raw, body, exchange, routing_key, mandatory, None)
             connection.flush()
             self._unyielded += 1
             if self._unyielded >= CHUNK or len(connection.engine.outgoing) >= MAX_GATHERED:
-                self._unyielded = 0
-                connection.flush_now()
-                await asyncio.sleep(0)
+                await self._yield()
             return None
         future: asyncio.Future[object] = connection.loop.create_future()
-        published = _Published(future)
+        published = Published(future)
         tag = core.publish(raw, body, exchange, routing_key, mandatory, published)
         connection.expecting()
         connection.flush()
@@ -369,12 +364,24 @@ class Channel:
             connection.deadlines.remove(deadline, future)
         if result is True and published.returns is None:
             return Confirmation(tag, True)
+        where = f"exchange {exchange!r} with routing key {routing_key!r}"
+        if result is ORPHANED:
+            if self._on_orphan == "retry":
+                left = Deadlines.left(deadline, connection.loop)
+                return await self.publish(message, exchange, routing_key, mandatory=mandatory, timeout=left)
+            if self._on_orphan == "park":
+                self.parked.append((tag, Publication(message, exchange, routing_key, mandatory)))
+                return Confirmation(tag, False, orphaned=True)
+            raise errors.PublishOrphaned(
+                f"the connection was lost before the answer to publication {tag} to {where}: "
+                "it may or may not have arrived",
+                (tag,),
+            )
         core.publishes.abandon(tag)
         if result is EXPIRED:
             raise errors.DeadlineExceeded(connection.late(f"confirm of publication {tag}", seconds))
         if isinstance(result, errors.WarrenError):
             raise result
-        where = f"exchange {exchange!r} with routing key {routing_key!r}"
         if published.returns is not None:
             returned = published.returns
             raise errors.Unroutable(
@@ -383,6 +390,83 @@ class Channel:
                 returned,
             )
         raise errors.Nacked(f"the broker refused publication {tag} to {where}", (tag,))
+
+    async def _yield(self) -> None:
+        """Have what was published go out, and give other tasks their turn."""
+        self._unyielded = 0
+        self._connection.flush_now()
+        await asyncio.sleep(0)
+
+    def confirmations(self) -> Confirmations:
+        """What becomes of the publications of `send`: `async for confirmation in channel.confirmations()`."""
+        if self._confirmations is None:
+            self._confirmations = Confirmations(self._connection.loop)
+        return self._confirmations
+
+    async def send(
+        self,
+        message: Message | bytes,
+        exchange: str = "",
+        routing_key: str = "",
+        *,
+        mandatory: bool = False,
+        timeout: float | None = None,
+    ) -> int:
+        """Publish one message without waiting for its confirm, and give its publish tag; see `confirmations`.
+
+        Waits while the broker or the transport takes nothing, or there is no connection.
+        LocalProtocolError unless confirms are on and `confirmations` was asked for.
+        """
+        if self._confirmations is None or not self._confirm:
+            raise errors.LocalProtocolError("send() needs `await confirm_select()` and `confirmations()` before it")
+        raw, body = encoded(message)
+        core, connection = self._core, self._connection
+        if not (connection.may_publish(core) and core.publishes.confirming):
+            core = await self._may_publish(connection.timeout if timeout is None else timeout)
+            connection = self._connection
+        tag = core.publish(raw, body, exchange, routing_key, mandatory, self._confirmations)
+        connection.expecting()
+        connection.flush()
+        self._unyielded += 1
+        if self._unyielded >= CHUNK or len(connection.engine.outgoing) >= MAX_GATHERED:
+            await self._yield()
+        return tag
+
+    def publish_nowait(
+        self,
+        message: Message | bytes,
+        exchange: str = "",
+        routing_key: str = "",
+        *,
+        mandatory: bool = False,
+        raw_properties: bytes | None = None,
+        waiter: PublishWaiter | None = None,
+    ) -> int:
+        """Write one publication without waiting, and give its publish tag (0 with confirms off).
+
+        raw_properties  in place of the message's own, as `Delivery.raw_properties` has them; nobody looks into them
+        waiter          hears, with confirms on, of its return, its confirm, or the end of the channel
+
+        For programs that keep a window of their own: nothing is held back here, so ask `wait_publish` first.
+        """
+        raw, body = encoded(message)
+        if raw_properties is not None:
+            raw = raw_properties
+        tag = self._core.publish(raw, body, exchange, routing_key, mandatory, waiter)
+        self._connection.expecting()
+        self._connection.flush()
+        return tag
+
+    @property
+    def may_publish(self) -> bool:
+        """Whether the broker and the transport take publications now."""
+        return self._connection.may_publish(self._core)
+
+    async def wait_publish(self, *, timeout: float | None = None) -> None:
+        """Wait until the broker and the transport take publications. DeadlineExceeded, ChannelClosed."""
+        if not self._connection.may_publish(self._core):
+            seconds = self._connection.timeout if timeout is None else timeout
+            await self._connection.publishing(self._core, seconds, self._connection.loop.time() + seconds)
 
     async def publish_many(
         self,
@@ -396,15 +480,15 @@ class Channel:
         window   how many may be unconfirmed at a time
         timeout  seconds for the whole of it, the source of the publications included
 
-        All are sent even when some are refused; then Nacked or Unroutable says which. After DeadlineExceeded or a lost
-        connection those without an answer may or may not have arrived.
+        All are sent even when some are refused or orphaned; then Nacked, PublishOrphaned or Unroutable says which.
+        After DeadlineExceeded, or when the channel is closed, those without an answer may or may not have arrived.
         """
         if window < 1:
             raise errors.InvalidArgument(f"window is {window}: at least 1 is needed")
         connection = self._connection
         seconds = connection.timeout if timeout is None else timeout
-        self._core.check_open()
-        batch = _AwaitedBatch()
+        self._check_open()
+        batch = KeptBatch() if self._confirm and self._on_orphan != "raise" else AwaitedBatch()
         try:
             async with asyncio.timeout(seconds):
                 if isinstance(publications, AsyncIterable):
@@ -413,49 +497,70 @@ class Channel:
                         self._put(publication, batch)
                 else:
                     await self._put_all(publications, batch, window, seconds)
-                if self._core.publishes.confirming:
-                    connection.expecting()
-                    await batch.wait(batch.sent, connection.loop)
+                if self._confirm:
+                    await self._settled(batch, window, seconds)
                 else:
                     await self.drain(timeout=seconds)
         except TimeoutError as error:
             if isinstance(error, errors.WarrenError):
                 raise
             raise errors.DeadlineExceeded(
-                connection.late(f"publish_many, {batch.settled} of {batch.sent} sent were confirmed", seconds)
+                self._connection.late(f"publish_many, {batch.settled} of {batch.sent} sent were confirmed", seconds)
             ) from None
         batch.raise_refused()
-        return batch.sent
+        return batch.sent - batch.lost if isinstance(batch, KeptBatch) else batch.sent
 
     async def _put_all(
-        self, publications: Iterable[Publication], batch: _AwaitedBatch, window: int, seconds: float
+        self, publications: Iterable[Publication], batch: AwaitedBatch, window: int, seconds: float
     ) -> None:
         for publication in publications:
             if not batch.sent % CHUNK or batch.sent - batch.settled >= window:
                 await self._room(batch, window, seconds)
             self._put(publication, batch)
 
-    async def _room(self, batch: _AwaitedBatch, window: int, seconds: float) -> None:
-        """Wait until the next publication may go out; every CHUNK the loop gets its turn."""
-        connection, core = self._connection, self._core
-        if not connection.may_publish(core):
-            await connection.publishing(core, seconds)
-        if not batch.sent % CHUNK:
-            connection.flush_now()
-            await asyncio.sleep(0)
-        connection.expecting()
-        if core.publishes.confirming and batch.sent - batch.settled >= window:
-            # Half of the window at a time: waking for each confirm would cost more than the publishing.
-            await batch.wait(batch.sent - window // 2, connection.loop)
-        if batch.failure is not None:
-            raise fresh(batch.failure)
+    async def _settled(self, batch: AwaitedBatch, window: int, seconds: float) -> None:
+        """Until all of the batch are; what is orphaned meanwhile is parked, or published again."""
+        while True:
+            self._connection.expecting()
+            await batch.wait(batch.sent, self._connection.loop)
+            if not isinstance(batch, KeptBatch) or not batch.again:
+                return
+            again, batch.again = batch.again, deque()
+            if self._on_orphan == "park":
+                self.parked.extend(again)
+                return
+            for _, publication in again:
+                await self._room(batch, window, seconds)
+                self._put(publication, batch)
 
-    def _put(self, publication: Publication, batch: _AwaitedBatch) -> None:
+    async def _room(self, batch: AwaitedBatch, window: int, seconds: float) -> None:
+        """Wait until the next publication may go out; every CHUNK the loop gets its turn."""
+        yielded = bool(batch.sent % CHUNK)
+        while batch.failure is None:
+            connection, core = self._connection, self._core
+            if not connection.may_publish(core):
+                await self._may_publish(seconds)
+            elif not yielded:
+                yielded = True
+                connection.flush_now()
+                await asyncio.sleep(0)
+            elif core.publishes.confirming and batch.sent - batch.settled >= window:
+                # Half of the window at a time: waking for each confirm would cost more than the publishing.
+                connection.expecting()
+                await batch.wait(batch.sent - window // 2, connection.loop)
+            else:
+                connection.expecting()
+                return
+        raise fresh(batch.failure)
+
+    def _put(self, publication: Publication, batch: AwaitedBatch) -> None:
         raw, body = encoded(publication.message)
-        self._core.publish(
+        tag = self._core.publish(
             raw, body, publication.exchange, publication.routing_key, publication.mandatory, batch
         )
         batch.sent += 1
+        if batch.keeping:
+            batch.keep(tag, publication)
         self._connection.flush()
 
     # -- transactions ------------------------------------------------------------------------------------------------
@@ -463,23 +568,37 @@ class Channel:
     async def tx_select(self, *, timeout: float | None = None) -> None:
         """Make the channel transactional: publishes and acks take effect at tx_commit."""
         await self._call(m.TxSelect(), timeout)
+        self._transactional = True
 
     async def tx_commit(self, *, timeout: float | None = None) -> None:
-        """Have everything since tx_select, or the last commit or rollback, take effect."""
-        await self._call(m.TxCommit(), timeout)
+        """Have everything since tx_select, or the last commit or rollback, take effect.
+
+        TransactionLost when the connection was lost since then: nothing took effect, and what was done after the loss
+        is rolled back with the rest; do the whole transaction again. Where the loss cut the commit itself, the text
+        says that it may have taken effect.
+        """
+        if self._transaction_cut:
+            await self._call(m.TxRollback(), timeout)
+            self._transaction_cut = False
+            raise errors.TransactionLost(
+                "the connection was lost since this transaction began: none of it took effect; do it again"
+            )
+        try:
+            await self._call(m.TxCommit(), timeout)
+        except (errors.ConnectionLost, errors.ConnectionError) as error:
+            if not self._transaction_cut:
+                raise
+            self._transaction_cut = False  # told; the next one begins afresh
+            raise errors.TransactionLost(
+                f"the connection was lost before the answer to tx.commit: it took effect whole, or not at all ({error})"
+            ) from error
 
     async def tx_rollback(self, *, timeout: float | None = None) -> None:
-        """Undo it instead."""
+        """Undo it instead. A transaction that a reconnect has cut is undone already."""
         await self._call(m.TxRollback(), timeout)
-
-    # -- inside ------------------------------------------------------------------------------------------------------
-
-    def _slot(self, request: m.Method) -> FutureSlot:
-        return FutureSlot(request, self._connection.loop.create_future())
+        self._transaction_cut = False
 
     async def _call(
         self, request: m.Method, timeout: float | None, reply: type[_M] = m.Method  # type: ignore[assignment]
     ) -> _M:
-        slot = self._slot(request)
-        self._core.request(slot)
-        return cast(_M, await self._connection.reply(slot, timeout, self._core.abandon))
+        return cast(_M, await self._ask(request, timeout))

@@ -1,31 +1,59 @@
-"""The asyncio face: a connection.
+"""The asyncio face: a connection that comes back.
 
     async with warren.connect("amqp://guest:guest@localhost/") as connection:
         async with connection.channel() as channel:
             ...
 
 `connect` and `connection.channel` give something that can be awaited, or entered with `async with`, which also closes.
-A call that is cancelled, or that has passed its deadline, leaves everything usable: its late answer is dropped. This
-connection ends with its transport; it does not come back by itself.
+A call that is cancelled, or that has passed its deadline, leaves everything usable: its late answer is dropped.
+
+How a connection comes back. What a program holds (Connection, Channel, Consumer) keeps its identity; underneath stands
+one core per transport (`wire.AsyncCore`, `core.ChannelCore`), which dies with it and never comes back. When a core ends
+without our doing,
+
+1. it fails the requests that wait, orphans what is unconfirmed and unacknowledged, and tells the Connection;
+2. the Connection starts one task, the only one, which dials until a core is open (`recovery.Backoff`, `dial.Dialer`);
+3. the topology is declared again (`topology`, `replay`);
+4. each Channel gets a new ChannelCore: modes, prefetch, subscriptions (`lasting`); the tables of deliveries and
+   publications go on, so that public tags do (`deliveries`, `publishes`);
+5. calls that were parked go on, and Recovered is told (`events`).
+
+A second loss on the way makes the attempt a failed one. The hot path knows nothing of this: a core that is not usable
+is not `active`, which publishing asks anyway, and has an empty table of unacknowledged tags, where acknowledging looks.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Generator
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from types import TracebackType
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic, Literal, Protocol, Self, TypeVar
 
 from warren import errors
+from warren.client import events as e
 from warren.client.channel import Channel
-from warren.client.core import ChannelCore, fresh
+from warren.client.core import ChannelCore, ConnectionCore, fresh
+from warren.client.dial import Credentials, Dialer
+from warren.client.harness import ConnectionHarness
+from warren.client.lasting import LastingChannel
+from warren.client.recovery import Recovery
+from warren.client.replay import Replay
+from warren.client.topology import Topology
 from warren.client.url import ConnectionParameters, parameters_of
 from warren.client.wire import AsyncCore, FutureSlot
 from warren.protocol.v091 import Table, methods as m
 
 __all__ = ["Connection", "Opening", "connect"]
+
+logger = logging.getLogger("warren.client")
+
+DEFAULT_RECOVERY = Recovery()
+
+State = Literal["open", "reconnecting", "closed"]
 
 
 class _Closing(Protocol):
@@ -59,70 +87,80 @@ class Opening(Generic[_T]):
 
 
 def connect(
-    url: str | ConnectionParameters = "amqp://guest:guest@localhost/",
+    url: str | ConnectionParameters | Sequence[str | ConnectionParameters] = "amqp://guest:guest@localhost/",
     *,
     timeout: float | None = None,
     heartbeat: int | None = None,
     context: ssl.SSLContext | None = None,
     sock: socket.socket | None = None,
+    credentials: Credentials | None = None,
+    recovery: Recovery | None = DEFAULT_RECOVERY,
 ) -> Opening[Connection]:
     """A connection to a broker: `async with connect(url) as connection`, or `connection = await connect(url)`.
 
-    url        amqp://user:password@host:port/vhost or amqps://..., with the query of `warren.client.url`
-    timeout    seconds for connecting, and for each call that does not say otherwise; 30 when the URL says nothing
-    heartbeat  seconds; wins over the URL's; 0 takes what the broker proposes
-    context    a TLS context of your own, for amqps; wins over the URL's files
-    sock       a connected socket to use; the URL then gives all but the address
+    url          amqp://user:password@host:port/vhost or amqps://..., with the query of `warren.client.url`; several of
+                 them are tried in turn
+    timeout      seconds for connecting, and for each call that does not say otherwise, the wait for a lost connection
+                 included; 30 when the URL says nothing
+    heartbeat    seconds; wins over the URL's; 0 takes what the broker proposes
+    context      a TLS context of your own, for amqps; wins over the URL's files
+    sock         a connected socket to use; the URL then gives all but the address, and the connection cannot come back
+    credentials  called at each dial for (user name, password or token); may be a coroutine function
+    recovery     how the connection comes back; None: it ends with its transport
 
     Raises (when awaited) InvalidArgument for a URL that cannot be understood, ConnectionLost when nobody answers there,
     AccessRefused for a refused login, NotAllowed for a vhost that is missing, DeadlineExceeded.
     """
 
     async def make() -> Connection:
-        return await _open(parameters_of(url, timeout=timeout, heartbeat=heartbeat, context=context), sock)
+        urls = [url] if isinstance(url, str | ConnectionParameters) else list(url)
+        if not urls:
+            raise errors.InvalidArgument("no URL was given: connect() needs at least one host")
+        hosts = [parameters_of(one, timeout=timeout, heartbeat=heartbeat, context=context) for one in urls]
+        connection = Connection(Dialer(hosts, credentials, sock), recovery if sock is None else None)
+        await connection._first_dial()
+        return connection
 
     return Opening(make)
 
 
-async def _open(parameters: ConnectionParameters, sock: socket.socket | None) -> Connection:
-    loop, timeout = asyncio.get_running_loop(), parameters.timeout
-    core = AsyncCore(parameters, loop)
-    context = parameters.ssl_context()
-    name = (parameters.server_name or parameters.host) if context is not None else None
-    try:
-        async with asyncio.timeout(timeout):
-            if sock is not None:
-                await loop.create_connection(lambda: core, sock=sock, ssl=context, server_hostname=name)
-            else:
-                await loop.create_connection(
-                    lambda: core, parameters.host, parameters.port, ssl=context, server_hostname=name
-                )
-            await core.opened
-    except TimeoutError as error:
-        core.abort()
-        raise errors.DeadlineExceeded(
-            f"{parameters.peer}: no connection within {timeout:g} s, {core.handshake.stage}"
-        ) from error
-    except OSError as error:  # a refused TLS certificate too
-        core.abort()
-        raise errors.ConnectionLost(f"{parameters.peer} cannot be reached: {error}") from error
-    except BaseException:
-        core.abort()
-        raise
-    if core.reason is not None:
-        raise fresh(core.reason) from core.reason.__cause__
-    return Connection(core)
-
-
 class Connection:
-    """An open connection. Made by `connect`."""
+    """A connection to a broker, over every transport that carries it. Made by `connect`."""
 
-    def __init__(self, core: AsyncCore) -> None:
-        self._core = core
+    _core: AsyncCore
+
+    def __init__(self, dialer: Dialer, recovery: Recovery | None) -> None:
+        self._dialer = dialer
+        self._recovery = recovery
+        self._loop = asyncio.get_running_loop()
+        self._timeout = dialer.hosts[0].timeout
+        self._topology = Topology(recovery.topology if recovery is not None else "none")
+        self._channels: dict[LastingChannel, None] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._reviving = False
+        self._ended: errors.WarrenError | None = None
+        self._over: asyncio.Future[None] = self._loop.create_future()
+        self._parked_calls: dict[asyncio.Future[None], None] = {}  # in their order: publishes keep it
+        self._readers: weakref.WeakSet[e.Events] = weakref.WeakSet()
+        self._last_error: BaseException | None = None
+        self._may_reconnect = asyncio.Event()  # cleared by a test that wants an outage
+        self._may_reconnect.set()
+        self._transports = 0
+        self._locked: set[str] = set()  # exclusive queues that the broker keeps for a dead connection of ours
+        self._unlocking: AsyncCore | None = None  # where somebody waits for these
+
+    # -- what it is --------------------------------------------------------------------------------------------------
 
     @property
     def parameters(self) -> ConnectionParameters:
+        """Of the host that it is, or was last, connected to."""
         return self._core.parameters
+
+    @property
+    def state(self) -> State:
+        if self._ended is not None:
+            return "closed"
+        return "reconnecting" if self._reviving else "open"
 
     @property
     def blocked(self) -> str | None:
@@ -131,61 +169,107 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        return self._core.open
+        """Whether it can be used this moment; see `is_closed`."""
+        return self.state == "open"
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is closed for good; False while it is reconnecting."""
+        return self._ended is not None
 
     @property
     def closed_reason(self) -> errors.WarrenError | None:
-        """Why it is closed; None while it is open."""
-        return self._core.reason
+        """Why it is closed for good; None while it is open or reconnecting."""
+        return self._ended
 
     @property
     def server_properties(self) -> Table:
         """What the broker says about itself: product, version, capabilities."""
         return self._core.handshake.server_properties
 
+    def events(self) -> e.Events:
+        """What happens to the connection from now on: `async for event in connection.events()`."""
+        reader = e.Events(self._loop, self._readers.discard)
+        self._readers.add(reader)
+        if self._ended is not None:
+            reader.put(e.Closed(self._ended))
+        return reader
+
+    def test(self) -> ConnectionHarness:
+        """What a test does to a connection: cut it, hold it down, count."""
+        return ConnectionHarness(self)
+
+    # -- calls -------------------------------------------------------------------------------------------------------
+
     def channel(self, *, timeout: float | None = None) -> Opening[Channel]:
         """A new channel: `async with connection.channel() as channel`, or `channel = await connection.channel()`."""
 
         async def make() -> Channel:
-            connection = self._core
-            slot = FutureSlot(m.ChannelOpen(), connection.loop.create_future())
-            core = connection.new_channel(slot, ChannelCore)
-            await connection.reply(slot, timeout, core.abandon)
-            return Channel(self._core, core)
+            seconds = self._timeout if timeout is None else timeout
+            deadline = self._loop.time() + seconds
+            while True:
+                await self._usable("channel.open", deadline, seconds)
+                connection = self._core
+                slot = FutureSlot(m.ChannelOpen(), self._loop.create_future())
+                core = connection.new_channel(slot, self._new_core)
+                try:
+                    await connection.reply(slot, deadline - self._loop.time(), core.abandon)
+                except errors.WarrenError:
+                    if connection.reason is not None and self._parks():
+                        continue
+                    raise
+                if core.reason is None:
+                    return Channel(self, connection, core)
 
         return Opening(make)
 
+    def _new_core(self, connection: ConnectionCore, number: int) -> ChannelCore:
+        return ChannelCore(connection, number, renamed=self._topology.renamed)
+
     async def update_secret(self, secret: str, reason: str = "", *, timeout: float | None = None) -> None:
-        """Give the broker a new password or token for this connection."""
-        slot = FutureSlot(m.ConnectionUpdateSecret(secret.encode(), reason), self._core.loop.create_future())
+        """Give the broker a new password or token for this connection; later dials use it too."""
+        seconds = self._timeout if timeout is None else timeout
+        await self._usable("connection.update-secret", self._loop.time() + seconds, seconds)
+        slot = FutureSlot(m.ConnectionUpdateSecret(secret.encode(), reason), self._loop.create_future())
         self._core.request(slot)
-        await self._core.reply(slot, timeout)
+        await self._core.reply(slot, seconds)
+        self._dialer.new_secret(secret)
 
     async def wait_closed(self) -> errors.WarrenError:
-        """Wait until the connection has ended, and give the reason."""
+        """Wait until the connection has ended for good, and give the reason."""
+        await asyncio.shield(self._over)
         await asyncio.shield(self._core.gone)
-        assert self._core.reason is not None  # the core sets it before its transport ends
-        return self._core.reason
+        assert self._ended is not None  # what `_over` says
+        return self._ended
 
     async def close(self, *, timeout: float | None = None) -> None:
         """Say goodbye and close the transport. Closing twice, or a lost connection, is no error.
 
         A broker that does not answer within the timeout is left without its answer.
         """
-        core = self._core
-        seconds = core.timeout if timeout is None else timeout
+        core, tasks = self._core, list(self._tasks)
+        slot = self._say_goodbye()
         try:
-            async with asyncio.timeout(seconds):
-                if core.open:
-                    slot = FutureSlot(m.ConnectionClose(), core.loop.create_future())
-                    core.close(slot)
+            async with asyncio.timeout(self._timeout if timeout is None else timeout):
+                if slot is not None:
                     await slot.future
                 await asyncio.shield(core.gone)
+                await asyncio.gather(*tasks, return_exceptions=True)
         except TimeoutError:
             core.abort()
         except BaseException:
             core.closed()
             raise
+
+    def _say_goodbye(self) -> FutureSlot | None:
+        """Close it, without waiting for the answer."""
+        core = self._core
+        slot: FutureSlot | None = None
+        if core.open:
+            slot = FutureSlot(m.ConnectionClose(), self._loop.create_future())
+            core.close(slot)
+        self._end(errors.ChannelClosed("the connection was closed by this client"))
+        return slot
 
     async def __aenter__(self) -> Self:
         return self
@@ -195,8 +279,217 @@ class Connection:
     ) -> None:
         if kind is not None and issubclass(kind, asyncio.CancelledError):
             # Who is cancelled does not wait for the network: the goodbye is written, the transport closes after it.
-            if self._core.open:
-                self._core.close(FutureSlot(m.ConnectionClose(), self._core.loop.create_future()))
+            self._say_goodbye()
             self._core.closed()
             return
         await self.close()
+
+    # -- coming back -------------------------------------------------------------------------------------------------
+
+    async def _first_dial(self) -> None:
+        recovery = self._recovery
+        if recovery is None or recovery.first == "once":
+            self._attach(await self._dialer.dial(self._timeout, self._connecting))
+            return
+        attempt, deadline = 0, self._loop.time() + self._timeout
+        why: errors.WarrenError | None = None
+        while True:
+            try:
+                core = await self._dialer.dial(max(deadline - self._loop.time(), 0.001), self._connecting)
+            except errors.InvalidArgument:
+                raise
+            except errors.WarrenError as error:
+                attempt += 1
+                delay = recovery.backoff.delay(attempt)
+                if why is None or not isinstance(error, errors.DeadlineExceeded):
+                    why = error  # a last attempt that had no time says nothing about the broker
+                if self._loop.time() + delay >= deadline:
+                    raise why from None
+                logger.info("attempt %d: %s; the next one in %.1f s", attempt, error, delay)
+                await asyncio.sleep(delay)
+            else:
+                self._attach(core)
+                return
+
+    def _connecting(self, peer: str) -> None:
+        self._emit(e.Connecting(peer))
+
+    def _attach(self, core: AsyncCore) -> None:
+        """This core is the connection now."""
+        self._core = core
+        self._transports += 1
+        core.on_end = self._lost
+        core.on_blocking = self._blocking_changed
+
+    def _lost(self, reason: errors.WarrenError) -> None:
+        """The core has ended without our doing; it asks the channels next."""
+        if self._ended is not None:
+            return
+        if self._recovery is None:
+            self._end(reason)
+            return
+        self._reviving = True
+        self._last_error = reason
+        logger.warning("%s; reconnecting", reason)
+        self._spawn(self._revive(self._recovery, reason))
+
+    async def _revive(self, recovery: Recovery, error: BaseException) -> None:
+        """Dial and put everything back until that has worked."""
+        attempt, began = 0, self._loop.time()
+        while True:
+            attempt += 1
+            delay = recovery.backoff.delay(attempt)
+            if recovery.give_up_after is not None and self._loop.time() + delay - began > recovery.give_up_after:
+                gave_up = errors.RecoveryGaveUp(
+                    f"no connection to {self._dialer.peers} for {recovery.give_up_after:g} s: {error}"
+                )
+                gave_up.__cause__ = error
+                self._end(gave_up)
+                return
+            self._last_error = error
+            self._emit(e.Reconnecting(attempt, delay, error))
+            await asyncio.sleep(delay)
+            await self._may_reconnect.wait()
+            try:
+                core = await self._dialer.dial(self._timeout, self._connecting)
+            except Exception as failed:  # what the credentials callable raises is one more reason to try again
+                logger.info("attempt %d to reconnect: %s", attempt, failed)
+                error = failed
+                continue
+            self._emit(e.Open(core.parameters.peer))
+            try:
+                await self._put_back(core)
+                return
+            except errors.WarrenError as failed:
+                logger.warning("reconnected to %s, and lost it again: %s", core.parameters.peer, failed)
+                error = failed
+                core.abort()
+            except BaseException:
+                core.abort()
+                raise
+
+    async def _put_back(self, core: AsyncCore) -> None:
+        topology = self._topology
+        replay = Replay(core, topology)
+        await replay.run()
+        skipped, self._locked = replay.skipped, replay.locked
+        for channel in list(self._channels):
+            skipped += await channel._restore(core, self._locked)
+        if core.reason is not None:
+            raise fresh(core.reason)
+        skipped += [e.Skipped(entity, error) for entity, error in topology.banished]
+        topology.banished.clear()
+        self._reviving = False
+        self._attach(core)
+        self._unlock_later(core)
+        for skip in skipped:
+            logger.error("not put back after the reconnect: %s", skip)
+        logger.info("reconnected to %s", core.parameters.peer)
+        self._emit(e.Recovered(skipped, dict(topology.renamed)))
+        if core.blocked is not None:
+            self._blocking_changed(core.blocked)
+        self._changed()
+
+    def _unlock_later(self, core: AsyncCore) -> None:
+        if self._locked and self._unlocking is not core:
+            self._unlocking = core
+            self._spawn(self._unlock(core))
+
+    async def _unlock(self, core: AsyncCore) -> None:
+        """Try again for the exclusive queues that the broker still keeps for the dead connection."""
+        assert self._recovery is not None  # nothing is put back without
+        attempt = 0
+        try:
+            while self._locked and core.reason is None:
+                attempt += 1
+                await asyncio.sleep(self._recovery.backoff.delay(attempt))
+                tried = set(self._locked)
+                replay = Replay(core, self._topology)
+                await replay.run(tried)
+                self._locked -= tried - replay.locked
+                for queue in sorted(tried - replay.locked):
+                    for channel in list(self._channels):
+                        await channel._resume(queue)
+                    self._emit(e.QueueRecovered(queue, replay.skipped))
+        except errors.WarrenError as error:
+            if core.reason is None:
+                logger.error("giving up on the locked queues %s: %s", ", ".join(sorted(self._locked)), error)
+        finally:
+            if self._unlocking is core:
+                self._unlocking = None
+
+    def _end(self, reason: errors.WarrenError) -> None:
+        """Closed for good."""
+        if self._ended is not None:
+            return
+        self._ended = reason
+        self._reviving = False
+        try:
+            current = asyncio.current_task()
+        except RuntimeError:  # called by the loop itself
+            current = None
+        for task in self._tasks:
+            if task is not current:
+                task.cancel()
+        for channel in list(self._channels):
+            channel._end(reason)
+        self._emit(e.Closed(reason))
+        if not self._over.done():
+            self._over.set_result(None)
+        self._changed()
+
+    def _blocking_changed(self, reason: str | None) -> None:
+        self._emit(e.Unblocked() if reason is None else e.Blocked(reason))
+
+    # -- what its channels need --------------------------------------------------------------------------------------
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # A mistake of ours. Nobody else would notice, and every call would wait for its deadline.
+            logger.critical("recovery failed", exc_info=error)
+            self._end(errors.ConnectionLost(f"recovery failed: {error!r}"))
+            self._core.abort()
+
+    def _emit(self, event: e.Event) -> None:
+        for reader in list(self._readers):
+            reader.put(event)
+
+    def _changed(self) -> None:
+        """Parked calls look again."""
+        parked, self._parked_calls = self._parked_calls, {}
+        for waiter in parked:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _parks(self) -> bool:
+        return self._ended is None and self._recovery is not None and self._recovery.calls == "park"
+
+    async def _usable(self, what: str, deadline: float, seconds: float) -> None:
+        """Wait until the connection is open. ChannelClosed, ConnectionLost (calls="fail"), DeadlineExceeded."""
+        while self._ended is not None or self._reviving or self._core.reason is not None:
+            if self._ended is not None:
+                peer = self._core.parameters.peer
+                raise errors.ChannelClosed(f"the connection to {peer} is closed: {self._ended}") from self._ended
+            await self._park(what, deadline, seconds)
+
+    async def _park(self, what: str, deadline: float, seconds: float) -> None:
+        """Wait until something has changed."""
+        if not self._parks():
+            raise errors.ConnectionLost(f"{what}: reconnecting to {self._dialer.peers}: {self._last_error}")
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._parked_calls[waiter] = None
+        try:
+            async with asyncio.timeout_at(deadline):
+                await waiter
+        except TimeoutError:
+            raise errors.DeadlineExceeded(
+                f"{what}: no connection to {self._dialer.peers} within {seconds:g} s: {self._last_error}"
+            ) from self._last_error
+        finally:
+            self._parked_calls.pop(waiter, None)

@@ -10,8 +10,11 @@ Rules:
    abandoned: its reply is dropped when it comes, and nothing else is disturbed.
 2. Messages that nobody will handle any more (the answer to an abandoned get, deliveries to a consumer that is being
    cancelled) are given back to their queue.
-3. A close fails everything that waits on that channel or connection, each waiter with an exception of its own.
-4. A return is matched to its publication (`publishes.py` says how), never to a property that consumers would see.
+3. A close fails every request that waits on that channel or connection, each with an exception of its own.
+4. A core lives as long as its transport. Where a face puts another one in its place (`keeper`), consumers are told that
+   they are interrupted, not ended, publications are orphaned, and the two tables of what is unsettled go on to the next
+   core with their numbering. What a program sees is numbered publicly; wire tags do not leave this module.
+5. A return is matched to its publication (`publishes.py` says how), never to a property that consumers would see.
 """
 
 from __future__ import annotations
@@ -19,10 +22,11 @@ from __future__ import annotations
 import copy
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, cast
 
 from warren import errors
+from warren.client.deliveries import Deliveries
 from warren.client.handshake import Handshake
 from warren.client.publishes import Publishes, PublishWaiter
 from warren.client.records import Delivery, Returned
@@ -35,7 +39,7 @@ __all__ = ["ChannelCore", "ConnectionCore", "ConsumerCore", "Reply", "Slot", "fr
 
 logger = logging.getLogger("warren.client")
 
-Reply = m.Method | Content
+Reply = m.Method | Delivery
 
 REPLIES: Final[dict[type[m.Method], tuple[type[m.Method], ...]]] = {
     **m.REPLIES,
@@ -79,11 +83,13 @@ class Slot:
 class ConsumerCore:
     """One subscription: where its deliveries go.
 
-    append  called with each delivery
-    ended   called once with the reason when the broker cancelled it or the channel died; None after our own cancel
+    append       called with each delivery
+    ended        called once with the reason when the broker cancelled it or the channel died; None after our own cancel
+    interrupted  called instead when another wire channel will take the place of this one
+    forget       called when the broker takes back what it delivered: drops what nobody was handed, and gives its tags
     """
 
-    __slots__ = ("append", "cancelling", "ended", "no_ack", "queue", "tag")
+    __slots__ = ("answered", "append", "cancelling", "ended", "forget", "interrupted", "no_ack", "queue", "tag")
 
     def __init__(
         self,
@@ -92,36 +98,56 @@ class ConsumerCore:
         no_ack: bool,
         append: Callable[[Delivery], None],
         ended: Callable[[errors.WarrenError | None], None],
+        forget: Callable[[], Iterable[int]],
+        interrupted: Callable[[], None] = lambda: None,
     ) -> None:
         self.tag = tag
         self.queue = queue
         self.no_ack = no_ack
         self.append = append
         self.ended = ended
+        self.forget = forget
+        self.interrupted = interrupted
+        self.answered = False  # its consume-ok is there
         self.cancelling = False
 
 
 class ChannelCore:
-    """One channel of one connection; it never comes back once `reason` is set.
+    """One wire channel of one connection; it never comes back once `reason` is set.
 
     reason     why it is closed; None while it can be used
+    keeper     asked once when it closes without our doing: whether another one will take its place; None is no
     on_return  takes what the broker gave back and no confirm answers for (confirms are off); logged when None
-    active     False while the broker asks with channel.flow to publish nothing
+    active     whether publishes may go out: the broker let them flow (channel.flow), and the channel is `ready`
+    ready      False while a face is still putting back what the channel before this one had
     """
 
-    def __init__(self, connection: ConnectionCore, number: int) -> None:
+    def __init__(
+        self,
+        connection: ConnectionCore,
+        number: int,
+        deliveries: Deliveries | None = None,
+        publishes: Publishes | None = None,
+        renamed: dict[str, str] | None = None,
+    ) -> None:
         self.connection = connection
         self.number = number
         self.reason: errors.WarrenError | None = None
+        self.keeper: Callable[[ChannelCore, errors.WarrenError], bool] | None = None
         self.on_return: Callable[[Returned], None] | None = None
-        self.active = True
-        self.frames = ClientFrames(number)
-        self.publishes = Publishes()
+        self.frames = ClientFrames(number, renamed)
+        self.deliveries = deliveries = deliveries or Deliveries()
+        self.publishes = publishes or Publishes()
         self.slots: deque[Slot] = deque()
         self.consumers: dict[bytes, ConsumerCore] = {}
+        self.active = self.ready = self._flowing = True
         self._outgoing = connection.engine.outgoing
         self._reader = DeliverReader()
-        self._tags = 0
+        self._names = self._reader.names
+        self._offset = self._last_tag = deliveries.offset
+        self._unacked = deliveries.unacked
+        self._ack = self.frames.ack_prefix.replace(b"%", b"%%") + b"%b\x00\xce"
+        self.tags_given = 0
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
@@ -166,8 +192,8 @@ class ChannelCore:
         self.connection.flush()
 
     def next_consumer_tag(self) -> str:
-        self._tags += 1
-        return f"warren-{self.number}.{self._tags}"
+        self.tags_given += 1
+        return f"warren-{self.number}.{self.tags_given}"
 
     def consume(self, slot: Slot, consumer: ConsumerCore) -> None:
         """Subscribe: deliveries may come before the caller sees the consume-ok, so the consumer is known at once."""
@@ -191,8 +217,14 @@ class ChannelCore:
         self.request(slot)
 
     def cancel_unheard(self, consumer: ConsumerCore) -> None:
-        """Unsubscribe without waiting for the answer."""
+        """Unsubscribe without waiting for the answer.
+
+        Not before the consume-ok is there: a channel of RabbitMQ 3.10 breaks down (541) when a cancel overtakes that.
+        """
         if self.reason is None and not consumer.cancelling:
+            if not consumer.answered:
+                consumer.cancelling = True
+                return
             slot = Slot(m.BasicCancel(consumer.tag))
             slot.abandoned = True
             self.cancel(slot, consumer)
@@ -218,21 +250,35 @@ class ChannelCore:
 
     # -- acknowledgements --------------------------------------------------------------------------------------------
 
+    # Tags are public here. AcknowledgeOrphans when some can no longer reach the broker; the others have been sent.
+
     def ack(self, delivery_tag: int, *, multiple: bool = False) -> None:
-        if self.reason is not None:
-            self.check_open()
-        self._outgoing.append(self.frames.ack(delivery_tag, multiple))
+        unacked = self._unacked  # empty once the channel is closed
+        if multiple or delivery_tag not in unacked:
+            self._settle(delivery_tag, multiple, lambda tag: self.frames.ack(tag, multiple))
+            return
+        unacked.remove(delivery_tag)
+        self._outgoing.append(self._ack % (delivery_tag - self._offset).to_bytes(8, "big"))
         self.connection.flush()
 
     def nack(self, delivery_tag: int, *, multiple: bool = False, requeue: bool = True) -> None:
-        self.check_open()
-        self._outgoing.append(self.frames.nack(delivery_tag, multiple, requeue))
-        self.connection.flush()
+        self._settle(delivery_tag, multiple, lambda tag: self.frames.nack(tag, multiple, requeue))
 
     def reject(self, delivery_tag: int, *, requeue: bool = False) -> None:
-        self.check_open()
-        self._outgoing.append(self.frames.reject(delivery_tag, requeue))
-        self.connection.flush()
+        self._settle(delivery_tag, False, lambda tag: self.frames.reject(tag, requeue))
+
+    def _settle(self, delivery_tag: int, multiple: bool, frame: Callable[[int], bytes]) -> None:
+        if delivery_tag < 0:
+            raise errors.InvalidArgument(f"delivery tag {delivery_tag}: tags are 1 and up")
+        if self.reason is None:
+            self.deliveries.last_tag = self._last_tag
+        send, error = self.deliveries.settle(delivery_tag, multiple)
+        if send:
+            self.check_open()
+            self._outgoing.append(frame(delivery_tag - self._offset if delivery_tag else 0))
+            self.connection.flush()
+        if error is not None:
+            raise error
 
     def give_back(self, delivery: Delivery) -> None:
         """Put a delivery that nobody will handle back into its queue.
@@ -249,28 +295,36 @@ class ChannelCore:
         payload = content.method
         key = payload[:4]
         if key == DELIVER:
-            raw_tag, delivery_tag, redelivered, exchange, routing_key = self._reader.read(payload)
+            # As `DeliverReader.read` does it, without the call where the names are known.
+            at = 5 + payload[4] if len(payload) > 4 else 0
+            names = self._names.get(payload[at + 9 :])
+            if names is None:
+                self._reader.read(payload)
+                names = self._names[payload[at + 9 :]]
+            exchange, routing_key = names
+            raw_tag, redelivered = payload[5:at], payload[at + 8] & 1 != 0
+            self._last_tag = tag = int.from_bytes(payload[at : at + 8], "big") + self._offset
             consumer = self.consumers.get(raw_tag)
             if consumer is None:
                 logger.warning("channel %d: a delivery for unknown consumer %r was given back", self.number, raw_tag)
-                self.give_back(Delivery(content, self, "", delivery_tag, redelivered, exchange, routing_key))
+                self.give_back(Delivery(content, self, "", tag, redelivered, exchange, routing_key))
                 return
-            delivery = Delivery(content, self, consumer.tag, delivery_tag, redelivered, exchange, routing_key)
+            if not consumer.no_ack:
+                self._unacked.add(tag)
+            delivery = Delivery(content, self, consumer.tag, tag, redelivered, exchange, routing_key)
             if not consumer.cancelling:
                 consumer.append(delivery)
             elif not consumer.no_ack:
                 self.give_back(delivery)
         elif key == GET_OK:
-            self._reply(m.BasicGetOk, content)
+            method = cast(m.BasicGetOk, decode_method(payload, self.number))
+            tag = self._last_tag = method.delivery_tag + self._offset
+            self._reply(
+                m.BasicGetOk,
+                Delivery(content, self, "", tag, method.redelivered, method.exchange, method.routing_key),
+            )
         else:
             self._returned(content)
-
-    def get_delivery(self, content: Content) -> Delivery:
-        """The answer to basic.get."""
-        method = cast(m.BasicGetOk, decode_method(content.method, self.number))
-        return Delivery(
-            content, self, "", method.delivery_tag, method.redelivered, method.exchange, method.routing_key
-        )
 
     def receive_method(self, method: m.Method) -> None:
         kind = type(method)
@@ -283,12 +337,21 @@ class ChannelCore:
         elif isinstance(method, m.BasicCancel):
             self._cancelled_by_broker(method)
         elif isinstance(method, m.ChannelFlow):
-            self.active = method.active
+            self._flowing = method.active
             self.connection.answer(self.number, m.ChannelFlowOk(method.active))
-            if method.active:
-                self.connection.resumed()
+            self._set_active()
         else:
             self._reply(kind, method)
+
+    def make_ready(self, ready: bool) -> None:
+        """Let publishes out, or hold them back."""
+        self.ready = ready
+        self._set_active()
+
+    def _set_active(self) -> None:
+        self.active = self._flowing and self.ready and self.reason is None
+        if self.active:
+            self.connection.resumed()
 
     def _reply(self, kind: type[m.Method], reply: Reply) -> None:
         slot = self._slot_for(kind, reply)
@@ -308,6 +371,12 @@ class ChannelCore:
             self.publishes.confirming = True
         elif kind is m.ChannelCloseOk:
             self.connection.forget(self)
+        elif kind is m.BasicConsumeOk:
+            self._subscribed(cast(m.BasicConsume, slot.request).consumer_tag)
+        elif kind is m.BasicRecoverOk:
+            self.deliveries.invalidated(self._forget_buffered())
+        elif isinstance(reply, Delivery) and not cast(m.BasicGet, slot.request).no_ack:
+            self._unacked.add(reply.delivery_tag)
         if slot.abandoned:
             self._give_back(slot, reply)
         else:
@@ -323,9 +392,17 @@ class ChannelCore:
                 return slot
         return None
 
+    def _subscribed(self, tag: str) -> None:
+        consumer = self.consumers.get(_raw(tag))
+        if consumer is not None:
+            consumer.answered = True
+            if consumer.cancelling:  # it was given up meanwhile
+                consumer.cancelling = False
+                self.cancel_unheard(consumer)
+
     def _give_back(self, slot: Slot, reply: Reply) -> None:
-        if isinstance(reply, Content) and not cast(m.BasicGet, slot.request).no_ack and self.reason is None:
-            self.nack(self.get_delivery(reply).delivery_tag)
+        if isinstance(reply, Delivery) and not cast(m.BasicGet, slot.request).no_ack and self.reason is None:
+            self.give_back(reply)
 
     def _end_consumer(self, tag: str, reason: errors.WarrenError | None) -> None:
         consumer = self.consumers.pop(_raw(tag), None)
@@ -369,18 +446,44 @@ class ChannelCore:
         self._fail(reason)
         self.connection.forget(self)
 
+    def _forget_buffered(self) -> list[int]:
+        return [tag for consumer in self.consumers.values() if not consumer.no_ack for tag in consumer.forget()]
+
     def _fail(self, reason: errors.WarrenError, *, ours: bool = False) -> None:
         """The channel is closed for good: everything that waits on it gets the reason; our own close ends consumers."""
         self.reason = reason
+        self.active = False
+        kept = not ours and self.keeper is not None and self.keeper(self, reason)
         slots, self.slots = self.slots, deque()
         for slot in slots:
             if not slot.abandoned:
                 slot.fail(fresh(reason))
-        self.publishes.fail(reason)
+        if kept and not isinstance(reason, errors.ChannelError):
+            self.publishes.orphan()
+        else:  # the broker closed the channel with a reason: it answers for what was published
+            self.publishes.fail(reason)
+        if kept:
+            self.deliveries.last_tag = self._last_tag
+            self.deliveries.lost(self._forget_buffered())
+        else:
+            self._unacked.clear()
         consumers, self.consumers = self.consumers, {}
         for consumer in consumers.values():
-            consumer.ended(None if ours else fresh(reason))
+            if kept and not consumer.cancelling:
+                consumer.interrupted()
+            else:
+                consumer.ended(None if ours or kept else fresh(reason))
         self.connection.resumed()
+
+    def lose(self, reason: errors.WarrenError) -> None:
+        """Close it as if the broker had: what a test of recovery does to one channel."""
+        self.check_open()
+        self.connection.engine.send_method(self.number, m.ChannelClose(200, "closed by the client"))
+        self._fail(reason)
+        slot = Slot(m.ChannelClose())
+        slot.abandoned = True
+        self.slots.append(slot)
+        self.connection.flush()
 
     def connection_closed(self, reason: errors.WarrenError, *, ours: bool = False) -> None:
         if self.reason is None:
@@ -423,6 +526,12 @@ class ConnectionCore:
 
     def closed(self) -> None:
         """The connection has ended: close the transport once the output is written."""
+
+    def ending(self, reason: errors.WarrenError) -> None:
+        """The connection ends without our doing; its channels are told next."""
+
+    def blocking(self) -> None:
+        """`blocked` has changed."""
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
@@ -552,8 +661,10 @@ class ConnectionCore:
             self.closed()
         elif isinstance(method, m.ConnectionBlocked):
             self.blocked = method.reason or "no reason given"
+            self.blocking()
         elif isinstance(method, m.ConnectionUnblocked):
             self.blocked = None
+            self.blocking()
             self.resumed()
         elif self.slots and type(method) in REPLIES.get(type(self.slots[0].request), ()):
             slot = self.slots.popleft()
@@ -588,6 +699,8 @@ class ConnectionCore:
     def _fail(self, reason: errors.WarrenError, *, ours: bool = False) -> None:
         self.reason = reason
         self.blocked = None
+        if not ours:
+            self.ending(reason)
         slots, self.slots = self.slots, deque()
         for slot in slots:
             if not slot.abandoned:

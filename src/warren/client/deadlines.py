@@ -52,6 +52,11 @@ class Deadlines:
         if bucket is not None:
             bucket.discard(future)
 
+    @staticmethod
+    def left(key: int, loop: asyncio.AbstractEventLoop) -> float:
+        """Seconds until what `add` gave this key for expires; 0 when it is past."""
+        return max(key * GRAIN - loop.time(), 0.0)
+
     def close(self) -> None:
         """No more deadlines: the connection is gone, and has failed every call."""
         if self._timer is not None:

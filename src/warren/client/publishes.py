@@ -1,7 +1,8 @@
-"""What was published on a channel and is not confirmed yet.
+"""What was published on a channel and is not confirmed yet, over every wire channel that it has had.
 
-Publications are numbered from 1 since confirm.select, as the broker numbers them. A confirm settles one number, or all
-up to it; the work is proportional to the numbers it settles.
+A broker numbers the publications of each wire channel from 1 since confirm.select. A program sees one sequence: public
+tag = `offset` + the broker's number. A confirm settles one number, or all up to it; the work is proportional to the
+numbers it settles. When the wire channel is lost, what is unsettled is orphaned: it may have arrived, or not.
 
 A returned message carries no number. Three facts of the protocol tie it to its publication without stamping anything
 into the message, where consumers would see it:
@@ -35,17 +36,19 @@ class PublishWaiter(Protocol):
 
     def settle(self, publish_tag: int, acked: bool) -> None: ...
     def returned(self, publish_tag: int, returned: Returned) -> None: ...
+    def orphaned(self, publish_tag: int) -> None: ...
     def fail(self, reason: errors.WarrenError) -> None: ...
 
 
 class Publishes:
     """The unsettled publications of one channel; `confirming` is set by confirm.select-ok."""
 
-    __slots__ = ("_mandatory", "_settled_to", "confirming", "last_tag", "waiters")
+    __slots__ = ("_mandatory", "_settled_to", "confirming", "last_tag", "offset", "waiters")
 
     def __init__(self) -> None:
         self.confirming = False
         self.last_tag = 0
+        self.offset = 0
         self.waiters: dict[int, PublishWaiter | None] = {}  # None: nobody waits any more
         self._settled_to = 0  # every number up to this one was covered by a multiple confirm
         self._mandatory: deque[tuple[int, bytes, bytes, bytes]] = deque()  # tag, method frame, properties, body
@@ -69,15 +72,16 @@ class Publishes:
         if publish_tag in self.waiters:
             self.waiters[publish_tag] = None
 
-    def settle(self, publish_tag: int, multiple: bool, acked: bool) -> None:
+    def settle(self, wire_tag: int, multiple: bool, acked: bool) -> None:
         """A confirm came: basic.ack or basic.nack. Numbers that are not outstanding are ignored."""
         waiters = self.waiters
+        publish_tag = wire_tag + self.offset
         if not multiple:
             waiter = waiters.pop(publish_tag, None)
             if waiter is not None:
                 waiter.settle(publish_tag, acked)
             return
-        last = publish_tag if 0 < publish_tag <= self.last_tag else self.last_tag  # 0: all of them
+        last = publish_tag if 0 < wire_tag <= self.last_tag - self.offset else self.last_tag  # 0: all of them
         for tag in range(self._settled_to + 1, last + 1):
             waiter = waiters.pop(tag, None)
             if waiter is not None:
@@ -106,10 +110,24 @@ class Publishes:
             waiter.returned(candidate[0], returned)
         return True
 
+    def orphan(self) -> None:
+        """The wire channel is gone, another will come: what is unsettled is orphaned, in the order of sending."""
+        waiters, self.waiters = self.waiters, {}
+        self._renumber()
+        for tag, waiter in waiters.items():
+            if waiter is not None:
+                waiter.orphaned(tag)
+
+    def _renumber(self) -> None:
+        """The next wire channel counts from 1 again, and confirms once it was told to."""
+        self._mandatory.clear()
+        self.offset = self._settled_to = self.last_tag
+        self.confirming = False
+
     def fail(self, reason: errors.WarrenError) -> None:
         """The channel is closed: no confirm will come any more."""
         waiters, self.waiters = self.waiters, {}
-        self._mandatory.clear()
+        self._renumber()
         told: set[int] = set()
         for waiter in waiters.values():
             if waiter is not None and id(waiter) not in told:
@@ -124,12 +142,13 @@ class Batch:
     failure        why the channel closed before all were
     """
 
-    __slots__ = ("failure", "nacked", "returned_count", "returns", "sent", "settled")
+    __slots__ = ("failure", "nacked", "orphans", "returned_count", "returns", "sent", "settled")
 
     def __init__(self) -> None:
         self.sent = 0
         self.settled = 0
         self.nacked: list[int] = []
+        self.orphans: list[int] = []
         self.returns: list[Returned] = []
         self.returned_count = 0
         self.failure: errors.WarrenError | None = None
@@ -144,15 +163,28 @@ class Batch:
         if len(self.returns) < MAX_KEPT_RETURNS:
             self.returns.append(returned)
 
+    def orphaned(self, publish_tag: int) -> None:
+        self.settled += 1
+        self.orphans.append(publish_tag)
+
     def fail(self, reason: errors.WarrenError) -> None:
         self.failure = reason
 
     def raise_refused(self, *, one: bool = False) -> None:
-        """Nacked or Unroutable when any was refused; the text counts them.
+        """PublishOrphaned, Nacked or Unroutable when any was not accepted; the text counts them.
 
         Unroutable carries a tuple of what came back, or with `one`, for a batch of one, just that.
         """
         came_back = f"{self.returned_count} of {self.sent} publications reached no queue"
+        if self.orphans:
+            refused = f"; the broker refused {len(self.nacked)}" if self.nacked else ""
+            more = f"; {came_back}" if self.returned_count else ""
+            raise errors.PublishOrphaned(
+                f"the connection was lost before the answer to {len(self.orphans)} of {self.sent} publications, which "
+                f"may or may not have arrived{refused}{more}",
+                tuple(sorted([*self.nacked, *self.orphans])),
+                tuple(self.orphans),
+            )
         if self.nacked:
             more = f"; {came_back}" if self.returned_count else ""
             raise errors.Nacked(

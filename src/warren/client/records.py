@@ -187,6 +187,11 @@ class Delivery:
         return self._content.properties
 
     @property
+    def raw_properties(self) -> bytes:
+        """The basic properties as they came: flags and values."""
+        return self._content.raw_properties
+
+    @property
     def headers(self) -> Table:
         """The headers table; empty when there is none."""
         return self._content.properties.headers or {}
@@ -275,16 +280,27 @@ class QueueInfo:
 
 
 class Confirmation:
-    """The broker's answer to one publication: its number on the channel, and whether it was accepted."""
+    """What became of one publication.
 
-    __slots__ = ("acked", "publish_tag")
+    publish_tag  its number on the channel; the numbers go on over a reconnect
+    acked        whether the broker has accepted it
+    orphaned     the connection was lost before the broker's answer: it may or may not have arrived; `acked` is False
+    returned     what came back of it when it was mandatory and reached no queue
+    """
 
-    def __init__(self, publish_tag: int, acked: bool) -> None:
+    __slots__ = ("acked", "orphaned", "publish_tag", "returned")
+
+    def __init__(
+        self, publish_tag: int, acked: bool, orphaned: bool = False, returned: Returned | None = None
+    ) -> None:
         self.publish_tag = publish_tag
         self.acked = acked
+        self.orphaned = orphaned
+        self.returned = returned
 
     def __repr__(self) -> str:
-        return f"Confirmation(publish_tag={self.publish_tag}, acked={self.acked})"
+        more = (", orphaned=True" if self.orphaned else "") + (f", returned={self.returned}" if self.returned else "")
+        return f"Confirmation(publish_tag={self.publish_tag}, acked={self.acked}{more})"
 
 
 def encoded(message: Message | bytes) -> tuple[bytes, bytes]:

@@ -30,7 +30,7 @@ from warren.client.link import Link, SyncConnectionCore
 from warren.client.publishes import Batch
 from warren.client.records import Confirmation, Delivery, Message, Publication, QueueInfo, Returned, encoded
 from warren.client.url import ConnectionParameters, parameters_of
-from warren.protocol.v091 import Content, Table, methods as m
+from warren.protocol.v091 import Table, methods as m
 
 __all__ = ["Channel", "Connection", "connect"]
 
@@ -152,7 +152,7 @@ class Connection:
             if not self._link.step(deadline):
                 raise errors.DeadlineExceeded(f"{what}: no answer from {self.parameters.peer} within {seconds:g} s")
 
-    def _await(self, slot: Slot, timeout: float | None, abandon: Callable[[], None]) -> m.Method | Content:
+    def _await(self, slot: Slot, timeout: float | None, abandon: Callable[[], None]) -> m.Method | Delivery:
         try:
             self._until(lambda: slot.done, timeout, slot.request.NAME)
         except BaseException:
@@ -161,7 +161,7 @@ class Connection:
             raise
         if slot.error is not None:
             raise slot.error
-        return cast("m.Method | Content", slot.reply)
+        return cast("m.Method | Delivery", slot.reply)
 
 
 class Channel:
@@ -333,7 +333,9 @@ class Channel:
     ) -> str:
         """Subscribe to a queue, and give the consumer's tag; `receive` gives what comes."""
         tag = consumer_tag or self._core.next_consumer_tag()
-        consumer = ConsumerCore(tag, queue, no_ack, self._arrived.append, lambda reason: self._end(tag, reason))
+        consumer = ConsumerCore(
+            tag, queue, no_ack, self._arrived.append, lambda reason: self._end(tag, reason), lambda: self._forget(tag)
+        )
         slot = Slot(m.BasicConsume(queue, tag, no_ack=no_ack, exclusive=exclusive, arguments=arguments))
         self._core.consume(slot, consumer)
         self._consumers[tag] = consumer
@@ -345,6 +347,14 @@ class Channel:
         if isinstance(reason, errors.ConsumerCancelled):
             self._ended.append(reason)
 
+    def _forget(self, tag: str) -> list[int]:
+        """Drop what arrived for this consumer and was not received."""
+        kept = [delivery for delivery in self._arrived if delivery.consumer_tag != tag]
+        dropped = [delivery.delivery_tag for delivery in self._arrived if delivery.consumer_tag == tag]
+        self._arrived.clear()
+        self._arrived.extend(kept)
+        return dropped
+
     def cancel(self, consumer_tag: str, *, timeout: float | None = None) -> None:
         """End a subscription. What arrived before and was not received yet goes back to the queue."""
         self._core.check_open()
@@ -355,13 +365,11 @@ class Channel:
             )
         slot = Slot(m.BasicCancel(consumer_tag))
         self._core.cancel(slot, consumer)
-        kept = [delivery for delivery in self._arrived if delivery.consumer_tag != consumer_tag]
         if not consumer.no_ack:
             for delivery in self._arrived:
                 if delivery.consumer_tag == consumer_tag:
                     self._core.give_back(delivery)
-        self._arrived.clear()
-        self._arrived.extend(kept)
+        self._forget(consumer_tag)
         self.connection._await(slot, timeout, lambda: self._core.abandon(slot))
 
     def receive(self, max_messages: int = 20_000, timeout: float | None = None) -> list[Delivery]:
@@ -396,7 +404,7 @@ class Channel:
         slot = Slot(m.BasicGet(queue, no_ack))
         self._core.request(slot)
         reply = self.connection._await(slot, timeout, lambda: self._core.abandon(slot))
-        return self._core.get_delivery(reply) if isinstance(reply, Content) else None
+        return reply if isinstance(reply, Delivery) else None
 
     def ack(self, delivery_tag: int, *, multiple: bool = False) -> None:
         """Done with this delivery; with `multiple`, with every earlier one of the channel too."""

@@ -20,7 +20,7 @@ from warren.protocol.v091 import methods as m
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warren.client.consumer import Feed
+    from warren.client.subscription import Subscription
 
 __all__ = ["AsyncCore", "FutureSlot"]
 
@@ -60,7 +60,7 @@ class AsyncCore(ConnectionCore, asyncio.Protocol):
         self.deadlines = Deadlines(loop)
         self.opened: asyncio.Future[None] = loop.create_future()
         self.gone: asyncio.Future[None] = loop.create_future()  # the transport has ended
-        self.overfull: set[Feed] = set()  # consumers with more than enough in their buffers
+        self.overfull: set[Subscription] = set()  # consumers with more than enough in their buffers
         self.writing_paused = False
         self.reading_paused = False
         self._transport: asyncio.Transport | None = None
@@ -70,6 +70,8 @@ class AsyncCore(ConnectionCore, asyncio.Protocol):
         self._suspected = False
         self._heart: asyncio.TimerHandle | None = None
         self._goodbye: asyncio.TimerHandle | None = None
+        self.on_end: Callable[[errors.WarrenError], None] | None = None  # it has ended without our doing
+        self.on_blocking: Callable[[str | None], None] | None = None
 
     # -- asyncio.Protocol --------------------------------------------------------------------------------------------
 
@@ -145,6 +147,14 @@ class AsyncCore(ConnectionCore, asyncio.Protocol):
             self.resume_reading()  # asyncio reports the end of a connection by reading
             self._goodbye = self.loop.call_later(GOODBYE_SECONDS, transport.abort)
 
+    def ending(self, reason: errors.WarrenError) -> None:
+        if self.on_end is not None:
+            self.on_end(reason)
+
+    def blocking(self) -> None:
+        if self.on_blocking is not None:
+            self.on_blocking(self.blocked)
+
     def abort(self) -> None:
         """Drop the transport without another word."""
         if self._transport is not None:
@@ -153,11 +163,19 @@ class AsyncCore(ConnectionCore, asyncio.Protocol):
     # -- waiting -----------------------------------------------------------------------------------------------------
 
     async def reply(
-        self, slot: FutureSlot, timeout: float | None, abandon: Callable[[Slot], None] | None = None
+        self,
+        slot: FutureSlot,
+        timeout: float | None,
+        abandon: Callable[[Slot], None] | None = None,
+        deadline: float | None = None,
     ) -> Reply:
-        """The slot's reply. Raises what the broker said, DeadlineExceeded; a caller that is cancelled abandons it."""
+        """The slot's reply. Raises what the broker said, DeadlineExceeded; a caller that is cancelled abandons it.
+
+        deadline  in the loop's time, when some of the timeout's seconds are gone
+        """
         seconds = self.timeout if timeout is None else timeout
-        key = self.deadlines.add(slot.future, seconds)
+        left = seconds if deadline is None else max(deadline - self.loop.time(), 0.0)
+        key = self.deadlines.add(slot.future, left)
         try:
             result = await slot.future
         except asyncio.CancelledError:
@@ -179,10 +197,12 @@ class AsyncCore(ConnectionCore, asyncio.Protocol):
     def may_publish(self, channel: ChannelCore) -> bool:
         return not self.writing_paused and self.blocked is None and channel.active
 
-    async def publishing(self, channel: ChannelCore, seconds: float) -> None:
-        """Wait until publishes may be written. DeadlineExceeded, or the reason why the channel closed meanwhile."""
+    async def publishing(self, channel: ChannelCore, seconds: float, deadline: float) -> None:
+        """Wait until publishes may be written. DeadlineExceeded, or the reason why the channel closed meanwhile.
+
+        deadline  in the loop's time; it was `seconds` away when the waiting began
+        """
         channel.check_open()
-        deadline = self.loop.time() + seconds
         while channel.reason is None and not self.may_publish(channel):
             waiter: asyncio.Future[Any] = self.loop.create_future()
             self._gate.append(waiter)

@@ -128,6 +128,8 @@ def agree(content: Content) -> None:
         content.check_properties()
         assert content.persistent == (properties.delivery_mode == 2)
         assert content.priority == (properties.priority or 0)
+        expiration = properties.expiration
+        assert content.expiration == (None if expiration is None else expiration.encode("utf-8", "surrogateescape"))
 
 
 @given(st.binary(min_size=2, max_size=80))

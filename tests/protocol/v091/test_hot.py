@@ -62,4 +62,4 @@ def test_the_caches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         frames.publish("x", str(n), False)
         reader.read(m.BasicDeliver("c", 1, False, "x", str(n)).encode())
     assert len(frames._publish) <= 10
-    assert len(reader._names) <= 10
+    assert len(reader.names) <= 10

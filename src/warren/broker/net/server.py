@@ -24,6 +24,7 @@ from warren.broker.net.descriptors import last_for_connections
 from warren.broker.net.tls import Tls
 from warren.broker.net.transport import SocketTransport
 from warren.broker.node import DEFAULT_LIMITS, Node
+from warren.broker.parameters import Component
 from warren.broker.statistics import statistics
 from warren.broker.store.folder import LastStop, hold_folder, mark_running, mark_stopped
 from warren.broker.vhost import VirtualHost
@@ -64,6 +65,7 @@ class Broker(UserAdministration):
                     see `import_definitions`, whose errors `start` then raises too
     limits          what clients may use, and when publishers are blocked; `set_limits` changes them
     events          True: tell on the exchange amq.rabbitmq.event what happens (queues, connections, policies, ...)
+    components      what acts on parameters, by the name of their component: {"shovel": warren.bridge.Shovels()}
 
     One user at first, guest with password guest, who may connect from this machine. Raises OSError when the address is
     taken or the data folder cannot be used, BlockingIOError when another broker holds it, InvalidArgument for TLS files
@@ -84,6 +86,7 @@ class Broker(UserAdministration):
         anonymous_user: str = "guest",
         events: bool = False,
         limits: Limits = DEFAULT_LIMITS,
+        components: Mapping[str, Component] | None = None,
     ) -> None:
         self.host = host
         self.port = port
@@ -100,6 +103,7 @@ class Broker(UserAdministration):
         self._last_descriptor = 0
         self._refusing = False
         self._decorators: list[DecoratorFactory] = []
+        self._components = dict(components or {})
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._lock: TextIO | None = None
         self._node: Node | None = None
@@ -307,6 +311,28 @@ class Broker(UserAdministration):
         """
         return statistics(self.node)
 
+    def set_parameter(self, component: str, name: str, value: object, *, vhost: str = "/") -> None:
+        """Set a parameter, as `rabbitmqctl set_parameter` does; `value` is what its JSON would be.
+
+        What acts on the component does so at once; without it the value is kept and exported. Raises InvalidArgument
+        for a value that the component refuses, NotFound for a vhost that is missing.
+        """
+        self.node.parameters.set(records.Parameter(vhost, component, name, value))
+
+    def clear_parameter(self, component: str, name: str, *, vhost: str = "/") -> bool:
+        """Forget a parameter; whether there was one."""
+        return self.node.parameters.clear(vhost, component, name)
+
+    def parameter_status(self, component: str) -> list[dict[str, object]]:
+        """What became of the component's parameters: of "shovel", state, counts and last error of each shovel.
+
+        Raises NotFound when nothing here acts on that component.
+        """
+        actor = self.node.parameters.components.get(component)
+        if actor is None:
+            raise NotFound(f"nothing here acts on parameters of component '{component}'")
+        return actor.status()
+
     def _vhost(self, name: str) -> VirtualHost:
         vhost = self.node.vhosts.get(name)
         if vhost is None:
@@ -330,6 +356,7 @@ class Broker(UserAdministration):
                 sync=self._sync,
                 events=self._events,
                 limits=self._limits,
+                components=self._components,
             )
             self._last_descriptor = last_for_connections()
             self._hurried.clear()

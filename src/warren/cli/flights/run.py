@@ -26,11 +26,11 @@ from typing import Any, Final, ParamSpec, Self, TypeVar
 
 import warren
 from warren.broker import Broker
+from warren.cli.display import Display
 from warren.cli.flights import topology, traffic
 from warren.cli.flights.background import Background
 from warren.cli.flights.counts import Group
 from warren.cli.flights.data import CANCELLED, FLIGHTS, Expected, airlines, flights
-from warren.cli.flights.display import Display
 from warren.cli.flights.pipeline import Pipeline, Row
 from warren.cli.servers import server_name
 
@@ -229,7 +229,8 @@ class _Number:
 
 
 async def _open(url: str) -> warren.Connection:
-    return await warren.connect(url)
+    # Without recovery: what comes twice would be counted twice, and the numbers are to agree.
+    return await warren.connect(url, recovery=None)
 
 
 async def _close(*connections: warren.Connection) -> None:

@@ -129,6 +129,29 @@ class Content:
             at += 1
         return frames[at]
 
+    @property
+    def expiration(self) -> bytes | None:
+        """The expiration as its bytes, read without decoding the rest; the properties have been checked."""
+        frames = self.frames
+        flags, at = frames[FLAGS_AT], FLAGS_AT + 2
+        if not flags & 0x01:
+            return None
+        if flags & 0x80:  # content-type
+            at += 1 + frames[at]
+        if flags & 0x40:  # content-encoding
+            at += 1 + frames[at]
+        if flags & 0x20:  # headers
+            at += 4 + _LENGTH.unpack_from(frames, at)[0]
+        if flags & 0x10:  # delivery-mode
+            at += 1
+        if flags & 0x08:  # priority
+            at += 1
+        if flags & 0x04:  # correlation-id
+            at += 1 + frames[at]
+        if flags & 0x02:  # reply-to
+            at += 1 + frames[at]
+        return frames[at + 1 : at + 1 + frames[at]]
+
     def first_header(self, entry: bytes) -> int | None:
         """The int64 at the start of the headers table, found without decoding anything.
 

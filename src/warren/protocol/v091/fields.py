@@ -300,3 +300,13 @@ def skip_table(data: bytes, at: int, depth: int = 0, named: bool = True) -> int:
     if at != end:
         raise ValueError("runs past its end")
     return at
+
+
+def skip_value(data: bytes, at: int) -> int:
+    """Where the value ends whose type letter is at `at`, in a table that was checked."""
+    letter = data[at]
+    if letter == 0x53 or letter == 0x78:  # S, x
+        return at + 5 + int(_I.unpack_from(data, at + 1)[0])
+    if letter == 0x46 or letter == 0x41:  # F, A
+        return skip_table(data, at + 1, 1, letter == 0x46)
+    return at + 1 + _WIDTHS[letter]

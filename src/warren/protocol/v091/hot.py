@@ -24,15 +24,21 @@ _REDELIVERED_AND_NAMES: Final = 8  # offset of these from the delivery tag
 
 
 class ClientFrames:
-    """Encoded frames of one channel for publish, ack, nack and reject."""
+    """Encoded frames of one channel for publish, ack, nack and reject.
 
-    __slots__ = ("_ack", "_channel", "_nack", "_publish", "_reject")
+    renamed     the names that queues have now, by the names that the program knows: what goes to one of these through
+                the default exchange goes to its present name
+    ack_prefix  the frame of basic.ack up to its tag
+    """
 
-    def __init__(self, channel: int) -> None:
+    __slots__ = ("_channel", "_nack", "_publish", "_reject", "_renamed", "ack_prefix")
+
+    def __init__(self, channel: int, renamed: dict[str, str] | None = None) -> None:
         self._channel = channel
+        self._renamed = {} if renamed is None else renamed
         self._publish: dict[tuple[str, str, bool], bytes] = {}
         # A frame with its tag cut out: prefix, class id, method id.
-        self._ack = encode_method(channel, m.BasicAck(0))[:11]
+        self.ack_prefix = encode_method(channel, m.BasicAck(0))[:11]
         self._nack = encode_method(channel, m.BasicNack(0))[:11]
         self._reject = encode_method(channel, m.BasicReject(0))[:11]
 
@@ -43,12 +49,18 @@ class ClientFrames:
         if frame is None:
             if len(self._publish) >= MAX_CACHED:
                 self._publish.clear()
+            if not exchange:
+                routing_key = self._renamed.get(routing_key, routing_key)
             frame = encode_method(self._channel, m.BasicPublish(exchange, routing_key, mandatory))
             self._publish[key] = frame
         return frame
 
+    def forget(self) -> None:
+        """A name has changed its meaning: build the frames anew."""
+        self._publish.clear()
+
     def ack(self, delivery_tag: int, multiple: bool) -> bytes:
-        return b"%b%b%b" % (self._ack, delivery_tag.to_bytes(8, "big"), b"\x01\xce" if multiple else b"\x00\xce")
+        return b"%b%b%b" % (self.ack_prefix, delivery_tag.to_bytes(8, "big"), b"\x01\xce" if multiple else b"\x00\xce")
 
     def nack(self, delivery_tag: int, multiple: bool, requeue: bool) -> bytes:
         return b"%b%b%c\xce" % (self._nack, delivery_tag.to_bytes(8, "big"), multiple | requeue << 1)
@@ -58,12 +70,15 @@ class ClientFrames:
 
 
 class DeliverReader:
-    """Reads payloads of basic.deliver."""
+    """Reads payloads of basic.deliver.
 
-    __slots__ = ("_names",)
+    names  (exchange, routing key) by the bytes that follow the delivery tag and its flag
+    """
+
+    __slots__ = ("names",)
 
     def __init__(self) -> None:
-        self._names: dict[bytes, tuple[str, str]] = {}
+        self.names: dict[bytes, tuple[str, str]] = {}
 
     def read(self, payload: bytes) -> tuple[bytes, int, bool, str, str]:
         """(consumer tag as bytes, delivery tag, redelivered, exchange, routing key). RemoteProtocolError (502)."""
@@ -72,7 +87,7 @@ class DeliverReader:
         except IndexError:
             decode_method(payload)  # raises what a truncated method raises
             raise
-        names = self._names.get(payload[at + 9 :])
+        names = self.names.get(payload[at + 9 :])
         if names is None:
             names = self._decode_names(payload, at + 9)
         return (
@@ -85,7 +100,7 @@ class DeliverReader:
 
     def _decode_names(self, payload: bytes, at: int) -> tuple[str, str]:
         method = cast(m.BasicDeliver, decode_method(payload))
-        if len(self._names) >= MAX_CACHED:
-            self._names.clear()
-        names = self._names[payload[at:]] = (method.exchange, method.routing_key)
+        if len(self.names) >= MAX_CACHED:
+            self.names.clear()
+        names = self.names[payload[at:]] = (method.exchange, method.routing_key)
         return names

@@ -1,8 +1,8 @@
-"""Put one entry into the headers of a message without decoding the rest of it.
+"""Put entries into the headers of a message, or take one out, without decoding the rest of it.
 
-A stream queue stamps every message with its offset, and a redelivery says how often it was delivered. Decoding and
-encoding all headers for that would cost more than everything else a queue does, so the entry is spliced into the bytes
-of the header frame.
+A stream queue stamps every message with its offset, a redelivery says how often it was delivered, a dead letter where
+it died. Decoding and encoding all headers for that would cost more than everything else a queue does, so the entries
+are spliced into the bytes of the header frame. Who hands such a message on to another broker takes the entry out again.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Final
 
 from warren.protocol.v091.codec import FRAME_OVERHEAD
 from warren.protocol.v091.content import FLAGS_AT
+from warren.protocol.v091.fields import skip_value
 
-__all__ = ["DELIVERY_COUNT", "STREAM_OFFSET", "LongHeader", "header_frame_size"]
+__all__ = ["DELIVERY_COUNT", "STREAM_OFFSET", "LongHeader", "append_headers", "header_frame_size"]
 
 _CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS = 0x80, 0x40, 0x20  # in the first octet of the property flags
 _LENGTH: Final = Struct(">I")
@@ -41,31 +42,73 @@ class LongHeader:
 
         The caller has checked the properties, and that they do not hold the header already.
         """
-        size = _LENGTH.unpack_from(frames, 3)[0]
-        flags = frames[FLAGS_AT]
-        at = FLAGS_AT + 2
-        if flags & _CONTENT_TYPE:
-            at += 1 + frames[at]
-        if flags & _CONTENT_ENCODING:
-            at += 1 + frames[at]
-        entry = self._entry.pack(self._key, b"l", value)
-        if flags & _HEADERS:
-            insert = _LENGTH.pack(_LENGTH.unpack_from(frames, at)[0] + len(entry)) + entry
-            resume, grown = at + 4, len(entry)
-        else:
-            insert = _LENGTH.pack(len(entry)) + entry
-            resume, grown = at, len(insert)
-        return b"".join(
-            (
-                frames[:3],
-                _LENGTH.pack(size + grown),
-                frames[7:FLAGS_AT],
-                bytes((flags | _HEADERS,)),
-                frames[FLAGS_AT + 1 : at],
-                insert,
-                frames[resume:],
-            )
+        at = _table_at(frames)
+        return _spliced(frames, at, at + 4, self._entry.pack(self._key, b"l", value))
+
+    def take_from(self, properties: bytes) -> bytes:
+        """The properties (flags and values, well formed) without this header; the same object when they lack it."""
+        if self._key not in properties or not properties[0] & _HEADERS:
+            return properties
+        start = 2
+        if properties[0] & _CONTENT_TYPE:
+            start += 1 + properties[start]
+        if properties[0] & _CONTENT_ENCODING:
+            start += 1 + properties[start]
+        at = start + 4
+        end = at + _LENGTH.unpack_from(properties, start)[0]
+        while at < end:
+            key = at
+            at = skip_value(properties, at + 1 + properties[at])
+            if properties.startswith(self._key, key):
+                rest = properties[start + 4 : key] + properties[at:end]
+                if rest:
+                    return properties[:start] + _LENGTH.pack(len(rest)) + rest + properties[end:]
+                flags = bytes((properties[0] & ~_HEADERS, properties[1]))
+                return flags + properties[2:start] + properties[end:]
+        return properties
+
+
+def append_headers(frames: bytes, entries: bytes) -> bytes:
+    """The frames (header frame first) with encoded table entries as the last of their headers.
+
+    The caller has checked the properties, and that they hold none of these headers already.
+    """
+    at = _table_at(frames)
+    end = at + 4 + _LENGTH.unpack_from(frames, at)[0] if frames[FLAGS_AT] & _HEADERS else at
+    return _spliced(frames, at, end, entries)
+
+
+def _table_at(frames: bytes) -> int:
+    """Where the headers are, or would be."""
+    flags, at = frames[FLAGS_AT], FLAGS_AT + 2
+    if flags & _CONTENT_TYPE:
+        at += 1 + frames[at]
+    if flags & _CONTENT_ENCODING:
+        at += 1 + frames[at]
+    return at
+
+
+def _spliced(frames: bytes, table: int, at: int, entries: bytes) -> bytes:
+    """The frames with `entries` put in `at` of the headers table that begins at `table`, if there is one."""
+    size, flags, grown = _LENGTH.unpack_from(frames, 3)[0], frames[FLAGS_AT], len(entries)
+    if flags & _HEADERS:
+        length, old = grown + _LENGTH.unpack_from(frames, table)[0], frames[table + 4 : at]
+    else:
+        length, old, at = grown, b"", table
+        grown += 4
+    return b"".join(
+        (
+            frames[:3],
+            _LENGTH.pack(size + grown),
+            frames[7:FLAGS_AT],
+            bytes((flags | _HEADERS,)),
+            frames[FLAGS_AT + 1 : table],
+            _LENGTH.pack(length),
+            old,
+            entries,
+            frames[at:],
         )
+    )
 
 
 STREAM_OFFSET: Final = LongHeader("x-stream-offset")

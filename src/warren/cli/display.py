@@ -2,7 +2,8 @@
 
     with display.bar("publish", total, lambda: tally.published): ...
 
-Rules: a bar asks for its number when it draws, so that what is counted does not know that it is shown.
+Rules: a bar asks for its number when it draws, so that what is counted does not know that it is shown. A total may not
+be known yet, or ever.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-__all__ = ["Display"]
+__all__ = ["Bar", "Display"]
 
 DRAW_SECONDS: Final = 0.1
 LINE_SECONDS: Final = 5.0  # between two lines about one bar, where there is no terminal
 LABEL: Final = 34  # columns
+
+Total = int | Callable[[], int | None]
+Bar = tuple[str, Total, Callable[[], int]]
 
 
 class Display:
@@ -46,7 +50,7 @@ class Display:
         self.say(f"{text:<{LABEL}} {time.perf_counter() - started:6.1f} s")
 
     @contextmanager
-    def bars(self, *bars: tuple[str, int, Callable[[], int]]) -> Iterator[None]:
+    def bars(self, *bars: Bar) -> Iterator[None]:
         """Bars for (label, total, number now), until the block ends."""
         if self._moving:
             with self._drawn(bars):
@@ -56,33 +60,41 @@ class Display:
                 yield
 
     @contextmanager
-    def _drawn(self, bars: tuple[tuple[str, int, Callable[[], int]], ...]) -> Iterator[None]:
+    def _drawn(self, bars: tuple[Bar, ...]) -> Iterator[None]:
         with Progress(
             TextColumn("{task.description}"), BarColumn(None), MofNCompleteColumn(), _Rate(), TimeElapsedColumn(),
             console=self.console, auto_refresh=False,
         ) as progress:  # fmt: skip
-            tasks = [(progress.add_task(f"{label:<{LABEL}}", total=total), number) for label, total, number in bars]
+            tasks = [
+                (progress.add_task(f"{label:<{LABEL}}", total=_now(total)), total, number)
+                for label, total, number in bars
+            ]
 
             def draw() -> None:
-                for task, number in tasks:
-                    progress.update(task, completed=number())
+                for task, total, number in tasks:
+                    progress.update(task, total=_now(total), completed=number())
                 progress.refresh()
 
             with _repeating(draw, DRAW_SECONDS):
                 yield
 
     @contextmanager
-    def _written(self, bars: tuple[tuple[str, int, Callable[[], int]], ...]) -> Iterator[None]:
+    def _written(self, bars: tuple[Bar, ...]) -> Iterator[None]:
         started = time.perf_counter()
 
         def write() -> None:
             for label, total, number in bars:
-                done, seconds = number(), time.perf_counter() - started
+                done, whole, seconds = number(), _now(total), time.perf_counter() - started
+                of = "" if whole is None else f" of {whole:,}"
                 rate = f"{done / seconds:>9,.0f}/s" if done and seconds else ""
-                self.say(f"{label:<{LABEL}} {seconds:6.1f} s {done:>9,} of {total:,} {rate}")
+                self.say(f"{label:<{LABEL}} {seconds:6.1f} s {done:>9,}{of} {rate}")
 
         with _repeating(write, LINE_SECONDS):
             yield
+
+
+def _now(total: Total) -> int | None:
+    return total if isinstance(total, int) else total()
 
 
 class _Rate(TextColumn):

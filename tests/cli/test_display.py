@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from warren.cli.flights.display import Display
+from warren.cli.display import Display
 
 
 def display(terminal: bool) -> tuple[Display, io.StringIO]:

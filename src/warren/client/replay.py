@@ -1,0 +1,118 @@
+"""Declares a topology again on a new connection: in dependency order, pipelined, around what the broker refuses.
+
+An error of the broker's closes the channel that it came on. So the work is done on a channel of its own: the request
+that failed is reported, and the rest goes on with a fresh channel behind it. Nothing here knows about redialling: when
+the connection goes, its error is raised.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Final
+
+from warren import errors
+from warren.client.core import ChannelCore, Reply
+from warren.client.events import Skipped
+from warren.client.topology import Entity, Topology, described
+from warren.client.wire import AsyncCore, FutureSlot
+from warren.protocol.v091 import methods as m
+
+__all__ = ["Replay"]
+
+PIPELINED: Final = 200  # requests under way at a time
+
+
+class Replay:
+    """One replay of one topology on one connection.
+
+    skipped  what the broker refused
+    locked   exclusive queues that a dead connection still holds (405): worth another attempt soon
+    """
+
+    def __init__(self, core: AsyncCore, topology: Topology) -> None:
+        self._core = core
+        self._topology = topology
+        self._channel: ChannelCore | None = None
+        self.skipped: list[Skipped] = []
+        self.locked: set[str] = set()
+
+    async def run(self, only: set[str] | None = None) -> None:
+        """Declare everything, or `only` these queues and their bindings. Raises why the connection ended."""
+        exchanges, queues, binds = self._topology.plan(only)
+        try:
+            await self._declare(exchanges)
+            await self._declare_queues(queues)
+            locked = self.locked
+            await self._declare([b for b in binds if not (isinstance(b, m.QueueBind) and b.queue in locked)])
+        finally:
+            if self._channel is not None and self._channel.reason is None:
+                self._channel.close()
+
+    async def _declare(self, entities: Sequence[Entity]) -> None:
+        for entity, result in zip(entities, await self._send(entities), strict=True):
+            if isinstance(result, errors.WarrenError):
+                self.skipped.append(Skipped(described(entity), result))
+
+    async def _declare_queues(self, queues: Sequence[m.QueueDeclare]) -> None:
+        topology = self._topology
+        by_name = [queue for queue in queues if queue.queue not in topology.server_named]
+        nameless = [queue for queue in queues if queue.queue in topology.server_named]
+        # A server-named queue that is not exclusive outlives its connection, with its messages: look first.
+        probes = [_passive(queue) for queue in nameless if not queue.exclusive]
+        found = {
+            probe.queue
+            for probe, result in zip(probes, await self._send(probes), strict=True)
+            if isinstance(result, m.QueueDeclareOk)
+        }
+        missing = [queue for queue in nameless if queue.queue not in found]
+        wanted = [*by_name, *missing]
+        requests: list[m.QueueDeclare] = [*by_name, *(_nameless(queue) for queue in missing)]
+        for queue, result in zip(wanted, await self._send(requests), strict=True):
+            if isinstance(result, m.QueueDeclareOk):
+                if result.queue != queue.queue:
+                    topology.renamed[queue.queue] = result.queue
+            elif isinstance(result, errors.ResourceLocked) and queue.exclusive:
+                self.locked.add(queue.queue)
+            elif isinstance(result, errors.WarrenError):
+                self.skipped.append(Skipped(described(queue), result))
+
+    async def _send(self, requests: Sequence[m.Method]) -> list[Reply | errors.WarrenError]:
+        """The reply to each request, or the error that it got."""
+        results: list[Reply | errors.WarrenError] = []
+        while len(results) < len(requests):
+            channel = await self._opened()
+            slots: list[FutureSlot] = []
+            for request in requests[len(results) : len(results) + PIPELINED]:
+                slot = FutureSlot(self._topology.translated(request), self._core.loop.create_future())
+                channel.request(slot)
+                slots.append(slot)
+            for slot in slots:
+                try:
+                    results.append(await self._core.reply(slot, None))
+                except errors.ChannelError as error:
+                    if self._core.reason is not None:
+                        raise
+                    results.append(error)
+                    break
+                except errors.ConnectionError as error:
+                    self._topology.banish(requests[len(results)], error)
+                    raise
+        return results
+
+    async def _opened(self) -> ChannelCore:
+        if self._channel is None or self._channel.reason is not None:
+            slot = FutureSlot(m.ChannelOpen(), self._core.loop.create_future())
+            self._channel = self._core.new_channel(slot, ChannelCore)
+            await self._core.reply(slot, None)
+        return self._channel
+
+
+def _passive(queue: m.QueueDeclare) -> m.QueueDeclare:
+    return m.QueueDeclare(queue.queue, passive=True)
+
+
+def _nameless(queue: m.QueueDeclare) -> m.QueueDeclare:
+    nameless = copy.copy(queue)
+    nameless.queue = ""
+    return nameless

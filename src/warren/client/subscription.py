@@ -1,0 +1,160 @@
+"""One subscription, over every wire channel that carries it, and what came for it and was not taken yet.
+
+The core puts deliveries in, the iterator (`consumer`) takes them out; they wait in one deque, and no task or future is
+made for one. When the wire channel is lost and another will come, the subscription stays: what nobody was handed is
+dropped, for the broker delivers it again, unless it was sent with no_ack.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from warren import errors
+from warren.client.core import ChannelCore, ConsumerCore
+from warren.client.records import Delivery
+from warren.client.wire import MAX_BUFFERED_BYTES, MAX_BUFFERED_MESSAGES, AsyncCore, FutureSlot
+from warren.protocol.v091 import Table, methods as m
+
+__all__ = ["Subscription"]
+
+
+class Subscription:
+    """What is asked of the broker, and what came of it.
+
+    queue     as the program names it
+    qos       what limited the deliveries when it was first made
+    core      its wire consumer; None while there is none
+    on_end    called once when it has ended for good
+    finished  no more deliveries will come; `reason` is why, None for our own cancel
+    """
+
+    __slots__ = (
+        "arguments", "buffer", "bytes", "connection", "core", "exclusive", "finished", "no_ack", "on_end", "qos",
+        "queue",
+        "reason", "tag", "waiters",
+    )  # fmt: skip
+
+    def __init__(
+        self, connection: AsyncCore, queue: str, no_ack: bool, exclusive: bool, arguments: Table | None, tag: str
+    ) -> None:
+        self.connection = connection
+        self.queue = queue
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+        self.arguments = arguments
+        self.tag = tag
+        self.qos = m.BasicQos()
+        self.core: ConsumerCore | None = None
+        self.on_end: Callable[[Subscription], None] | None = None
+        self.buffer: deque[Delivery] = deque()
+        self.bytes = 0
+        self.waiters: deque[asyncio.Future[None]] = deque()
+        self.finished = False
+        self.reason: errors.WarrenError | None = None
+
+    # -- deliveries --------------------------------------------------------------------------------------------------
+
+    def append(self, delivery: Delivery) -> None:
+        self.buffer.append(delivery)
+        self.bytes += delivery.body_size
+        if self.waiters:
+            self.wake()
+        if self.bytes > MAX_BUFFERED_BYTES or len(self.buffer) > MAX_BUFFERED_MESSAGES:
+            self.connection.overfull.add(self)
+
+    def take(self) -> Delivery:
+        delivery = self.buffer.popleft()
+        self.bytes -= delivery.body_size
+        overfull = self.connection.overfull
+        if (
+            overfull
+            and self in overfull
+            and self.bytes <= MAX_BUFFERED_BYTES // 2
+            and len(self.buffer) <= MAX_BUFFERED_MESSAGES // 2
+        ):
+            self.relieve()
+        return delivery
+
+    def relieve(self) -> None:
+        """No longer a reason to stop reading."""
+        self.connection.overfull.discard(self)
+        if not self.connection.overfull:
+            self.connection.resume_reading()
+
+    def wake(self) -> None:
+        """Wake one who waits for a delivery."""
+        while self.waiters:
+            waiter = self.waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    # -- its wire consumer -------------------------------------------------------------------------------------------
+
+    async def subscribe(
+        self, channel: ChannelCore, connection: AsyncCore, request: m.Method, qos: m.BasicQos | None, seconds: float
+    ) -> None:
+        """Have it on this wire channel; `request` is its basic.consume, and `qos` goes before it when given.
+
+        Both are sent together: another task's qos must not come between them.
+        """
+        if connection is not self.connection:
+            self.relieve()
+            self.connection = connection
+        self.core = consumer = ConsumerCore(
+            self.tag, self.queue, self.no_ack, self.append, self.ended, self.forget, self.interrupted
+        )
+        qos_slot = FutureSlot(qos, connection.loop.create_future()) if qos is not None else None
+        if qos_slot is not None:
+            channel.request(qos_slot)
+        slot = FutureSlot(request, connection.loop.create_future())
+        try:
+            channel.consume(slot, consumer)
+        except errors.WarrenError:
+            if qos_slot is not None:
+                qos_slot.abandoned = True
+            raise
+        if qos_slot is not None:
+            try:
+                await connection.reply(qos_slot, seconds, channel.abandon)
+            except BaseException:
+                channel.abandon(slot)
+                raise
+        await connection.reply(slot, seconds, channel.abandon)
+
+    def forget(self) -> list[int]:
+        """The broker takes back what it delivered: drop what nobody was handed, and give its tags."""
+        if self.no_ack:
+            return []
+        tags = [delivery.delivery_tag for delivery in self.buffer]
+        self.buffer.clear()
+        self.bytes = 0
+        self.relieve()
+        return tags
+
+    def interrupted(self) -> None:
+        """The wire channel is lost; another one will come."""
+        self.core = None
+        self.relieve()
+
+    def ended(self, reason: errors.WarrenError | None) -> None:
+        """No more deliveries come."""
+        if self.finished:
+            return
+        self.finished = True
+        self.reason = reason
+        if self.on_end is not None:
+            self.on_end(self)
+        while self.waiters:
+            self.wake()
+
+    def give_back(self, channel: ChannelCore) -> None:
+        """Nobody takes the rest: back into the queue with it."""
+        buffered, self.buffer = self.buffer, deque()
+        self.bytes = 0
+        self.relieve()
+        if not self.no_ack and channel.reason is None:
+            for delivery in buffered:
+                channel.give_back(delivery)

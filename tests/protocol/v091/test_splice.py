@@ -1,0 +1,80 @@
+"""Entries spliced into the headers of a message, and taken out: what decoding and encoding would have made."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+
+from tests.protocol.v091.strategies import properties, tables
+from warren.protocol.v091 import Content, Properties, Table, encode_content
+from warren.protocol.v091.content import stored_content
+from warren.protocol.v091.fields import write_table
+from warren.protocol.v091.splice import DELIVERY_COUNT, STREAM_OFFSET, append_headers
+
+
+def decoded(frames: bytes, body: bytes) -> Properties:
+    content = Content(1, b"", frames, len(body))
+    assert content.body == body
+    return content.decode_properties()
+
+
+def with_headers(before: Properties, headers: Table) -> Properties:
+    after = Properties.decode(before.encode(), 0)
+    after.headers = headers
+    return after
+
+
+@given(properties, tables, st.binary(max_size=300))
+def test_appended_headers_are_the_last(before: Properties, more: Table, body: bytes) -> None:
+    first = {name: value for name, value in (before.headers or {}).items() if name not in more}
+    before = with_headers(before, first) if before.headers is not None else before
+    frames = append_headers(encode_content(1, before, body, 100), write_table(more)[4:])
+    after = decoded(frames, body)
+    expected = Properties.decode(with_headers(before, first | more).encode(), 0)
+    assert after == expected
+    assert list(after.headers or {}) == list(expected.headers or {})
+
+
+@given(properties, st.integers(-(2**63), 2**63 - 1), st.binary(max_size=300))
+def test_one_number_is_the_first(before: Properties, number: int, body: bytes) -> None:
+    after = decoded(DELIVERY_COUNT.put_into(encode_content(1, before, body, 100), number), body)
+    expected = Properties.decode(
+        with_headers(before, {DELIVERY_COUNT.name: number, **(before.headers or {})}).encode(), 0
+    )
+    assert after == expected
+    assert next(iter(after.headers or {})) == DELIVERY_COUNT.name
+
+
+PROPERTIES = [
+    Properties(),
+    Properties(delivery_mode=2),
+    Properties(content_type="text/plain", content_encoding="gzip", message_id="m"),
+    Properties(headers={"a": 1, "t": {"b": [1, "x", None]}, "s": "x-delivery-count"}, app_id="a"),
+    Properties(content_type="x-delivery-count", timestamp=5),
+]
+
+
+@pytest.mark.parametrize("properties", PROPERTIES)
+def test_taken_out_is_as_before(properties: Properties) -> None:
+    raw = properties.encode()
+    frames = DELIVERY_COUNT.put_into(encode_content(1, raw, b"body", 0), 7)
+    marked = stored_content(1, frames).raw_properties
+    assert marked != raw
+    assert DELIVERY_COUNT.take_from(marked) == raw
+    assert STREAM_OFFSET.take_from(marked) is marked
+
+
+def test_an_entry_between_others() -> None:
+    entries = [b"\x01bb\xff", b"\x10x-delivery-countl\0\0\0\0\0\0\0\x01", b"\x01ff\x3f\xc0\0\0", b"\x01xx\0\0\0\x02ab"]
+
+    def raw(*entries: bytes) -> bytes:
+        table = b"".join(entries)
+        return b"\x30\0" + len(table).to_bytes(4, "big") + table + b"\x02"
+
+    assert DELIVERY_COUNT.take_from(raw(*entries)) == raw(entries[0], *entries[2:])
+
+
+@pytest.mark.parametrize("properties", PROPERTIES)
+def test_nothing_to_take(properties: Properties) -> None:
+    raw = properties.encode()
+    assert DELIVERY_COUNT.take_from(raw) is raw
