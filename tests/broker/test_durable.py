@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.broker.kit import Client, NodeKit
 from warren.broker import journal
+from warren.broker.connection import FLUSH_BYTES
 from warren.broker.queue import ClassicQueue
 from warren.protocol.v091 import Content, methods as m
 
@@ -194,6 +195,29 @@ def test_a_purge_and_a_deletion_stay_done(durable: Callable[..., Restarting]) ->
     at.client.call(m.QueueDelete("q"), m.QueueDeleteOk)
     at.kill().declare()
     assert at.client.count() == 0
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x_max_priority": 3}], ids=str)
+def test_a_large_delivery_is_marked_before_it_leaves(
+    durable: Callable[..., Restarting], arguments: dict[str, Any]
+) -> None:
+    """Much output leaves before the end of the batch; the process may end as soon as the client has it."""
+
+    class Killed(BaseException):
+        pass
+
+    at = durable(**arguments)
+    at.client.publish("q", b"1".rjust(FLUSH_BYTES + 1), **PERSISTENT)
+    consumer = at.kit.client()
+
+    def write(data: bytes) -> None:
+        if len(data) > FLUSH_BYTES:
+            raise Killed
+
+    consumer.transport.write = write  # type: ignore[method-assign]
+    with pytest.raises(Killed):
+        consumer.send(1, m.BasicConsume("q", "c"))
+    assert rest(at.kill()) == [(1, True)]
 
 
 def test_what_was_over_the_limit_stays_away(durable: Callable[..., Restarting]) -> None:

@@ -228,6 +228,7 @@ class History:
         self.books: dict[str, Book] = {}
         self.streams: dict[str, Stream] = {}
         self._breaches: list[str] = []
+        self._told = 0
         self._publishers = 0
         self._consumers = 0
 
@@ -252,6 +253,11 @@ class History:
         self.figures["breaches"] += 1
         if len(self._breaches) < MOST_BREACHES:
             self._breaches.append(text)
+
+    def news(self) -> list[str]:
+        """The breaches since this was asked last."""
+        self._told, since = len(self._breaches), self._told
+        return self._breaches[since:]
 
     @property
     def left(self) -> int:

@@ -52,7 +52,7 @@ async def kills(
             await server.start()
             await _look(server, queues)
             server.up.set()
-            progress(f"kill {number} of {count}: {_short(stage.history)}; start {server.start_seconds:.2f} s")
+            progress(f"kill {number} of {count}: start {server.start_seconds:.2f} s, {_short(stage.history)}")
 
     return await _run(folder, seed, queues, ordeal)
 
@@ -231,7 +231,8 @@ async def _read_stream(port: int, queue: Queue, stream: Stream) -> None:
 
 def _short(history: History) -> str:
     figures = history.figures
+    news = "".join(f"\n  BREACH: {breach}" for breach in history.news())
     return (
         f"{figures['confirmed']:,} confirmed, {figures['acknowledged']:,} acknowledged, "
-        f"{history.left:,} left, {figures['breaches']} breaches"
+        f"{history.left:,} left, {figures['breaches']} breaches{news}"
     )

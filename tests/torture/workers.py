@@ -20,7 +20,7 @@ from warren.protocol.v091 import Content, Properties, Table, methods as m
 __all__ = ["Committer", "Confirmer", "Consumer", "Reader", "Stage", "Worker"]
 
 WINDOW: Final = 400  # publications that wait for their confirm
-MOST_LEFT: Final = 60_000  # messages in all queues: more, and publishers wait for consumers
+MOST_LEFT: Final = 20_000  # messages in a queue: more, and its publishers wait for consumers
 MOST_DELAY: Final = 1_500  # milliseconds in a delayed exchange
 PAUSE: Final = 0.02  # seconds
 
@@ -88,7 +88,7 @@ class _Publisher(Worker):
 
     @property
     def held_up(self) -> bool:
-        return self.history.left > MOST_LEFT
+        return any(target.left > MOST_LEFT for target in self.targets if isinstance(target, Book))
 
     def publish(self, peer: Peer, told: Told) -> int:
         """One message: most are small, some are large. Its number."""

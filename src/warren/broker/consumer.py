@@ -16,6 +16,7 @@ from warren.protocol.v091.deliver import DeliverPrefixes, pack_tag
 
 if TYPE_CHECKING:
     from warren.broker.channel import Channel
+    from warren.broker.journal import Journal
     from warren.broker.queue import Queue
 
 __all__ = ["UNLIMITED", "Consumer"]
@@ -74,15 +75,16 @@ class Consumer:
             self.prefetch = prefetch
             self.queue.schedule()
 
-    def feed(self, ready: deque[Message], position: int, count: int) -> int:
+    def feed(self, ready: deque[Message], position: int, count: int, journal: Journal | None) -> int:
         """Deliver the first `count` messages of `ready`, or as many as one share of output holds; how many.
 
-        `position` is that of the first one in its queue. The caller has asked `room()`.
+        `position` is that of the first one in its queue. The caller has asked `room()`. The queue's `journal` is told
+        before any of it can leave the process.
         """
         channel, prefixes, keep = self.channel, self.prefixes, not self.no_ack
         number, frame_max, unacked = channel.number, channel.connection.engine.frame_max, channel.unacked.entries
         out, popleft, queue, tag, size = channel.connection.engine.outgoing, ready.popleft, self.queue, channel.tag, 0
-        first = tag
+        first, start = tag, position
         for _ in range(count):
             message = popleft()
             content = message.content
@@ -104,6 +106,8 @@ class Consumer:
         if keep:
             self.credit -= delivered
             channel.credit -= delivered
+        if journal is not None:
+            journal.fed(start, delivered, self.no_ack)
         channel.connection.has_output(size)
         return delivered
 

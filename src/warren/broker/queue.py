@@ -522,17 +522,14 @@ class ClassicQueue(Queue):
             else:
                 # Several consumers take strict turns, as with RabbitMQ; a single one takes all its window holds.
                 count = min(room, len(ready)) if len(consumers) == 1 or consumers.single else 1
-                fed = consumer.feed(ready, self.position, count)
-                if self.journal is not None:
-                    self.journal.fed(self.position, fed, consumer.no_ack)
-                self.position += fed
+                self.position += consumer.feed(ready, self.position, count, self.journal)
         if self.views:
             self._show()
 
     def _hand(self, held: Held, consumer: Consumer) -> None:
-        consumer.redeliver(held)
         if self.journal is not None:
-            self.journal.fed(held.position, 1, consumer.no_ack)
+            self.journal.fed(held.position, 1, consumer.no_ack)  # before it can leave the process
+        consumer.redeliver(held)
 
     def _pop_for(self, consumer: Consumer) -> Held | None:
         held = self._pop()

@@ -275,6 +275,10 @@ class HandCommit(GroupCommit):
         self._dirty.add(fd)
         return self._next
 
+    def stop(self) -> None:
+        if self._dirty:
+            self.run()
+
     def run(self) -> bool:
         """One sync; whether it went well. One that did not is the last."""
         if self._failed:

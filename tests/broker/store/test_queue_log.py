@@ -118,6 +118,17 @@ def test_acknowledgements_alone_ask_for_no_sync() -> None:
     assert positions(bench.restart()) == [3]
 
 
+def test_names_that_a_killed_process_made_are_synced_with_the_next_message() -> None:
+    for seed in range(30):
+        bench = Bench()
+        bench.fill(range(2))
+        assert positions(bench.restart()) == [0, 1]
+        bench.fill([2])
+        assert bench.commit.run()
+        bench.disk.power_cut(Random(seed))
+        assert positions(bench.start(suspect=True))[-1] == 2
+
+
 def test_segments_go_when_they_are_settled_wherever_they_stand() -> None:
     bench = Bench()
     bench.fill(range(50))

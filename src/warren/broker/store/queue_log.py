@@ -111,6 +111,7 @@ class QueueLog:
         self._unsynced: dict[Segment, None] = {}  # whose settlements were written and not synced
         self._recovered: list[Segment] = []  # written by another process, which may not have synced them
         self._renamed = False  # names of the folder have changed, and that may not be on disk
+        self._unsure = False  # whether the process before has synced the names of the folder and its files
         self._retired: list[str] = []  # settlements of segments that are gone
         self._leaving: tuple[int, list[str]] = (0, [])  # those of them that may go after that sync
 
@@ -191,6 +192,9 @@ class QueueLog:
         return ticket
 
     def _write_messages(self) -> None:
+        if self._unsure:
+            self._open_folder(str(Path(self.path).parent))
+            self._open_folder(self.path)
         tail, data = self._tail, b"".join(self._buffer)
         first, count = _position(data, 0), len(self._buffer) // 2
         if tail is None:
@@ -228,6 +232,7 @@ class QueueLog:
         while self._new_folders:
             ticket = max(ticket, self._commit.hand_over(self._new_folders.popitem()[1]))
             self._part_with_retired(ticket)
+        self._unsure = False
         if durable:
             self._ticket = max(self._ticket, ticket)
 
@@ -378,6 +383,7 @@ class QueueLog:
         self._write_settlements()
         self._recovered = list(self._segments)
         self._renamed = True  # the process before may not have synced what it unlinked
+        self._unsure = True
         last = self._segments[-1] if self._segments else None
         if last is not None and last.base == bases[-1] and last.size < self._segment_bytes:
             self._tail, self._key = last, last.key
