@@ -38,7 +38,7 @@ torture: setup ## kill the broker 200 times, cut and stall its connections for 1
 	@echo "torture: python -m tests.torture"
 	@PYTHONPATH=src $(BIN)/python -m tests.torture $(TORTURE_ARGS)
 	@echo "torture: a node on a disk that fails, 2,000 cases"
-	@WARREN_CRASHES=2000 $(BIN)/python -m pytest -q tests/broker/test_crash_model.py
+	@WARREN_CRASHES=2000 $(BIN)/python -m pytest -q -o faulthandler_timeout=0 tests/broker/test_crash_model.py
 
 bench: setup ## measure the broker beside RabbitMQ
 	@echo "bench: benchmarks/broker.py"
