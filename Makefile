@@ -31,8 +31,8 @@ lint: setup ## check style (ruff), types (mypy --strict) and the arrows between 
 test: setup ## install the test servers where that is possible, then lint and run every test
 	@tools/test_servers.sh
 	@$(MAKE) --no-print-directory lint
-	@echo "test: pytest"
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@echo "test: pytest, one process for each core"
+	@$(BIN)/python -m pytest -n logical --dist worksteal $(PYTEST_ARGS)
 
 torture: setup ## kill the broker 200 times, cut and stall its connections for 10 minutes, break its disk
 	@echo "torture: python -m tests.torture"
