@@ -84,7 +84,7 @@ def test_a_short_string_that_is_no_utf8_survives() -> None:
         Decimal("0.12345678901"),
         Decimal(1 << 31),
         Decimal("4.294967296"),
-        object(),
+        ...,
         {1, 2},
         "\ud800",
         datetime(2013, 1, 1),
