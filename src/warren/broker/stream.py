@@ -4,8 +4,7 @@ Each consumer has its own place (`x-stream-offset`: first, last, next, an offset
 "1h"). Acknowledgements only open the window. Readers see what is synced, so that an offset once read never comes to
 mean another message. Retention (`x-max-age`, `x-max-length-bytes`) drops whole old segments of the log; every few
 seconds, and whenever one is full. Every delivery carries its offset in the header `x-stream-offset`, as RabbitMQ's do.
-mean another message. Every delivery carries its offset in the header `x-stream-offset`, as RabbitMQ's do. What a
-consumer's filter (`stream_filter`) does not let through is passed over.
+What a consumer's filter (`stream_filter`) does not let through is passed over.
 
 What RabbitMQ refuses on streams is refused here: no prefetch (406); no_ack, basic.get, nack, reject, purge (540).
 """
