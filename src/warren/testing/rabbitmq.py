@@ -132,12 +132,16 @@ class RabbitMQ:
         done = subprocess.run(
             command,
             env=self._environment(),
-            check=True,
             timeout=timeout,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
-        return done.stdout.decode()
+        text = done.stdout.decode(errors="replace")
+        if done.returncode:
+            error = subprocess.CalledProcessError(done.returncode, command, text)
+            error.add_note(text)  # what it said is the half of the message that helps
+            raise error
+        return text
 
     # ------------------------------------------------------------------------------------------ life
 

@@ -92,7 +92,7 @@ async def test_an_interrupted_run_leaves_nothing_in_the_broker(tmp_path: Path) -
             env=environment(TMPDIR=str(tmp_path)), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         try:
-            async with asyncio.timeout(TIMEOUT), package.connect(broker.url) as connection:
+            async with asyncio.timeout(TIMEOUT), package.connect(broker.url, recovery=None) as connection:
                 while not await published(connection):
                     assert process.returncode is None
                 process.send_signal(signal.SIGINT)

@@ -112,14 +112,16 @@ def run(
         java = stack.enter_context(SparkThread())
         with stderr_into(log):
             starting = java.begin(Pipeline, url, folder)  # Java needs seconds to start: the flights go out meanwhile
-            with outcome.timed("publish and consume"), display.bars(*bars):
-                background.call(traffic.move(publishing, consuming, flights(limit), expected, tally))
             try:
+                with outcome.timed("publish and consume"), display.bars(*bars):
+                    background.call(traffic.move(publishing, consuming, flights(limit), expected, tally))
                 with outcome.timed("wait for Spark"), display.stage("wait for Spark"):
                     pipeline = starting.result()
             except Exception:
                 display.say(tail(log))
                 raise
+            finally:
+                wait([starting])  # Java, which may only be about to start, must not find the real standard error
         background.call(_close(publishing, consuming))
         outcome.flights = tally.confirmed
         outcome.rate("published and confirmed", tally.confirmed, tally.publishing)
