@@ -44,6 +44,9 @@ SERVER_SCRIPTS: Final = ("/usr/lib/rabbitmq/bin/rabbitmq-server", "/opt/homebrew
 # this process died without stopping the node, so the guard does it.
 GUARD: Final = 'if read -r _; then exit 0; fi; kill -KILL "-$1" "$2" 2>/dev/null; sleep 1; rm -rf "$3"'
 
+NOT_UP_YET: Final = "requires the 'rabbit' app to be running"
+"""What rabbitmqctl says of a node that answers AMQP already and has not started all else."""
+
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 METHOD_FRAME: Final = b"\x01"
 
@@ -129,19 +132,24 @@ class RabbitMQ:
         Raises subprocess.CalledProcessError when it fails and subprocess.TimeoutExpired after `timeout` seconds.
         """
         command = [str(find_server().with_name("rabbitmqctl")), "--quiet", "--node", self.node_name, *arguments]
-        done = subprocess.run(
-            command,
-            env=self._environment(),
-            timeout=timeout,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        text = done.stdout.decode(errors="replace")
-        if done.returncode:
+        deadline = time.monotonic() + timeout
+        while True:
+            done = subprocess.run(
+                command,
+                env=self._environment(),
+                timeout=timeout,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+            text = done.stdout.decode(errors="replace")
+            if not done.returncode:
+                return text
+            if NOT_UP_YET in text and time.monotonic() < deadline:
+                time.sleep(0.2)
+                continue
             error = subprocess.CalledProcessError(done.returncode, command, text)
             error.add_note(text)  # what it said is the half of the message that helps
             raise error
-        return text
 
     # ------------------------------------------------------------------------------------------ life
 
