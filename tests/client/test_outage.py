@@ -78,7 +78,7 @@ async def test_calls_may_fail_instead(broker_url: str) -> None:
 
 
 async def test_a_call_that_the_loss_cut_is_made_again(connection: Connection, channel: Channel, name: str) -> None:
-    declared = asyncio.ensure_future(channel.queue_declare(name, exclusive=True))
+    declared = asyncio.ensure_future(channel.queue_declare(name, auto_delete=True))
     nameless = asyncio.ensure_future(channel.queue_declare())
     await asyncio.sleep(0)
     connection.test().disconnect_transport()

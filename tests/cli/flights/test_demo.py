@@ -90,6 +90,7 @@ async def test_an_interrupted_run_leaves_nothing_in_the_broker(tmp_path: Path) -
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "warren", "demo", "flights", "--url", broker.url, "--report", tmp_path / "r.html",
             env=environment(TMPDIR=str(tmp_path)), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            preexec_fn=interruptible,
         )  # fmt: skip
         try:
             async with asyncio.timeout(TIMEOUT), package.connect(broker.url, recovery=None) as connection:
@@ -106,6 +107,11 @@ async def test_an_interrupted_run_leaves_nothing_in_the_broker(tmp_path: Path) -
                 process.kill()
                 await process.wait()
     assert [path for path in tmp_path.iterdir() if path.name.startswith("warren")] == []
+
+
+def interruptible() -> None:
+    """A shell has the programs that it starts in the background ignore SIGINT, and they hand that on."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 async def published(connection: package.Connection) -> bool:
