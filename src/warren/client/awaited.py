@@ -137,14 +137,14 @@ class Confirmations:
         self._reason: errors.WarrenError | None = None
 
     def settle(self, publish_tag: int, acked: bool) -> None:
-        self._put(Confirmation(publish_tag, acked, returned=self._returns.pop(publish_tag, None)))
+        self.put(Confirmation(publish_tag, acked, returned=self._returns.pop(publish_tag, None)))
 
     def returned(self, publish_tag: int, returned: Returned) -> None:
         self._returns[publish_tag] = returned
 
     def orphaned(self, publish_tag: int) -> None:
         self._returns.pop(publish_tag, None)
-        self._put(Confirmation(publish_tag, False, orphaned=True))
+        self.put(Confirmation(publish_tag, False, orphaned=True))
 
     def fail(self, reason: errors.WarrenError) -> None:
         """The channel's own end is told by `end`; one that is opened again says what became of these by its error."""
@@ -154,7 +154,7 @@ class Confirmations:
             self._ended, self._reason = True, reason
             self._wake()
 
-    def _put(self, confirmation: Confirmation) -> None:
+    def put(self, confirmation: Confirmation) -> None:
         self._waiting.append(confirmation)
         self._wake()
 

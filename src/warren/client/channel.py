@@ -23,6 +23,7 @@ from warren.client.core import ChannelCore, fresh
 from warren.client.deadlines import EXPIRED, Deadlines
 from warren.client.harness import ChannelHarness
 from warren.client.lasting import LastingChannel
+from warren.client.notices import Stop
 from warren.client.publishes import PublishWaiter
 from warren.client.records import Confirmation, Delivery, Message, Publication, QueueInfo, Returned, encoded
 from warren.client.wire import MAX_GATHERED, AsyncCore, FutureSlot
@@ -30,6 +31,8 @@ from warren.protocol.v091 import Table, methods as m
 
 if TYPE_CHECKING:
     from warren.client.connection import Connection
+    from warren.client.middleware.chain import Chains
+    from warren.client.middleware.hooks import CancelEvent, FlowEvent
 
 __all__ = ["Channel", "OnOrphan"]
 
@@ -38,6 +41,14 @@ _M = TypeVar("_M", bound=m.Method)
 OnOrphan = Literal["raise", "retry", "park"]
 
 CHUNK: Final = 256  # publications encoded between two turns of the loop
+# The methods that a middleware can stand around; acknowledgements are the core's (`lasting`).
+METHODS: Final = (
+    "close", "qos", "flow", "confirm_select", "queue_declare", "queue_inspect", "queue_delete", "queue_bind",
+    "queue_unbind", "queue_purge", "exchange_declare", "exchange_delete", "exchange_bind", "exchange_unbind", "publish",
+    "send", "publish_nowait", "publish_many", "get", "consume", "cancel", "recover", "tx_select", "tx_commit",
+    "tx_rollback", "notify_close", "notify_dial", "notify_disconnect", "notify_publish", "notify_confirm",
+    "notify_confirm_or_orphaned", "notify_return", "notify_cancel", "notify_flow",
+)  # fmt: skip
 
 
 class Channel(LastingChannel):
@@ -46,8 +57,9 @@ class Channel(LastingChannel):
     parked  orphaned publications under on_orphan="park": (publish tag, publication), for the program to take out
     """
 
-    def __init__(self, owner: Connection, connection: AsyncCore, core: ChannelCore) -> None:
-        super().__init__(owner, connection, core)
+    def __init__(self, owner: Connection, connection: AsyncCore, core: ChannelCore, chains: Chains) -> None:
+        super().__init__(owner, connection, core, chains)
+        chains.shadow(self, METHODS, self)
         self.parked: deque[tuple[int, Publication]] = deque()
         self._unyielded = 0
         self._on_orphan: OnOrphan = "raise"
@@ -117,7 +129,6 @@ class Channel(LastingChannel):
     async def flow(self, active: bool, *, timeout: float | None = None) -> None:
         """Ask the broker to hold deliveries back, or to go on. RabbitMQ refuses to hold back (540): use `qos` there."""
         await self._call(m.ChannelFlow(active), timeout)
-        self._flowing = active
 
     # -- exchanges and queues ----------------------------------------------------------------------------------------
 
@@ -189,6 +200,11 @@ class Channel(LastingChannel):
         )
         return QueueInfo(name or ok.queue, ok.message_count, ok.consumer_count)
 
+    async def queue_inspect(self, name: str, *, timeout: float | None = None) -> QueueInfo:
+        """The queue's counts at this moment: a passive declare. NotFound when it is missing."""
+        ok = await self._call(m.QueueDeclare(name, passive=True), timeout, m.QueueDeclareOk)
+        return QueueInfo(name, ok.message_count, ok.consumer_count)
+
     async def queue_bind(
         self,
         queue: str,
@@ -234,12 +250,7 @@ class Channel(LastingChannel):
         timeout: float | None = None,
     ) -> None:
         """How many unacknowledged deliveries each later consumer (`global_`: the channel) may have; 0 is no limit."""
-        request = m.BasicQos(prefetch_size, prefetch_count, global_)
-        await self._call(request, timeout)
-        if global_:
-            self._global_qos = request
-        else:
-            self._qos = request
+        await self._call(m.BasicQos(prefetch_size, prefetch_count, global_), timeout)
 
     def consume(
         self,
@@ -268,6 +279,14 @@ class Channel(LastingChannel):
             arguments=arguments,
             timeout=timeout,
         )
+
+    async def cancel(self, consumer_tag: str, *, timeout: float | None = None) -> None:
+        """End the subscription of this tag, as `Consumer.cancel` does. InvalidArgument when the channel has none."""
+        for subscription in self._subscriptions:
+            if subscription.tag == consumer_tag:
+                await self._unsubscribe(subscription, timeout)
+                return
+        raise errors.InvalidArgument(f"channel {self.number} has no consumer {consumer_tag!r}: see `consumer_tags`")
 
     async def get(self, queue: str, *, no_ack: bool = False, timeout: float | None = None) -> Delivery | None:
         """One message, or None when the queue is empty.
@@ -568,12 +587,50 @@ class Channel(LastingChannel):
         batch.keep(tag, publication)
         return tag
 
+    # -- being told --------------------------------------------------------------------------------------------------
+
+    # Callbacks, called in the loop's turn in which it happened. Each of these gives a function that ends the asking.
+
+    def notify_publish(self, callback: Callable[[Confirmation], None]) -> Stop:
+        """Have it called with the Confirmation of each publication from now on, whichever method published it."""
+        return self._listen("publish", callback)
+
+    def notify_confirm(self, on_ack: Callable[[int], None], on_nack: Callable[[int], None]) -> Stop:
+        """Have one of them called with the publish tag of each publication that is settled; orphaned is nacked."""
+
+        def confirmed(confirmation: Confirmation) -> None:
+            (on_ack if confirmation.acked else on_nack)(confirmation.publish_tag)
+
+        return self._listen("confirm", confirmed)
+
+    def notify_confirm_or_orphaned(
+        self, on_ack: Callable[[int], None], on_nack: Callable[[int], None], on_orphaned: Callable[[int], None]
+    ) -> Stop:
+        """As `notify_confirm`, with those that a loss has orphaned told apart: these may or may not have arrived."""
+
+        def confirmed(confirmation: Confirmation) -> None:
+            on_no = on_orphaned if confirmation.orphaned else on_nack
+            (on_ack if confirmation.acked else on_no)(confirmation.publish_tag)
+
+        return self._listen("confirm_or_orphaned", confirmed)
+
+    def notify_return(self, callback: Callable[[Returned], None]) -> Stop:
+        """Have it called with each mandatory publication that comes back, with confirms on or off."""
+        return self._listen("return", callback)
+
+    def notify_cancel(self, callback: Callable[[CancelEvent], None]) -> Stop:
+        """Have it called when the broker cancels a consumer of the channel."""
+        return self._listen("cancel", callback)
+
+    def notify_flow(self, callback: Callable[[FlowEvent], None]) -> Stop:
+        """Have it called when publishing is held back, by the broker or by a loss, and when it goes on."""
+        return self._listen("flow", callback)
+
     # -- transactions ------------------------------------------------------------------------------------------------
 
     async def tx_select(self, *, timeout: float | None = None) -> None:
         """Make the channel transactional: publishes and acks take effect at tx_commit."""
         await self._call(m.TxSelect(), timeout)
-        self._transactional = True
 
     async def tx_commit(self, *, timeout: float | None = None) -> None:
         """Have everything since tx_select, or the last commit or rollback, take effect.
@@ -582,26 +639,11 @@ class Channel(LastingChannel):
         is rolled back with the rest; do the whole transaction again. Where the loss cut the commit itself, the text
         says that it may have taken effect.
         """
-        if self._transaction_cut:
-            await self._call(m.TxRollback(), timeout)
-            self._transaction_cut = False
-            raise errors.TransactionLost(
-                "the connection was lost since this transaction began: none of it took effect; do it again"
-            )
-        try:
-            await self._call(m.TxCommit(), timeout)
-        except (errors.ConnectionLost, errors.ConnectionError) as error:
-            if not self._transaction_cut:
-                raise
-            self._transaction_cut = False  # told; the next one begins afresh
-            raise errors.TransactionLost(
-                f"the connection was lost before the answer to tx.commit: it took effect whole, or not at all ({error})"
-            ) from error
+        await self._call(m.TxCommit(), timeout)
 
     async def tx_rollback(self, *, timeout: float | None = None) -> None:
         """Undo it instead. A transaction that a reconnect has cut is undone already."""
         await self._call(m.TxRollback(), timeout)
-        self._transaction_cut = False
 
     async def _call(
         self, request: m.Method, timeout: float | None, reply: type[_M] = m.Method  # type: ignore[assignment]

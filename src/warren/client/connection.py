@@ -31,7 +31,7 @@ import ssl
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from types import TracebackType
-from typing import Generic, Literal, Protocol, Self, TypeVar
+from typing import Final, Generic, Literal, Protocol, Self, TypeVar
 
 from warren import errors
 from warren.client import events as e
@@ -39,7 +39,12 @@ from warren.client.channel import Channel
 from warren.client.core import ChannelCore, ConnectionCore, fresh
 from warren.client.dial import Credentials, Dialer
 from warren.client.harness import ConnectionHarness
-from warren.client.lasting import LastingChannel
+from warren.client.lasting import LastingChannel, opened
+from warren.client.middleware.hooks import ConnectionReconnectArgs
+from warren.client.middleware.registry import Attached, Middlewares
+from warren.client.middleware.topology import TopologyReplay
+from warren.client.middleware.transports import WireConnection
+from warren.client.notices import Transport
 from warren.client.recovery import Recovery
 from warren.client.replay import Replay
 from warren.client.topology import Topology
@@ -54,6 +59,9 @@ logger = logging.getLogger("warren.client")
 DEFAULT_RECOVERY = Recovery()
 
 State = Literal["open", "reconnecting", "closed"]
+
+# The methods that a middleware can stand around.
+METHODS: Final = ("close", "update_secret", "notify_close", "notify_dial", "notify_disconnect")
 
 
 class _Closing(Protocol):
@@ -86,6 +94,14 @@ class Opening(Generic[_T]):
             await self._opened.__aexit__(kind, error, traceback)
 
 
+class _NoCredentials(errors.ConnectionLost):
+    """The credentials callable has failed; what it raised is the cause."""
+
+
+def _nothing() -> None:
+    """Nothing else happens at the loss of a connection: its channels are asked next."""
+
+
 def connect(
     url: str | ConnectionParameters | Sequence[str | ConnectionParameters] = "amqp://guest:guest@localhost/",
     *,
@@ -95,6 +111,7 @@ def connect(
     sock: socket.socket | None = None,
     credentials: Credentials | None = None,
     recovery: Recovery | None = DEFAULT_RECOVERY,
+    middleware: Middlewares | None = None,
 ) -> Opening[Connection]:
     """A connection to a broker: `async with connect(url) as connection`, or `connection = await connect(url)`.
 
@@ -107,6 +124,7 @@ def connect(
     sock         a connected socket to use; the URL then gives all but the address, and the connection cannot come back
     credentials  called at each dial for (user name, password or token); may be a coroutine function
     recovery     how the connection comes back; None: it ends with its transport
+    middleware   what stands around the calls and events of the connection and its channels, as it is registered now
 
     Raises (when awaited) InvalidArgument for a URL that cannot be understood, ConnectionLost when nobody answers there,
     AccessRefused for a refused login, NotAllowed for a vhost that is missing, DeadlineExceeded.
@@ -117,24 +135,31 @@ def connect(
         if not urls:
             raise errors.InvalidArgument("no URL was given: connect() needs at least one host")
         hosts = [parameters_of(one, timeout=timeout, heartbeat=heartbeat, context=context) for one in urls]
-        connection = Connection(Dialer(hosts, credentials, sock), recovery if sock is None else None)
+        attached = (Middlewares() if middleware is None else middleware).attach()
+        connection = Connection(Dialer(hosts, credentials, sock), recovery if sock is None else None, attached)
         await connection._first_dial()
         return connection
 
     return Opening(make)
 
 
-class Connection:
+class Connection(Transport):
     """A connection to a broker, over every transport that carries it. Made by `connect`."""
 
     _core: AsyncCore
 
-    def __init__(self, dialer: Dialer, recovery: Recovery | None) -> None:
+    def __init__(self, dialer: Dialer, recovery: Recovery | None, middleware: Attached) -> None:
+        super().__init__(middleware.connection)
+        self._middleware = middleware
+        self._chains.shadow(self, METHODS, self)
+        self._tell: Callable[[e.Event], None] = self._chains.event("event", self._put)
         self._dialer = dialer
         self._recovery = recovery
         self._loop = asyncio.get_running_loop()
         self._timeout = dialer.hosts[0].timeout
-        self._topology = Topology(recovery.topology if recovery is not None else "none")
+        feature = self._chains.providers.get("topology")
+        self._topology = feature.table if isinstance(feature, TopologyReplay) else Topology()
+        self._topology.scope = recovery.topology if recovery is not None else "none"
         self._channels: dict[LastingChannel, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._reviving = False
@@ -143,6 +168,7 @@ class Connection:
         self._parked_calls: dict[asyncio.Future[None], None] = {}  # in their order: publishes keep it
         self._readers: weakref.WeakSet[e.Events] = weakref.WeakSet()
         self._last_error: BaseException | None = None
+        self._dialed: AsyncCore | None = None  # by the attempt under way
         self._may_reconnect = asyncio.Event()  # cleared by a test that wants an outage
         self._may_reconnect.set()
         self._transports = 0
@@ -201,10 +227,17 @@ class Connection:
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
-    def channel(self, *, timeout: float | None = None) -> Opening[Channel]:
-        """A new channel: `async with connection.channel() as channel`, or `channel = await connection.channel()`."""
+    def channel(
+        self, *, timeout: float | None = None, middleware: Middlewares | None = None
+    ) -> Opening[Channel]:
+        """A new channel: `async with connection.channel() as channel`, or `channel = await connection.channel()`.
+
+        middleware  what stands around the calls and events of this channel, inside what `connect` was given; features
+                    that it is `without` are taken out for this channel alone
+        """
 
         async def make() -> Channel:
+            chains = self._middleware.channel(middleware)
             seconds = self._timeout if timeout is None else timeout
             deadline = self._loop.time() + seconds
             while True:
@@ -219,7 +252,7 @@ class Connection:
                         continue
                     raise
                 if core.reason is None:
-                    return Channel(self, connection, core)
+                    return Channel(self, connection, core, chains)
 
         return Opening(make)
 
@@ -289,13 +322,13 @@ class Connection:
     async def _first_dial(self) -> None:
         recovery = self._recovery
         if recovery is None or recovery.first == "once":
-            self._attach(await self._dialer.dial(self._timeout, self._connecting))
+            self._attach(await self._dial(self._timeout))
             return
         attempt, deadline = 0, self._loop.time() + self._timeout
         why: errors.WarrenError | None = None
         while True:
             try:
-                core = await self._dialer.dial(max(deadline - self._loop.time(), 0.001), self._connecting)
+                core = await self._dial(max(deadline - self._loop.time(), 0.001))
             except errors.InvalidArgument:
                 raise
             except errors.WarrenError as error:
@@ -305,11 +338,19 @@ class Connection:
                     why = error  # a last attempt that had no time says nothing about the broker
                 if self._loop.time() + delay >= deadline:
                     raise why from None
-                logger.info("attempt %d: %s; the next one in %.1f s", attempt, error, delay)
                 await asyncio.sleep(delay)
             else:
                 self._attach(core)
                 return
+
+    async def _dial(self, seconds: float) -> AsyncCore:
+        try:
+            core = await self._dialer.dial(seconds, self._connecting)
+        except Exception as error:  # whatever the credentials callable raises, too
+            self._tell_dialed(self._dialer.peers, error)
+            raise
+        self._tell_dialed(core.parameters.peer, None)
+        return core
 
     def _connecting(self, peer: str) -> None:
         self._emit(e.Connecting(peer))
@@ -326,12 +367,13 @@ class Connection:
         if self._ended is not None:
             return
         if self._recovery is None:
+            self._tell_disconnected(reason, False, _nothing)
             self._end(reason)
             return
         self._reviving = True
         self._last_error = reason
-        logger.warning("%s; reconnecting", reason)
         self._spawn(self._revive(self._recovery, reason))
+        self._tell_disconnected(reason, True, _nothing)
 
     async def _revive(self, recovery: Recovery, error: BaseException) -> None:
         """Dial and put everything back until that has worked."""
@@ -350,42 +392,44 @@ class Connection:
             self._emit(e.Reconnecting(attempt, delay, error))
             await asyncio.sleep(delay)
             await self._may_reconnect.wait()
+            self._dialed = None
             try:
-                core = await self._dialer.dial(self._timeout, self._connecting)
-            except Exception as failed:  # what the credentials callable raises is one more reason to try again
-                logger.info("attempt %d to reconnect: %s", attempt, failed)
-                error = failed
-                continue
-            self._emit(e.Open(core.parameters.peer))
-            try:
-                await self._put_back(core)
+                await self._put_back(attempt, error)
                 return
             except errors.WarrenError as failed:
-                logger.warning("reconnected to %s, and lost it again: %s", core.parameters.peer, failed)
-                error = failed
-                core.abort()
+                error = failed.__cause__ or failed if isinstance(failed, _NoCredentials) else failed
+                if self._dialed is not None:
+                    logger.warning("reconnected to %s, and lost it again: %s", self._dialed.parameters.peer, failed)
+                    self._dialed.abort()
             except BaseException:
-                core.abort()
+                if self._dialed is not None:
+                    self._dialed.abort()
                 raise
 
-    async def _put_back(self, core: AsyncCore) -> None:
-        topology = self._topology
-        replay = Replay(core, topology)
-        await replay.run()
-        skipped, self._locked = replay.skipped, replay.locked
+    async def _put_back(self, attempt: int, error: BaseException) -> None:
+        async def innermost(args: ConnectionReconnectArgs) -> WireConnection:
+            try:
+                core = self._dialed = await self._dial(self._timeout)
+            except errors.WarrenError:
+                raise
+            except Exception as failed:
+                raise _NoCredentials(f"the credentials cannot be had: {failed!r}") from failed
+            self._emit(e.Open(core.parameters.peer))
+            return WireConnection(core)
+
+        args = ConnectionReconnectArgs(attempt, error, connection=self)
+        wire = await opened(
+            "connection_reconnect", self._chains.call("connection_reconnect", innermost)(args), WireConnection
+        )
+        core, skipped, self._locked = wire.core, wire.skipped, wire.locked
         for channel in list(self._channels):
-            skipped += await channel._restore(core, self._locked)
+            skipped += await channel._restore(core, self._locked, error)
         if core.reason is not None:
             raise fresh(core.reason)
-        skipped += [e.Skipped(entity, error) for entity, error in topology.banished]
-        topology.banished.clear()
         self._reviving = False
         self._attach(core)
         self._unlock_later(core)
-        for skip in skipped:
-            logger.error("not put back after the reconnect: %s", skip)
-        logger.info("reconnected to %s", core.parameters.peer)
-        self._emit(e.Recovered(skipped, dict(topology.renamed)))
+        self._emit(e.Recovered(skipped))
         if core.blocked is not None:
             self._blocking_changed(core.blocked)
         self._changed()
@@ -434,6 +478,7 @@ class Connection:
         for channel in list(self._channels):
             channel._end(reason)
         self._emit(e.Closed(reason))
+        self._tell_closed(reason)
         if not self._over.done():
             self._over.set_result(None)
         self._changed()
@@ -457,6 +502,9 @@ class Connection:
             self._core.abort()
 
     def _emit(self, event: e.Event) -> None:
+        self._tell(event)
+
+    def _put(self, event: e.Event) -> None:
         for reader in list(self._readers):
             reader.put(event)
 

@@ -93,7 +93,7 @@ class Consumer:
     async def cancel(self, *, timeout: float | None = None) -> None:
         """End the subscription; what was not taken goes back to the queue. On a dead channel, or twice, no error."""
         if self._subscribed:
-            await self._channel._unsubscribe(self._subscription, timeout)
+            await self._channel.cancel(self._subscription.tag, timeout=timeout)
         else:
             self._subscription.ended(None)
 

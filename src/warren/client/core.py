@@ -23,7 +23,7 @@ import copy
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
 from warren import errors
 from warren.client.deliveries import Deliveries
@@ -57,6 +57,10 @@ def fresh(error: errors.WarrenError) -> errors.WarrenError:
 
 def _raw(tag: str) -> bytes:
     return tag.encode("utf-8", "surrogateescape")
+
+
+def _ignore(returned: Returned) -> None:
+    """Its publication's confirm answers for it."""
 
 
 class Slot:
@@ -112,12 +116,21 @@ class ConsumerCore:
         self.cancelling = False
 
 
+class Observer(Protocol):
+    """Who hears of what the broker does to a channel, beside those whom it is for."""
+
+    def returned(self, returned: Returned, otherwise: Callable[[Returned], None]) -> None: ...
+    def cancelled(self, consumer_tag: str, queue: str) -> None: ...
+    def flowing(self, active: bool) -> None: ...
+
+
 class ChannelCore:
     """One wire channel of one connection; it never comes back once `reason` is set.
 
     reason     why it is closed; None while it can be used
     keeper     asked once when it closes without our doing: whether another one will take its place; None is no
     on_return  takes what the broker gave back and no confirm answers for (confirms are off); logged when None
+    observer   hears of returns, cancels and flow
     active     whether publishes may go out: the broker let them flow (channel.flow), and the channel is `ready`
     ready      False while a face is still putting back what the channel before this one had
     """
@@ -135,6 +148,7 @@ class ChannelCore:
         self.reason: errors.WarrenError | None = None
         self.keeper: Callable[[ChannelCore, errors.WarrenError], bool] | None = None
         self.on_return: Callable[[Returned], None] | None = None
+        self.observer: Observer | None = None
         self.frames = ClientFrames(number, renamed)
         self.deliveries = deliveries = deliveries or Deliveries()
         self.publishes = publishes or Publishes()
@@ -288,7 +302,7 @@ class ChannelCore:
         known by their offset, are left as they are.
         """
         if delivery.stream_offset is None:
-            self.nack(delivery.delivery_tag)
+            ChannelCore.nack(self, delivery.delivery_tag)  # not the program's: no middleware hears of it
 
     # -- what the broker sends ---------------------------------------------------------------------------------------
 
@@ -341,6 +355,8 @@ class ChannelCore:
             self._flowing = method.active
             self.connection.answer(self.number, m.ChannelFlowOk(method.active))
             self._set_active()
+            if self.observer is not None:
+                self.observer.flowing(method.active)
         else:
             self._reply(kind, method)
 
@@ -413,6 +429,8 @@ class ChannelCore:
     def _cancelled_by_broker(self, method: m.BasicCancel) -> None:
         consumer = self.consumers.get(_raw(method.consumer_tag))
         if consumer is not None and not consumer.cancelling:
+            if self.observer is not None:
+                self.observer.cancelled(method.consumer_tag, consumer.queue)
             self._end_consumer(
                 method.consumer_tag,
                 errors.ConsumerCancelled(
@@ -425,8 +443,13 @@ class ChannelCore:
         method = cast(m.BasicReturn, decode_method(content.method, self.number))
         returned = Returned(content, method.reply_code, method.reply_text, method.exchange, method.routing_key)
         frame = self.frames.publish(method.exchange, method.routing_key, True)
-        if self.publishes.returned(frame, content.raw_properties, returned):
-            return
+        answered = self.publishes.returned(frame, content.raw_properties, returned)
+        if self.observer is not None:
+            self.observer.returned(returned, _ignore if answered else self._give_returned)
+        elif not answered:
+            self._give_returned(returned)
+
+    def _give_returned(self, returned: Returned) -> None:
         if self.on_return is not None:
             try:
                 self.on_return(returned)

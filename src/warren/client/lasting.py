@@ -1,37 +1,47 @@
-"""How a channel outlasts its wire channels: calls that wait and are made again, subscriptions, what is put back.
+"""How a channel outlasts its wire channels: calls that wait and are made again, subscriptions, the next wire channel.
 
-What the channel had is put back in this order: confirms, transactions, flow, prefetch, subscriptions (`_put_back`).
+What the channel had is put back by the middlewares of the hook `channel_reconnect` (`middleware`), in this order: tags,
+confirms, transactions, flow, prefetch; then come its subscriptions, here, behind the hook `subscribe`.
 How a connection is lost and found: `connection`. What a program sees of a channel: `channel`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+import functools
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from warren import errors
 from warren.client import events as e
 from warren.client.core import ChannelCore, ConnectionCore, Reply, fresh
-from warren.client.replay import Replay
+from warren.client.middleware.hooks import ChannelReconnectArgs, SubscribeArgs
+from warren.client.middleware.transports import WireChannel
+from warren.client.notices import Notices, Stop, Transport
 from warren.client.subscription import Subscription
 from warren.client.wire import AsyncCore, FutureSlot
 from warren.protocol.v091 import Table, methods as m
 
 if TYPE_CHECKING:
     from warren.client.awaited import Confirmations
+    from warren.client.channel import Channel
     from warren.client.connection import Connection
+    from warren.client.middleware.chain import Chains
 
 __all__ = ["LastingChannel"]
 
-NO_LIMIT: Final = m.BasicQos(0, 0)  # what a fresh channel has
+_E = TypeVar("_E")
+_W = TypeVar("_W")
+
 # Asking twice for these is not the same as asking once: what a lost connection cut is not asked again.
 ONCE_ONLY: Final = (m.TxCommit,)
 
 
-class LastingChannel:
+class LastingChannel(Transport):
     """A channel without its public methods."""
 
-    def __init__(self, owner: Connection, connection: AsyncCore, core: ChannelCore) -> None:
+    def __init__(self, owner: Connection, connection: AsyncCore, core: ChannelCore, chains: Chains) -> None:
+        super().__init__(chains)
         self._owner = owner
         self._connection = connection
         self._core = core
@@ -42,19 +52,37 @@ class LastingChannel:
         self._reopens = 0
         self._reopened_at = 0.0
         self._subscriptions: dict[Subscription, None] = {}
-        self._qos = self._global_qos = NO_LIMIT
-        self._confirm = False
+        self._confirm = False  # what the wire channel was told
         self._confirmations: Confirmations | None = None
-        self._flowing = True
-        self._transactional = False
-        self._transaction_cut = False
-        core.keeper = self._keep
+        self._notices = Notices(cast("Channel", self), chains, self._listeners)
+        self._dress(core)
         owner._channels[self] = None
+
+    def _dress(self, core: ChannelCore) -> None:
+        """Have this wire channel, the first or another, tell us."""
+        core.keeper = self._keep
+        self._chains.shadow(core, ("ack", "nack", "reject"), self)  # here: a delivery knows its core only
+        self._notices.attach(core)
+
+    def _listen(self, what: str, callback: Callable[[_E], None]) -> Stop:
+        stop = self._listeners.add(what, callback)
+        self._notices.attach(self._core)
+        return stop
 
     @property
     def number(self) -> int:
         """Of the wire channel; another one may have another number."""
         return self._core.number
+
+    @property
+    def consuming(self) -> set[str]:
+        """The queues of its consumers."""
+        return {subscription.queue for subscription in self._subscriptions}
+
+    @property
+    def consumer_tags(self) -> set[str]:
+        """The tags of its consumers."""
+        return {subscription.tag for subscription in self._subscriptions}
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
@@ -77,7 +105,6 @@ class LastingChannel:
                 if not self._may_repeat(request, core, error):
                     raise
             else:
-                topology.record(request, reply)
                 return reply
 
     def _may_repeat(self, request: m.Method, core: ChannelCore, error: errors.WarrenError) -> bool:
@@ -127,30 +154,54 @@ class LastingChannel:
         return Subscription(self._connection, queue, no_ack, exclusive, arguments, tag)
 
     async def _subscribe(self, subscription: Subscription, prefetch: int | None, timeout: float | None) -> None:
-        loop = self._connection.loop
+        async def innermost(args: SubscribeArgs) -> None:
+            _adjust(subscription, args)
+            await self._subscribe_first(subscription, _qos(args), timeout)
+
+        if self._chains.has("delivery_event"):
+            subscription.deliver = self._chains.event("delivery_event", subscription.append)
+        await self._around_subscribe(innermost, subscription, prefetch, again=False)
+        self._subscriptions[subscription] = None
+        subscription.on_end = self._subscription_ended
+        self._owner._topology.consuming(subscription.queue)
+        if subscription.finished:  # cancelled by the broker in the same turn
+            self._subscription_ended(subscription)
+
+    def _around_subscribe(
+        self,
+        innermost: Callable[[SubscribeArgs], Awaitable[None]],
+        subscription: Subscription,
+        prefetch: int | None,
+        again: bool,
+    ) -> Awaitable[None]:
+        args = SubscribeArgs(
+            subscription.queue,
+            subscription.tag,
+            subscription.no_ack,
+            subscription.exclusive,
+            subscription.arguments,
+            prefetch,
+            0,
+            again,
+            channel=cast("Channel", self),
+        )
+        return cast(Awaitable[None], self._chains.call("subscribe", innermost)(args))
+
+    async def _subscribe_first(
+        self, subscription: Subscription, qos: m.BasicQos | None, timeout: float | None
+    ) -> None:
         seconds = self._connection.timeout if timeout is None else timeout
-        deadline = loop.time() + seconds
+        deadline = self._connection.loop.time() + seconds
         request = _consume(subscription)
         while subscription.core is None:
             core = await self._wire(request.NAME, deadline, seconds)
-            connection = self._connection
-            qos = None if prefetch is None else m.BasicQos(0, prefetch)
             translated = self._owner._topology.translated(request)
             try:
-                await subscription.subscribe(core, connection, translated, qos, seconds)
+                await subscription.subscribe(core, self._connection, translated, qos, seconds)
             except errors.WarrenError as error:
                 if not self._may_repeat(request, core, error):
                     raise
                 subscription.core = None
-                continue
-            if qos is not None:
-                self._qos = qos
-        subscription.qos = self._qos
-        subscription.on_end = self._subscription_ended
-        self._subscriptions[subscription] = None
-        self._owner._topology.consuming(subscription.queue)
-        if subscription.finished:  # cancelled by the broker in the same turn
-            self._subscription_ended(subscription)
 
     def _subscription_ended(self, subscription: Subscription) -> None:
         if subscription in self._subscriptions:
@@ -187,8 +238,17 @@ class LastingChannel:
 
     def _keep(self, core: ChannelCore, reason: errors.WarrenError) -> bool:
         """The wire channel is gone: whether there will be another one."""
+        kept = self._outlasts(core, reason)
+        # Where the feature publish_tags has not orphaned them, nobody answers for the publications any more.
+        self._tell_disconnected(reason, kept, functools.partial(core.publishes.fail, reason))
+        if kept:
+            self._flow_told(False)
+        else:
+            self._end(reason)
+        return kept
+
+    def _outlasts(self, core: ChannelCore, reason: errors.WarrenError) -> bool:
         owner = self._owner
-        self._transaction_cut = self._transactional
         if self._ended is not None or owner._ended is not None:
             return False
         if core.connection.reason is not None:
@@ -197,9 +257,11 @@ class LastingChannel:
             self._reviving = owner._recovery is not None and owner._recovery.reopen_channels
             if self._reviving:
                 owner._spawn(self._reopen(reason))
-        if not self._reviving:
-            self._end(reason)
         return self._reviving
+
+    def _flow_told(self, active: bool) -> None:
+        if self._core.observer is not None:
+            self._core.observer.flowing(active)
 
     async def _reopen(self, error: errors.WarrenError) -> None:
         """The broker closed this channel alone."""
@@ -209,22 +271,15 @@ class LastingChannel:
             if isinstance(error, errors.ChannelError):
                 await asyncio.sleep(self._reopen_delay())
             await owner._may_reconnect.wait()
-            skipped: list[e.Skipped] = []
-            topology = owner._topology
-            if any(topology.has_auto_delete(subscription.queue) for subscription in self._subscriptions):
-                # Those queues went with their last consumer.
-                replay = Replay(connection, topology)
-                await replay.run()
-                skipped += replay.skipped
-                for channel in owner._channels:
-                    channel._core.frames.forget()
-            skipped += await self._restore(connection, owner._locked)
+            skipped = await self._restore(connection, owner._locked, error, alone=True)
             waiting = {subscription.queue for subscription in self._subscriptions if subscription.core is None}
             for queue in waiting - owner._locked:
                 await self._resume(queue)  # unlocked just now
         except errors.WarrenError as failed:
             if connection.reason is None:
                 self._end(failed)
+                if self._core.reason is None:
+                    self._core.close()
             return  # the connection is gone: it brings its channels back with it
         owner._unlock_later(connection)
         owner._emit(e.ChannelReopened(self.number, error, skipped))
@@ -238,87 +293,110 @@ class LastingChannel:
         self._reopened_at = now
         return backoff.delay(self._reopens) if self._reopens else 0.0
 
-    async def _restore(self, connection: AsyncCore, locked: set[str]) -> list[e.Skipped]:
+    async def _restore(
+        self, connection: AsyncCore, locked: set[str], error: BaseException | None, *, alone: bool = False
+    ) -> list[e.Skipped]:
         """A new wire channel with all that the last one had, but for what the broker refuses, which is told.
 
-        locked  queues whose subscriptions have to wait; more may be found. Raises why the connection ended.
+        locked  queues whose subscriptions have to wait; more may be found
+        error   why the last one was lost; `alone`: the connection under it was not
+
+        Raises why the connection ended.
         """
         self._restoring = True
         try:
-            return await self._restored(connection, locked)
+            return await self._restored(connection, locked, error, alone)
         finally:
             self._restoring = False
 
-    async def _restored(self, connection: AsyncCore, locked: set[str]) -> list[e.Skipped]:
+    async def _restored(
+        self, connection: AsyncCore, locked: set[str], error: BaseException | None, alone: bool
+    ) -> list[e.Skipped]:
         skipped: list[e.Skipped] = []
+        attempt = 0
         while self._ended is None:
+            attempt += 1
             known = len(skipped) + len(locked)
-            slot = FutureSlot(m.ChannelOpen(), connection.loop.create_future())
-            core = connection.new_channel(slot, self._next_core)
-            self._core, self._connection = core, connection
-            await connection.reply(slot, None)
             try:
-                await self._put_back(core, connection, skipped, locked)
+                core = await self._next_wire(connection, skipped, attempt, error, alone)
+                await self._subscribe_all_again(core, connection, skipped, locked)
                 if core.reason is not None:
                     raise fresh(core.reason)
-            except errors.ChannelError:
+            except errors.ChannelError as failed:
+                self._tell_dialed(self._target(connection), failed)
                 if connection.reason is not None:
                     raise
+                error = failed
                 if len(skipped) + len(locked) == known:  # nothing of ours: an acknowledgement of the program's
                     await asyncio.sleep(self._reopen_delay())
                 continue  # without the subscription that the broker refused
+            except errors.WarrenError as failed:
+                self._tell_dialed(self._target(connection), failed)
+                raise
             self._reviving = self._restoring = False
             self._wire_channels += 1
+            self._confirm = core.publishes.confirming
             core.make_ready(True)
+            self._tell_dialed(self._target(connection), None)
+            self._flow_told(True)
             break
         return skipped
 
-    def _next_core(self, connection: ConnectionCore, number: int) -> ChannelCore:
+    def _target(self, connection: AsyncCore) -> str:
+        return f"channel {self.number} of {connection.parameters.peer}"
+
+    async def _next_wire(
+        self, connection: AsyncCore, skipped: list[e.Skipped], attempt: int, error: BaseException | None, alone: bool
+    ) -> ChannelCore:
+        """Another wire channel, which the middlewares have prepared."""
+
+        async def innermost(args: ChannelReconnectArgs) -> WireChannel:
+            slot = FutureSlot(m.ChannelOpen(), connection.loop.create_future())
+            core = connection.new_channel(slot, functools.partial(self._next_core, args))
+            self._core, self._connection = core, connection
+            await connection.reply(slot, None)
+            return WireChannel(core, connection)
+
+        args = ChannelReconnectArgs(attempt, error, alone, channel=cast("Channel", self))
+        made = self._chains.call("channel_reconnect", innermost)(args)
+        wire = await opened("channel_reconnect", made, WireChannel)
+        skipped += wire.skipped
+        return wire.core
+
+    def _next_core(self, args: ChannelReconnectArgs, connection: ConnectionCore, number: int) -> ChannelCore:
         last = self._core
-        core = ChannelCore(connection, number, last.deliveries, last.publishes, self._owner._topology.renamed)
+        core = ChannelCore(connection, number, args.deliveries, args.publishes, self._owner._topology.renamed)
         core.make_ready(False)
-        core.keeper = self._keep
         core.on_return = last.on_return
         core.tags_given = last.tags_given
+        self._dress(core)
+        if args.deliveries is not last.deliveries:  # what the last one delivered is acknowledged on this one
+            channel = cast("Channel", self)
+            last.ack, last.nack, last.reject = channel.ack, channel.nack, channel.reject  # type: ignore[method-assign]
         return core
 
-    async def _put_back(
+    async def _subscribe_all_again(
         self, core: ChannelCore, connection: AsyncCore, skipped: list[e.Skipped], locked: set[str]
     ) -> None:
-        modes: list[m.Method] = []
-        if self._confirm:
-            modes.append(m.ConfirmSelect())
-        if self._transactional:
-            modes.append(m.TxSelect())
-        if not self._flowing:
-            modes.append(m.ChannelFlow(False))
-        if self._global_qos != NO_LIMIT:
-            modes.append(self._global_qos)
-        for mode in modes:
-            await self._say(core, connection, mode)
-        prefetch = NO_LIMIT
         for subscription in list(self._subscriptions):
             if subscription.queue not in locked and not subscription.finished:
-                qos = subscription.qos if subscription.qos != prefetch else None
-                await self._subscribe_again(subscription, qos, core, connection, skipped, locked)
-                prefetch = subscription.qos
-        if self._qos != prefetch:
-            await self._say(core, connection, self._qos)
-        if self._global_qos != NO_LIMIT:
-            await self._say(core, connection, self._global_qos)  # RabbitMQ's 0 for consumers lifts this one too
+                await self._subscribe_again(subscription, core, connection, skipped, locked)
 
     async def _subscribe_again(
         self,
         subscription: Subscription,
-        qos: m.BasicQos | None,
         core: ChannelCore,
         connection: AsyncCore,
         skipped: list[e.Skipped],
         locked: set[str],
     ) -> None:
-        request = self._owner._topology.translated(_consume(subscription))
+        async def innermost(args: SubscribeArgs) -> None:
+            _adjust(subscription, args)
+            request = self._owner._topology.translated(_consume(subscription))
+            await subscription.subscribe(core, connection, request, _qos(args), connection.timeout)
+
         try:
-            await subscription.subscribe(core, connection, request, qos, connection.timeout)
+            await self._around_subscribe(innermost, subscription, None, again=True)
         except errors.ChannelError as error:
             if connection.reason is None:
                 ours = self._owner._topology.has_exclusive(subscription.queue)
@@ -337,18 +415,10 @@ class LastingChannel:
         for subscription in list(self._subscriptions):
             core, connection = self._core, self._connection
             if subscription.queue == queue and subscription.core is None and core.reason is None and core.ready:
-                qos = subscription.qos if subscription.qos != self._qos else None
                 try:
-                    await self._subscribe_again(subscription, qos, core, connection, [], self._owner._locked)
-                    if qos is not None:
-                        await self._say(core, connection, self._qos)
+                    await self._subscribe_again(subscription, core, connection, [], self._owner._locked)
                 except errors.ChannelError:
                     return  # the channel is opened again, and tells what it could not put back
-
-    async def _say(self, core: ChannelCore, connection: AsyncCore, request: m.Method) -> None:
-        slot = FutureSlot(request, connection.loop.create_future())
-        core.request(slot)
-        await connection.reply(slot, None)
 
     def _end(self, reason: errors.WarrenError) -> None:
         """Closed for good: by us, by an error that is not to be survived, or with the connection."""
@@ -362,7 +432,34 @@ class LastingChannel:
             subscription.ended(None if ours else fresh(reason))
         if self._confirmations is not None:
             self._confirmations.end(None if ours else reason)
+        self._tell_closed(reason)
         self._owner._changed()
+
+
+async def opened(hook: str, made: object, kind: type[_W]) -> _W:
+    """What the chain of a reconnect hook has opened. What a middleware raises there makes the attempt a failed one."""
+    try:
+        wire = await cast(Awaitable[object], made)
+    except errors.WarrenError:
+        raise
+    except Exception as error:
+        raise errors.ConnectionLost(f"a middleware failed in {hook}: {error!r}") from error
+    if not isinstance(wire, kind):
+        raise errors.ConnectionLost(f"the middlewares of {hook} gave {wire!r}: return what call_next gives")
+    return wire
+
+
+def _adjust(subscription: Subscription, args: SubscribeArgs) -> None:
+    """What the middlewares have made of it."""
+    subscription.queue = args.queue
+    subscription.tag = args.consumer_tag
+    subscription.no_ack = args.no_ack
+    subscription.exclusive = args.exclusive
+    subscription.arguments = args.arguments
+
+
+def _qos(args: SubscribeArgs) -> m.BasicQos | None:
+    return None if args.prefetch is None else m.BasicQos(args.prefetch_size, args.prefetch)
 
 
 def _consume(subscription: Subscription) -> m.BasicConsume:

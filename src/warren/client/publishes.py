@@ -69,8 +69,10 @@ class Publishes:
 
     def abandon(self, publish_tag: int) -> None:
         """Nobody waits for this one any more; it stays a candidate for returns until it is settled."""
-        if publish_tag in self.waiters:
-            self.waiters[publish_tag] = None
+        waiter = self.waiters.get(publish_tag)
+        if waiter is not None:
+            beside = getattr(waiter, "without_waiter", None)
+            self.waiters[publish_tag] = None if beside is None else beside()
 
     def settle(self, wire_tag: int, multiple: bool, acked: bool) -> None:
         """A confirm came: basic.ack or basic.nack. Numbers that are not outstanding are ignored."""

@@ -24,14 +24,14 @@ class Subscription:
     """What is asked of the broker, and what came of it.
 
     queue     as the program names it
-    qos       what limited the deliveries when it was first made
+    deliver   takes each delivery as it comes, in place of `append`, which it comes to in the end
     core      its wire consumer; None while there is none
     on_end    called once when it has ended for good
     finished  no more deliveries will come; `reason` is why, None for our own cancel
     """
 
     __slots__ = (
-        "arguments", "buffer", "bytes", "connection", "core", "exclusive", "finished", "no_ack", "on_end", "qos",
+        "arguments", "buffer", "bytes", "connection", "core", "deliver", "exclusive", "finished", "no_ack", "on_end",
         "queue", "reason", "tag", "waiters",
     )  # fmt: skip
 
@@ -44,7 +44,7 @@ class Subscription:
         self.exclusive = exclusive
         self.arguments = arguments
         self.tag = tag
-        self.qos = m.BasicQos()
+        self.deliver: Callable[[Delivery], None] | None = None
         self.core: ConsumerCore | None = None
         self.on_end: Callable[[Subscription], None] | None = None
         self.buffer: deque[Delivery] = deque()
@@ -103,7 +103,7 @@ class Subscription:
             self.relieve()
             self.connection = connection
         self.core = consumer = ConsumerCore(
-            self.tag, self.queue, self.no_ack, self.append, self.ended, self.forget, self.interrupted
+            self.tag, self.queue, self.no_ack, self.deliver or self.append, self.ended, self.forget, self.interrupted
         )
         qos_slot = FutureSlot(qos, connection.loop.create_future()) if qos is not None else None
         if qos_slot is not None:

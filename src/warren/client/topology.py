@@ -86,8 +86,8 @@ class Topology:
 
     # -- what the program did ----------------------------------------------------------------------------------------
 
-    def record(self, request: m.Method, reply: Reply) -> None:
-        """The broker has answered this request."""
+    def record(self, request: m.Method, reply: Reply | None = None) -> None:
+        """The broker has accepted this request."""
         match request:
             case m.ExchangeDeclare(passive=False) if request.exchange:
                 self.exchanges[request.exchange] = request

@@ -1,0 +1,304 @@
+"""What a program registers, and the chains that are made of it for each connection and each channel.
+
+    middlewares = warren.middleware.Middlewares()
+    middlewares.add("queue_declare", log_it)           # a function
+    middlewares.add_provider(Counter)                  # a fresh one for each connection and channel
+    middlewares.add_shared(auditor)                    # one for all
+    middlewares.without("topology")                    # a default feature taken out
+    warren.connect(url, middleware=middlewares)
+
+What is registered after `connect` has no effect on that connection. Bad registrations fail here, not at the call.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, Self
+
+from warren import errors
+from warren.client.middleware.chain import Chains, Function
+from warren.client.middleware.confirms import Confirms
+from warren.client.middleware.delivery_tags import DeliveryTags
+from warren.client.middleware.flow import Flow
+from warren.client.middleware.hooks import HOOKS, Hook, Level
+from warren.client.middleware.logging import Logging
+from warren.client.middleware.publish_tags import PublishTags
+from warren.client.middleware.qos import Qos
+from warren.client.middleware.topology import TopologyReplay
+from warren.client.middleware.transactions import Transactions
+
+__all__ = ["FEATURES", "Attached", "Middlewares", "Per"]
+
+Per = Literal["transport", "connection", "channel"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Plain:
+    """A function around one hook; level None: wherever the hook stands."""
+
+    hook: str
+    function: Function
+    level: Level | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Factory:
+    factory: Callable[[], object]
+    id: str
+    per: Per
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    provider: object
+    id: str
+    level: Level | None
+
+
+_Entry = _Plain | _Factory | _Shared
+
+# The order of restoration: a later one stands nearer to the wire, so that after a reconnect it has its turn earlier.
+_FEATURES: Final = (
+    _Factory(Logging, "logging", "transport"),
+    _Factory(Qos, "qos", "channel"),
+    _Factory(Flow, "flow", "channel"),
+    _Factory(Transactions, "transactions", "channel"),
+    _Factory(Confirms, "confirms", "channel"),
+    _Factory(PublishTags, "publish_tags", "channel"),
+    _Factory(DeliveryTags, "delivery_tags", "channel"),
+    _Factory(TopologyReplay, "topology", "connection"),
+)
+FEATURES: Final = tuple(feature.id for feature in _FEATURES)
+
+
+class Middlewares:
+    """The middlewares of a connection and its channels, or (`connection.channel(middleware=...)`) of one channel."""
+
+    def __init__(self) -> None:
+        self._entries: list[_Entry] = []
+        self._taken_out: set[str] = set()
+
+    def add(self, hook: str, function: Function, *, level: Level | None = None) -> Self:
+        """Have the function called around a hook, as `function(call_next, args)`; several stand in their order.
+
+        hook   its name: `warren.middleware.HOOKS` has them all
+        level  "connection" or "channel" alone, for a hook that both have (`close`, `dial_event`, ...)
+
+        InvalidArgument for an unknown hook (the text names the nearest), or a function that cannot be called that way.
+        """
+        known = HOOKS.get(hook)
+        if known is None:
+            raise errors.InvalidArgument(f"there is no hook {hook!r}{_nearest(hook, HOOKS)}")
+        if level is not None and level not in known.levels:
+            raise errors.InvalidArgument(f"hook {hook!r} stands on a {known.levels[0]} only, not on a {level}")
+        _check(known, function)
+        self._entries.append(_Plain(hook, function, level))
+        return self
+
+    def add_provider(self, factory: Callable[[], object], *, id: str | None = None, per: Per = "transport") -> Self:
+        """Have a provider made by `factory()`: its methods that are named like hooks are called around these.
+
+        id   its name for `test().provider(id)`; else the factory's attribute `id`, else the factory's own name
+        per  "transport": a fresh one for the connection and for each channel, where it has hooks; "channel": for each
+             channel alone; "connection": one for the connection and all its channels together
+
+        InvalidArgument for an id that is taken, and for a class without hooks; another factory is judged by what it
+        makes, when it makes it.
+        """
+        if per not in ("transport", "connection", "channel"):
+            raise errors.InvalidArgument(f"per={per!r}: transport, connection or channel is needed")
+        if not callable(factory):
+            raise errors.InvalidArgument(f"{factory!r} is no factory: give its class, or use add_shared for an object")
+        name = self._new_id(factory, id)
+        if isinstance(factory, type):
+            _hooks_of(factory, name)
+        self._entries.append(_Factory(factory, name, per))
+        return self
+
+    def add_shared(self, provider: object, *, id: str | None = None, level: Level | None = None) -> Self:
+        """Have one provider serve every connection and channel. Its id: as with `add_provider`, or its class's name."""
+        if isinstance(provider, type):
+            raise errors.InvalidArgument(
+                f"{provider.__name__} is a class: give an object, or use add_provider for a fresh one each"
+            )
+        name = self._new_id(provider, id)
+        _hooks_of(provider, name)
+        self._entries.append(_Shared(provider, name, level))
+        return self
+
+    def without(self, *features: str) -> Self:
+        """Take default features out; `FEATURES` names them. InvalidArgument for another name."""
+        for feature in features:
+            if feature not in FEATURES:
+                near = _nearest(feature, FEATURES)
+                raise errors.InvalidArgument(
+                    f"there is no feature {feature!r}{near}; there are {', '.join(FEATURES)}"
+                )
+            self._taken_out.add(feature)
+        return self
+
+    def _new_id(self, provider: object, id: str | None) -> str:
+        given = id if id is not None else getattr(provider, "id", None)
+        if not isinstance(given, str):
+            named = provider if hasattr(provider, "__name__") else type(provider)
+            given = str(getattr(named, "__name__", ""))
+            if given in ("<lambda>", "partial"):
+                raise errors.InvalidArgument(f"{provider!r} has no name: give id=...")
+        if any(given == entry.id for entry in self._entries if not isinstance(entry, _Plain)):
+            raise errors.InvalidArgument(f"a provider with id {given!r} is registered: give another id=...")
+        return given
+
+    def attach(self) -> Attached:
+        """What is registered now, for one connection."""
+        return Attached(tuple(self._entries), frozenset(self._taken_out))
+
+
+class Attached:
+    """The middlewares of one connection: its own chains, and those of its channels."""
+
+    def __init__(self, entries: tuple[_Entry, ...], taken_out: frozenset[str]) -> None:
+        self._entries = entries
+        self._taken_out = taken_out
+        self._providers: dict[str, object] = {}  # made once for the connection and its channels
+        features = [feature for feature in _FEATURES if feature.id not in taken_out]
+        _check_ids(entries, features)
+        for entry in (*entries, *features):
+            if isinstance(entry, _Factory) and entry.per == "connection":
+                self._providers[entry.id] = _made(entry)
+        self.connection = self._chains("connection", entries, features)
+
+    def channel(self, more: Middlewares | None) -> Chains:
+        """The chains of a new channel. InvalidArgument when `more` holds what cannot stand there."""
+        entries, taken_out = self._entries, self._taken_out
+        if more is not None:
+            for entry in more._entries:
+                self._check_on_channel(entry)
+            entries, taken_out = (*entries, *more._entries), taken_out | more._taken_out
+        features = [feature for feature in _FEATURES if feature.id not in taken_out]
+        _check_ids(entries, features)
+        return self._chains("channel", entries, features)
+
+    def _check_on_channel(self, entry: _Entry) -> None:
+        if isinstance(entry, _Plain) and ("channel" not in HOOKS[entry.hook].levels or entry.level == "connection"):
+            raise errors.InvalidArgument(f"hook {entry.hook!r} stands on a connection: register it with connect()")
+        if isinstance(entry, _Factory) and entry.per == "connection":
+            raise errors.InvalidArgument(f"provider {entry.id!r} is one per connection: register it with connect()")
+
+    def _chains(self, level: Level, entries: Sequence[_Entry], features: Sequence[_Factory]) -> Chains:
+        chains = Chains()
+        for entry in entries:
+            if isinstance(entry, _Plain):
+                if level in HOOKS[entry.hook].levels and entry.level in (None, level):
+                    chains.add(entry.hook, entry.function)
+            else:
+                self._provide(entry, level, chains, chains.add)
+        for feature in features:
+            self._provide(feature, level, chains, chains.add_feature)
+        return chains
+
+    def _provide(
+        self, entry: _Factory | _Shared, level: Level, chains: Chains, add: Callable[[str, Function], None]
+    ) -> None:
+        if isinstance(entry, _Shared):
+            if entry.level not in (None, level):
+                return
+            provider = entry.provider
+        elif entry.per == "connection":
+            provider = self._providers[entry.id]
+        elif level in _levels(entry):
+            provider = _made(entry)
+        else:
+            return
+        hooks = _of_level(_hooks_of(provider, entry.id), level)
+        if hooks or (isinstance(entry, _Factory) and entry.per == "connection"):
+            chains.providers[entry.id] = provider
+        for hook in hooks:
+            add(hook, getattr(provider, hook))
+
+
+def _levels(entry: _Factory) -> tuple[Level, ...]:
+    """Where what it makes can stand."""
+    levels: tuple[Level, ...] = ("channel",) if entry.per == "channel" else ("connection", "channel")
+    if isinstance(entry.factory, type):
+        hooks = _hooks_of(entry.factory, entry.id)
+        levels = tuple(level for level in levels if _of_level(hooks, level))
+    return levels
+
+
+def _made(entry: _Factory) -> object:
+    provider = entry.factory()
+    _hooks_of(provider, entry.id)
+    return provider
+
+
+_checked: dict[type, tuple[str, ...]] = {}  # the hooks of a provider's class, so that a channel costs little
+
+
+def _hooks_of(provider: object, name: str) -> tuple[str, ...]:
+    """The hooks that a provider, or a provider's class, has methods for. InvalidArgument when there are none."""
+    kind = provider if isinstance(provider, type) else type(provider)
+    hooks = _checked.get(kind)
+    if hooks is None:
+        hooks = tuple(hook for hook in HOOKS if callable(getattr(kind, hook, None)))
+        for hook in hooks:
+            _check(HOOKS[hook], getattr(kind, hook), 3)
+        _checked[kind] = hooks
+    own = getattr(provider, "__dict__", {}) if kind is not provider else {}
+    more = tuple(hook for hook in own if hook in HOOKS and hook not in hooks and callable(own[hook]))
+    for hook in more:
+        _check(HOOKS[hook], own[hook])
+    if not hooks and not more:
+        raise errors.InvalidArgument(
+            f"provider {name!r} has no method that is named like a hook: queue_declare, publish, delivery_event, ..."
+        )
+    return hooks + more
+
+
+def _of_level(hooks: tuple[str, ...], level: Level) -> list[str]:
+    return [hook for hook in hooks if level in HOOKS[hook].levels]
+
+
+def _check_ids(entries: Sequence[_Entry], features: Sequence[_Factory]) -> None:
+    seen: set[str] = set()
+    for entry in (*entries, *features):
+        if isinstance(entry, _Plain):
+            continue
+        if entry.id in seen:
+            more = "; a feature of that name stands: take it out, without(...)" if entry.id in FEATURES else ""
+            raise errors.InvalidArgument(f"two providers have the id {entry.id!r}{more}")
+        seen.add(entry.id)
+
+
+def _check(hook: Hook, function: object, parameters: int = 2) -> None:
+    """InvalidArgument when it cannot be called as the hook calls it; `parameters` with self."""
+    if not callable(function):
+        raise errors.InvalidArgument(f"hook {hook.name!r}: {function!r} cannot be called")
+    if hook.kind != "async" and inspect.iscoroutinefunction(function):
+        raise errors.InvalidArgument(
+            f"hook {hook.name!r} is called without await: {_named(function)} must be a plain function, not `async def`"
+        )
+    if isinstance(function, staticmethod | classmethod):
+        return
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # a builtin that does not say
+    try:
+        signature.bind(*range(parameters))
+    except TypeError:
+        raise errors.InvalidArgument(
+            f"hook {hook.name!r}: {_named(function)}{signature} must take (call_next, "
+            f"{'event' if hook.kind == 'event' else 'args'})"
+        ) from None
+
+
+def _named(function: object) -> str:
+    return str(getattr(function, "__qualname__", repr(function)))
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, names, 3, 0.5)
+    return f": did you mean {' or '.join(near)}?" if near else ""
