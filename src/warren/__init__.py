@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from warren import errors as errors
-    from warren.client import events as events
+    from warren.client import events as events, middleware as middleware
     from warren.client.channel import Channel as Channel
     from warren.client.connection import Connection as Connection, connect as connect
     from warren.client.records import (
@@ -39,6 +39,7 @@ __all__ = [
     "Backoff",
     "errors",
     "events",
+    "middleware",
 ]
 
 __version__ = "0.1.0"
@@ -62,8 +63,8 @@ _HOMES: Final = {
 def __getattr__(name: str) -> object:
     if name == "errors":
         return import_module("warren.errors")
-    if name == "events":
-        return import_module("warren.client.events")
+    if name in ("events", "middleware"):
+        return import_module(f"warren.client.{name}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'warren' has no attribute {name!r}")

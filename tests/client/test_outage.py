@@ -554,7 +554,7 @@ async def test_a_mistake_in_recovery_ends_the_connection(
     async def mistake(*arguments: object) -> None:
         raise KeyError("a mistake")
 
-    monkeypatch.setattr(type(channel), "_put_back", mistake)
+    monkeypatch.setattr(type(channel), "_restored", mistake)
     connection.test().disconnect_transport()
     assert "a mistake" in str(await connection.wait_closed())
     with pytest.raises(errors.ChannelClosed, match="a mistake"):

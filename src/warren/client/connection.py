@@ -409,6 +409,8 @@ class Connection(Transport):
     async def _put_back(self, attempt: int, error: BaseException) -> None:
         async def innermost(args: ConnectionReconnectArgs) -> WireConnection:
             try:
+                if self._dialed is not None:
+                    self._dialed.abort()  # a middleware has called next twice
                 core = self._dialed = await self._dial(self._timeout)
             except errors.WarrenError:
                 raise

@@ -15,6 +15,7 @@ from warren import errors
 if TYPE_CHECKING:
     from warren.client.channel import Channel
     from warren.client.connection import Connection
+    from warren.client.middleware.chain import Chains
 
 __all__ = ["ChannelHarness", "ConnectionHarness", "ReconnectSignal"]
 
@@ -48,6 +49,14 @@ class ReconnectSignal:
                 connection._parked_calls.pop(waiter, None)
 
 
+def _provider(chains: Chains, id: str) -> object:
+    try:
+        return chains.providers[id]
+    except KeyError:
+        there = ", ".join(chains.providers)
+        raise AssertionError(f"no provider {id!r} serves this; there are {there or 'none'}") from None
+
+
 class ConnectionHarness:
     """The connection under test."""
 
@@ -58,6 +67,10 @@ class ConnectionHarness:
     def reconnection_count(self) -> int:
         """How often it was connected; the first time counts."""
         return self.connection._transports
+
+    def provider(self, id: str) -> object:
+        """The provider of middleware that serves the connection, by its id; a default feature's is its name."""
+        return _provider(self.connection._chains, id)
 
     def disconnect_transport(self) -> None:
         """Drop the transport, without a goodbye, as a cut cable would; what was written before is on its way."""
@@ -104,6 +117,10 @@ class ChannelHarness:
     def reconnection_count(self) -> int:
         """How many wire channels it has had; the first one counts."""
         return self.channel._wire_channels
+
+    def provider(self, id: str) -> object:
+        """The provider of middleware that serves the channel, by its id; a default feature's is its name."""
+        return _provider(self.channel._chains, id)
 
     def disconnect_transport(self) -> None:
         """Lose the wire channel: what is unconfirmed and unacknowledged on it is orphaned."""

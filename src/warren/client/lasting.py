@@ -351,6 +351,8 @@ class LastingChannel(Transport):
         """Another wire channel, which the middlewares have prepared."""
 
         async def innermost(args: ChannelReconnectArgs) -> WireChannel:
+            if self._core.reason is None:
+                self._core.close()  # a middleware has called next twice
             slot = FutureSlot(m.ChannelOpen(), connection.loop.create_future())
             core = connection.new_channel(slot, functools.partial(self._next_core, args))
             self._core, self._connection = core, connection

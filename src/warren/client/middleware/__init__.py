@@ -1,0 +1,75 @@
+"""Middlewares: functions around the calls and the events of connections and channels. Public as `warren.middleware`.
+
+    middlewares = warren.middleware.Middlewares().add("queue_declare", mine)
+    async with warren.connect(url, middleware=middlewares) as connection: ...
+
+`registry` is what a program registers with, `hooks` what there is to stand around, `providers` its types, `chain` how
+it is put together. Each other file is one feature of the client, made of the same hooks.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from warren.client.middleware.hooks import (
+    HOOKS as HOOKS,
+    AckArgs as AckArgs,
+    CancelArgs as CancelArgs,
+    CancelEvent as CancelEvent,
+    ChannelReconnectArgs as ChannelReconnectArgs,
+    CloseArgs as CloseArgs,
+    CloseEvent as CloseEvent,
+    ConfirmSelectArgs as ConfirmSelectArgs,
+    ConnectionReconnectArgs as ConnectionReconnectArgs,
+    ConsumeArgs as ConsumeArgs,
+    DialEvent as DialEvent,
+    DisconnectEvent as DisconnectEvent,
+    ExchangeBindArgs as ExchangeBindArgs,
+    ExchangeDeclareArgs as ExchangeDeclareArgs,
+    ExchangeDeleteArgs as ExchangeDeleteArgs,
+    ExchangeUnbindArgs as ExchangeUnbindArgs,
+    FlowArgs as FlowArgs,
+    FlowEvent as FlowEvent,
+    GetArgs as GetArgs,
+    Hook as Hook,
+    NackArgs as NackArgs,
+    NotifyCancelArgs as NotifyCancelArgs,
+    NotifyCloseArgs as NotifyCloseArgs,
+    NotifyConfirmArgs as NotifyConfirmArgs,
+    NotifyConfirmOrOrphanedArgs as NotifyConfirmOrOrphanedArgs,
+    NotifyDialArgs as NotifyDialArgs,
+    NotifyDisconnectArgs as NotifyDisconnectArgs,
+    NotifyFlowArgs as NotifyFlowArgs,
+    NotifyPublishArgs as NotifyPublishArgs,
+    NotifyReturnArgs as NotifyReturnArgs,
+    PublishArgs as PublishArgs,
+    PublishManyArgs as PublishManyArgs,
+    PublishNowaitArgs as PublishNowaitArgs,
+    QosArgs as QosArgs,
+    QueueBindArgs as QueueBindArgs,
+    QueueDeclareArgs as QueueDeclareArgs,
+    QueueDeleteArgs as QueueDeleteArgs,
+    QueueInspectArgs as QueueInspectArgs,
+    QueuePurgeArgs as QueuePurgeArgs,
+    QueueUnbindArgs as QueueUnbindArgs,
+    RecoverArgs as RecoverArgs,
+    RejectArgs as RejectArgs,
+    SendArgs as SendArgs,
+    SubscribeArgs as SubscribeArgs,
+    TxArgs as TxArgs,
+    UpdateSecretArgs as UpdateSecretArgs,
+)
+from warren.client.middleware.logging import Logging as Logging
+from warren.client.middleware.providers import *  # noqa: F403  # as many as there are hooks
+from warren.client.middleware.registry import FEATURES as FEATURES, Middlewares as Middlewares
+from warren.client.middleware.transports import WireChannel as WireChannel, WireConnection as WireConnection
+
+if TYPE_CHECKING:
+    from warren.client.middleware.opentelemetry import OpenTelemetry as OpenTelemetry
+
+
+def __getattr__(name: str) -> object:
+    if name == "OpenTelemetry":  # the one that needs a package
+        return import_module("warren.client.middleware.opentelemetry").OpenTelemetry
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -62,12 +62,15 @@ class Logging:
         call_next(event)
 
     def disconnect_event(self, call_next: Callable[[DisconnectEvent], None], event: DisconnectEvent) -> None:
-        logger.warning("%s: %s%s", _entity(event.source), event.error, "; reconnecting" if event.reconnecting else "")
+        if _stands_alone(event.source):
+            more = "; reconnecting" if event.reconnecting else ""
+            logger.warning("%s: %s%s", _entity(event.source), event.error, more)
         call_next(event)
 
     def close_event(self, call_next: Callable[[CloseEvent], None], event: CloseEvent) -> None:
-        ours = isinstance(event.error, errors.ChannelClosed)
-        logger.log(logging.DEBUG if ours else logging.ERROR, "%s: closed: %s", _entity(event.source), event.error)
+        if _stands_alone(event.source):
+            level = logging.DEBUG if isinstance(event.error, errors.ChannelClosed) else logging.ERROR
+            logger.log(level, "%s: closed: %s", _entity(event.source), event.error)
         call_next(event)
 
     def event(self, call_next: Callable[[e.Event], None], event: e.Event) -> None:
@@ -86,6 +89,12 @@ class Logging:
             case e.ConsumerEnded():
                 logger.error("consumer %r of queue %r ended: %s", event.consumer_tag, event.queue, event.error)
         call_next(event)
+
+
+def _stands_alone(source: Connection | Channel) -> bool:
+    """Whether this is news: what happens to a connection happens to its channels, too."""
+    number = getattr(source, "number", None)
+    return number is None or cast("Channel", source)._connection.reason is None
 
 
 async def _awaited(name: str, call_next: Callable[[object], Awaitable[object]], args: DataclassInstance) -> object:
