@@ -26,6 +26,7 @@ from warren.client.lasting import LastingChannel
 from warren.client.notices import Stop
 from warren.client.publishes import PublishWaiter
 from warren.client.records import Confirmation, Delivery, Message, Publication, QueueInfo, Returned, encoded
+from warren.client.statistics import ChannelStatistics, of_channel
 from warren.client.wire import MAX_GATHERED, AsyncCore, FutureSlot
 from warren.protocol.v091 import Table, methods as m
 
@@ -61,7 +62,8 @@ class Channel(LastingChannel):
         super().__init__(owner, connection, core, chains)
         chains.shadow(self, METHODS, self)
         self.parked: deque[tuple[int, Publication]] = deque()
-        self._unyielded = 0
+        self._unyielded = self._unyielded_sends = 0
+        self._unnumbered = 0  # publications without confirms, but for the unyielded ones
         self._on_orphan: OnOrphan = "raise"
 
     @property
@@ -87,6 +89,10 @@ class Channel(LastingChannel):
     @on_return.setter
     def on_return(self, callback: Callable[[Returned], None] | None) -> None:
         self._core.on_return = callback
+
+    def statistics(self) -> ChannelStatistics:
+        """What the channel has published and got so far, in numbers."""
+        return of_channel(self)
 
     def test(self) -> ChannelHarness:
         """What a test does to a channel: cut it, hold it down, count."""
@@ -412,7 +418,8 @@ class Channel(LastingChannel):
 
     async def _yield(self) -> None:
         """Have what was published go out, and give other tasks their turn."""
-        self._unyielded = 0
+        self._unnumbered += self._unyielded
+        self._unyielded = self._unyielded_sends = 0
         self._connection.flush_now()
         await asyncio.sleep(0)
 
@@ -446,8 +453,8 @@ class Channel(LastingChannel):
         tag = core.publish(raw, body, exchange, routing_key, mandatory, self._confirmations)
         connection.expecting()
         connection.flush()
-        self._unyielded += 1
-        if self._unyielded >= CHUNK or len(connection.engine.outgoing) >= MAX_GATHERED:
+        self._unyielded_sends += 1
+        if self._unyielded_sends >= CHUNK or len(connection.engine.outgoing) >= MAX_GATHERED:
             await self._yield()
         return tag
 
@@ -472,6 +479,8 @@ class Channel(LastingChannel):
         if raw_properties is not None:
             raw = raw_properties
         tag = self._core.publish(raw, body, exchange, routing_key, mandatory, waiter)
+        if not tag:
+            self._unnumbered += 1
         self._connection.expecting()
         self._connection.flush()
         return tag
@@ -526,6 +535,9 @@ class Channel(LastingChannel):
             raise errors.DeadlineExceeded(
                 self._connection.late(f"publish_many, {batch.settled} of {batch.sent} sent were confirmed", seconds)
             ) from None
+        finally:
+            if not self._confirm:
+                self._unnumbered += batch.sent
         batch.raise_refused()
         return batch.sent - batch.lost if isinstance(batch, KeptBatch) else batch.sent
 

@@ -346,7 +346,9 @@ class ChannelCore:
         if isinstance(method, m.BasicAck):
             self.publishes.settle(method.delivery_tag, method.multiple, True)
         elif isinstance(method, m.BasicNack):
+            unsettled = len(self.publishes.waiters)
             self.publishes.settle(method.delivery_tag, method.multiple, False)
+            self.publishes.nacked += unsettled - len(self.publishes.waiters)
         elif isinstance(method, m.ChannelClose):
             self._closed_by_broker(method)
         elif isinstance(method, m.BasicCancel):
@@ -443,6 +445,7 @@ class ChannelCore:
         method = cast(m.BasicReturn, decode_method(content.method, self.number))
         returned = Returned(content, method.reply_code, method.reply_text, method.exchange, method.routing_key)
         frame = self.frames.publish(method.exchange, method.routing_key, True)
+        self.publishes.returns += 1
         answered = self.publishes.returned(frame, content.raw_properties, returned)
         if self.observer is not None:
             self.observer.returned(returned, _ignore if answered else self._give_returned)
@@ -486,10 +489,11 @@ class ChannelCore:
             self.publishes.orphan()
         else:  # the broker closed the channel with a reason: it answers for what was published
             self.publishes.fail(reason)
+        self.deliveries.last_tag = self._last_tag
         if kept:
-            self.deliveries.last_tag = self._last_tag
             self.deliveries.lost(self._forget_buffered())
         else:
+            self.deliveries.orphaned += len(self._unacked)
             self._unacked.clear()
         consumers, self.consumers = self.consumers, {}
         for consumer in consumers.values():

@@ -27,15 +27,17 @@ class Deliveries:
     orphans   public tags that were handed out on a wire channel that is gone, and were never settled
     offset    public tag = offset + wire tag, now
     last_tag  the highest public tag that came
+    orphaned  how many were ever orphaned
     """
 
-    __slots__ = ("_settled_to", "last_tag", "offset", "orphans", "unacked")
+    __slots__ = ("_settled_to", "last_tag", "offset", "orphaned", "orphans", "unacked")
 
     def __init__(self) -> None:
         self.unacked: set[int] = set()
         self.orphans: set[int] = set()
         self.offset = 0
         self.last_tag = 0
+        self.orphaned = 0
         self._settled_to = 0  # nothing up to this one is in `unacked`
 
     def settle(self, tag: int, multiple: bool) -> tuple[bool, errors.WarrenError | None]:
@@ -87,7 +89,9 @@ class Deliveries:
 
         buffered  the tags among them that the program has not seen
         """
-        self.orphans |= self.unacked.difference(buffered)
+        orphans = self.unacked.difference(buffered)
+        self.orphaned += len(orphans)
+        self.orphans |= orphans
         self.unacked.clear()
 
     def lost(self, buffered: Iterable[int]) -> None:

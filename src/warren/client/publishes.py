@@ -41,15 +41,23 @@ class PublishWaiter(Protocol):
 
 
 class Publishes:
-    """The unsettled publications of one channel; `confirming` is set by confirm.select-ok."""
+    """The unsettled publications of one channel; `confirming` is set by confirm.select-ok.
 
-    __slots__ = ("_mandatory", "_settled_to", "confirming", "last_tag", "offset", "waiters")
+    nacked, orphaned, unanswered, returns  how many were refused, were cut by a loss, were left without an answer by the
+                                           end of the channel, came back
+    """
+
+    __slots__ = (
+        "_mandatory", "_settled_to", "confirming", "last_tag", "nacked", "offset", "orphaned", "returns", "unanswered",
+        "waiters",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.confirming = False
         self.last_tag = 0
         self.offset = 0
         self.waiters: dict[int, PublishWaiter | None] = {}  # None: nobody waits any more
+        self.nacked = self.orphaned = self.unanswered = self.returns = 0
         self._settled_to = 0  # every number up to this one was covered by a multiple confirm
         self._mandatory: deque[tuple[int, bytes, bytes, bytes]] = deque()  # tag, method frame, properties, body
 
@@ -115,6 +123,7 @@ class Publishes:
     def orphan(self) -> None:
         """The wire channel is gone, another will come: what is unsettled is orphaned, in the order of sending."""
         waiters, self.waiters = self.waiters, {}
+        self.orphaned += len(waiters)
         self._renumber()
         for tag, waiter in waiters.items():
             if waiter is not None:
@@ -129,6 +138,7 @@ class Publishes:
     def fail(self, reason: errors.WarrenError) -> None:
         """The channel is closed: no confirm will come any more."""
         waiters, self.waiters = self.waiters, {}
+        self.unanswered += len(waiters)
         self._renumber()
         told: set[int] = set()
         for waiter in waiters.values():
