@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import TypeVar, cast
 
-from warren.client.middleware.hooks import HOOKS, OnChannel, OnConnection, OnEither
+from warren.client.middleware.hooks import HOOKS, OnChannel, OnConnection, OnEither, where_of
 
 __all__ = ["Chains", "Function"]
 
@@ -117,10 +117,8 @@ class Chains:
 
 
 @functools.cache
-def _parameters(record: type) -> tuple[list[str], list[str], str]:
+def _parameters(record: type[OnChannel | OnConnection | OnEither]) -> tuple[list[str], list[str], str]:
     """(positional parameters, keywords, the field that is none of these) of a call's record."""
-    for base, at in ((OnChannel, "channel"), (OnConnection, "connection"), (OnEither, "source")):
-        if issubclass(record, base):
-            names = [field for field in fields(record) if field.name != at]
-            return [f.name for f in names if not f.kw_only], [f.name for f in names if f.kw_only], at
-    raise TypeError(f"{record.__name__} is not the record of a call")
+    where = where_of(record)
+    names = [field for field in fields(record) if field.name != where]
+    return [f.name for f in names if not f.kw_only], [f.name for f in names if f.kw_only], where

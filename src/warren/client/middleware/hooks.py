@@ -470,3 +470,11 @@ _ALL: Final = (
 )
 
 HOOKS: Final[dict[str, Hook]] = {hook.name: hook for hook in _ALL}
+
+
+def where_of(record: type) -> str:
+    """The field of a call's record that is none of the call's parameters."""
+    for base, name in ((OnChannel, "channel"), (OnConnection, "connection"), (OnEither, "source")):
+        if issubclass(record, base):
+            return name
+    raise TypeError(f"{record.__name__} is not the record of a call")
