@@ -55,10 +55,10 @@ class Logging:
                 self.delivery_event = _delivered
 
     def dial_event(self, call_next: Callable[[DialEvent], None], event: DialEvent) -> None:
-        if event.error is None:
-            logger.info("%s: connected", event.target)
-        else:
+        if event.error is not None:
             logger.info("%s: an attempt to connect failed: %s", event.target, event.error)
+        elif not hasattr(event.source, "number"):
+            logger.info("%s: connected", event.target)  # of channels, `event` tells
         call_next(event)
 
     def disconnect_event(self, call_next: Callable[[DisconnectEvent], None], event: DisconnectEvent) -> None:
