@@ -205,6 +205,11 @@ class ChannelCore:
         self.connection.expecting()
         self.connection.flush()
 
+    def queue_of(self, consumer_tag: str) -> str | None:
+        """The queue of a consumer of this channel."""
+        consumer = self.consumers.get(_raw(consumer_tag))
+        return None if consumer is None else consumer.queue
+
     def next_consumer_tag(self) -> str:
         self.tags_given += 1
         return f"warren-{self.number}.{self.tags_given}"

@@ -1,0 +1,193 @@
+"""Spans of publishing and consuming, and how the context travels; against both brokers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+import warren
+from warren import errors
+from warren.client.channel import Channel
+from warren.client.middleware.opentelemetry import OpenTelemetry
+from warren.client.middleware.registry import Middlewares
+
+
+class Tracing:
+    def __init__(self) -> None:
+        self.exporter = InMemorySpanExporter()
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.middleware = OpenTelemetry(provider)
+        self.tracer = provider.get_tracer("test")
+
+    @property
+    def spans(self) -> Sequence[ReadableSpan]:
+        return self.exporter.get_finished_spans()
+
+    def named(self, name: str) -> ReadableSpan:
+        found = [span for span in self.spans if span.name == name]
+        assert len(found) == 1, f"{name}: {[span.name for span in self.spans]}"
+        return found[0]
+
+
+@pytest.fixture
+def tracing() -> Tracing:
+    return Tracing()
+
+
+@pytest.fixture
+async def traced(broker_url: str, tracing: Tracing) -> AsyncIterator[Channel]:
+    middlewares = Middlewares().add_shared(tracing.middleware)
+    async with warren.connect(broker_url, timeout=20, middleware=middlewares) as connection:
+        yield await connection.channel()
+
+
+async def test_publish_and_process(traced: Channel, tracing: Tracing, name: str) -> None:
+    await traced.queue_declare(name, exclusive=True)
+    await traced.exchange_declare(f"{name}.x", "topic", auto_delete=True)
+    await traced.queue_bind(name, f"{name}.x", "#")
+    await traced.confirm_select()
+    message = warren.Message(b"12345", message_id="m1", correlation_id="c1", headers={"mine": 1})
+    with tracing.tracer.start_as_current_span("caller") as caller:
+        await traced.publish(message, f"{name}.x", "a.b")
+    assert message.headers == {"mine": 1}  # the program's own is left as it was
+    async with traced.consume(name) as consumer:
+        delivery = await anext(consumer)
+        with tracing.middleware.process(delivery) as span:
+            assert span.is_recording()
+            delivery.ack()
+    published = tracing.named(f"publish {name}.x")
+    assert published.kind is SpanKind.PRODUCER
+    assert published.parent == caller.get_span_context()
+    parameters = traced._connection.parameters
+    about = {
+        "messaging.system": "rabbitmq",
+        "messaging.destination.name": f"{name}.x",
+        "messaging.rabbitmq.destination.routing_key": "a.b",
+        "messaging.message.body.size": 5,
+        "messaging.message.id": "m1",
+        "messaging.message.conversation_id": "c1",
+    }
+    assert published.attributes == {
+        **about,
+        "messaging.operation.name": "publish",
+        "messaging.operation.type": "send",
+        "server.address": parameters.host,
+        "server.port": parameters.port,
+    }
+    assert delivery.headers["mine"] == 1
+    assert format(published.context.trace_id, "032x") in str(delivery.headers["traceparent"])
+    for operation in ("receive", "process"):
+        span = tracing.named(f"{operation} {name}")
+        assert span.kind is SpanKind.CONSUMER
+        assert [link.context.span_id for link in span.links] == [published.context.span_id]
+        assert span.context.trace_id == published.context.trace_id
+        assert span.parent is not None
+        assert span.parent.span_id == published.context.span_id
+        assert span.attributes == {
+            **about,
+            "messaging.operation.name": operation,
+            "messaging.operation.type": operation,
+            "messaging.destination.subscription.name": name,
+            "messaging.rabbitmq.message.delivery_tag": 1,
+        }
+
+
+async def test_every_way_of_publishing(traced: Channel, tracing: Tracing, name: str) -> None:
+    await traced.queue_declare(name, exclusive=True)
+    await traced.confirm_select()
+    traced.confirmations()
+
+    async def later() -> AsyncIterator[warren.Publication]:
+        yield warren.Publication(b"4", "", name)
+
+    await traced.publish(b"1", "", name)
+    await traced.send(b"2", "", name)
+    traced.publish_nowait(b"3", "", name)
+    await traced.publish_many(later())
+    await traced.publish_many([warren.Publication(warren.Message(b"5", priority=3), "", name)])
+    traced.publish_nowait(b"6", "", name, raw_properties=b"\x00\x00")  # what is said to be sent as it is, is
+    sent = [span for span in tracing.spans if span.kind is SpanKind.PRODUCER]
+    assert [span.name for span in sent] == [
+        "publish amq.default", "publish amq.default", "publish amq.default", "publish", "publish", "publish amq.default"
+    ]  # fmt: skip
+    assert [span.attributes["messaging.batch.message_count"] for span in sent if span.name == "publish"] == [1, 1]  # type: ignore[index]
+    parents = []
+    for number in range(1, 7):
+        delivery = await traced.get(name, no_ack=True)
+        assert delivery is not None
+        assert delivery.body == b"%d" % number
+        parents.append(str(delivery.headers.get("traceparent")))
+        assert delivery.properties.priority == (3 if number == 5 else None)
+    assert [format(span.context.span_id, "016x") in parent for span, parent in zip(sent, parents, strict=True)] == [
+        True, True, True, True, True, False,
+    ]  # fmt: skip
+    received = [span for span in tracing.spans if span.name == f"receive {name}"]
+    assert [len(span.links) for span in received] == [1, 1, 1, 1, 1, 0]
+
+
+async def test_errors_are_recorded(traced: Channel, tracing: Tracing, name: str) -> None:
+    await traced.queue_declare(name, exclusive=True)
+    await traced.confirm_select()
+    with pytest.raises(errors.Unroutable):
+        await traced.publish(b"m", "", "nowhere", mandatory=True)
+    span = tracing.named("publish amq.default")
+    assert span.status.status_code is StatusCode.ERROR
+    assert span.attributes is not None
+    assert span.attributes["error.type"] == "Unroutable"
+    assert [event.name for event in span.events] == ["exception"]
+    await traced.publish(b"m", "", name)
+    delivery = await traced.get(name)
+    assert delivery is not None
+    with pytest.raises(LookupError), tracing.middleware.process(delivery, name):
+        raise LookupError("in the handler")
+    assert tracing.named(f"process {name}").status.status_code is StatusCode.ERROR
+    with pytest.raises(errors.InvalidArgument, match="not str"):
+        await traced.publish("text", "", name)  # type: ignore[arg-type]
+
+
+async def test_a_current_span_is_the_parent_of_process(traced: Channel, tracing: Tracing, name: str) -> None:
+    await traced.queue_declare(name, exclusive=True)
+    await traced.publish(b"m", "", name)
+    delivery = await traced.get(name, no_ack=True)
+    assert delivery is not None
+    with tracing.tracer.start_as_current_span("worker") as worker, tracing.middleware.process(delivery):
+        pass
+    span = tracing.named(f"process {name}")
+    assert span.parent == worker.get_span_context()
+    assert [link.context.span_id for link in span.links] == [tracing.named("publish amq.default").context.span_id]
+
+
+async def test_a_message_that_nobody_traced(traced: Channel, other: Channel, tracing: Tracing, name: str) -> None:
+    await traced.queue_declare(name)
+    await other.publish(warren.Message(b"m", headers={"traceparent": b"\xff", "tracestate": 7}), "", name)
+    async with traced.consume(name, no_ack=True) as consumer:
+        with tracing.middleware.process(await anext(consumer)):
+            pass
+    for operation in ("receive", "process"):
+        span = tracing.named(f"{operation} {name}")
+        assert span.parent is None
+        assert not span.links
+    await traced.queue_delete(name)
+
+
+def test_without_the_package_it_says_what_to_install() -> None:
+    program = (
+        "import sys; sys.modules['opentelemetry'] = None\n"
+        "import warren\n"
+        "print(warren.middleware.Middlewares.__name__)\n"
+        "try: warren.middleware.OpenTelemetry\n"
+        "except warren.errors.MissingDependency as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines() == [
+        "Middlewares",
+        "tracing needs the package opentelemetry-api: pip install 'warren[otel]'",
+    ]
