@@ -60,7 +60,6 @@ class Channel(LastingChannel):
 
     def __init__(self, owner: Connection, connection: AsyncCore, core: ChannelCore, chains: Chains) -> None:
         super().__init__(owner, connection, core, chains)
-        chains.shadow(self, METHODS, self)
         self.parked: deque[tuple[int, Publication]] = deque()
         self._unyielded = self._unyielded_sends = 0
         self._unnumbered = 0  # publications without confirms, but for the unyielded ones

@@ -35,7 +35,7 @@ from typing import Final, Generic, Literal, Protocol, Self, TypeVar
 
 from warren import errors
 from warren.client import events as e
-from warren.client.channel import Channel
+from warren.client.channel import METHODS as CHANNEL_METHODS, Channel
 from warren.client.core import ChannelCore, ConnectionCore, fresh
 from warren.client.dial import Credentials, Dialer
 from warren.client.harness import ConnectionHarness
@@ -137,7 +137,8 @@ def connect(
             raise errors.InvalidArgument("no URL was given: connect() needs at least one host")
         hosts = [parameters_of(one, timeout=timeout, heartbeat=heartbeat, context=context) for one in urls]
         attached = (Middlewares() if middleware is None else middleware).attach()
-        connection = Connection(Dialer(hosts, credentials, sock), recovery if sock is None else None, attached)
+        kind = attached.connection.dressed(Connection, METHODS)
+        connection = kind(Dialer(hosts, credentials, sock), recovery if sock is None else None, attached)
         await connection._first_dial()
         return connection
 
@@ -152,7 +153,6 @@ class Connection(Transport):
     def __init__(self, dialer: Dialer, recovery: Recovery | None, middleware: Attached) -> None:
         super().__init__(middleware.connection)
         self._middleware = middleware
-        self._chains.shadow(self, METHODS, self)
         self._tell: Callable[[e.Event], None] = self._chains.event("event", self._put)
         self._dialer = dialer
         self._recovery = recovery
@@ -258,7 +258,7 @@ class Connection(Transport):
                         continue
                     raise
                 if core.reason is None:
-                    return Channel(self, connection, core, chains)
+                    return chains.dressed(Channel, CHANNEL_METHODS)(self, connection, core, chains)
 
         return Opening(make)
 

@@ -67,6 +67,7 @@ class Transport:
     def __init__(self, chains: Chains) -> None:
         self._chains = chains
         self._listeners = Listeners()
+        self._around: dict[str, Callable[..., object]] = {}  # its methods behind their chains, once they were called
 
     def notify_close(self, callback: Callable[[CloseEvent], None]) -> Stop:
         """Have it called once, when this is closed for good; at once when it is closed already.

@@ -15,7 +15,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import MISSING, fields
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, cast
 
 from warren import errors
 from warren.client import events as e
@@ -23,14 +23,17 @@ from warren.client.middleware.hooks import HOOKS, CloseEvent, DialEvent, Disconn
 from warren.client.records import Delivery, Message
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
     from warren.client.channel import Channel
     from warren.client.connection import Connection
 
 __all__ = ["Logging"]
 
 logger = logging.getLogger("warren.client")
+
+
+class DataclassInstance(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
 
 PER_MESSAGE: Final = frozenset({"publish", "send", "publish_nowait", "get", "ack", "nack", "reject", "delivery_event"})
 HIDDEN: Final = frozenset({"channel", "connection", "source"})  # where a call was made: in front of the line

@@ -16,10 +16,11 @@ import difflib
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Final, Literal, Self
 
 from warren import errors
-from warren.client.middleware.chain import Chains, Function
+from warren.client.middleware.chain import Chains, Function, Standing
 from warren.client.middleware.confirms import Confirms
 from warren.client.middleware.delivery_tags import DeliveryTags
 from warren.client.middleware.flow import Flow
@@ -161,23 +162,24 @@ class Attached:
 
     def __init__(self, entries: tuple[_Entry, ...], taken_out: frozenset[str]) -> None:
         self._entries = entries
-        self._taken_out = taken_out
         self._providers: dict[str, object] = {}  # made once for the connection and its channels
         features = [feature for feature in _FEATURES if feature.id not in taken_out]
         _check_ids(entries, features)
         for entry in (*entries, *features):
             if isinstance(entry, _Factory) and entry.per == "connection":
-                self._providers[entry.id] = _made(entry)
+                self._providers[entry.id] = provider = entry.factory()
+                _hooks_of(provider, entry.id)
+        self._features = features
         self.connection = self._chains("connection", entries, features)
 
     def channel(self, more: Middlewares | None) -> Chains:
         """The chains of a new channel. InvalidArgument when `more` holds what cannot stand there."""
-        entries, taken_out = self._entries, self._taken_out
-        if more is not None:
-            for entry in more._entries:
-                self._check_on_channel(entry)
-            entries, taken_out = (*entries, *more._entries), taken_out | more._taken_out
-        features = [feature for feature in _FEATURES if feature.id not in taken_out]
+        if more is None:
+            return self._chains("channel", self._entries, self._features)
+        for entry in more._entries:
+            self._check_on_channel(entry)
+        entries = (*self._entries, *more._entries)
+        features = [feature for feature in self._features if feature.id not in more._taken_out]
         _check_ids(entries, features)
         return self._chains("channel", entries, features)
 
@@ -188,53 +190,39 @@ class Attached:
             raise errors.InvalidArgument(f"provider {entry.id!r} is one per connection: register it with connect()")
 
     def _chains(self, level: Level, entries: Sequence[_Entry], features: Sequence[_Factory]) -> Chains:
-        chains = Chains()
+        providers: dict[str, object] = {}
+        program = self._standing(level, entries, providers)
+        return Chains(program, self._standing(level, features, providers), providers)
+
+    def _standing(self, level: Level, entries: Sequence[_Entry], providers: dict[str, object]) -> list[Standing]:
+        """What stands on a connection or on a channel; those with an id are put into `providers` too."""
+        standing: list[Standing] = []
         for entry in entries:
             if isinstance(entry, _Plain):
                 if level in HOOKS[entry.hook].levels and entry.level in (None, level):
-                    chains.add(entry.hook, entry.function)
+                    standing.append((SimpleNamespace(**{entry.hook: entry.function}), (entry.hook,)))
+                continue
+            if isinstance(entry, _Shared):
+                if entry.level not in (None, level):
+                    continue
+                provider = entry.provider
+            elif entry.per == "connection":
+                provider = providers[entry.id] = self._providers[entry.id]
+            elif entry.per == "channel" and level == "connection":
+                continue
+            elif isinstance(entry.factory, type) and not _hooks_at(entry.factory, entry.id, level):  # noqa: SIM114
+                continue  # one that is no class has to be made to be known
             else:
-                self._provide(entry, level, chains, chains.add)
-        for feature in features:
-            self._provide(feature, level, chains, chains.add_feature)
-        return chains
-
-    def _provide(
-        self, entry: _Factory | _Shared, level: Level, chains: Chains, add: Callable[[str, Function], None]
-    ) -> None:
-        if isinstance(entry, _Shared):
-            if entry.level not in (None, level):
-                return
-            provider = entry.provider
-        elif entry.per == "connection":
-            provider = self._providers[entry.id]
-        elif level in _levels(entry):
-            provider = _made(entry)
-        else:
-            return
-        hooks = _of_level(_hooks_of(provider, entry.id), level)
-        if hooks or (isinstance(entry, _Factory) and entry.per == "connection"):
-            chains.providers[entry.id] = provider
-        for hook in hooks:
-            add(hook, getattr(provider, hook))
-
-
-def _levels(entry: _Factory) -> tuple[Level, ...]:
-    """Where what it makes can stand."""
-    levels: tuple[Level, ...] = ("channel",) if entry.per == "channel" else ("connection", "channel")
-    if isinstance(entry.factory, type):
-        hooks = _hooks_of(entry.factory, entry.id)
-        levels = tuple(level for level in levels if _of_level(hooks, level))
-    return levels
-
-
-def _made(entry: _Factory) -> object:
-    provider = entry.factory()
-    _hooks_of(provider, entry.id)
-    return provider
+                provider = entry.factory()
+            hooks = _hooks_at(provider, entry.id, level)
+            if hooks:
+                providers[entry.id] = provider
+                standing.append((provider, hooks))
+        return standing
 
 
 _checked: dict[type, tuple[str, ...]] = {}  # the hooks of a provider's class, so that a channel costs little
+_sorted: dict[tuple[tuple[str, ...], Level], tuple[str, ...]] = {}  # hooks of one level, of all these
 
 
 def _hooks_of(provider: object, name: str) -> tuple[str, ...]:
@@ -247,18 +235,25 @@ def _hooks_of(provider: object, name: str) -> tuple[str, ...]:
             _check(HOOKS[hook], getattr(kind, hook), 3)
         _checked[kind] = hooks
     own = getattr(provider, "__dict__", {}) if kind is not provider else {}
-    more = tuple(hook for hook in own if hook in HOOKS and hook not in hooks and callable(own[hook]))
-    for hook in more:
-        _check(HOOKS[hook], own[hook])
-    if not hooks and not more:
+    if not HOOKS.keys().isdisjoint(own):
+        more = tuple(hook for hook in own if hook in HOOKS and hook not in hooks and callable(own[hook]))
+        for hook in more:
+            _check(HOOKS[hook], own[hook])
+        hooks += more
+    if not hooks:
         raise errors.InvalidArgument(
             f"provider {name!r} has no method that is named like a hook: queue_declare, publish, delivery_event, ..."
         )
-    return hooks + more
+    return hooks
 
 
-def _of_level(hooks: tuple[str, ...], level: Level) -> list[str]:
-    return [hook for hook in hooks if level in HOOKS[hook].levels]
+def _hooks_at(provider: object, name: str, level: Level) -> tuple[str, ...]:
+    """Those of them that stand at this level."""
+    hooks = _hooks_of(provider, name)
+    found = _sorted.get((hooks, level))
+    if found is None:
+        found = _sorted[hooks, level] = tuple(hook for hook in hooks if level in HOOKS[hook].levels)
+    return found
 
 
 def _check_ids(entries: Sequence[_Entry], features: Sequence[_Factory]) -> None:
