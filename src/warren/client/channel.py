@@ -26,7 +26,7 @@ from warren.client.lasting import LastingChannel
 from warren.client.notices import Stop
 from warren.client.publishes import PublishWaiter
 from warren.client.records import Confirmation, Delivery, Message, Publication, QueueInfo, Returned, encoded
-from warren.client.statistics import ChannelStatistics, of_channel
+from warren.client.statistics import ChannelStatistics, channel_statistics
 from warren.client.wire import MAX_GATHERED, AsyncCore, FutureSlot
 from warren.protocol.v091 import Table, methods as m
 
@@ -91,7 +91,7 @@ class Channel(LastingChannel):
 
     def statistics(self) -> ChannelStatistics:
         """What the channel has published and got so far, in numbers."""
-        return of_channel(self)
+        return channel_statistics(self)
 
     def test(self) -> ChannelHarness:
         """What a test does to a channel: cut it, hold it down, count."""

@@ -47,7 +47,7 @@ from warren.client.middleware.transports import WireConnection
 from warren.client.notices import Transport
 from warren.client.recovery import Recovery
 from warren.client.replay import Replay
-from warren.client.statistics import ConnectionStatistics, Counters, of_connection
+from warren.client.statistics import ConnectionStatistics, Tally, connection_statistics
 from warren.client.topology import Topology
 from warren.client.url import ConnectionParameters, parameters_of
 from warren.client.wire import AsyncCore, FutureSlot
@@ -173,7 +173,7 @@ class Connection(Transport):
         self._may_reconnect = asyncio.Event()  # cleared by a test that wants an outage
         self._may_reconnect.set()
         self._transports = 0
-        self._before = Counters()  # of closed channels
+        self._before = Tally()  # of closed channels
         self._locked: set[str] = set()  # exclusive queues that the broker keeps for a dead connection of ours
         self._unlocking: AsyncCore | None = None  # where somebody waits for these
 
@@ -225,7 +225,7 @@ class Connection(Transport):
 
     def statistics(self) -> ConnectionStatistics:
         """What the connection and its channels, closed ones too, have published and got so far, in numbers."""
-        return of_connection(self)
+        return connection_statistics(self)
 
     def test(self) -> ConnectionHarness:
         """What a test does to a connection: cut it, hold it down, count."""

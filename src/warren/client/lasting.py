@@ -18,7 +18,7 @@ from warren.client.core import ChannelCore, ConnectionCore, Reply, fresh
 from warren.client.middleware.hooks import ChannelReconnectArgs, SubscribeArgs
 from warren.client.middleware.transports import WireChannel
 from warren.client.notices import Notices, Stop, Transport
-from warren.client.statistics import Counters, of_deliveries, of_ended, of_publishes
+from warren.client.statistics import Tally, of_deliveries, of_ended, of_publishes
 from warren.client.subscription import Subscription
 from warren.client.wire import AsyncCore, FutureSlot
 from warren.protocol.v091 import Table, methods as m
@@ -52,7 +52,7 @@ class LastingChannel(Transport):
         self._wire_channels = 1
         self._reopens = 0
         self._reopened_at = 0.0
-        self._before = Counters()  # of tables that are no longer this channel's
+        self._before = Tally()  # of tables that are no longer this channel's
         self._subscriptions: dict[Subscription, None] = {}
         self._confirm = False  # what the wire channel was told
         self._confirmations: Confirmations | None = None
@@ -370,9 +370,9 @@ class LastingChannel(Transport):
     def _next_core(self, args: ChannelReconnectArgs, connection: ConnectionCore, number: int) -> ChannelCore:
         last = self._core
         if args.publishes is not last.publishes:
-            self._before = self._before.plus(of_publishes(last.publishes))
+            self._before.update(of_publishes(last.publishes))
         if args.deliveries is not last.deliveries:
-            self._before = self._before.plus(of_deliveries(last.deliveries, last.deliveries.last_tag))
+            self._before.update(of_deliveries(last.deliveries, last.deliveries.last_tag))
         core = ChannelCore(connection, number, args.deliveries, args.publishes, self._owner._topology.renamed)
         core.make_ready(False)
         core.on_return = last.on_return
@@ -435,7 +435,7 @@ class LastingChannel(Transport):
         self._ended = reason
         self._reviving = False
         if self._owner._channels.pop(self, 0) is None:  # it was there
-            self._owner._before = self._owner._before.plus(of_ended(cast("Channel", self)))
+            self._owner._before.update(of_ended(cast("Channel", self)))
         ours = isinstance(reason, errors.ChannelClosed)
         for subscription in list(self._subscriptions):
             subscription.ended(None if ours else fresh(reason))

@@ -6,8 +6,9 @@ what is rare (a refusal, a return, a loss) is counted on its own. Nothing is cou
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Self, cast
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
 from warren.client.deliveries import Deliveries
 from warren.client.publishes import Publishes
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from warren.client.channel import Channel
     from warren.client.connection import Connection
 
-__all__ = ["ChannelStatistics", "ConnectionStatistics", "Counters"]
+__all__ = ["ChannelStatistics", "ConnectionStatistics", "Tally"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +55,6 @@ class Counters:
     parked: int = 0
     reopened: int = 0
 
-    def plus(self, other: Counters) -> Self:
-        """The sum, field by field."""
-        return replace(
-            self, **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(Counters)}
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class ChannelStatistics(Counters):
@@ -82,10 +77,13 @@ class ConnectionStatistics(Counters):
     parked_calls: int = 0
 
 
-def of_publishes(table: Publishes) -> Counters:
+Tally = Counter[str]  # by the names of `Counters`
+
+
+def of_publishes(table: Publishes) -> Tally:
     """What a table of publications tells. It knows nothing of publications without confirms."""
     unconfirmed = len(table.waiters)
-    return Counters(
+    return Tally(
         published=table.last_tag,
         confirmed=table.last_tag - unconfirmed - table.nacked - table.orphaned - table.unanswered,
         nacked=table.nacked,
@@ -96,47 +94,44 @@ def of_publishes(table: Publishes) -> Counters:
     )
 
 
-def of_deliveries(table: Deliveries, last_tag: int) -> Counters:
+def of_deliveries(table: Deliveries, last_tag: int) -> Tally:
     """What a table of deliveries tells; `last_tag` is the highest that came."""
     unacked = len(table.unacked)
-    return Counters(
-        delivered=last_tag, settled=last_tag - unacked - table.orphaned, lost=table.orphaned, unacked=unacked
-    )
+    return Tally(delivered=last_tag, settled=last_tag - unacked - table.orphaned, lost=table.orphaned, unacked=unacked)
 
 
-def of_channel(channel: Channel) -> ChannelStatistics:
+def of_channel(channel: Channel) -> Tally:
     core = channel._core
-    last_tag = core._last_tag if core.reason is None else core.deliveries.last_tag
-    now = ChannelStatistics(
-        published=channel._unnumbered + channel._unyielded,
-        buffered=sum(len(subscription.buffer) for subscription in channel._subscriptions),
-        parked=len(channel.parked),
-        reopened=channel._wire_channels - 1,
-        consumers=len(channel._subscriptions),
-    )
-    return now.plus(channel._before).plus(of_publishes(core.publishes)).plus(of_deliveries(core.deliveries, last_tag))
+    tally = of_publishes(core.publishes)
+    tally.update(of_deliveries(core.deliveries, core._last_tag if core.reason is None else core.deliveries.last_tag))
+    tally.update(channel._before)
+    tally["published"] += channel._unnumbered + channel._unyielded
+    tally["buffered"] += sum(len(subscription.buffer) for subscription in channel._subscriptions)
+    tally["parked"] += len(channel.parked)
+    tally["reopened"] += channel._wire_channels - 1
+    return tally
 
 
-def of_ended(channel: Channel) -> Counters:
+def of_ended(channel: Channel) -> Tally:
     """What remains of a channel that is closed: nothing is under way any more."""
-    last = of_channel(channel)
-    return replace(
-        last,
-        unanswered=last.unanswered + last.unconfirmed,
-        unconfirmed=0,
-        lost=last.lost + last.unacked,
-        unacked=0,
-        buffered=0,
-        parked=0,
-    )
+    tally = of_channel(channel)
+    tally["unanswered"] += tally.pop("unconfirmed")
+    tally["lost"] += tally.pop("unacked")
+    del tally["buffered"], tally["parked"]
+    return tally
 
 
-def of_connection(connection: Connection) -> ConnectionStatistics:
-    now = ConnectionStatistics(
+def channel_statistics(channel: Channel) -> ChannelStatistics:
+    return ChannelStatistics(**of_channel(channel), consumers=len(channel._subscriptions))
+
+
+def connection_statistics(connection: Connection) -> ConnectionStatistics:
+    tally = connection._before.copy()
+    for channel in connection._channels:
+        tally.update(of_channel(cast("Channel", channel)))
+    return ConnectionStatistics(
+        **tally,
         channels=len(connection._channels),
         reconnects=connection._transports - 1,
         parked_calls=len(connection._parked_calls),
-    ).plus(connection._before)
-    for channel in connection._channels:
-        now = now.plus(of_channel(cast("Channel", channel)))
-    return now
+    )

@@ -88,7 +88,7 @@ class Chains:
 
     def dressed(self, base: type[_T], names: tuple[str, ...]) -> type[_T]:
         """The class to make the object of: with these methods of `base` behind their chains, where they have one."""
-        return cast("type[_T]", _dressed(cast("type[object]", base), names, self.hooks))
+        return cast("type[_T]", _dressed(base, names, self.hooks))  # type: ignore[arg-type]  # a class is hashable
 
     def shadow(self, target: object, names: Iterable[str], where: object) -> None:
         """The same for an object that is made already."""

@@ -210,7 +210,7 @@ class Attached:
                 provider = providers[entry.id] = self._providers[entry.id]
             elif entry.per == "channel" and level == "connection":
                 continue
-            elif isinstance(entry.factory, type) and not _hooks_at(entry.factory, entry.id, level):  # noqa: SIM114
+            elif isinstance(entry.factory, type) and not _hooks_at(entry.factory, entry.id, level):
                 continue  # one that is no class has to be made to be known
             else:
                 provider = entry.factory()
