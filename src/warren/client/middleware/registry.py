@@ -12,7 +12,6 @@ What is registered after `connect` has no effect on that connection. Bad registr
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -295,5 +294,7 @@ def _named(function: object) -> str:
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:
+    import difflib  # once, for an error
+
     near = difflib.get_close_matches(name, names, 3, 0.5)
     return f": did you mean {' or '.join(near)}?" if near else ""
