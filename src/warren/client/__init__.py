@@ -3,7 +3,8 @@
 `core` and `handshake` hold what both faces share and do no I/O; `records` and `url` are what a program sees.
 
 The asyncio face comes back when its connection is lost; the rules stand at the top of `connection`. Its parts:
-`recovery` (the choices), `events` (what is told), `dial`, `topology` and `replay` (what was declared), `lasting` and
-`subscription` (channels and consumers over many wire channels), `deliveries` and `publishes` (what is unsettled, under
-public numbers), `harness` (for tests).
+`recovery` (the choices), `events` and `notices` (what is told), `dial`, `topology` and `replay` (what was declared),
+`lasting` and `subscription` (channels and consumers over many wire channels), `deliveries` and `publishes` (what is
+unsettled, under public numbers), `statistics`, `harness` (for tests). What comes back with a channel is in `middleware`,
+one feature a file, made of the hooks that programs have too.
 """

@@ -13,9 +13,9 @@ without our doing,
 
 1. it fails the requests that wait, orphans what is unconfirmed and unacknowledged, and tells the Connection;
 2. the Connection starts one task, the only one, which dials until a core is open (`recovery.Backoff`, `dial.Dialer`);
-3. the topology is declared again (`topology`, `replay`);
-4. each Channel gets a new ChannelCore: modes, prefetch, subscriptions (`lasting`); the tables of deliveries and
-   publications go on, so that public tags do (`deliveries`, `publishes`);
+3. the topology is declared again (`middleware.topology`, around the dialling);
+4. each Channel gets a new ChannelCore (`lasting`): modes, prefetch, tables of deliveries and publications, so that
+   public tags go on (each a file in `middleware`), and its subscriptions;
 5. calls that were parked go on, and Recovered is told (`events`).
 
 A second loss on the way makes the attempt a failed one. The hot path knows nothing of this: a core that is not usable

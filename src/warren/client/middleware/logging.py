@@ -71,8 +71,8 @@ class Logging:
         call_next(event)
 
     def close_event(self, call_next: Callable[[CloseEvent], None], event: CloseEvent) -> None:
-        if _stands_alone(event.source):
-            level = logging.DEBUG if isinstance(event.error, errors.ChannelClosed) else logging.ERROR
+        level = logging.DEBUG if isinstance(event.error, errors.ChannelClosed) else logging.ERROR
+        if logger.isEnabledFor(level) and _stands_alone(event.source):
             logger.log(level, "%s: closed: %s", _entity(event.source), event.error)
         call_next(event)
 
