@@ -1,0 +1,162 @@
+"""Reading queues for which processes compete: normal channels, single-reader channels, and, for ASGI 1, whole queues of
+process-local channels. In the I/O thread.
+
+A consumer stands as long as somebody asks, and a moment longer; it holds few messages. A message is acknowledged when a
+reader takes it, not before: what nobody took goes back to the queue, in its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from typing import Final
+
+from warren import errors
+from warren.channels.core import Core
+from warren.channels.mailbox import FOREVER, Letter, Mailbox
+from warren.channels.sending import CHANNEL_HEADER, CONTROL_HEADER, ID_HEADER
+from warren.client.channel import Channel
+from warren.client.consumer import Consumer
+from warren.client.records import Delivery
+
+__all__ = ["SharedReaders"]
+
+logger = logging.getLogger("warren.channels")
+
+PREFETCH: Final = 10  # messages that one process holds ready
+LINGER: Final = 0.05  # seconds without a reader after which what is held goes back
+
+
+class SharedReader:
+    """One queue's consumer."""
+
+    def __init__(self, name: str, now: float) -> None:
+        self.name = name
+        self.box = Mailbox(1 << 30, now)
+        self.channel: Channel | None = None
+        self.consumer: Consumer | None = None
+        self.readers = 0  # who wait for it this moment
+        self.left = now  # when the last one went
+
+
+class SharedReaders:
+    """The consumers of one layer; `reading` and `done` are for any thread."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._lock = threading.Lock()
+        self._readers: dict[str, SharedReader] = {}
+        self._sweeping = False
+
+    def reading(self, name: str) -> Mailbox:
+        """Somebody reads the queue of that (non-local) name; `done` must follow."""
+        with self._lock:
+            reader = self._readers.get(name)
+            if reader is None:
+                reader = self._readers[name] = SharedReader(name, time.monotonic())
+                self._core.thread.post(lambda: self._start(reader))
+            reader.readers += 1
+            return reader.box
+
+    def done(self, name: str) -> None:
+        """He has what he wanted, or gave up."""
+        with self._lock:
+            reader = self._readers.get(name)
+            if reader is not None:
+                reader.readers -= 1
+                reader.left = time.monotonic()
+
+    def took(self, letter: Letter) -> None:
+        """A letter was handed over: it leaves its queue."""
+        delivery = letter.taken
+        if isinstance(delivery, Delivery):
+            self._core.is_new(_key(delivery))  # if its connection is lost now, it comes again
+            self._core.thread.post(lambda: _ack(delivery))
+
+    # -- in the thread -----------------------------------------------------------------------------------------------
+
+    def _start(self, reader: SharedReader) -> None:
+        self._core.thread.start(self._read(reader))
+        if not self._sweeping:
+            self._sweeping = True
+            self._core.thread.loop.call_later(LINGER, self._sweep)
+
+    async def _read(self, reader: SharedReader) -> None:
+        core = self._core
+        while not core.closed and self._readers.get(reader.name) is reader:
+            try:
+                await core.ready()
+                await core.declare(reader.name)
+                if reader.channel is None:
+                    reader.channel = await core.connection.channel()
+                reader.consumer = reader.channel.consume(core.names.queue(reader.name), prefetch=PREFETCH)
+                await reader.consumer.start()
+                async for delivery in reader.consumer:
+                    self._take(reader, delivery)
+                return
+            except errors.ConsumerCancelled:
+                core.undeclared(reader.name)  # somebody deleted the queue: it is declared again
+            except (errors.WarrenError, ImportError) as error:
+                if core.closed:
+                    return
+                logger.warning("reading %s: %s", reader.name, error)
+                await asyncio.sleep(0.2)
+
+    def _take(self, reader: SharedReader, delivery: Delivery) -> None:
+        headers = delivery.headers
+        if CONTROL_HEADER in headers or (delivery.redelivered and self._core.was_seen(_key(delivery))):
+            delivery.ack()
+            return
+        local = headers.get(CHANNEL_HEADER)
+        if not isinstance(local, str):
+            hopped = headers.get("x-first-death-queue")
+            member = self._core.names.channel_of("member", hopped) if isinstance(hopped, str) else None
+            local = member.partition("!")[2] if member is not None else ""
+        letter = Letter(reader.name + local, delivery.body, FOREVER)  # its queue knows when it expires
+        letter.taken = delivery
+        if delivery.redelivered:  # what a lost connection had brought and nobody took yet
+            reader.box.remove(lambda other: isinstance(other.taken, Delivery) and _key(other.taken) == _key(delivery))
+        reader.box.put(letter)
+
+    def _sweep(self) -> None:
+        """End the consumers that nobody waits for."""
+        now = time.monotonic()
+        with self._lock:
+            idle = [
+                reader for reader in self._readers.values() if not reader.readers and now - reader.left >= LINGER
+            ]
+            for reader in idle:
+                del self._readers[reader.name]
+            self._sweeping = bool(self._readers)
+        for reader in idle:
+            self._core.thread.start(self._end(reader))
+        if self._sweeping:
+            self._core.thread.loop.call_later(LINGER, self._sweep)
+
+    async def _end(self, reader: SharedReader) -> None:
+        """Give back what it holds."""
+        letters = reader.box.empty()
+        try:
+            if reader.consumer is not None:
+                await reader.consumer.cancel()
+            letters += reader.box.empty()
+            for letter in reversed(letters):
+                if isinstance(letter.taken, Delivery):
+                    letter.taken.nack(requeue=True)
+            if reader.channel is not None:
+                await reader.channel.close()
+        except errors.WarrenError:
+            pass  # the connection is gone, and its messages are back in their queue
+
+
+def _ack(delivery: Delivery) -> None:
+    try:
+        delivery.ack()
+    except errors.WarrenError:
+        pass  # its connection was lost
+
+
+def _key(delivery: Delivery) -> object:
+    return delivery.headers.get(ID_HEADER), delivery.exchange
