@@ -22,6 +22,7 @@ from warren.channels.settings import Settings, explained
 from warren.channels.thread import IOThread
 from warren.client.channel import Channel
 from warren.client.connection import Connection
+from warren.client.records import QueueInfo
 from warren.client.recovery import Backoff, Recovery
 
 __all__ = ["Core"]
@@ -51,7 +52,7 @@ class Core:
         self.on_open: list[Callable[[Core], None]] = []
         self._opening: asyncio.Future[None] | None = None
         self._declared: dict[str, float] = {}  # queues, and when
-        self._declaring: dict[str, asyncio.Task[None]] = {}
+        self._declaring: dict[str, asyncio.Task[QueueInfo]] = {}
         self._seen: OrderedDict[object, None] = OrderedDict()
 
     # -- the connection ----------------------------------------------------------------------------------------------
@@ -154,16 +155,22 @@ class Core:
         task = self._declaring.get(name)
         if task is None:
             task = self._declaring[name] = self.thread.loop.create_task(self._declare(name))
-            task.add_done_callback(lambda _: self._declaring.pop(name, None))
+            task.add_done_callback(lambda _: self._declaring.pop(name))
         await asyncio.shield(task)
 
-    async def _declare(self, name: str) -> None:
+    async def _declare(self, name: str) -> QueueInfo:
         arguments = self.settings.queue_arguments(self.names, name, self.deduplicates)
         try:
-            await self.declaring.queue_declare(self.names.queue(name), durable=True, arguments=arguments)
+            info = await self.declaring.queue_declare(self.names.queue(name), durable=True, arguments=arguments)
         except errors.PreconditionFailed as error:
             raise explained(error) from error
         self._declared[name] = time.monotonic()
+        return info
+
+    async def pending(self, channel: str) -> int:
+        """How many messages wait in its queue."""
+        await self.ready()
+        return (await self._declare(non_local(channel))).message_count
 
     def undeclared(self, channel: str) -> None:
         """The broker does not know its queue."""

@@ -25,6 +25,7 @@ from warren.channels.names import is_local, local_part, non_local
 from warren.channels.process import ProcessReader
 from warren.channels.sending import CHANNEL_HEADER, CONTROL_HEADER
 from warren.client.records import Message
+from warren.protocol.v091 import Table
 
 __all__ = ["Groups"]
 
@@ -112,12 +113,13 @@ class Groups:
 
     async def _repeated(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Do it again where something was deleted on the way."""
-        for tries in range(TRIES):
+        for _ in range(TRIES - 1):
             try:
-                return await work()
+                await work()
+                return
             except errors.NotFound:
-                if tries == TRIES - 1:
-                    raise
+                pass
+        await work()
 
     # -- discard -----------------------------------------------------------------------------------------------------
 
@@ -136,7 +138,7 @@ class Groups:
                 await declaring.queue_unbind(names.queue(process), names.group(group))
         else:
             # Its own process may have put it there; the word comes before any message that is sent from now on.
-            headers = {CHANNEL_HEADER: local_part(channel), CONTROL_HEADER: group}
+            headers: Table = {CHANNEL_HEADER: local_part(channel), CONTROL_HEADER: group}
             await core.publishing.publish(Message(b"", headers=headers), "", names.queue(channel))
 
     async def leave_all(self, channel: str) -> None:

@@ -6,48 +6,27 @@ waiting `receive` outlives a lost connection, and one that is cancelled has take
 
 from __future__ import annotations
 
-import os
-import random
 import re
-import string
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar
 
 from channels.exceptions import ChannelFull, MessageTooLarge
 from channels.layers import BaseChannelLayer
 
+from warren.channels.face import Face, random_letters
+from warren.channels.mailbox import first_letter
 from warren.channels.names import check_channel, check_group, is_local, non_local
 from warren.channels.office import Office
 from warren.channels.sending import Full
-from warren.channels.serializing import ChannelMessage, Serializer, Unreadable, serializer_of
-from warren.channels.settings import Capacities, Settings, urls_of
-from warren.channels.mailbox import first_letter
+from warren.channels.serializing import ChannelMessage, Serializer
 from warren.channels.thread import AsyncAnswer
 
 __all__ = ["ChannelLayer"]
 
-LETTERS: Final = string.ascii_letters
-RESERVED: Final = "__asgi_channel__"  # Channels keeps this key to itself
 
-
-class ChannelLayer(BaseChannelLayer):  # type: ignore[misc]
-    """A channel layer over AMQP.
-
-    url, hosts        of the broker; several are tried in turn. "embedded://" starts one in this process
-    prefix            the beginning of all names on the broker
-    expiry            seconds that a message waits for its reader
-    group_expiry      seconds that a membership lasts when nobody asks for it again
-    capacity          messages that may wait in a channel; one more is ChannelFull
-    channel_capacity  another capacity for channels by the first pattern (glob or compiled) that matches
-    symmetric_encryption_keys  the first one encrypts what leaves this process, all of them are tried on what comes in
-    serializer        "msgpack", "json", or an object with dumps and loads
-    timeout           seconds after which a call fails when the broker is not there
-    max_message_size  bytes of a serialized message; a larger one is MessageTooLarge
-    on_missed         called, in a thread of the layer's, with the name of a channel whose message was dropped
-
-    Raises InvalidArgument for a setting that cannot be understood.
-    """
+class ChannelLayer(Face, BaseChannelLayer):  # type: ignore[misc]
+    """A channel layer over AMQP; the settings are those of `Face`."""
 
     ChannelFull = ChannelFull
     MessageTooLarge = MessageTooLarge
@@ -69,30 +48,23 @@ class ChannelLayer(BaseChannelLayer):  # type: ignore[misc]
         max_message_size: int = 16 * 1024 * 1024,
         on_missed: Callable[[str], None] | None = None,
     ) -> None:
-        super().__init__(expiry=expiry, capacity=capacity)
+        BaseChannelLayer.__init__(self, expiry=expiry, capacity=capacity)
         self.channel_capacity = self.compile_capacities(channel_capacity or {})
-        self.prefix = prefix
-        self.group_expiry = group_expiry
-        self.max_message_size = max_message_size
-        self._serializer = serializer_of(serializer, symmetric_encryption_keys)
-        self._settings = Settings(
-            urls=urls_of(url, hosts),
+        Face.__init__(
+            self,
+            url,
+            hosts=hosts,
             prefix=prefix,
             expiry=expiry,
             group_expiry=group_expiry,
-            capacities=Capacities(capacity, channel_capacity),
+            capacity=capacity,
+            channel_capacity=channel_capacity,
+            symmetric_encryption_keys=symmetric_encryption_keys,
+            serializer=serializer,
             timeout=timeout,
+            max_message_size=max_message_size,
+            on_missed=on_missed,
         )
-        self._on_missed = on_missed
-        self._made: Office | None = None
-        self._made_in = 0
-
-    @property
-    def _office(self) -> Office:
-        """The layer's machinery in this process; another one after a fork."""
-        if self._made is None or self._made_in != os.getpid():
-            self._made, self._made_in = Office(self._settings, self._on_missed), os.getpid()
-        return self._made
 
     # -- channels ----------------------------------------------------------------------------------------------------
 
@@ -106,8 +78,7 @@ class ChannelLayer(BaseChannelLayer):  # type: ignore[misc]
         try:
             await answer.future
         except Full:
-            office.full += 1
-            raise ChannelFull(f"channel {channel!r} holds {self._settings.capacities.of(channel)} messages") from None
+            raise ChannelFull(self._full(office, channel)) from None
 
     async def receive(self, channel: str) -> ChannelMessage:
         """The next message of a channel; waits for it, over a lost connection too."""
@@ -127,7 +98,7 @@ class ChannelLayer(BaseChannelLayer):  # type: ignore[misc]
             letter = box.take(time.monotonic())
             if letter is None:
                 await first_letter(office.thread, (box,))
-            elif (message := self._read(office, letter.channel, letter.body)) is not None:
+            elif (message := self._read(office, letter)) is not None:
                 return message
 
     async def _receive_shared(self, office: Office, channel: str) -> ChannelMessage:
@@ -139,7 +110,7 @@ class ChannelLayer(BaseChannelLayer):  # type: ignore[misc]
                     await first_letter(office.thread, (box,))
                     continue
                 office.shared.took(letter)
-                if (message := self._read(office, channel, letter.body)) is not None:
+                if (message := self._read(office, letter)) is not None:
                     return message
         finally:
             office.shared.done(channel)
@@ -147,9 +118,7 @@ class ChannelLayer(BaseChannelLayer):  # type: ignore[misc]
     async def new_channel(self, prefix: str = "specific") -> str:
         """The name of a channel that only this process reads."""
         office = self._office
-        # A generator of its own: programs seed the common one, and two of them must not get the same names.
-        unique = "".join(_random.choices(LETTERS, k=20))
-        channel = f"{prefix}.{office.core.client_id}!{unique}"
+        channel = f"{prefix}.{office.core.client_id}!{random_letters(20)}"
         check_channel(channel)
         process = non_local(channel)
         if not office.process.reads(process):
@@ -200,32 +169,6 @@ class ChannelLayer(BaseChannelLayer):  # type: ignore[misc]
 
     async def close(self) -> None:
         """Say goodbye to the broker. The layer opens again when it is used again."""
-        office, self._made = self._made, None
-        if office is not None and self._made_in == os.getpid():
+        office = self._left()
+        if office is not None:
             await office.call(office.close)
-
-    def statistics(self) -> dict[str, int]:
-        """Counters of this process: see `Office.statistics`."""
-        return self._office.statistics()
-
-    # -- bodies ------------------------------------------------------------------------------------------------------
-
-    def _written(self, message: ChannelMessage) -> bytes:
-        if not isinstance(message, dict):
-            raise TypeError(f"a message is a dict, not a {type(message).__name__}")
-        if RESERVED in message:
-            raise AssertionError(f"{RESERVED!r} in a message: Channels reserves that key")
-        body = self._serializer.dumps(message)
-        if len(body) > self.max_message_size:
-            raise MessageTooLarge(f"the message has {len(body)} bytes; max_message_size is {self.max_message_size}")
-        return body
-
-    def _read(self, office: Office, channel: str, body: bytes) -> ChannelMessage | None:
-        try:
-            return self._serializer.loads(body)
-        except Unreadable as error:
-            office.unreadable(channel, error)
-            return None
-
-
-_random: Final[Any] = random.SystemRandom()

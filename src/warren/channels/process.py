@@ -73,7 +73,9 @@ class Mailboxes:
                 del self._boxes[channel]
 
     def clear(self) -> None:
-        for _, box in self.items():
+        with self._lock:
+            boxes = list(self._boxes.values())
+        for box in boxes:
             box.empty()
 
 

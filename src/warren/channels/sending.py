@@ -13,7 +13,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import Final
 
 from warren import errors
@@ -42,7 +41,14 @@ class Parcel:
     __slots__ = ("answer", "body", "channel", "deadline", "exchange", "raw", "repeatable", "returns", "sender", "tries")
 
     def __init__(
-        self, sender: Sender, channel: str, exchange: str, raw: bytes, body: bytes, repeatable: bool, answer: Answer[None]
+        self,
+        sender: Sender,
+        channel: str,
+        exchange: str,
+        raw: bytes,
+        body: bytes,
+        repeatable: bool,
+        answer: Answer[None],
     ) -> None:
         self.sender = sender
         self.channel = channel  # or group
@@ -186,7 +192,8 @@ class Sender:
         self.core.undeclared(parcel.channel)
         parcel.tries += 1
         if parcel.tries > MOST_TRIES:
-            self.done(parcel, errors.DeadlineExceeded(f"the queue of {parcel.channel!r} vanishes as fast as it is made"))
+            why = f"the queue of {parcel.channel!r} vanishes as fast as it is made"
+            self.done(parcel, errors.DeadlineExceeded(why))
         else:
             self.again(parcel)
 

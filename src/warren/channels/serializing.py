@@ -1,6 +1,6 @@
 """Messages to bytes and back: msgpack or JSON, encrypted or not. Knows no AMQP.
 
-A message is a dict of str to what both contracts allow: str, bytes, int, float, bool, None, and lists and dicts of them.
+A message is a dict of str to what both contracts allow: str, bytes, int, float, bool, None, lists and dicts of them.
 Who holds another key, or meets a body of another format, cannot read it: Unreadable.
 """
 

@@ -84,7 +84,7 @@ class Settings:
         for name in ("expiry", "group_expiry", "timeout"):
             seconds = getattr(self, name)
             if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0.001 <= seconds <= 4e6:
-                raise errors.InvalidArgument(f"{name}={seconds!r}: seconds are needed, at least 0.001, at most 4,000,000")
+                raise errors.InvalidArgument(f"{name}={seconds!r}: seconds are needed, from 0.001 to 4,000,000")
 
     def queue_arguments(self, names: Names, channel: str, deduplicates: bool) -> Table:
         """Of a channel's queue. It ends when nobody has declared or read it for two expiries.

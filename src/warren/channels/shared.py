@@ -16,6 +16,7 @@ from typing import Final
 from warren import errors
 from warren.channels.core import Core
 from warren.channels.mailbox import FOREVER, Letter, Mailbox
+from warren.channels.names import local_part
 from warren.channels.sending import CHANNEL_HEADER, CONTROL_HEADER, ID_HEADER
 from warren.client.channel import Channel
 from warren.client.consumer import Consumer
@@ -105,20 +106,27 @@ class SharedReaders:
                 await asyncio.sleep(0.2)
 
     def _take(self, reader: SharedReader, delivery: Delivery) -> None:
-        headers = delivery.headers
-        if CONTROL_HEADER in headers or (delivery.redelivered and self._core.was_seen(_key(delivery))):
-            delivery.ack()
+        letter = self._letter(reader.name, delivery)
+        if letter is None or (delivery.redelivered and self._core.was_seen(_key(delivery))):
+            _ack(delivery)
             return
+        if delivery.redelivered:  # what a lost connection had brought and nobody took yet
+            reader.box.remove(lambda other: isinstance(other.taken, Delivery) and _key(other.taken) == _key(delivery))
+        reader.box.put(letter)
+
+    def _letter(self, name: str, delivery: Delivery) -> Letter | None:
+        """What was sent, under the channel's full name; None for a word from layer to layer."""
+        headers = delivery.headers
+        if CONTROL_HEADER in headers:
+            return None
         local = headers.get(CHANNEL_HEADER)
         if not isinstance(local, str):
             hopped = headers.get("x-first-death-queue")
             member = self._core.names.channel_of("member", hopped) if isinstance(hopped, str) else None
-            local = member.partition("!")[2] if member is not None else ""
-        letter = Letter(reader.name + local, delivery.body, FOREVER)  # its queue knows when it expires
+            local = local_part(member) if member is not None else ""
+        letter = Letter(name + local, delivery.body, FOREVER)  # its queue knows when it expires
         letter.taken = delivery
-        if delivery.redelivered:  # what a lost connection had brought and nobody took yet
-            reader.box.remove(lambda other: isinstance(other.taken, Delivery) and _key(other.taken) == _key(delivery))
-        reader.box.put(letter)
+        return letter
 
     def _sweep(self) -> None:
         """End the consumers that nobody waits for."""
@@ -134,6 +142,24 @@ class SharedReaders:
             self._core.thread.start(self._end(reader))
         if self._sweeping:
             self._core.thread.loop.call_later(LINGER, self._sweep)
+
+    async def get(self, name: str) -> Letter | None:
+        """One message, if there is one now, off its queue."""
+        core = self._core
+        await core.ready()
+        if not core.is_declared(name):
+            await core.declare(name)
+        while True:
+            delivery = await core.declaring.get(core.names.queue(name))
+            if delivery is None:
+                return None
+            letter = self._letter(name, delivery)
+            try:
+                delivery.ack()
+            except errors.AcknowledgeOrphans:
+                continue  # it is back in its queue
+            if letter is not None and core.is_new(_key(delivery)):
+                return letter
 
     async def _end(self, reader: SharedReader) -> None:
         """Give back what it holds."""
