@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import multiprocessing
+import threading
 
 import pytest
 from asgiref.sync import async_to_sync

@@ -53,7 +53,7 @@ class Core:
         self._opening: asyncio.Future[None] | None = None
         self._declared: dict[str, float] = {}  # queues, and when
         self._declaring: dict[str, asyncio.Task[QueueInfo]] = {}
-        self._seen: OrderedDict[object, None] = OrderedDict()
+        self._seen: OrderedDict[tuple[object, str], None] = OrderedDict()
 
     # -- the connection ----------------------------------------------------------------------------------------------
 
@@ -183,9 +183,15 @@ class Core:
 
     # -- what came twice ---------------------------------------------------------------------------------------------
 
-    def is_new(self, key: object) -> bool:
-        """Whether this message is seen for the first time; it comes again when a connection was lost at a bad time."""
-        seen = self._seen
+    def is_new(self, sent: object, place: str) -> bool:
+        """Whether this message is seen for the first time there; it comes again when a connection was lost.
+
+        sent   its id; a message without one is always new
+        place  a message to a group comes to several places, and once to each
+        """
+        seen, key = self._seen, (sent, place)
+        if sent is None:
+            return True
         if key in seen:
             return False
         seen[key] = None
@@ -193,8 +199,8 @@ class Core:
             seen.popitem(last=False)
         return True
 
-    def was_seen(self, key: object) -> bool:
-        return key in self._seen
+    def was_seen(self, sent: object, place: str) -> bool:
+        return sent is not None and (sent, place) in self._seen
 
 
 def _shown(url: str) -> str:

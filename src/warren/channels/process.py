@@ -154,29 +154,27 @@ class ProcessReader:
 
     def _take(self, process: str, delivery: Delivery) -> None:
         self.received += 1
-        core = self._core
+        core, headers = self._core, delivery.headers
+        sent = headers.get(ID_HEADER)
         if delivery.exchange == core.names.groups:
-            if core.is_new(delivery.raw_properties):
+            if core.is_new(sent, process):
                 self._fan_out(process, delivery)
             return
-        headers = delivery.headers
         hopped = headers.get("x-first-death-queue")
         if isinstance(hopped, str):
             channel = core.names.channel_of("member", hopped)
             group = _first_routing_key(headers)
             if channel is None or (group is not None and self._members.contains(group, channel)):
                 return  # it has this one from its own membership
-            if core.is_new((headers.get(ID_HEADER), hopped)):
+            if core.is_new(sent, hopped):
                 self._put(channel, delivery.body)
-            return
-        if not core.is_new(delivery.raw_properties):
             return
         local = headers.get(CHANNEL_HEADER)
         if not isinstance(local, str):
             logger.warning("a message to %s names no channel: it was dropped", process)
         elif CONTROL_HEADER in headers:
             self._members.discard(str(headers[CONTROL_HEADER]), process + local, process)
-        else:
+        elif core.is_new(sent, process):
             self._put(process + local, delivery.body)
 
     def _fan_out(self, process: str, delivery: Delivery) -> None:

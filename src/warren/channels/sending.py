@@ -4,7 +4,7 @@ A message is on its way until the broker confirms it. Then:
 - acked: it is in the queue; nacked: the queue is full, and that is exact, for the queue itself counts;
 - returned: there is no such queue, so it is declared and the message is published again;
 - orphaned (the connection was lost before the answer): published again where its readers know it when it comes twice
-  (by its bytes of properties, which hold an id; a Warren broker by x-deduplication-header), else PublishOrphaned.
+  (by its id; a Warren broker's queues know it too, x-message-deduplication), else PublishOrphaned.
 While there is no connection messages wait here, in their order, until their deadlines.
 """
 

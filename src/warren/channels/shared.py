@@ -73,7 +73,7 @@ class SharedReaders:
         """A letter was handed over: it leaves its queue."""
         delivery = letter.taken
         if isinstance(delivery, Delivery):
-            self._core.is_new(_key(delivery))  # if its connection is lost now, it comes again
+            self._core.is_new(_sent(letter), letter.channel)  # if its connection is lost now, it comes again
             self._core.thread.post(lambda: _ack(delivery))
 
     # -- in the thread -----------------------------------------------------------------------------------------------
@@ -107,11 +107,12 @@ class SharedReaders:
 
     def _take(self, reader: SharedReader, delivery: Delivery) -> None:
         letter = self._letter(reader.name, delivery)
-        if letter is None or (delivery.redelivered and self._core.was_seen(_key(delivery))):
+        if letter is None or self._core.was_seen(_sent(letter), letter.channel):
             _ack(delivery)
             return
-        if delivery.redelivered:  # what a lost connection had brought and nobody took yet
-            reader.box.remove(lambda other: isinstance(other.taken, Delivery) and _key(other.taken) == _key(delivery))
+        sent = _sent(letter)
+        if delivery.redelivered and sent is not None:  # a lost connection had brought it, and nobody took it yet
+            reader.box.remove(lambda other: _sent(other) == sent and other.channel == letter.channel)
         reader.box.put(letter)
 
     def _letter(self, name: str, delivery: Delivery) -> Letter | None:
@@ -158,7 +159,7 @@ class SharedReaders:
                 delivery.ack()
             except errors.AcknowledgeOrphans:
                 continue  # it is back in its queue
-            if letter is not None and core.is_new(_key(delivery)):
+            if letter is not None and core.is_new(_sent(letter), letter.channel):
                 return letter
 
     async def _end(self, reader: SharedReader) -> None:
@@ -184,5 +185,6 @@ def _ack(delivery: Delivery) -> None:
         pass  # its connection was lost
 
 
-def _key(delivery: Delivery) -> object:
-    return delivery.headers.get(ID_HEADER), delivery.exchange
+def _sent(letter: Letter) -> object:
+    """The id that its sender gave it."""
+    return letter.taken.headers.get(ID_HEADER) if isinstance(letter.taken, Delivery) else None
