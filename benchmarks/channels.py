@@ -4,7 +4,7 @@ channels_rabbitmq, and Channels' own in memory.
     pip install channels_redis channels_rabbitmq      # the peers; what is missing is left out
     python benchmarks/channels.py [--rounds 3] [--layers warren,redis] [--rows "round trip,fan-out 100"]
 
-Redis and RabbitMQ are those of the machine's packages, started for the run on ports of their own; so is `warren serve`.
+Redis and RabbitMQ are those of the machine's packages, started for the run on ports of their own, as is `warren serve`.
 Rows: one message at a time to a reader in another process and its answer; 50 senders to one reader; one group message to
 100 and to 1,000 readers in 4 processes, until the last one has it; group_add of a channel to a new group, and to a
 group that its process is in. CPU is that of all client processes; the servers' is not counted.
@@ -42,6 +42,7 @@ FAN_OUTS = 30
 PROCESSES = 4
 ADDS = 300
 TIMEOUT = 120.0
+OURS = ("warren", "warren on RabbitMQ")
 
 Layer = Any
 
@@ -67,7 +68,7 @@ def make(kind: str, url: str) -> Layer:
         from channels_redis.pubsub import RedisPubSubChannelLayer
 
         return RedisPubSubChannelLayer(hosts=[url])
-    if kind == "channels_rabbitmq":
+    if kind == "channels_rabbitmq":  # wants a running loop
         from channels_rabbitmq.core import RabbitmqChannelLayer
 
         return RabbitmqChannelLayer(host=url, local_capacity=10_000, remote_capacity=10_000)
@@ -76,14 +77,15 @@ def make(kind: str, url: str) -> Layer:
     return InMemoryChannelLayer(capacity=10_000)
 
 
-# -- the other side: a process that echoes, or that has many readers ------------------------------------------------------
+# -- the other side: a process that echoes, or that has many readers ---------------------------------------------------
 
 
 def serve(kind: str, url: str, pipe: Connection, readers: int) -> None:
-    asyncio.run(_serve(make(kind, url), pipe, readers))
+    asyncio.run(_serve(kind, url, pipe, readers))
 
 
-async def _serve(layer: Layer, pipe: Connection, readers: int) -> None:
+async def _serve(kind: str, url: str, pipe: Connection, readers: int) -> None:
+    layer = make(kind, url)
     loop = asyncio.get_running_loop()
     channels = [await layer.new_channel() for _ in range(max(readers, 1))]
     for channel in channels if readers else ():
@@ -136,7 +138,7 @@ def others(kind: str, url: str, readers: list[int]) -> Iterator[tuple[list[list[
             process.join()
 
 
-# -- the rows -------------------------------------------------------------------------------------------------------------
+# -- the rows ----------------------------------------------------------------------------------------------------------
 
 
 async def round_trip(kind: str, url: str) -> Result:
@@ -250,7 +252,7 @@ def run(row: str, kind: str, url: str, pipe: Connection) -> None:
     os._exit(0)
 
 
-# -- servers --------------------------------------------------------------------------------------------------------------
+# -- servers -----------------------------------------------------------------------------------------------------------
 
 
 def free_port() -> int:
@@ -340,13 +342,15 @@ def report(rows: list[str], kinds: list[str], figures: dict[tuple[str, str], lis
             for kind in kinds
             if (row, kind) in figures
         }
-        peers = [result.figure for kind, result in medians.items() if kind not in ("memory", "warren", "warren on RabbitMQ")]
+        peers = [result.figure for kind, result in medians.items() if kind not in ("memory", *OURS)]
         ratio = "-"
         if "warren" in medians and peers:
             best = max(peers) if more_is_better else min(peers)
             ours = medians["warren"].figure
             ratio = f"{ours / best if more_is_better else best / ours:.2f}x"
-        cells = [f"{_shown(medians[kind].figure)} ({medians[kind].cpu_us:.0f})" if kind in medians else "-" for kind in kinds]
+        cells = [
+            f"{_shown(medians[kind].figure)} ({medians[kind].cpu_us:.0f})" if kind in medians else "-" for kind in kinds
+        ]
         print(f"| {row} | {unit} | {ratio} | " + " | ".join(cells) + " |")
 
 

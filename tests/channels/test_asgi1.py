@@ -45,10 +45,13 @@ def test_process_local_channels(make_sync: MakeSync) -> None:
     sender.send("foo!", {"n": 0})
     sender.send("foo!one", {"n": 1})
     sender.send("foo!two", {"n": 2})
-    assert [layer.receive(["foo!"]) for _ in range(3)] == [("foo!", {"n": 0}), ("foo!one", {"n": 1}), ("foo!two", {"n": 2})]  # fmt: skip
-    for call in (lambda: layer.receive(["foo!one"]), lambda: layer.new_channel("foo!"), lambda: layer.new_channel("foo")):
-        with pytest.raises(TypeError):
-            call()
+    got = [layer.receive(["foo!"]) for _ in range(3)]
+    assert got == [("foo!", {"n": 0}), ("foo!one", {"n": 1}), ("foo!two", {"n": 2})]
+    with pytest.raises(TypeError, match="up to its !"):
+        layer.receive(["foo!one"])
+    for pattern in ("foo!", "foo"):
+        with pytest.raises(TypeError, match="ends in"):
+            layer.new_channel(pattern)
 
 
 def test_single_reader_channels(make_sync: MakeSync) -> None:

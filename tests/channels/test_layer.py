@@ -160,6 +160,29 @@ async def test_who_has_left_gets_nothing(layer: ChannelLayer) -> None:
     await nothing(layer, "work", 0.1)
 
 
+async def test_who_is_in_a_group(make: Make) -> None:
+    one, two = make(), make()
+    channels = [await one.new_channel(), await one.new_channel("other"), await two.new_channel()]
+    for layer, channel in zip((one, one, two), channels, strict=True):
+        await layer.group_add("g", channel)
+    await two.group_add("h", channels[0])
+    assert await two.group_channels("g", seconds=0.5) == sorted(channels)
+    assert await two.group_channels("nobody", seconds=0.2) == []
+    await one.group_discard("g", channels[0])
+    assert await one.group_channels("g", seconds=0.5) == sorted(channels[1:])
+
+
+async def test_a_warren_knows_normal_channels_of_a_group_too(prefix: str, warren_url: str) -> None:
+    layer = ChannelLayer(warren_url, prefix=prefix)
+    other = ChannelLayer(warren_url, prefix=prefix)
+    mine = await layer.new_channel()
+    await other.group_add("g", "work")
+    await other.group_add("g", mine)
+    assert await layer.group_channels("g") == sorted([mine, "work"])
+    await layer.close()
+    await other.close()
+
+
 async def test_a_group_of_nobody(layer: ChannelLayer) -> None:
     await layer.group_send("nobody", HELLO)
 

@@ -45,8 +45,7 @@ def test_two_loops_at_once_read_one_channel(plain: ChannelLayer) -> None:
 
     def read() -> None:
         async def main() -> None:
-            for _ in range(10):
-                got.append((await plain.receive(channel))["n"])
+            got.extend([(await plain.receive(channel))["n"] for _ in range(10)])
 
         asyncio.run(main())
 

@@ -140,6 +140,12 @@ class AsgiChannelLayer(Face):
         answer.wait()
         self._sent += 1
 
+    def group_channels(self, group: str, seconds: float = 1.0) -> list[str]:
+        """The channels in a group, of every process, as far as they answer within `seconds`; see `presence`."""
+        check_group(group)
+        office = self._office
+        return office.call_blocking(lambda: office.presence.of(group, seconds))
+
     # -- the whole ---------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:

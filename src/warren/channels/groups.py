@@ -23,7 +23,7 @@ from warren.channels.core import Core
 from warren.channels.members import Members
 from warren.channels.names import is_local, local_part, non_local
 from warren.channels.process import ProcessReader
-from warren.channels.sending import CHANNEL_HEADER, CONTROL_HEADER
+from warren.channels.sending import CHANNEL_HEADER, CONTROL_HEADER, GROUP_HEADER
 from warren.client.records import Message
 from warren.protocol.v091 import Table
 
@@ -138,7 +138,7 @@ class Groups:
                 await declaring.queue_unbind(names.queue(process), names.group(group))
         else:
             # Its own process may have put it there; the word comes before any message that is sent from now on.
-            headers: Table = {CHANNEL_HEADER: local_part(channel), CONTROL_HEADER: group}
+            headers: Table = {CHANNEL_HEADER: local_part(channel), CONTROL_HEADER: "discard", GROUP_HEADER: group}
             await core.publishing.publish(Message(b"", headers=headers), "", names.queue(channel))
 
     async def leave_all(self, channel: str) -> None:

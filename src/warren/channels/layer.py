@@ -155,10 +155,11 @@ class ChannelLayer(Face, BaseChannelLayer):  # type: ignore[misc]
         office.thread.post(lambda: office.sender.send_group(group, body, answer))
         await answer.future
 
-    async def group_channels(self, group: str) -> list[str]:
-        """The channels of this process in a group."""
+    async def group_channels(self, group: str, *, seconds: float = 1.0) -> list[str]:
+        """The channels in a group, of every process, as far as they answer within `seconds`; see `presence`."""
         check_group(group)
-        return sorted(self._office.members.of(group))
+        office = self._office
+        return await office.call(lambda: office.presence.of(group, seconds))
 
     # -- the whole ---------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from warren.channels.core import Core
 from warren.channels.expiry import DeadLetters
 from warren.channels.groups import Groups
 from warren.channels.members import Members
+from warren.channels.presence import Presence
 from warren.channels.process import Mailboxes, ProcessReader
 from warren.channels.sending import Sender
 from warren.channels.settings import Settings
@@ -45,6 +46,7 @@ class Office:
         self.shared = SharedReaders(self.core)
         self.sender = Sender(self.core)
         self.groups = Groups(self.core, self.members, self.process)
+        self.presence = Presence(self.core, self.members, self.process)
         self.dead_letters = DeadLetters(self.core, self.groups)
         self.core.on_open += [self.dead_letters.start, self._sweep_later]
         self.full = 0

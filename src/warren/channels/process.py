@@ -6,7 +6,7 @@ of bounded size: a channel that nobody reads fills its own mailbox and holds up 
 - for the members of a group (through the groups' exchange; `members` knows them),
 - for one channel that another process has put into a group: the broker handed it on through the member queue of that
   channel, whose name it bears (x-first-death-queue), or
-- a word of another layer: a membership is to end.
+- a word of another layer: a membership is to end, or a question (`presence`).
 """
 
 from __future__ import annotations
@@ -22,14 +22,18 @@ from warren import errors
 from warren.channels.core import Core
 from warren.channels.mailbox import Letter, Mailbox
 from warren.channels.members import Members
-from warren.channels.sending import CHANNEL_HEADER, CONTROL_HEADER, ID_HEADER
+from warren.channels.sending import CHANNEL_HEADER, CONTROL_HEADER, GROUP_HEADER, ID_HEADER
 from warren.client.channel import Channel
 from warren.client.consumer import Consumer
 from warren.client.records import Delivery
+from warren.protocol.v091 import Table
 
 __all__ = ["Mailboxes", "ProcessReader"]
 
 logger = logging.getLogger("warren.channels")
+
+# A word from layer to layer: the process queue it came to, its headers, body and reply_to.
+Control = Callable[[str, Table, bytes, str], None]
 
 ABANDONED: Final = 10  # expiries without a reader after which a channel whose messages expire leaves its groups
 
@@ -91,6 +95,7 @@ class ProcessReader:
         self._members = members
         self._reading: dict[str, asyncio.Task[None]] = {}
         self.on_missed: Callable[[str], None] | None = None
+        self.on_control: dict[str, Control] = {"discard": self._discard}
         self.received = 0
 
     async def ensure(self, process: str) -> None:
@@ -155,7 +160,12 @@ class ProcessReader:
     def _take(self, process: str, delivery: Delivery) -> None:
         self.received += 1
         core, headers = self._core, delivery.headers
-        sent = headers.get(ID_HEADER)
+        sent, word = headers.get(ID_HEADER), headers.get(CONTROL_HEADER)
+        if isinstance(word, str):
+            control = self.on_control.get(word)
+            if control is not None:
+                control(process, headers, delivery.body, delivery.properties.reply_to or "")
+            return
         if delivery.exchange == core.names.groups:
             if core.is_new(sent, process):
                 self._fan_out(process, delivery)
@@ -172,10 +182,12 @@ class ProcessReader:
         local = headers.get(CHANNEL_HEADER)
         if not isinstance(local, str):
             logger.warning("a message to %s names no channel: it was dropped", process)
-        elif CONTROL_HEADER in headers:
-            self._members.discard(str(headers[CONTROL_HEADER]), process + local, process)
         elif core.is_new(sent, process):
             self._put(process + local, delivery.body)
+
+    def _discard(self, process: str, headers: Table, body: bytes, reply_to: str) -> None:
+        """Another process takes a channel of this one out of a group."""
+        self._members.discard(str(headers.get(GROUP_HEADER)), process + str(headers.get(CHANNEL_HEADER)), process)
 
     def _fan_out(self, process: str, delivery: Delivery) -> None:
         members, body = self._members.of(delivery.routing_key), delivery.body

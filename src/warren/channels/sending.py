@@ -22,10 +22,11 @@ from warren.channels.thread import Answer
 from warren.client.records import Message, Returned, encoded
 from warren.protocol.v091 import Table
 
-__all__ = ["CHANNEL_HEADER", "CONTROL_HEADER", "ID_HEADER", "Full", "Sender"]
+__all__ = ["CHANNEL_HEADER", "CONTROL_HEADER", "GROUP_HEADER", "ID_HEADER", "Full", "Sender"]
 
 CHANNEL_HEADER: Final = "asgi_channel"  # the part after the "!" of the channel that a message is for
 CONTROL_HEADER: Final = "asgi_control"  # a word from layer to layer instead of a message
+GROUP_HEADER: Final = "asgi_group"  # which that word is about
 ID_HEADER: Final = "x-deduplication-header"
 SWEEP_SECONDS: Final = 0.25
 MOST_TRIES: Final = 20  # declarations of a queue that somebody else deletes again and again
