@@ -83,8 +83,8 @@ class AsgiChannelLayer(Face):
             while True:
                 for box in boxes:
                     while (letter := box.take(time.monotonic())) is not None:
-                        office.shared.took(letter)
-                        if (message := self._read(office, letter)) is not None:
+                        secured = office.call_blocking(lambda letter=letter: office.shared.secure(letter))  # type: ignore[misc]
+                        if secured and (message := self._read(office, letter)) is not None:
                             return letter.channel, message
                 waiter = SyncWaiter()
                 try:

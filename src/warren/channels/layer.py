@@ -15,7 +15,7 @@ from channels.exceptions import ChannelFull, MessageTooLarge
 from channels.layers import BaseChannelLayer
 
 from warren.channels.face import Face, random_letters
-from warren.channels.mailbox import first_letter
+from warren.channels.mailbox import Letter, first_letter
 from warren.channels.names import check_channel, check_group, is_local, non_local
 from warren.channels.office import Office
 from warren.channels.sending import Full
@@ -108,12 +108,18 @@ class ChannelLayer(Face, BaseChannelLayer):  # type: ignore[misc]
                 letter = box.take(time.monotonic())
                 if letter is None:
                     await first_letter(office.thread, (box,))
-                    continue
-                office.shared.took(letter)
-                if (message := self._read(office, letter)) is not None:
+                elif await self._secured(office, letter) and (message := self._read(office, letter)) is not None:
                     return message
         finally:
             office.shared.done(channel)
+
+    async def _secured(self, office: Office, letter: Letter) -> bool:
+        """Whether the letter is ours; if we are cancelled meanwhile it is the next reader's."""
+        try:
+            return await office.call(lambda: office.shared.secure(letter))
+        except BaseException:
+            office.thread.post(lambda: office.thread.start(office.shared.disclaim(letter)))
+            raise
 
     async def new_channel(self, prefix: str = "specific") -> str:
         """The name of a channel that only this process reads."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from warren.channels.thread import IOThread
+from warren.client.records import Delivery
 
 __all__ = ["FOREVER", "AsyncWaiter", "Letter", "Mailbox", "SyncWaiter", "first_letter"]
 
@@ -23,13 +24,14 @@ FOREVER: Final = float("inf")
 class Letter:
     """One message, not read yet: its bytes, and until when it may be read."""
 
-    __slots__ = ("body", "channel", "expires", "taken")
+    __slots__ = ("body", "channel", "claim", "delivery", "expires")
 
     def __init__(self, channel: str, body: bytes, expires: float) -> None:
         self.channel = channel
         self.body = body
         self.expires = expires  # of the monotonic clock
-        self.taken: object = None  # for readers that have to say when it was handed over
+        self.delivery: Delivery | None = None  # while it is still its queue's
+        self.claim: asyncio.Future[bool] | None = None  # in the I/O thread, while a reader makes it his own
 
     def __repr__(self) -> str:
         return f"Letter({self.channel!r}, {len(self.body)} bytes)"
@@ -102,6 +104,12 @@ class Mailbox:
             self._letters.append(letter)
             self._wake_one()
         return True
+
+    def put_back(self, letter: Letter) -> None:
+        """Leave a letter that was taken: it is the first again."""
+        with self._lock:
+            self._letters.appendleft(letter)
+            self._wake_one()
 
     def _wake_one(self) -> None:
         waiters = self._waiters

@@ -43,7 +43,7 @@ class Office:
         self.boxes = Mailboxes(self.core)
         self.process = ProcessReader(self.core, self.boxes, self.members)
         self.process.on_missed = on_missed
-        self.shared = SharedReaders(self.core)
+        self.shared = SharedReaders(self.core, self._resend)
         self.sender = Sender(self.core)
         self.groups = Groups(self.core, self.members, self.process)
         self.presence = Presence(self.core, self.members, self.process)
@@ -65,6 +65,9 @@ class Office:
         self.thread.run(work, answer)
         return answer.wait()
 
+    def _resend(self, channel: str, body: bytes) -> None:
+        self.sender.send(channel, body, _Nobody())
+
     def unreadable(self, channel: str, error: Exception) -> None:
         """A message was dropped because it is not of this layer's format; told once a minute."""
         self.unread += 1
@@ -81,6 +84,7 @@ class Office:
         unreadable  messages of another format or key
         full        how often a sender was told ChannelFull
         members     memberships of this process's own channels
+        uncertain   messages to normal channels that a lost connection made nobody's
         expired     dead letters of the broker that this layer handled
         """
         return {
@@ -90,6 +94,7 @@ class Office:
             "unreadable": self.unread,
             "full": self.full,
             "members": len(self.members),
+            "uncertain": self.shared.uncertain,
             "expired": self.dead_letters.counted["expired"],
         }
 
@@ -123,3 +128,12 @@ class Office:
             await self.groups.discard(group, channel)
         except errors.WarrenError as error:
             logger.warning("%s could not leave group %s: %s", channel, group, error)
+
+
+class _Nobody:
+    """Waits for no answer."""
+
+    def give(self, result: None) -> None: ...
+
+    def fail(self, error: BaseException) -> None:
+        logger.warning("a message that nobody took could not be put back: %s", error)

@@ -1,8 +1,11 @@
-"""Reading queues for which processes compete: normal channels, single-reader channels, and, for ASGI 1, whole queues of
-process-local channels. In the I/O thread.
+"""Reading queues for which processes compete: normal channels, single-reader channels, and, for ASGI 1, whole queues
+of process-local channels. In the I/O thread.
 
-A consumer stands as long as somebody asks, and a moment longer; it holds few messages. A message is acknowledged when a
-reader takes it, not before: what nobody took goes back to the queue, in its place.
+A consumer stands as long as somebody asks, and a moment longer; it holds few messages, and what nobody took goes back
+to the queue, in its place. A message is handed over once, or not at all: it is acknowledged first, and only when the
+broker has answered something that was said after that (`secure`) is it its reader's. Where the connection is lost
+between, the broker may have heard the acknowledgement, or deliver the message again: it is not handed over, and counted
+`uncertain`.
 """
 
 from __future__ import annotations
@@ -11,12 +14,13 @@ import asyncio
 import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import Final
 
 from warren import errors
 from warren.channels.core import Core
 from warren.channels.mailbox import FOREVER, Letter, Mailbox
-from warren.channels.names import local_part
+from warren.channels.names import local_part, non_local
 from warren.channels.sending import CHANNEL_HEADER, CONTROL_HEADER, ID_HEADER
 from warren.client.channel import Channel
 from warren.client.consumer import Consumer
@@ -43,10 +47,16 @@ class SharedReader:
 
 
 class SharedReaders:
-    """The consumers of one layer; `reading` and `done` are for any thread."""
+    """The consumers of one layer; `reading` and `done` are for any thread.
 
-    def __init__(self, core: Core) -> None:
+    resend     publishes a body to a channel
+    uncertain  messages that a lost connection made nobody's: the broker forgot them, or delivers them again
+    """
+
+    def __init__(self, core: Core, resend: Callable[[str, bytes], None]) -> None:
         self._core = core
+        self._resend = resend
+        self.uncertain = 0
         self._lock = threading.Lock()
         self._readers: dict[str, SharedReader] = {}
         self._sweeping = False
@@ -69,12 +79,49 @@ class SharedReaders:
                 reader.readers -= 1
                 reader.left = time.monotonic()
 
-    def took(self, letter: Letter) -> None:
-        """A letter was handed over: it leaves its queue."""
-        delivery = letter.taken
-        if isinstance(delivery, Delivery):
-            self._core.is_new(_sent(letter), letter.channel)  # if its connection is lost now, it comes again
-            self._core.thread.post(lambda: _ack(delivery))
+    # -- in the thread, as coroutines --------------------------------------------------------------------------------
+
+    async def secure(self, letter: Letter) -> bool:
+        """Make a letter the reader's own; False when it is not to be handed over: it comes again, or is uncertain."""
+        letter.claim = self._core.thread.loop.create_future()
+        secured = letter.delivery is None or await self._acknowledge(letter, letter.delivery)
+        letter.claim.set_result(secured)
+        return secured
+
+    async def _acknowledge(self, letter: Letter, delivery: Delivery) -> bool:
+        reader = self._readers.get(non_local(letter.channel))
+        if reader is None or reader.channel is None:
+            return False  # it goes back to its queue
+        channel, sent = reader.channel, _sent(letter)
+        connected = channel.test().reconnection_count
+        try:
+            delivery.ack()
+        except errors.WarrenError:
+            return False  # its connection was lost: it comes again
+        letter.delivery = None
+        try:
+            await channel.qos(prefetch_count=PREFETCH)
+        except errors.WarrenError:
+            self.uncertain += 1
+            return False
+        if channel.test().reconnection_count != connected:
+            self.uncertain += 1
+            return False
+        self._core.is_new(sent, letter.channel)  # should it come again, it is known
+        return True
+
+    async def disclaim(self, letter: Letter) -> None:
+        """Its reader went before he had it: it is the next one's."""
+        if letter.claim is not None and await letter.claim:
+            reader = self._readers.get(non_local(letter.channel))
+            if reader is not None:
+                reader.box.put_back(letter)
+            else:
+                self._return_to_sender(letter)
+
+    def _return_to_sender(self, letter: Letter) -> None:
+        """It is no longer its queue's, and nobody reads here: it goes through the broker again."""
+        self._resend(letter.channel, letter.body)
 
     # -- in the thread -----------------------------------------------------------------------------------------------
 
@@ -126,7 +173,7 @@ class SharedReaders:
             member = self._core.names.channel_of("member", hopped) if isinstance(hopped, str) else None
             local = local_part(member) if member is not None else ""
         letter = Letter(name + local, delivery.body, FOREVER)  # its queue knows when it expires
-        letter.taken = delivery
+        letter.delivery = delivery
         return letter
 
     def _sweep(self) -> None:
@@ -151,15 +198,13 @@ class SharedReaders:
         if not core.is_declared(name):
             await core.declare(name)
         while True:
-            delivery = await core.declaring.get(core.names.queue(name))
+            delivery = await core.declaring.get(core.names.queue(name), no_ack=True)
             if delivery is None:
                 return None
             letter = self._letter(name, delivery)
-            try:
-                delivery.ack()
-            except errors.AcknowledgeOrphans:
-                continue  # it is back in its queue
-            if letter is not None and core.is_new(_sent(letter), letter.channel):
+            sent = _sent(letter) if letter is not None else None
+            if letter is not None and core.is_new(sent, letter.channel):
+                letter.delivery = None
                 return letter
 
     async def _end(self, reader: SharedReader) -> None:
@@ -170,8 +215,10 @@ class SharedReaders:
                 await reader.consumer.cancel()
             letters += reader.box.empty()
             for letter in reversed(letters):
-                if isinstance(letter.taken, Delivery):
-                    letter.taken.nack(requeue=True)
+                if letter.delivery is not None:
+                    letter.delivery.nack(requeue=True)
+                else:
+                    self._return_to_sender(letter)
             if reader.channel is not None:
                 await reader.channel.close()
         except errors.WarrenError:
@@ -187,4 +234,4 @@ def _ack(delivery: Delivery) -> None:
 
 def _sent(letter: Letter) -> object:
     """The id that its sender gave it."""
-    return letter.taken.headers.get(ID_HEADER) if isinstance(letter.taken, Delivery) else None
+    return letter.delivery.headers.get(ID_HEADER) if letter.delivery is not None else None
