@@ -32,9 +32,9 @@ _LENGTH: Final = Struct(">I")
 _CHANNEL: Final = Struct(">H")
 
 # the header frame's payload length and its property flags
-_SIZE_AND_FLAGS: Final = Struct(">3xI12xH")
-_NO_PROPERTIES: Final = (HEADER_FIXED.size + 2, 0)
-_DELIVERY_MODE_ONLY: Final = (HEADER_FIXED.size + 3, 0x1000)
+SIZE_AND_FLAGS: Final = Struct(">3xI12xH")
+NO_PROPERTIES: Final = (HEADER_FIXED.size + 2, 0)
+DELIVERY_MODE_ONLY: Final = (HEADER_FIXED.size + 3, 0x1000)
 
 
 class Content:
@@ -78,8 +78,8 @@ class Content:
         are walked; messages with no property or with a delivery-mode alone, most of what a load is made of, are done
         after one look.
         """
-        found = _SIZE_AND_FLAGS.unpack_from(self.frames)
-        if found == _NO_PROPERTIES or found == _DELIVERY_MODE_ONLY:
+        found = SIZE_AND_FLAGS.unpack_from(self.frames)
+        if found == NO_PROPERTIES or found == DELIVERY_MODE_ONLY:
             return
         check_properties(self.frames[FLAGS_AT : 7 + found[0]], 0, self.channel)
 

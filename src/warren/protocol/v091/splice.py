@@ -3,6 +3,7 @@
 A stream queue stamps every message with its offset, a redelivery says how often it was delivered, a dead letter where
 it died. Decoding and encoding all headers for that would cost more than everything else a queue does, so the entries
 are spliced into the bytes of the header frame. Who hands such a message on to another broker takes the entry out again.
+The same is done to the reply_to of a request, which says where its direct reply goes.
 """
 
 from __future__ import annotations
@@ -14,9 +15,18 @@ from warren.protocol.v091.codec import FRAME_OVERHEAD
 from warren.protocol.v091.content import FLAGS_AT
 from warren.protocol.v091.fields import skip_value
 
-__all__ = ["DELIVERY_COUNT", "STREAM_OFFSET", "LongHeader", "append_headers", "header_frame_size"]
+__all__ = [
+    "DELIVERY_COUNT",
+    "STREAM_OFFSET",
+    "LongHeader",
+    "append_headers",
+    "header_frame_size",
+    "replace_reply_to",
+]
 
-_CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS = 0x80, 0x40, 0x20  # in the first octet of the property flags
+# in the first octet of the property flags
+_CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS, _DELIVERY_MODE = 0x80, 0x40, 0x20, 0x10
+_PRIORITY, _CORRELATION_ID, _REPLY_TO = 0x08, 0x04, 0x02
 _LENGTH: Final = Struct(">I")
 
 
@@ -66,6 +76,29 @@ class LongHeader:
                 flags = bytes((properties[0] & ~_HEADERS, properties[1]))
                 return flags + properties[2:start] + properties[end:]
         return properties
+
+
+def replace_reply_to(frames: bytes, old: bytes, new: bytes) -> bytes | None:
+    """The frames (header frame first) with `new` as their reply_to; None where it is not `old` now.
+
+    The caller has checked the properties. Both are short strings as they stand on the wire.
+    """
+    flags = frames[FLAGS_AT]
+    if not flags & _REPLY_TO:
+        return None
+    at = _table_at(frames)
+    if flags & _HEADERS:
+        at += 4 + _LENGTH.unpack_from(frames, at)[0]
+    if flags & _DELIVERY_MODE:
+        at += 1
+    if flags & _PRIORITY:
+        at += 1
+    if flags & _CORRELATION_ID:
+        at += 1 + frames[at]
+    if not frames.startswith(old, at):
+        return None
+    size = _LENGTH.pack(_LENGTH.unpack_from(frames, 3)[0] + len(new) - len(old))
+    return b"".join((frames[:3], size, frames[7:at], new, frames[at + len(old) :]))
 
 
 def append_headers(frames: bytes, entries: bytes) -> bytes:
