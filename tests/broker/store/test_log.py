@@ -25,7 +25,7 @@ def open_log(path: Path, segment_bytes: int = 1 << 20) -> SegmentLog:
 
 def fill(log: SegmentLog, count: int, *, size: int = 10, batch: int = 1, timestamp: int = 0) -> None:
     for number in range(count):
-        log.append(b"address", b"%d:" % log.next_offset + b"x" * size, timestamp + number if timestamp else None)
+        log.append(b"address", b"%d:" % log.next_offset + b"x" * size, timestamp=timestamp + number if timestamp else None)
         if number % batch == batch - 1:
             log.flush()
     log.flush()
