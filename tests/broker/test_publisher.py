@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.kit import NodeKit
+from tests.broker.kit import Client, NodeKit
 from warren.broker.publisher import MAX_KNOWN
+from warren.broker.statistics import statistics
 from warren.protocol.v091 import Properties, encode_content, methods as m
 from warren.protocol.v091.codec import encode_method
 
@@ -74,3 +75,56 @@ def test_a_request_needs_a_consumer_for_its_replies(kit: NodeKit) -> None:
     client.declare()
     client.publish("q", reply_to="amq.rabbitmq.reply-to")
     assert "fast reply consumer does not exist" in client.take(m.ChannelClose)[0].reply_text
+
+
+def headers_exchange(client: Client) -> None:
+    for queue in ("red", "blue", "other"):
+        client.declare(queue)
+    client.call(m.ExchangeDeclare("colours", "headers"), m.ExchangeDeclareOk)
+    for queue in ("red", "blue"):
+        client.call(m.QueueBind(queue, "colours", "", arguments={"colour": queue}), m.QueueBindOk)
+
+
+def test_by_headers_that_come_again(kit: NodeKit) -> None:
+    client = kit.client()
+    headers_exchange(client)
+    for _ in range(2):
+        for colour in ("red", "blue", "green"):
+            client.publish("key", exchange="colours", headers={"colour": colour})
+        client.publish("key", exchange="colours")
+        client.publish("key", exchange="colours", headers={"colour": "red", "CC": ["x"]}, message_id="1")
+    assert (client.count("red"), client.count("blue")) == (4, 2)
+    counts = statistics(kit.node)["vhosts"]["/"]
+    assert counts["exchanges"]["colours"]["message_stats"] == {"publish_in": 10, "publish_out": 6}
+    assert counts["message_stats"]["publish"] == 10
+    client.call(m.QueueBind("other", "colours", "", arguments={"colour": "red"}), m.QueueBindOk)
+    client.publish("key", exchange="colours", headers={"colour": "red"})
+    assert (client.count("red"), client.count("other")) == (5, 1)
+
+
+def test_by_more_headers_than_are_remembered(kit: NodeKit) -> None:
+    client = kit.client()
+    headers_exchange(client)
+    client.call(m.ConfirmSelect(), m.ConfirmSelectOk)
+    for number in range(2 * MAX_KNOWN):
+        client.publish("key", exchange="colours", headers={"colour": "red", "n": number})
+    assert client.count("red") == 2 * MAX_KNOWN
+    assert statistics(kit.node)["vhosts"]["/"]["message_stats"]["publish"] == 2 * MAX_KNOWN
+    kit.run_syncs()
+    client.receive()
+    assert max(ack.delivery_tag for ack in client.take(m.BasicAck)) <= 2 * MAX_KNOWN
+
+
+def test_headers_do_not_tell_the_way_where_a_property_does(kit: NodeKit) -> None:
+    client = kit.client()
+    queues = [f"q{number}" for number in range(4)]
+    client.call(
+        m.ExchangeDeclare("hash", "x-consistent-hash", arguments={"hash-property": "message_id"}), m.ExchangeDeclareOk
+    )
+    for queue in queues:
+        client.declare(queue)
+        client.call(m.QueueBind(queue, "hash", "1"), m.QueueBindOk)
+    for number in range(64):
+        client.publish("key", exchange="hash", headers={"a": 1}, message_id=str(number))
+    assert all(client.count(queue) for queue in queues)
+    assert sum(map(client.count, queues)) == 64

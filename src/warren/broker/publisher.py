@@ -55,12 +55,13 @@ class Target:
     """What the bytes of a basic.publish lead to, as long as the topology stays.
 
     `direct` is a reply address or a service, which its name alone leads to; the rest of `queues` was routed. `count` is
-    how many messages went to just these queues since `settle`.
+    how many messages went to just these queues since `settle`. Where headers have a say, `narrowed` are the targets of
+    messages with certain headers, by their bytes; None: more than headers has a say.
     """
 
     __slots__ = (
-        "address", "count", "direct", "immediate", "mandatory", "method", "particular", "per_message", "queues",
-        "stored",
+        "address", "count", "direct", "immediate", "mandatory", "method", "narrowed", "particular", "per_message",
+        "queues", "stored",
     )  # fmt: skip
 
     def __init__(
@@ -81,6 +82,7 @@ class Target:
         self.per_message = not cacheable  # headers, properties or chance have a say, or it is kept on its way
         self.particular = publish.immediate or not self.queues
         self.stored = any(queue.stored for queue in queues)
+        self.narrowed: dict[bytes, Target] | None = {} if self.per_message and not direct else None
         self.count = 0
 
     def settle(self, vhost: VirtualHost) -> int:
@@ -88,6 +90,8 @@ class Target:
         count, self.count = self.count, 0
         if count:
             vhost.count_publications(self.address.exchange, self.queues, count)
+        if self.narrowed:
+            count += sum(target.settle(vhost) for target in self.narrowed.values())
         return count
 
 
@@ -109,6 +113,8 @@ class Publisher:
         target = self._targets.get(content.method)
         if target is None:
             target = self._resolve(content)
+        if target.per_message and target.narrowed is not None:
+            target = self._narrow(target, target.narrowed, content)
         content.method = target.method  # the same bytes, but one copy of them
         queues = target.queues
         if target.per_message:
@@ -195,10 +201,30 @@ class Publisher:
             queues = tuple(vhost.queues[name] for name in route.queues)
             target = Target(content.method, publish, queues, cacheable=route.cacheable)
         if vhost.trace is not None:
-            target.per_message = True
+            target.per_message, target.narrowed = True, None
         self._connection.remember_target()
         self._targets[content.method] = target
         return target
+
+    def _narrow(self, target: Target, narrowed: dict[bytes, Target], content: Content) -> Target:
+        """The target of messages with these headers; the same again where that cannot be said."""
+        headers = content.raw_headers
+        known = narrowed.get(headers)
+        if known is not None:
+            return known
+        if len(narrowed) >= MAX_KNOWN or len(headers) > MAX_KNOWN_SIZE:
+            return target
+        self._connection.remember_target()
+        if self._targets.get(content.method) is not target:
+            return target  # they were too many, and all are forgotten
+        route = self._route(target, (target.address.routing_key,), content.decode_properties())
+        publish = content.decode_method()
+        if not route.by_headers or not isinstance(publish, BasicPublish):
+            target.narrowed = None
+            return target
+        queues = tuple(self._connection.vhost.queues[name] for name in route.queues)
+        known = narrowed[headers] = Target(target.method, publish, queues)
+        return known
 
     def _check(self, target: Target, content: Content) -> tuple[Message, tuple[Sink, ...]]:
         """As `_look`, with no more decoding than the properties ask for: nearly always none."""

@@ -29,7 +29,7 @@ from warren.errors import NotImplemented as NotImplemented540, PreconditionFaile
 from warren.protocol.v091 import FieldValue, Table, encode_content
 from warren.protocol.v091.codec import END
 from warren.protocol.v091.content import stored_content
-from warren.protocol.v091.splice import STREAM_OFFSET, Stamp
+from warren.protocol.v091.splice import STREAM_OFFSET
 from warren.routing.settings import QueueSettings
 from warren.routing.values import erlang_term, type_name
 
@@ -70,7 +70,6 @@ class StreamQueue(Queue):
         self._cursors: dict[Consumer, Cursor] = {}
         self._filters: dict[Consumer, StreamFilter] = {}
         self._resting = False  # a filter has passed over so much that the rest of the log waits for a timer
-        self._stamp = Stamp(STREAM_OFFSET)
         self._unwritten = False
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
         self._retention: Timer | None = None
@@ -87,13 +86,11 @@ class StreamQueue(Queue):
             return verdict is Verdict.DISCARD
         content = message.content
         frames = content.frames_for(CHANNEL, FRAME_MAX)
-        pieces = self._stamp.pieces(frames, self.log.next_offset)
-        if pieces is None:
+        if STREAM_OFFSET.may_be_in(frames):
             properties = content.decode_properties()
             properties.headers = {k: v for k, v in (properties.headers or {}).items() if k != STREAM_OFFSET.name}
             frames = encode_content(CHANNEL, properties, content.body, FRAME_MAX)
-            pieces = (STREAM_OFFSET.put_into(frames, self.log.next_offset),)
-        self.log.append(message.address.wire, *pieces)
+        self.log.append(message.address.wire, STREAM_OFFSET.pieces(frames, self.log.next_offset))
         if not self._unwritten:
             self._unwritten = True
             self.vhost.node.written.append(self)

@@ -138,7 +138,7 @@ class FakePipeline:
     def stop(self) -> None:
         pass
 
-    def archive(self, progress: Callable[[int], None]) -> int:
+    def archive(self, progress: Callable[[int], None], complete: Callable[[], bool]) -> int:
         progress(self.rows)
         return self.rows
 

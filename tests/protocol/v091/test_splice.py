@@ -9,7 +9,7 @@ from tests.protocol.v091.strategies import properties, tables
 from warren.protocol.v091 import Content, Properties, Table, encode_content
 from warren.protocol.v091.content import stored_content
 from warren.protocol.v091.fields import write_shortstr, write_table
-from warren.protocol.v091.splice import DELIVERY_COUNT, STREAM_OFFSET, Stamp, append_headers, replace_reply_to
+from warren.protocol.v091.splice import DELIVERY_COUNT, STREAM_OFFSET, append_headers, replace_reply_to
 
 
 def decoded(frames: bytes, body: bytes) -> Properties:
@@ -93,19 +93,3 @@ def test_another_reply_to(before: Properties, old: str, new: str, body: bytes, t
         after = decoded(replaced, body)
         before.reply_to = new
         assert after == Properties.decode(before.encode(), 0)
-
-
-@given(st.lists(st.tuples(properties, st.binary(max_size=300)), max_size=8), st.integers(-(2**63), 2**63 - 1))
-def test_a_stamp_puts_the_same_into_each_of_many(messages: list[tuple[Properties, bytes]], number: int) -> None:
-    stamp = Stamp(STREAM_OFFSET)
-    for before, body in (*messages, *messages):
-        frames = encode_content(1, before, body, 100)
-        pieces = stamp.pieces(frames, number)
-        assert pieces is not None
-        assert b"".join(pieces) == STREAM_OFFSET.put_into(frames, number)
-
-
-def test_a_stamp_that_is_there_already() -> None:
-    stamp = Stamp(STREAM_OFFSET)
-    for _ in range(2):
-        assert stamp.pieces(encode_content(1, Properties(headers={"x-stream-offset": 1}), b"", 0), 2) is None

@@ -21,7 +21,7 @@ import time
 import zlib
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from struct import Struct
@@ -106,7 +106,7 @@ class SegmentLog:
         """The offset that the next appended record will have."""
         return self.written + self._buffered
 
-    def append(self, address: bytes, *frames: bytes, timestamp: int | None = None) -> None:
+    def append(self, address: bytes, frames: Iterable[bytes], timestamp: int | None = None) -> None:
         """Add a record to the current batch, its frames in any pieces; `flush` writes the batch."""
         if timestamp is None:
             timestamp = time.time_ns() // 1_000_000

@@ -89,6 +89,22 @@ class Content:
         return self.frames[FLAGS_AT : self._header_end - 1]
 
     @property
+    def raw_headers(self) -> bytes:
+        """The headers table as it came, with its length; b"" where there is none or the properties are malformed."""
+        frames = self.frames
+        flags, at = frames[FLAGS_AT], FLAGS_AT + 2
+        if not flags & 0x20:
+            return b""
+        try:
+            if flags & 0x80:  # content-type
+                at += 1 + frames[at]
+            if flags & 0x40:  # content-encoding
+                at += 1 + frames[at]
+            return frames[at : at + 4 + _LENGTH.unpack_from(frames, at)[0]]
+        except (IndexError, StructError):
+            return b""
+
+    @property
     def flags(self) -> int:
         """The property flags: which properties the message has (specification 2.3.5.2)."""
         frames = self.frames

@@ -8,7 +8,6 @@ The same is done to the reply_to of a request, which says where its direct reply
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
@@ -20,7 +19,6 @@ __all__ = [
     "DELIVERY_COUNT",
     "STREAM_OFFSET",
     "LongHeader",
-    "Stamp",
     "append_headers",
     "header_frame_size",
     "replace_reply_to",
@@ -30,11 +28,7 @@ __all__ = [
 _CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS, _DELIVERY_MODE = 0x80, 0x40, 0x20, 0x10
 _PRIORITY, _CORRELATION_ID, _REPLY_TO = 0x08, 0x04, 0x02
 _LENGTH: Final = Struct(">I")
-_SIZE_AT: Final = FLAGS_AT - 8  # of the body's size in the header frame
-_PER_MESSAGE: Final = b"\x04\xc0"  # correlation-id, message-id, timestamp: no other message has the same
-MAX_KNOWN: Final = 32  # different properties that are known
-MAX_KNOWN_SIZE: Final = 512  # bytes of a header frame with them
-pack_value: Final[Callable[[int], bytes]] = Struct(">q").pack
+_WITH_HEADERS: Final = [bytes((flags | _HEADERS,)) for flags in range(256)]  # by the first octet of the flags
 
 
 def header_frame_size(frames: bytes) -> int:
@@ -49,19 +43,33 @@ class LongHeader:
         self.name = name
         self._key = bytes([len(name)]) + name.encode()
         self._entry = Struct(f">{len(self._key)}scq")  # key, type letter, value
-        self.value_at = len(self._key) + 1  # in the entry
 
     def may_be_in(self, frames: bytes) -> bool:
         """Whether the header frame may hold the header: a search of its bytes, which can only err towards True."""
-        return frames.find(self._key, FLAGS_AT, header_frame_size(frames)) >= 0
+        return frames[FLAGS_AT] & _HEADERS > 0 and frames.find(self._key, FLAGS_AT, header_frame_size(frames)) >= 0
 
     def put_into(self, frames: bytes, value: int) -> bytes:
         """The frames (header frame first) with this as the first of their headers.
 
         The caller has checked the properties, and that they do not hold the header already.
         """
-        at = _table_at(frames)
-        return _spliced(frames, at, at + 4, self._entry.pack(self._key, b"l", value))
+        return b"".join(self.pieces(frames, value))
+
+    def pieces(self, frames: bytes, value: int) -> tuple[bytes, ...]:
+        """What `put_into` joins, for who puts more around it."""
+        flags, at, grown = frames[FLAGS_AT], FLAGS_AT + 2, self._entry.size
+        if flags & _CONTENT_TYPE:
+            at += 1 + frames[at]
+        if flags & _CONTENT_ENCODING:
+            at += 1 + frames[at]
+        size, entry = _LENGTH.unpack_from(frames, 3)[0], self._entry.pack(self._key, b"l", value)
+        if flags & _HEADERS:
+            length = _LENGTH.pack(grown + _LENGTH.unpack_from(frames, at)[0])
+            return frames[:3], _LENGTH.pack(size + grown), frames[7:at], length, entry, frames[at + 4 :]
+        return (
+            frames[:3], _LENGTH.pack(size + grown + 4), frames[7:FLAGS_AT], _WITH_HEADERS[flags],
+            frames[FLAGS_AT + 1 : at], _LENGTH.pack(grown), entry, frames[at:],
+        )  # fmt: skip
 
     def take_from(self, properties: bytes) -> bytes:
         """The properties (flags and values, well formed) without this header; the same object when they lack it."""
@@ -84,41 +92,6 @@ class LongHeader:
                 flags = bytes((properties[0] & ~_HEADERS, properties[1]))
                 return flags + properties[2:start] + properties[end:]
         return properties
-
-
-class Stamp:
-    """`header`, put into messages of which many have the same properties: these are taken apart once.
-
-    The pieces of a message are its frames up to the body's size, that size, what follows up to the value, the value,
-    the rest of the header frame, and the body frames.
-    """
-
-    __slots__ = ("_header", "_known")
-
-    def __init__(self, header: LongHeader) -> None:
-        self._header = header
-        self._known: dict[bytes, tuple[bytes, bytes, bytes]] = {}
-
-    def pieces(self, frames: bytes, value: int) -> tuple[bytes, ...] | None:
-        """What `put_into` would join; None where the header may be there already.
-
-        All frames given to one Stamp are on the same channel, and their properties have been checked.
-        """
-        end = 8 + _LENGTH.unpack_from(frames, 3)[0]
-        properties = frames[FLAGS_AT : end - 1]
-        known = self._known.get(properties)
-        if known is None:
-            if self._header.may_be_in(frames):
-                return None
-            stamped = self._header.put_into(frames[:end], 0)
-            at = _table_at(stamped) + 4 + self._header.value_at
-            known = stamped[:_SIZE_AT], stamped[FLAGS_AT:at], stamped[at + 8 :]
-            if not properties[1] & _PER_MESSAGE[1] and not properties[0] & _PER_MESSAGE[0] and end <= MAX_KNOWN_SIZE:
-                if len(self._known) >= MAX_KNOWN:
-                    self._known.clear()
-                self._known[properties] = known
-        start, middle, rest = known
-        return start, frames[_SIZE_AT:FLAGS_AT], middle, pack_value(value), rest, frames[end:]
 
 
 def replace_reply_to(frames: bytes, old: bytes, new: bytes) -> bytes | None:
