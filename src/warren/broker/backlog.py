@@ -1,16 +1,16 @@
 """The backlog of a queue from whose middle messages may leave: by priority, by deadline, by limits.
 
-A plain queue needs none of this and keeps a deque (`queue`). Here a message costs a `Held` and an entry in an ordered
-dictionary, and in return each of these is O(1), or O(log n) with a deadline: push, pop of the first message of the
-highest priority, return to the old place, removal anywhere. Deadlines that come in order, as those of a queue's TTL do,
-stand in a line of their own: O(1) too.
+A plain queue needs none of this and keeps a deque of messages (`queue`). Here a message costs a `Held`, and in return
+each of these is O(1), or O(log n) with a deadline: push, pop of the first message of the highest priority, return to the
+old place, removal anywhere. What is removed is marked as gone and stays in its line until somebody meets it, or until
+half of the line is gone. Deadlines that come in order, as those of a queue's TTL do, stand in a line of their own: O(1).
 """
 
 from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice, takewhile
 from operator import attrgetter
@@ -26,32 +26,44 @@ SLACK: Final = 64  # entries of messages that are gone, before it is worth while
 class Level:
     """The messages of one priority: those in their places, and those that came back. Positions are the order."""
 
-    __slots__ = ("busy", "ready", "returned")
+    __slots__ = ("busy", "gone", "ready", "returned")
 
     def __init__(self) -> None:
         self.busy = False  # it stands in the backlog's heap of levels that may hold something
-        self.ready: OrderedDict[int, Held] = OrderedDict()
+        self.gone = 0  # at most so many of those in `ready` are
+        self.ready: deque[Held] = deque()
         self.returned: list[Held] = []
 
     def first(self) -> Held | None:
-        returned = self.returned
+        returned, ready = self.returned, self.ready
         while returned and returned[0].gone:
             heapq.heappop(returned)
-        head = next(iter(self.ready.values()), None)
+        while ready and ready[0].gone:
+            ready.popleft()
+        head = ready[0] if ready else None
         if returned and (head is None or returned[0] < head):  # not always: levels may have been merged meanwhile
             return returned[0]
         return head
 
     def pop(self) -> Held | None:
-        if self.returned:
-            held = self.first()
+        held = self.first()
+        if held is not None:
             if self.returned and self.returned[0] is held:
-                return heapq.heappop(self.returned)
-        return self.ready.popitem(last=False)[1] if self.ready else None
+                heapq.heappop(self.returned)
+            else:
+                self.ready.popleft()
+        return held
+
+    def lost_one(self) -> None:
+        """One of the messages was marked as gone."""
+        self.gone += 1
+        if self.gone > len(self.ready) // 2 + SLACK:
+            self.ready = deque(held for held in self.ready if not held.gone)
+            self.gone = 0
 
     def __iter__(self) -> Iterator[Held]:
         returned = sorted(held for held in self.returned if not held.gone)
-        yield from heapq.merge(returned, self.ready.values())
+        yield from heapq.merge(returned, (held for held in self.ready if not held.gone))
 
 
 class Backlog:
@@ -84,7 +96,7 @@ class Backlog:
                 timely.append(held)
             else:
                 self._add_deadline(held)
-        level.ready[held.position] = held
+        level.ready.append(held)
 
     def put_back(self, held: Held) -> None:
         """A message that was taken: to the place that it had."""
@@ -131,11 +143,7 @@ class Backlog:
         """The message that is next, taken."""
         busy = self._busy
         while busy:
-            level = self._levels[-busy[0]]
-            if not level.returned and level.ready:
-                held: Held | None = level.ready.popitem(last=False)[1]
-            else:
-                held = level.pop()
+            held = self._levels[-busy[0]].pop()
             if held is not None:
                 held.gone = True
                 self.count -= 1
@@ -149,14 +157,15 @@ class Backlog:
         busy, taken, taken_bytes = self._busy, list[Held](), 0
         while busy and len(taken) < count and taken_bytes <= size:
             level = self._levels[-busy[0]]
-            ready = level.ready
-            if level.returned:
+            if level.returned or not level.ready:
                 held = level.pop()
+                if held is None:
+                    self._has_no_work()
+                    continue
             else:
-                held = ready.popitem(last=False)[1] if ready else None
-            if held is None:
-                self._has_no_work()
-                continue
+                held = level.ready.popleft()
+                if held.gone:
+                    continue
             held.gone = True
             taken_bytes += held.message.content.body_size
             taken.append(held)
@@ -169,7 +178,7 @@ class Backlog:
         held.gone = True
         self.count -= 1
         self.bytes -= held.message.content.body_size
-        self._levels[held.priority].ready.pop(held.position, None)  # else it lies in `returned`, marked as gone
+        self._levels[held.priority].lost_one()
 
     @property
     def next_deadline(self) -> int:
@@ -200,7 +209,7 @@ class Backlog:
         self._levels = [Level() for _ in range(top + 1)]
         for held in messages:
             held.priority = priority(held)
-            self._levels[held.priority].ready[held.position] = held
+            self._levels[held.priority].ready.append(held)
         self._busy = [-level for level in range(top, -1, -1)]
         for level in self._levels:
             level.busy = True
@@ -215,10 +224,10 @@ class Backlog:
         """The first `limit` messages of a priority from position `start` on; `end` is the one after the last."""
         ready = self._levels[level].ready
         if end - start <= limit:  # near the end: from there
-            found = list(takewhile(lambda held: held.position >= start, reversed(ready.values())))
+            found = [each for each in takewhile(lambda held: held.position >= start, reversed(ready)) if not each.gone]
         else:
-            skip = bisect_left(list(ready), start)
-            found = list(islice(ready.values(), skip, skip + limit))
+            skip = bisect_left(ready, start, key=attrgetter("position"))
+            found = list(islice((held for held in islice(ready, skip, None) if not held.gone), limit))
         found += (held for held in self._levels[level].returned if not held.gone and held.position >= start)
         return sorted(found, key=attrgetter("position"))[:limit]
 
