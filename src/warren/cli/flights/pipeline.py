@@ -31,7 +31,7 @@ X_DEATH: Final = (
 )
 ALERT: Final = "carrier STRING, day STRING, flights BIGINT, mean_delay DOUBLE"
 
-MESSAGES_PER_BATCH: Final = 50_000
+MESSAGES_PER_BATCH: Final = 100_000
 LOOK_SECONDS: Final = 0.2
 
 
