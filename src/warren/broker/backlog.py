@@ -1,9 +1,10 @@
 """The backlog of a queue from whose middle messages may leave: by priority, by deadline, by limits.
 
 A plain queue needs none of this and keeps a deque of messages (`queue`). Here a message costs a `Held`, and in return
-each of these is O(1), or O(log n) with a deadline: push, pop of the first message of the highest priority, return to the
-old place, removal anywhere. What is removed is marked as gone and stays in its line until somebody meets it, or until
-half of the line is gone. Deadlines that come in order, as those of a queue's TTL do, stand in a line of their own: O(1).
+each of these is O(1), or O(log n) with a deadline: push, pop of the first message of the highest priority, return to
+the old place, removal anywhere. What is removed is marked as gone and stays in its line until somebody meets it, or
+until half of the line is gone. Deadlines that come in order, as those of a queue's TTL do, stand in a line of their own
+and cost O(1).
 """
 
 from __future__ import annotations
