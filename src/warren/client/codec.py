@@ -127,7 +127,7 @@ def _typed(plain: object, wanted: Any, where: str) -> object:
         return float(plain)
     if kind is datetime or (isinstance(kind, type) and issubclass(kind, Enum)):
         try:
-            return datetime.fromisoformat(cast(str, plain)) if kind is datetime else kind(plain)
+            return datetime.fromisoformat(cast(str, plain)) if kind is datetime else cast(Any, kind)(plain)
         except (TypeError, ValueError):
             return _misfit(plain, wanted, where)
     if wanted is None or wanted is type(None):

@@ -51,9 +51,9 @@ class QueueReader:
         arguments: Table | None,
         timeout: float | None,
     ) -> None:
+        self._opened: Channel | None = None
         if prefetch < 0:
             raise errors.InvalidArgument(f"prefetch is {prefetch}: 0 (no limit) or more is needed")
-        self._opened: Channel | None = None
         self._connection = connection
         self._loop = connection._loop
         self.queue = queue
@@ -134,12 +134,11 @@ class QueueReader:
         return self
 
     async def __anext__(self) -> Delivery:
-        while True:
-            consumer = self._consumer
-            if consumer is None:
+        while not self._ending.is_set():
+            if self._consumer is None:
                 await self.start()
-                if (consumer := self._consumer) is None:
-                    raise StopAsyncIteration
+                continue
+            consumer = self._consumer
             try:
                 return await anext(consumer)
             except errors.ConsumerCancelled as error:
@@ -147,8 +146,7 @@ class QueueReader:
                     raise
                 logger.warning("%s", error)
                 await self._renew(consumer)
-            if self._ending.is_set():
-                raise StopAsyncIteration
+        raise StopAsyncIteration
 
     async def _renew(self, ended: Consumer) -> None:
         """Subscribe again in place of the ended one, unless another task has done it. Raises why that is hopeless."""

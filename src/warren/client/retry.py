@@ -148,9 +148,9 @@ class DeadLetter:
         first = self.deaths[-1] if self.deaths else None
         exchange, routing_key = _text(headers.get(EXCHANGE)), _text(headers.get(ROUTING_KEY))
         if exchange is None:
-            exchange = first.exchange if first else ""
+            exchange = first.exchange if first else self.exchange
         if routing_key is None:
-            routing_key = first.routing_keys[0] if first and first.routing_keys else self.queue
+            routing_key = (first.routing_keys if first else self.routing_keys)[0]
         return Publication(Message(self.body, properties=properties), exchange, routing_key)
 
 

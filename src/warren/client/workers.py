@@ -148,19 +148,29 @@ class Workers:
             self._producer = await self._connection.producer(
                 on_orphan="retry", mandatory=True, timeout=self._timeout
             ).start()
-            await self._declare(retry, self._producer)
+            await self._declare(retry)
 
-    async def _declare(self, retry: Retry, producer: Producer) -> None:
+    async def _declare(self, retry: Retry) -> None:
+        dead = retry.dead_queue(self._queue)
         for name, arguments in retry.queues(self._queue).items():
-            await producer.channel.queue_declare(name, durable=True, arguments=arguments, timeout=self._timeout)
+            async with self._connection.channel(timeout=self._timeout) as channel:
+                try:
+                    await channel.queue_declare(name, durable=True, arguments=arguments, timeout=self._timeout)
+                except errors.PreconditionFailed:
+                    if name != dead:  # any queue can be that; the others have to be just so
+                        raise
 
     async def wait(self) -> None:
         """Until it has ended: without an error after `stop`, else with the reason, such as ConsumerCancelled."""
         if self._tasks:
             await asyncio.wait(self._tasks)
-        for task in self._tasks:
-            if not task.cancelled() and (error := task.exception()) is not None:
-                raise fresh(error) if isinstance(error, errors.WarrenError) else error
+        for error in self._failures():
+            raise fresh(error) if isinstance(error, errors.WarrenError) else error
+
+    def _failures(self) -> list[BaseException]:
+        """What the workers ended with: mostly the same reason for each."""
+        ended = [task for task in self._tasks if task.done() and not task.cancelled()]
+        return [error for task in ended if (error := task.exception()) is not None]
 
     async def run(self) -> None:
         """Work until `stop` is called, or until it ends with an error."""
@@ -182,6 +192,7 @@ class Workers:
         if running:
             _, late = await asyncio.wait(running, timeout=self._grace if grace is None else grace)
             await self._cut_short(late)
+        self._failures()  # they are `wait`'s to tell, and not the loop's
         if self._producer is not None:
             await self._producer.close()
         await self._reader.close()
@@ -316,7 +327,7 @@ class Workers:
                 await asyncio.sleep(MOVING.delay(attempt))
                 if isinstance(error, errors.Unroutable):
                     try:
-                        await self._declare(retry, producer)
+                        await self._declare(retry)
                     except errors.WarrenError as refused:
                         logger.error("the queues for retries of %r cannot be declared: %s", self._queue, refused)
 
