@@ -49,6 +49,8 @@ async def test_who_comes_first_gets_one_first(pool: ChannelPool) -> None:
             await asyncio.sleep(0)
             at_once -= 1
 
+    async with pool.acquire(), pool.acquire():
+        pass  # both are open
     async with asyncio.TaskGroup() as group:
         for n in range(30):
             group.create_task(borrow(n))
