@@ -102,6 +102,15 @@ def test_a_check_of_the_dataclass_itself_counts() -> None:
         warren.JSON(Order).decode(delivery(body.replace(b"3.5", b"-3.5")))
 
 
+def test_types_that_cannot_be_found_are_refused_at_once() -> None:
+    @dataclasses.dataclass
+    class Local:
+        other: Missing  # type: ignore[name-defined]  # noqa: F821
+
+    with pytest.raises(errors.InvalidArgument, match="define them at module level"):
+        warren.JSON(Local)
+
+
 def test_another_content_type_is_refused() -> None:
     with pytest.raises(errors.UndecodableBody, match="image/png"):
         warren.JSON().decode(delivery(b"1", "image/png"))

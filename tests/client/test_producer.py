@@ -12,6 +12,7 @@ import warren
 from tests.client.outages import bodies, eventually
 from warren import errors
 from warren.broker import Broker
+from warren.client import producer as producer_module
 from warren.client.channel import Channel
 from warren.client.connection import Connection
 from warren.client.records import Message, Publication
@@ -89,7 +90,9 @@ async def test_each_item_of_many_has_its_outcome(
     assert len(await bodies(channel, queue)) == 6
 
 
-async def test_a_refusal_nobody_awaits_is_told_at_the_end(connection: Connection, channel: Channel, name: str) -> None:
+async def test_a_refusal_nobody_awaits_is_told_at_the_end(
+    connection: Connection, channel: Channel, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
     await channel.queue_declare(name, exclusive=False, arguments=arguments)
     producer = await connection.producer().start()
@@ -101,6 +104,12 @@ async def test_a_refusal_nobody_awaits_is_told_at_the_end(connection: Connection
         await producer.drain()
     assert isinstance(caught.value.failures[5], errors.Nacked)
     await producer.drain()  # told once
+    monkeypatch.setattr(producer_module, "MAX_KEPT", 2)
+    for n in range(5):
+        await producer.publish_soon(b"%d" % n, name)
+    with pytest.raises(errors.PublishesFailed, match="5 of 11 publications failed") as caught:
+        await producer.drain()
+    assert len(caught.value.failures) == 2
     late = await producer.publish_soon(b"x", name)
     with pytest.raises(errors.Nacked):
         await late

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -310,11 +311,48 @@ async def test_a_codec_and_a_body_it_cannot_read(connection: Connection, channel
         await channel.queue_delete(each)
 
 
+async def test_a_handler_may_end_it(connection: Connection, channel: Channel, queue: str) -> None:
+    await fill(channel, queue, 10)
+    seen = Seen()
+
+    async def handle(delivery: Delivery) -> None:
+        seen.add(delivery.body)
+        if len(seen.bodies) == 3:
+            await workers.stop()
+
+    workers = connection.consume(queue, handle, workers=1)
+    await workers.run()
+    assert seen.bodies == [b"0", b"1", b"2"]
+    assert await channel.message_count(queue) == 7
+    with pytest.raises(errors.LocalProtocolError, match="has ended"):
+        await workers.start()
+
+
+async def test_a_stream_takes_nothing_back(connection: Connection, channel: Channel, name: str) -> None:
+    await channel.queue_declare(name, durable=True, arguments={"x-queue-type": "stream"})
+    await fill(channel, name, 3)
+    seen = Seen()
+
+    async def handle(delivery: Delivery) -> None:
+        seen.add(delivery.body)
+        raise {b"0": ValueError, b"1": warren.Reject, b"2": warren.Requeue}[delivery.body]
+
+    first: dict[str, Any] = {"x-stream-offset": "first"}
+    async with connection.consume(name, handle, workers=1, arguments=first):
+        assert await seen.count(3) == [b"0", b"1", b"2"]
+    assert connection.test().reconnection_count == 1
+    await channel.queue_delete(name)
+
+
 async def test_bad_arguments(connection: Connection, queue: str, name: str) -> None:
     with pytest.raises(errors.InvalidArgument, match="workers is 0"):
         connection.consume(queue, print, workers=0)
     with pytest.raises(errors.InvalidArgument, match="prefetch is 3, and 4 workers"):
         connection.consume(queue, print, workers=4, prefetch=3)
+    async with connection.channel() as channel:
+        nameless = (await channel.queue_declare(exclusive=True)).name
+        with pytest.raises(errors.InvalidArgument, match="its name is the broker's"):
+            await connection.consume(nameless, print, retry=warren.Retry()).run()
     workers = connection.consume(f"{name}.missing", print, dead_letter=f"{name}.dead")
     await workers.stop()  # never started
     with pytest.raises(errors.NotFound):

@@ -11,6 +11,7 @@ asked decides what becomes of the message.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import types
 import typing
@@ -64,6 +65,13 @@ class JSON(Generic[T]):
     @typing.overload
     def __init__(self, type: type[T]) -> None: ...
     def __init__(self, type: object = object) -> None:
+        if dataclasses.is_dataclass(type):
+            try:
+                _hints(cast(Any, type))
+            except NameError as error:
+                raise errors.InvalidArgument(
+                    f"the fields of {_name(type)} have types that are not found ({error}): define them at module level"
+                ) from error
         self._type = type
 
     def encode(self, value: T, /) -> tuple[bytes, str]:
@@ -149,7 +157,7 @@ def _one_of(plain: object, choices: tuple[Any, ...], where: str) -> object:
 def _dataclass(plain: object, wanted: type[object], where: str) -> object:
     if not isinstance(plain, dict):
         return _misfit(plain, wanted, where)
-    hints = typing.get_type_hints(wanted)
+    hints = _hints(cast(Any, wanted))
     fields = {field.name: field for field in dataclasses.fields(cast(Any, wanted)) if field.init}
     unknown = [name for name in plain if name not in fields]
     if unknown:
@@ -159,6 +167,11 @@ def _dataclass(plain: object, wanted: type[object], where: str) -> object:
         return wanted(**values)
     except (TypeError, ValueError) as error:  # a field without a default is missing, or its own checks refuse
         raise errors.UndecodableBody(f"{where} makes no {wanted.__name__}: {error}") from error
+
+
+@functools.lru_cache(maxsize=256)
+def _hints(wanted: Any) -> dict[str, Any]:
+    return typing.get_type_hints(wanted)
 
 
 def _misfit(plain: object, wanted: Any, where: str) -> object:

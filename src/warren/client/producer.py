@@ -40,6 +40,7 @@ __all__ = ["Pending", "Producer"]
 logger = logging.getLogger("warren.client")
 
 SHOWN: Final = 3  # failures that an error text spells out
+MAX_KEPT: Final = 10_000  # failures that nobody has heard of; further ones are counted
 
 
 class Pending:
@@ -69,7 +70,7 @@ class Pending:
     def __await__(self) -> Generator[Any, None, Confirmation]:
         """Its Confirmation. Nacked, Unroutable, PublishOrphaned, or why the channel was closed."""
         self._taken = True
-        self._producer._failures.pop(self.position, None)
+        self._producer._told(self.position)
         if not self.done:
             if self._waiter is None:
                 self._waiter = self._producer._loop.create_future()
@@ -125,12 +126,12 @@ class Pending:
         """Nobody awaits it any more."""
         self._taken = False
         if self._error is not None:
-            self._producer._failures[self.position] = self._error
+            self._producer._keep(self.position, self._error)
 
     def _end(self, confirmation: Confirmation | None = None, *, error: errors.WarrenError | None = None) -> None:
         self._confirmation, self._error = confirmation, error
         if error is not None and not self._taken:
-            self._producer._failures[self.position] = error
+            self._producer._keep(self.position, error)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
         self._producer._settled()
@@ -168,7 +169,8 @@ class Producer:
         self._opened: Channel | None = None
         self._published = 0
         self._in_flight = 0
-        self._failures: dict[int, errors.WarrenError] = {}  # that nobody has heard of
+        self._failures: dict[int, errors.WarrenError] = {}  # that nobody has heard of: the first MAX_KEPT
+        self._failed = 0
         self._again: deque[Pending] = deque()
         self._waiters: deque[tuple[asyncio.Future[None], bool]] = deque()  # (who waits, whether for all to be over)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -359,9 +361,8 @@ class Producer:
             raise errors.DeadlineExceeded(
                 f"publish_many: {confirmed} of {len(sent)} sent were confirmed within {seconds:g} s"
             ) from None
-        _raise_failures(
-            {position: pending._error for position, pending in enumerate(sent) if pending._error is not None}, len(sent)
-        )
+        failures = {position: pending._error for position, pending in enumerate(sent) if pending._error is not None}
+        _raise_failures(failures, len(failures), len(sent))
         return [pending._confirmation for pending in sent if pending._confirmation is not None]
 
     async def drain(self, *, timeout: float | None = None) -> None:
@@ -375,7 +376,18 @@ class Producer:
         while self._in_flight or self._again:
             await self._wait(deadline, seconds, all_over=True)
         failures, self._failures = self._failures, {}
-        _raise_failures(failures, self._published)
+        failed, self._failed = self._failed, 0
+        _raise_failures(failures, failed, self._published)
+
+    def _keep(self, position: int, error: errors.WarrenError) -> None:
+        """A failure that nobody has heard of yet."""
+        self._failed += 1
+        if len(self._failures) < MAX_KEPT:
+            self._failures[position] = error
+
+    def _told(self, position: int) -> None:
+        if self._failures.pop(position, None) is not None:
+            self._failed -= 1
 
     # -- the window --------------------------------------------------------------------------------------------------
 
@@ -522,8 +534,8 @@ async def _each(publications: Iterable[Publication] | AsyncIterable[Publication]
             yield publication
 
 
-def _raise_failures(failures: dict[int, errors.WarrenError], of: int) -> None:
-    if failures:
+def _raise_failures(failures: dict[int, errors.WarrenError], failed: int, of: int) -> None:
+    if failed:
         shown = "; ".join(f"{position}: {error}" for position, error in list(failures.items())[:SHOWN])
-        more = f"; and {len(failures) - SHOWN} more" if len(failures) > SHOWN else ""
-        raise errors.PublishesFailed(f"{len(failures)} of {of} publications failed: {shown}{more}", failures)
+        more = f"; and {failed - SHOWN} more" if failed > SHOWN else ""
+        raise errors.PublishesFailed(f"{failed} of {of} publications failed: {shown}{more}", failures)

@@ -84,6 +84,8 @@ class QueueReader:
                     channel._say_goodbye()
                     raise
                 self._opened = channel
+                if self._ending.is_set():  # closed meanwhile
+                    channel._say_goodbye()
         return self
 
     async def _subscribed(self, channel: Channel) -> Consumer:

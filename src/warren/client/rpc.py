@@ -157,13 +157,11 @@ class Rpc:
         try:
             async with asyncio.timeout(seconds):
                 while True:
-                    result = await self._asked(message, exchange, routing_key, where)
+                    result = await self._asked(message, exchange, routing_key, where, seconds)
                     lost = result is ORPHANED or isinstance(result, errors.ConnectionLost)
                     if not (lost and idempotent):
                         break
-        except TimeoutError as error:
-            if isinstance(error, errors.DeadlineExceeded):
-                raise
+        except TimeoutError:  # of ours, or of what waits for the end of an outage
             why = "" if self._connection.is_open else f"; the connection is {self._connection.state}"
             raise errors.DeadlineExceeded(f"no reply from {where} within {seconds:g} s{why}") from None
         if isinstance(result, Delivery):
@@ -174,13 +172,16 @@ class Rpc:
             f"the connection was lost while the request to {where} was under way: it may or may not have arrived"
         )
 
-    async def _asked(self, message: Message | bytes, exchange: str, routing_key: str, where: str) -> object:
+    async def _asked(
+        self, message: Message | bytes, exchange: str, routing_key: str, where: str, seconds: float
+    ) -> object:
+        """What became of one request. `call` keeps the time: `seconds` is more than is left."""
         channel = self._channel
         number = str(next(self._numbers))
         properties = _copied(message.properties) if isinstance(message, Message) else Properties()
         properties.reply_to, properties.correlation_id = REPLY_TO, number
         request = Message(message.body if isinstance(message, Message) else message, properties=properties)
-        await channel.wait_publish(timeout=self._timeout)
+        await channel.wait_publish(timeout=seconds)
         call = self._calls[number] = _Call(self._loop.create_future(), channel._core, where)
         try:
             channel.publish_nowait(request, exchange, routing_key, mandatory=True, waiter=call)
@@ -205,7 +206,12 @@ class Rpc:
         reason: errors.WarrenError = errors.ChannelClosed("the rpc was closed")
         try:
             async for reply in replies:
-                call = self._calls.get(reply.properties.correlation_id or "")
+                try:
+                    number = reply.properties.correlation_id
+                except errors.RemoteProtocolError as error:
+                    logger.warning("a reply that cannot be read was dropped: %s", error)
+                    continue
+                call = self._calls.get(number or "")
                 if call is not None:
                     call.end(reply)
                 else:

@@ -95,9 +95,13 @@ class Settling:
             self._settle(lambda delivery: delivery.ack())
 
     def refuse(self, *, requeue: bool) -> None:
-        """Back into its queue, or dead-lettered or dropped, unless it is settled."""
+        """Back into its queue, or dead-lettered or dropped, unless it is settled.
+
+        A stream takes nothing back (540, and the connection is gone) and loses nothing either: it gets an ack.
+        """
         if not self.settled:
-            self._settle(lambda delivery: delivery.reject(requeue=requeue))
+            stream = self._delivery.stream_offset is not None
+            self._settle(lambda delivery: delivery.ack() if stream else delivery.reject(requeue=requeue))
 
     def _settle(self, settle: Callable[[Delivery], None]) -> None:
         delivery = self._delivery

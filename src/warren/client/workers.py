@@ -131,6 +131,8 @@ class Workers:
     async def start(self) -> Self:
         """Declare the queues of the retry policy, subscribe and begin. NotFound for a missing queue, AccessRefused."""
         if self._started:
+            if self.stopped:
+                raise errors.LocalProtocolError(f"the consumer of queue {self._queue!r} has ended: make another one")
             return self
         self._started = True
         try:
@@ -145,6 +147,11 @@ class Workers:
     async def _prepare(self) -> None:
         retry = self._retry
         if retry is not None:
+            if retry.by == "queues" and self._queue in self._connection._topology.server_named:
+                raise errors.InvalidArgument(
+                    f"retries for queue {self._queue!r}: its name is the broker's and changes after an outage, where "
+                    "what waits for its retry could not follow; declare a queue with a name of your own"
+                )
             self._producer = await self._connection.producer(
                 on_orphan="retry", mandatory=True, timeout=self._timeout
             ).start()
@@ -181,6 +188,8 @@ class Workers:
         """End it gracefully; see the rules above. Stopping twice is no error.
 
         grace  seconds for the handlers that are at work; the consumer's when left out
+
+        A handler that calls this only begins the end: it cannot wait for itself. `run`, or the block, waits.
         """
         if not self._started:
             return
@@ -188,6 +197,8 @@ class Workers:
             await self._reader.cancel()
         except errors.WarrenError as error:  # then the broker takes everything back by itself
             logger.warning("stopping the consumer of queue %r: %s", self._queue, error)
+        if asyncio.current_task() in self._tasks:
+            return
         running = [task for task in self._tasks if not task.done()]
         if running:
             _, late = await asyncio.wait(running, timeout=self._grace if grace is None else grace)
