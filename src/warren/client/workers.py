@@ -253,8 +253,13 @@ class Workers:
     async def _handle(self, delivery: Delivery, settling: Settling) -> None:
         try:
             try:
-                restore(delivery)
-                result = await self._call(delivery)
+                if self._retry is not None:
+                    restore(delivery)
+                if self._handler_timeout is None:
+                    result = await self._call(delivery)
+                else:
+                    async with asyncio.timeout(self._handler_timeout):
+                        result = await self._call(delivery)
                 await self._succeeded(delivery, result)
             except Exception as error:
                 await self._failed(delivery, settling, error)
@@ -279,18 +284,17 @@ class Workers:
 
     async def _call(self, delivery: Delivery) -> object:
         """What the handler returns."""
-        async with asyncio.timeout(self._handler_timeout):
-            if self._codec is None:
-                result = self._handler(delivery)
-            else:
-                try:
-                    value = self._codec.decode(delivery)
-                except errors.UndecodableBody:
-                    raise
-                except Exception as error:
-                    raise errors.UndecodableBody(f"the codec failed: {error!r}") from error
-                result = self._handler(value, delivery)
-            return await result if inspect.isawaitable(result) else result
+        if self._codec is None:
+            result = self._handler(delivery)
+        else:
+            try:
+                value = self._codec.decode(delivery)
+            except errors.UndecodableBody:
+                raise
+            except Exception as error:
+                raise errors.UndecodableBody(f"the codec failed: {error!r}") from error
+            result = self._handler(value, delivery)
+        return await result if inspect.isawaitable(result) else result
 
     async def _succeeded(self, delivery: Delivery, result: object) -> None:
         """Before the acknowledgement: a plain consumer does nothing with what its handler returns."""
