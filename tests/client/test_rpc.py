@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 import warren
+from tests.client.test_consumer import ready
 from tests.client.test_workers import Seen
 from warren import errors
 from warren.client.channel import Channel
@@ -61,6 +62,9 @@ async def test_nobody_is_there(rpc: Rpc, name: str) -> None:
 async def test_a_late_reply_is_dropped(connection: Connection, rpc: Rpc, channel: Channel, queue: str) -> None:
     with pytest.raises(errors.DeadlineExceeded, match=r"no reply from .* within 0\.01 s"):
         await rpc.call(b"late", queue, timeout=0.01)
+    await ready(channel, queue, 0)  # nobody wants it done any more: it has expired
+    with pytest.raises(errors.DeadlineExceeded):
+        await rpc.call(Message(b"kept", expiration="60000"), queue, timeout=0.01)
     async with connection.serve(queue, shout, workers=1):
         assert (await rpc.call(b"next", queue)).body == b"NEXT"
     assert await channel.message_count(queue) == 0

@@ -10,7 +10,8 @@ Any number of calls share one channel; a correlation id tells their replies apar
 
     Unroutable           nobody has a queue there; known at once
     RemoteError          the handler failed; its error travels in the headers x-error-type and x-error
-    DeadlineExceeded     no reply in time; one that comes later is dropped
+    DeadlineExceeded     no reply in time; one that comes later is dropped, and a request that nobody has begun to work
+                         on expires
     PublishOrphaned, ConnectionLost   the connection was lost while the request (the reply) was under way: it may or may
                          not have been worked on. With idempotent=True it is asked again instead, within its timeout.
 
@@ -180,6 +181,8 @@ class Rpc:
         number = str(next(self._numbers))
         properties = _copied(message.properties) if isinstance(message, Message) else Properties()
         properties.reply_to, properties.correlation_id = REPLY_TO, number
+        if properties.expiration is None:
+            properties.expiration = str(max(1, round(seconds * 1000)))
         request = Message(message.body if isinstance(message, Message) else message, properties=properties)
         await channel.wait_publish(timeout=seconds)
         call = self._calls[number] = _Call(self._loop.create_future(), channel._core, where)
