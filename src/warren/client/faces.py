@@ -41,10 +41,6 @@ Answer = Message | bytes | None
 class Faces:
     """The part of a Connection that makes them."""
 
-    @property
-    def _self(self) -> Connection:
-        return cast("Connection", self)
-
     def producer(
         self,
         exchange: str = "",
@@ -67,7 +63,7 @@ class Faces:
         codec       bodies are values, and this encodes them
         """
         return Producer(
-            self._self, exchange, window=window, on_orphan=on_orphan, mandatory=mandatory, timeout=timeout,
+            _of(self), exchange, window=window, on_orphan=on_orphan, mandatory=mandatory, timeout=timeout,
             on_blocked=on_blocked, codec=codec,
         )  # fmt: skip
 
@@ -88,7 +84,7 @@ class Faces:
         timeout      seconds for subscribing; waiting for a delivery has no deadline
         """
         return QueueReader(
-            self._self, queue, prefetch=prefetch, resubscribe=resubscribe, exclusive=exclusive, arguments=arguments,
+            _of(self), queue, prefetch=prefetch, resubscribe=resubscribe, exclusive=exclusive, arguments=arguments,
             timeout=timeout,
         )  # fmt: skip
 
@@ -170,7 +166,7 @@ class Faces:
         timeout          seconds for subscribing and for moving a message
         """
         return Workers(
-            self._self, queue, handler, workers=workers, prefetch=prefetch, retry=retry, dead_letter=dead_letter,
+            _of(self), queue, handler, workers=workers, prefetch=prefetch, retry=retry, dead_letter=dead_letter,
             on_error=on_error, on_orphan=on_orphan, handler_timeout=handler_timeout, grace=grace, codec=codec,
             resubscribe=resubscribe, exclusive=exclusive, arguments=arguments, timeout=timeout,
         )  # fmt: skip
@@ -179,7 +175,7 @@ class Faces:
         """An iterator over a dead-letter queue: each DeadLetter says why it is there; acknowledge its `delivery`."""
         return DeadLetters(
             QueueReader(
-                self._self, queue, prefetch=prefetch, resubscribe=False, exclusive=False, arguments=None,
+                _of(self), queue, prefetch=prefetch, resubscribe=False, exclusive=False, arguments=None,
                 timeout=timeout,
             )
         )  # fmt: skip
@@ -191,7 +187,7 @@ class Faces:
         timeout   seconds for a call; the connection's when left out
         codec     encodes requests and decodes replies
         """
-        return Rpc(self._self, exchange, timeout=timeout, codec=codec)
+        return Rpc(_of(self), exchange, timeout=timeout, codec=codec)
 
     @overload
     def serve(
@@ -239,7 +235,7 @@ class Faces:
         The arguments are those of `consume`; with a codec the reply is a value, too.
         """
         return Server(
-            self._self, queue, handler, workers=workers, prefetch=prefetch, retry=None, dead_letter=None,
+            _of(self), queue, handler, workers=workers, prefetch=prefetch, retry=None, dead_letter=None,
             on_error=on_error, on_orphan=None, handler_timeout=handler_timeout, grace=grace, codec=codec,
             resubscribe=False, exclusive=False, arguments=None, timeout=timeout,
         )  # fmt: skip
@@ -256,4 +252,9 @@ class Faces:
 
         The arguments are those of `ChannelPool`.
         """
-        return ChannelPool(self._self, max_size, setup=setup, idle=idle, timeout=timeout)
+        return ChannelPool(_of(self), max_size, setup=setup, idle=idle, timeout=timeout)
+
+
+def _of(faces: Faces) -> Connection:
+    """The connection that these are a part of."""
+    return cast("Connection", faces)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from types import TracebackType
@@ -25,7 +26,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
 
 from warren import errors
 from warren.client.channel import Channel
-from warren.client.lasting import NO_LIMIT
+from warren.client.core import Reply
+from warren.client.subscription import Subscription
+from warren.protocol.v091 import methods as m
 
 if TYPE_CHECKING:
     from warren.client.connection import Connection
@@ -35,6 +38,7 @@ __all__ = ["ChannelPool", "ConnectionPool", "Lease", "Pool"]
 logger = logging.getLogger("warren.client")
 
 DEFAULT_TIMEOUT: Final = 30.0  # seconds that a borrower waits
+MODES: Final = (m.ConfirmSelect, m.TxSelect, m.BasicQos, m.ChannelFlow)  # requests that outlast their borrower
 
 
 class _Pooled(Protocol):
@@ -276,7 +280,7 @@ class ChannelPool(Pool[Channel]):
         idle: float | None = 60,
         timeout: float = DEFAULT_TIMEOUT,
     ) -> None:
-        self._new: dict[int, tuple[object, ...]] = {}
+        self._watches: dict[int, _Watch] = {}
 
         async def make() -> Channel:
             channel = await connection.channel()
@@ -287,25 +291,43 @@ class ChannelPool(Pool[Channel]):
                 if not channel.is_closed:
                     channel._say_goodbye()
                 raise
-            self._new[id(channel)] = _modes(channel)
+            self._watches[id(channel)] = _Watch(channel)
             return channel
 
         def clean(channel: Channel) -> bool:
             left = channel._subscriptions or channel._core.deliveries.unacked or channel.parked
-            return not left and channel._flowing and _modes(channel) == self._new[id(channel)]
+            return not left and self._watches[id(channel)].as_new()
 
         super().__init__("channel", make, clean, max_size=max_size, idle=idle, timeout=timeout)
 
     def _drop(self, item: Channel) -> asyncio.Task[None]:
-        self._new.pop(id(item), None)
+        self._watches.pop(id(item), None)
         return super()._drop(item)
 
 
-def _modes(channel: Channel) -> tuple[object, ...]:
-    """What a borrower may change and the next one would not expect."""
-    limits = (channel._qos, channel._global_qos)
-    return (channel._confirm, channel._on_orphan, channel._transactional, *(limit or NO_LIMIT for limit in limits),
-            channel.on_return, channel._confirmations)  # fmt: skip
+class _Watch:
+    """Sees whether a borrower puts a channel into another mode, which the next one would not expect."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = weakref.ref(channel)
+        self._changed = False
+        self._had = (channel.on_return, channel._confirmations)
+        ask, subscribe = channel._ask, channel._subscribe
+
+        async def asking(request: m.Method, timeout: float | None) -> Reply:
+            self._changed |= isinstance(request, MODES)
+            return await ask(request, timeout)
+
+        async def subscribing(subscription: Subscription, prefetch: int | None, timeout: float | None) -> None:
+            self._changed |= prefetch is not None
+            await subscribe(subscription, prefetch, timeout)
+
+        channel._ask = asking  # type: ignore[method-assign]
+        channel._subscribe = subscribing  # type: ignore[method-assign]
+
+    def as_new(self) -> bool:
+        channel = self._channel()
+        return channel is not None and not self._changed and (channel.on_return, channel._confirmations) == self._had
 
 
 class ConnectionPool(Pool["Connection"]):
