@@ -189,10 +189,6 @@ class Channel(LastingChannel):
         )
         return QueueInfo(name or ok.queue, ok.message_count, ok.consumer_count)
 
-    async def message_count(self, name: str, *, timeout: float | None = None) -> int:
-        """How many messages are ready in the queue at this moment, asked of the broker each time. NotFound."""
-        return (await self.queue_declare(name, passive=True, timeout=timeout)).message_count
-
     async def queue_bind(
         self,
         queue: str,
@@ -226,6 +222,10 @@ class Channel(LastingChannel):
     ) -> int:
         """Delete the queue; how many messages were in it. PreconditionFailed when an `if_` does not hold."""
         return (await self._call(m.QueueDelete(name, if_unused, if_empty), timeout, m.QueueDeleteOk)).message_count
+
+    async def message_count(self, name: str, *, timeout: float | None = None) -> int:
+        """How many messages are ready in the queue at this moment, asked of the broker each time. NotFound."""
+        return (await self.queue_declare(name, passive=True, timeout=timeout)).message_count
 
     # -- consuming ---------------------------------------------------------------------------------------------------
 
