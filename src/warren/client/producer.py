@@ -488,7 +488,7 @@ class Producer:
 
     async def _change(self) -> None:
         """Until the connection has come back, or has ended."""
-        waiter: asyncio.Future[None] = self._loop.create_future()
+        waiter: asyncio.Future[Any] = self._loop.create_future()
         self._connection._parked_calls[waiter] = None
         try:
             await waiter
