@@ -5,6 +5,9 @@
 The asyncio face comes back when its connection is lost; the rules stand at the top of `connection`. Its parts:
 `recovery` (the choices), `events` and `notices` (what is told), `dial`, `topology` and `replay` (what was declared),
 `lasting` and `subscription` (channels and consumers over many wire channels), `deliveries` and `publishes` (what is
-unsettled, under public numbers), `statistics`, `harness` (for tests). What comes back with a channel is in `middleware`,
-one feature a file, made of the hooks that programs have too.
+unsettled, under public numbers), `statistics`, `harness` (for tests). What comes back with a channel is in
+`middleware`, one feature a file, made of the hooks that programs have too.
+
+Above the channels stand `producer`, `reader`, `workers` (with `settling`, `retry`, `dead_letters`), `rpc` and `pools`,
+all made by `faces`, which is the base of Connection; `codec` gives their bodies a type.
 """

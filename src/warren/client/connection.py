@@ -38,6 +38,7 @@ from warren.client import events as e
 from warren.client.channel import METHODS as CHANNEL_METHODS, Channel
 from warren.client.core import ChannelCore, ConnectionCore, fresh
 from warren.client.dial import Credentials, Dialer
+from warren.client.faces import Faces
 from warren.client.harness import ConnectionHarness
 from warren.client.lasting import LastingChannel, opened
 from warren.client.middleware.hooks import ConnectionReconnectArgs
@@ -145,8 +146,11 @@ def connect(
     return Opening(make)
 
 
-class Connection(Transport):
-    """A connection to a broker, over every transport that carries it. Made by `connect`."""
+class Connection(Transport, Faces):
+    """A connection to a broker, over every transport that carries it. Made by `connect`.
+
+    `faces` adds what stands above its channels: producer, consume, deliveries, rpc, serve, pools.
+    """
 
     _core: AsyncCore
 
