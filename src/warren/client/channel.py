@@ -6,6 +6,9 @@ loop's turn.
 
 A channel lives on when its connection comes back, and when the broker closes it with an error: the call that failed,
 and what else waited there, raises the error, later calls find it open again (`lasting`).
+
+The file is long because it is the whole face of a channel, method after method; what these stand on is elsewhere:
+subscriptions (`subscribing`), wire channels (`lasting`), being told (`notices`).
 """
 
 from __future__ import annotations
@@ -22,18 +25,16 @@ from warren.client.consumer import Consumer
 from warren.client.core import ChannelCore, fresh
 from warren.client.deadlines import EXPIRED, Deadlines
 from warren.client.harness import ChannelHarness
-from warren.client.lasting import LastingChannel
-from warren.client.notices import Stop
 from warren.client.publishes import PublishWaiter
 from warren.client.records import Confirmation, Delivery, Message, Publication, QueueInfo, Returned, encoded
 from warren.client.statistics import ChannelStatistics, channel_statistics
+from warren.client.subscribing import SubscribingChannel
 from warren.client.wire import MAX_GATHERED, AsyncCore, FutureSlot
 from warren.protocol.v091 import Table, methods as m
 
 if TYPE_CHECKING:
     from warren.client.connection import Connection
     from warren.client.middleware.chain import Chains
-    from warren.client.middleware.hooks import CancelEvent, FlowEvent
 
 __all__ = ["Channel", "OnOrphan"]
 
@@ -52,7 +53,7 @@ METHODS: Final = (
 )  # fmt: skip
 
 
-class Channel(LastingChannel):
+class Channel(SubscribingChannel):
     """A channel, over every wire channel that carries it. Made by `connection.channel`.
 
     parked  orphaned publications under on_orphan="park": (publish tag, publication), for the program to take out
@@ -603,45 +604,6 @@ class Channel(LastingChannel):
         tag = self._put(publication, batch)
         batch.keep(tag, publication)
         return tag
-
-    # -- being told --------------------------------------------------------------------------------------------------
-
-    # Callbacks, called in the loop's turn in which it happened. Each of these gives a function that ends the asking.
-
-    def notify_publish(self, callback: Callable[[Confirmation], None]) -> Stop:
-        """Have it called with the Confirmation of each publication from now on, whichever method published it."""
-        return self._listen("publish", callback)
-
-    def notify_confirm(self, on_ack: Callable[[int], None], on_nack: Callable[[int], None]) -> Stop:
-        """Have one of them called with the publish tag of each publication that is settled; orphaned is nacked."""
-
-        def confirmed(confirmation: Confirmation) -> None:
-            (on_ack if confirmation.acked else on_nack)(confirmation.publish_tag)
-
-        return self._listen("confirm", confirmed)
-
-    def notify_confirm_or_orphaned(
-        self, on_ack: Callable[[int], None], on_nack: Callable[[int], None], on_orphaned: Callable[[int], None]
-    ) -> Stop:
-        """As `notify_confirm`, with those that a loss has orphaned told apart: these may or may not have arrived."""
-
-        def confirmed(confirmation: Confirmation) -> None:
-            on_no = on_orphaned if confirmation.orphaned else on_nack
-            (on_ack if confirmation.acked else on_no)(confirmation.publish_tag)
-
-        return self._listen("confirm_or_orphaned", confirmed)
-
-    def notify_return(self, callback: Callable[[Returned], None]) -> Stop:
-        """Have it called with each mandatory publication that comes back, with confirms on or off."""
-        return self._listen("return", callback)
-
-    def notify_cancel(self, callback: Callable[[CancelEvent], None]) -> Stop:
-        """Have it called when the broker cancels a consumer of the channel."""
-        return self._listen("cancel", callback)
-
-    def notify_flow(self, callback: Callable[[FlowEvent], None]) -> Stop:
-        """Have it called when publishing is held back, by the broker or by a loss, and when it goes on."""
-        return self._listen("flow", callback)
 
     # -- transactions ------------------------------------------------------------------------------------------------
 

@@ -42,7 +42,7 @@ from warren.client.faces import Faces
 from warren.client.harness import ConnectionHarness
 from warren.client.lasting import LastingChannel, opened
 from warren.client.middleware.hooks import ConnectionReconnectArgs
-from warren.client.middleware.registry import Attached, Middlewares
+from warren.client.middleware.registry import Attached, Middlewares, attached
 from warren.client.middleware.topology import TopologyReplay
 from warren.client.middleware.transports import WireConnection
 from warren.client.notices import Transport
@@ -137,9 +137,9 @@ def connect(
         if not urls:
             raise errors.InvalidArgument("no URL was given: connect() needs at least one host")
         hosts = [parameters_of(one, timeout=timeout, heartbeat=heartbeat, context=context) for one in urls]
-        attached = (Middlewares() if middleware is None else middleware).attach()
-        kind = attached.connection.dressed(Connection, METHODS)
-        connection = kind(Dialer(hosts, credentials, sock), recovery if sock is None else None, attached)
+        stands = attached(middleware)
+        kind = stands.connection.dressed(Connection, METHODS)
+        connection = kind(Dialer(hosts, credentials, sock), recovery if sock is None else None, stands)
         await connection._first_dial()
         return connection
 

@@ -1,7 +1,7 @@
-"""How a channel outlasts its wire channels: calls that wait and are made again, subscriptions, the next wire channel.
+"""How a channel outlasts its wire channels: calls that wait and are made again, and the next wire channel.
 
 What the channel had is put back by the middlewares of the hook `channel_reconnect` (`middleware`), in this order: tags,
-confirms, transactions, flow, prefetch; then come its subscriptions, here, behind the hook `subscribe`.
+confirms, transactions, flow, prefetch; then come its subscriptions (`subscribing`).
 How a connection is lost and found: `connection`. What a program sees of a channel: `channel`.
 """
 
@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from warren import errors
 from warren.client import events as e
 from warren.client.core import ChannelCore, ConnectionCore, Reply, fresh
-from warren.client.middleware.hooks import ChannelReconnectArgs, SubscribeArgs
+from warren.client.middleware.hooks import ChannelReconnectArgs
 from warren.client.middleware.transports import WireChannel
-from warren.client.notices import Notices, Stop, Transport
+from warren.client.notices import Notices, TellingChannel
 from warren.client.statistics import Tally, of_deliveries, of_ended, of_publishes
 from warren.client.subscription import Subscription
 from warren.client.wire import AsyncCore, FutureSlot
-from warren.protocol.v091 import Table, methods as m
+from warren.protocol.v091 import methods as m
 
 if TYPE_CHECKING:
     from warren.client.awaited import Confirmations
@@ -31,14 +31,13 @@ if TYPE_CHECKING:
 
 __all__ = ["LastingChannel"]
 
-_E = TypeVar("_E")
 _W = TypeVar("_W")
 
 # Asking twice for these is not the same as asking once: what a lost connection cut is not asked again.
 ONCE_ONLY: Final = (m.TxCommit,)
 
 
-class LastingChannel(Transport):
+class LastingChannel(TellingChannel):
     """A channel without its public methods."""
 
     def __init__(self, owner: Connection, connection: AsyncCore, core: ChannelCore, chains: Chains) -> None:
@@ -66,25 +65,10 @@ class LastingChannel(Transport):
         self._chains.shadow(core, ("ack", "nack", "reject"), self)  # here: a delivery knows its core only
         self._notices.attach(core)
 
-    def _listen(self, what: str, callback: Callable[[_E], None]) -> Stop:
-        stop = self._listeners.add(what, callback)
-        self._notices.attach(self._core)
-        return stop
-
     @property
     def number(self) -> int:
         """Of the wire channel; another one may have another number."""
         return self._core.number
-
-    @property
-    def consuming(self) -> set[str]:
-        """The queues of its consumers."""
-        return {subscription.queue for subscription in self._subscriptions}
-
-    @property
-    def consumer_tags(self) -> set[str]:
-        """The tags of its consumers."""
-        return {subscription.tag for subscription in self._subscriptions}
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
@@ -145,96 +129,6 @@ class LastingChannel(Transport):
             except errors.WarrenError:
                 if core.reason is None or not self._reviving:
                     raise
-
-    # -- subscriptions -----------------------------------------------------------------------------------------------
-
-    def _subscription(
-        self, queue: str, no_ack: bool, exclusive: bool, arguments: Table | None, tag: str
-    ) -> Subscription:
-        """One that nobody has asked the broker for yet."""
-        tag = tag or self._core.next_consumer_tag()
-        return Subscription(self._connection, queue, no_ack, exclusive, arguments, tag)
-
-    async def _subscribe(self, subscription: Subscription, prefetch: int | None, timeout: float | None) -> None:
-        async def innermost(args: SubscribeArgs) -> None:
-            _adjust(subscription, args)
-            await self._subscribe_first(subscription, _qos(args), timeout)
-
-        if self._chains.has("delivery_event"):
-            subscription.deliver = self._chains.event("delivery_event", subscription.append)
-        await self._around_subscribe(innermost, subscription, prefetch, again=False)
-        self._subscriptions[subscription] = None
-        subscription.on_end = self._subscription_ended
-        self._owner._topology.consuming(subscription.queue)
-        if subscription.finished:  # cancelled by the broker in the same turn
-            self._subscription_ended(subscription)
-
-    def _around_subscribe(
-        self,
-        innermost: Callable[[SubscribeArgs], Awaitable[None]],
-        subscription: Subscription,
-        prefetch: int | None,
-        again: bool,
-    ) -> Awaitable[None]:
-        args = SubscribeArgs(
-            subscription.queue,
-            subscription.tag,
-            subscription.no_ack,
-            subscription.exclusive,
-            subscription.arguments,
-            prefetch,
-            0,
-            again,
-            channel=cast("Channel", self),
-        )
-        return cast(Awaitable[None], self._chains.call("subscribe", innermost)(args))
-
-    async def _subscribe_first(
-        self, subscription: Subscription, qos: m.BasicQos | None, timeout: float | None
-    ) -> None:
-        seconds = self._connection.timeout if timeout is None else timeout
-        deadline = self._connection.loop.time() + seconds
-        request = _consume(subscription)
-        while subscription.core is None:
-            core = await self._wire(request.NAME, deadline, seconds)
-            translated = self._owner._topology.translated(request)
-            try:
-                await subscription.subscribe(core, self._connection, translated, qos, seconds)
-            except errors.WarrenError as error:
-                if not self._may_repeat(request, core, error):
-                    raise
-                subscription.core = None
-
-    def _subscription_ended(self, subscription: Subscription) -> None:
-        if subscription in self._subscriptions:
-            del self._subscriptions[subscription]
-            self._owner._topology.consumer_gone(subscription.queue)
-
-    async def _unsubscribe(self, subscription: Subscription, timeout: float | None) -> None:
-        core, connection, consumer = self._core, self._connection, subscription.core
-        if consumer is None or core.reason is not None or consumer.cancelling:
-            subscription.ended(None)
-            return
-        if not consumer.answered:  # it is just being put back
-            core.cancel_unheard(consumer)
-            subscription.ended(None)
-            return
-        slot = self._slot(m.BasicCancel(subscription.tag))
-        core.cancel(slot, consumer)
-        subscription.give_back(core)
-        subscription.ended(None)
-        try:
-            await connection.reply(slot, timeout, core.abandon)
-        except errors.WarrenError:
-            if core.reason is None or not self._reviving:
-                raise  # on a wire channel that is gone it is cancelled, too
-
-    def _unsubscribe_unheard(self, subscription: Subscription) -> None:
-        """Nobody is left to take anything: end the subscription without waiting for the answer."""
-        if subscription.core is not None:
-            self._core.cancel_unheard(subscription.core)
-        subscription.give_back(self._core)
-        subscription.ended(None)
 
     # -- coming back -------------------------------------------------------------------------------------------------
 
@@ -383,50 +277,13 @@ class LastingChannel(Transport):
             last.ack, last.nack, last.reject = channel.ack, channel.nack, channel.reject  # type: ignore[method-assign]
         return core
 
-    async def _subscribe_all_again(
-        self, core: ChannelCore, connection: AsyncCore, skipped: list[e.Skipped], locked: set[str]
-    ) -> None:
-        for subscription in list(self._subscriptions):
-            if subscription.queue not in locked and not subscription.finished:
-                await self._subscribe_again(subscription, core, connection, skipped, locked)
+    if TYPE_CHECKING:  # in `subscribing`, which stands on this
 
-    async def _subscribe_again(
-        self,
-        subscription: Subscription,
-        core: ChannelCore,
-        connection: AsyncCore,
-        skipped: list[e.Skipped],
-        locked: set[str],
-    ) -> None:
-        async def innermost(args: SubscribeArgs) -> None:
-            _adjust(subscription, args)
-            request = self._owner._topology.translated(_consume(subscription))
-            await subscription.subscribe(core, connection, request, _qos(args), connection.timeout)
+        async def _subscribe_all_again(
+            self, core: ChannelCore, connection: AsyncCore, skipped: list[e.Skipped], locked: set[str]
+        ) -> None: ...
 
-        try:
-            await self._around_subscribe(innermost, subscription, None, again=True)
-        except errors.ChannelError as error:
-            if connection.reason is None:
-                ours = self._owner._topology.has_exclusive(subscription.queue)
-                if (ours and isinstance(error, errors.ResourceLocked)) or (
-                    subscription.exclusive and isinstance(error, errors.AccessRefused)
-                ):
-                    locked.add(subscription.queue)  # by a connection of ours that the broker still believes in
-                else:
-                    skipped.append(e.Skipped(f"consumer {subscription.tag!r} of queue {subscription.queue!r}", error))
-                    self._owner._emit(e.ConsumerEnded(subscription.queue, subscription.tag, error))
-                    subscription.ended(error)
-            raise
-
-    async def _resume(self, queue: str) -> None:
-        """The queue is no longer locked: put back its subscriptions."""
-        for subscription in list(self._subscriptions):
-            core, connection = self._core, self._connection
-            if subscription.queue == queue and subscription.core is None and core.reason is None and core.ready:
-                try:
-                    await self._subscribe_again(subscription, core, connection, [], self._owner._locked)
-                except errors.ChannelError:
-                    return  # the channel is opened again, and tells what it could not put back
+        async def _resume(self, queue: str) -> None: ...
 
     def _end(self, reason: errors.WarrenError) -> None:
         """Closed for good: by us, by an error that is not to be survived, or with the connection."""
@@ -456,26 +313,3 @@ async def opened(hook: str, made: object, kind: type[_W]) -> _W:
     if not isinstance(wire, kind):
         raise errors.ConnectionLost(f"the middlewares of {hook} gave {wire!r}: return what call_next gives")
     return wire
-
-
-def _adjust(subscription: Subscription, args: SubscribeArgs) -> None:
-    """What the middlewares have made of it."""
-    subscription.queue = args.queue
-    subscription.tag = args.consumer_tag
-    subscription.no_ack = args.no_ack
-    subscription.exclusive = args.exclusive
-    subscription.arguments = args.arguments
-
-
-def _qos(args: SubscribeArgs) -> m.BasicQos | None:
-    return None if args.prefetch is None else m.BasicQos(args.prefetch_size, args.prefetch)
-
-
-def _consume(subscription: Subscription) -> m.BasicConsume:
-    return m.BasicConsume(
-        subscription.queue,
-        subscription.tag,
-        no_ack=subscription.no_ack,
-        exclusive=subscription.exclusive,
-        arguments=subscription.arguments,
-    )

@@ -109,6 +109,53 @@ class Transport:
         self._chains.event("close_event", functools.partial(self._listeners.tell, "close"))(event)
 
 
+class TellingChannel(Transport):
+    """What a channel tells, beside that."""
+
+    _core: ChannelCore
+    _notices: Notices
+
+    def _listen(self, what: str, callback: Callable[[_E], None]) -> Stop:
+        stop = self._listeners.add(what, callback)
+        self._notices.attach(self._core)
+        return stop
+
+    def notify_publish(self, callback: Callable[[Confirmation], None]) -> Stop:
+        """Have it called with the Confirmation of each publication from now on, whichever method published it."""
+        return self._listen("publish", callback)
+
+    def notify_confirm(self, on_ack: Callable[[int], None], on_nack: Callable[[int], None]) -> Stop:
+        """Have one of them called with the publish tag of each publication that is settled; orphaned is nacked."""
+
+        def confirmed(confirmation: Confirmation) -> None:
+            (on_ack if confirmation.acked else on_nack)(confirmation.publish_tag)
+
+        return self._listen("confirm", confirmed)
+
+    def notify_confirm_or_orphaned(
+        self, on_ack: Callable[[int], None], on_nack: Callable[[int], None], on_orphaned: Callable[[int], None]
+    ) -> Stop:
+        """As `notify_confirm`, with those that a loss has orphaned told apart: these may or may not have arrived."""
+
+        def confirmed(confirmation: Confirmation) -> None:
+            on_no = on_orphaned if confirmation.orphaned else on_nack
+            (on_ack if confirmation.acked else on_no)(confirmation.publish_tag)
+
+        return self._listen("confirm_or_orphaned", confirmed)
+
+    def notify_return(self, callback: Callable[[Returned], None]) -> Stop:
+        """Have it called with each mandatory publication that comes back, with confirms on or off."""
+        return self._listen("return", callback)
+
+    def notify_cancel(self, callback: Callable[[CancelEvent], None]) -> Stop:
+        """Have it called when the broker cancels a consumer of the channel."""
+        return self._listen("cancel", callback)
+
+    def notify_flow(self, callback: Callable[[FlowEvent], None]) -> Stop:
+        """Have it called when publishing is held back, by the broker or by a loss, and when it goes on."""
+        return self._listen("flow", callback)
+
+
 class Notices:
     """What one channel tells."""
 

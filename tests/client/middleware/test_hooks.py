@@ -529,6 +529,18 @@ async def test_consume_gives_the_consumer_of_the_changed_queue(warren_url: str, 
             assert (await anext(consumer)).body == b"m"
 
 
+async def test_what_stands_above_the_channels_passes_the_hooks(warren_url: str, name: str) -> None:
+    seen: list[Any] = []
+    middlewares = Middlewares()
+    for hook in ("publish", "send", "publish_nowait", "publish_many"):
+        middlewares.add(hook, around(hook, seen))
+    async with bench(warren_url, name, middlewares) as b:
+        async with b.connection.producer() as producer:
+            await producer.publish(b"one", name)
+            await producer.publish_many([warren.Publication(b"two", "", name)])
+        assert [args.message for args in seen] == [b"one", b"two"]
+
+
 async def test_close_of_a_connection(warren_url: str, name: str) -> None:
     seen: list[Any] = []
     async with bench(warren_url, name, Middlewares().add("close", around("close", seen))) as b:
@@ -542,6 +554,66 @@ async def test_close_of_a_connection(warren_url: str, name: str) -> None:
             pass
         assert seen == []
     assert len(seen) == 1
+
+
+@pytest.mark.parametrize("hook", ["notify_close", "notify_dial", "notify_disconnect"])
+async def test_asking_a_connection(warren_url: str, name: str, hook: str) -> None:
+    seen: list[Any] = []
+    other: list[Any] = []
+
+    def instead(call_next: Callable[[Any], object], args: Any) -> object:
+        seen.append(args)
+        return call_next(replace(args, callback=other.append))
+
+    heard: list[Any] = []
+    async with bench(warren_url, name, Middlewares().add(hook, instead, level="connection")) as b:
+        stop = getattr(b.connection, hook)(heard.append)
+        assert [(args.callback, args.source) for args in seen] == [(heard.append, b.connection)]
+        await b.connection.test().force_reconnect()
+        told = len(other)
+        assert told == (0 if hook == "notify_close" else 1)
+        stop()
+        await b.connection.test().force_reconnect()
+        await b.connection.close()
+        assert len(other) == told
+        assert not heard
+
+
+async def test_asking_what_is_closed_already(warren_url: str, name: str) -> None:
+    async with bench(warren_url, name, Middlewares()) as b:
+        await b.channel.close()
+        heard: list[Any] = []
+        b.channel.notify_close(heard.append)
+        assert [event.source for event in heard] == [b.channel]
+
+
+async def test_a_callback_that_fails_is_logged(
+    warren_url: str, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[Any] = []
+
+    def fail(event: object) -> None:
+        raise LookupError("a mistake in a callback")
+
+    async with bench(warren_url, name, Middlewares()) as b:
+        b.channel.notify_flow(fail)
+        b.channel.notify_flow(lambda event: heard.append(event.active))
+        await b.channel.test().force_reconnect()
+        assert heard == [False, True]
+    assert "a mistake in a callback" in caplog.text
+
+
+async def test_an_abandoned_publication_is_told_of_all_the_same(warren_url: str, name: str) -> None:
+    heard: list[int] = []
+    async with bench(warren_url, name, Middlewares()) as b:
+        await b.channel.confirm_select()
+        b.channel.notify_publish(lambda confirmation: heard.append(confirmation.publish_tag))
+        waiting = asyncio.ensure_future(b.channel.publish(b"m", "", name))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await b.channel.publish(b"m", "", name)
+        assert heard == [1, 2]
 
 
 async def test_an_acknowledgement_of_the_delivery_itself(warren_url: str, name: str) -> None:

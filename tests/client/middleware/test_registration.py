@@ -217,6 +217,14 @@ def test_what_is_refused(register: Callable[[], object], text: str) -> None:
         register()
 
 
+async def test_what_is_no_middlewares(warren_url: str) -> None:
+    with pytest.raises(errors.InvalidArgument, match="which takes functions and providers"):
+        await warren.connect(warren_url, middleware=awaited)  # type: ignore[arg-type]
+    async with warren.connect(warren_url) as connection:
+        with pytest.raises(errors.InvalidArgument, match="which takes functions and providers"):
+            await connection.channel(middleware=[awaited])  # type: ignore[arg-type]
+
+
 async def test_ids_and_features(warren_url: str) -> None:
     taken = Middlewares().add_provider(Counter, id="topology")
     with pytest.raises(errors.InvalidArgument, match="two providers have the id 'topology'; a feature of that name"):

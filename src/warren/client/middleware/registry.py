@@ -30,7 +30,7 @@ from warren.client.middleware.qos import Qos
 from warren.client.middleware.topology import TopologyReplay
 from warren.client.middleware.transactions import Transactions
 
-__all__ = ["FEATURES", "Attached", "Middlewares", "Per"]
+__all__ = ["FEATURES", "Attached", "Middlewares", "Per", "attached"]
 
 Per = Literal["transport", "connection", "channel"]
 
@@ -151,9 +151,13 @@ class Middlewares:
             raise errors.InvalidArgument(f"a provider with id {given!r} is registered: give another id=...")
         return given
 
-    def attach(self) -> Attached:
-        """What is registered now, for one connection."""
-        return Attached(tuple(self._entries), frozenset(self._taken_out))
+
+def attached(middleware: Middlewares | None) -> Attached:
+    """What is registered now, for one connection."""
+    if middleware is None:
+        middleware = Middlewares()
+    _check_kind(middleware)
+    return Attached(tuple(middleware._entries), frozenset(middleware._taken_out))
 
 
 class Attached:
@@ -175,6 +179,7 @@ class Attached:
         """The chains of a new channel. InvalidArgument when `more` holds what cannot stand there."""
         if more is None:
             return self._chains("channel", self._entries, self._features)
+        _check_kind(more)
         for entry in more._entries:
             self._check_on_channel(entry)
         entries = (*self._entries, *more._entries)
@@ -253,6 +258,13 @@ def _hooks_at(provider: object, name: str, level: Level) -> tuple[str, ...]:
     if found is None:
         found = _sorted[hooks, level] = tuple(hook for hook in hooks if level in HOOKS[hook].levels)
     return found
+
+
+def _check_kind(middleware: object) -> None:
+    if not isinstance(middleware, Middlewares):
+        raise errors.InvalidArgument(
+            f"middleware={middleware!r}: give a warren.middleware.Middlewares, which takes functions and providers"
+        )
 
 
 def _check_ids(entries: Sequence[_Entry], features: Sequence[_Factory]) -> None:

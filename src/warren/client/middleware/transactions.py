@@ -6,6 +6,7 @@ was published after the loss has taken effect at once.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from warren import errors
@@ -40,6 +41,9 @@ class Transactions:
             )
         try:
             await call_next(args)
+        except (asyncio.CancelledError, errors.DeadlineExceeded):
+            self.cut = False  # it is known that nobody knows; the next one begins afresh
+            raise
         except (errors.ConnectionLost, errors.ConnectionError) as error:
             if not self.cut:
                 raise
