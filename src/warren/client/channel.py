@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterable, Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar, cast
 
@@ -488,27 +489,39 @@ class Channel(LastingChannel):
         connection = self._connection
         seconds = connection.timeout if timeout is None else timeout
         self._check_open()
-        batch = KeptBatch() if self._confirm and self._on_orphan != "raise" else AwaitedBatch()
+        batch = self._new_batch()
+        async with self._deadline_of(batch, seconds, seconds):
+            if isinstance(publications, AsyncIterable):
+                async for publication in publications:
+                    await self._room(batch, window, seconds)
+                    self._put_kept(publication, batch)
+            else:
+                await self._put_all(publications, batch, window, seconds)
+            await self._finish(batch, window, seconds)
+        return batch.accepted()
+
+    def _new_batch(self) -> AwaitedBatch:
+        return KeptBatch() if self._confirm and self._on_orphan != "raise" else AwaitedBatch()
+
+    @asynccontextmanager
+    async def _deadline_of(self, batch: AwaitedBatch, seconds: float, left: float) -> AsyncIterator[None]:
+        """DeadlineExceeded for what takes longer than `left` of the batch's `seconds`."""
         try:
-            async with asyncio.timeout(seconds):
-                if isinstance(publications, AsyncIterable):
-                    async for publication in publications:
-                        await self._room(batch, window, seconds)
-                        self._put_kept(publication, batch)
-                else:
-                    await self._put_all(publications, batch, window, seconds)
-                if self._confirm:
-                    await self._settled(batch, window, seconds)
-                else:
-                    await self.drain(timeout=seconds)
+            async with asyncio.timeout(left):
+                yield
         except TimeoutError as error:
             if isinstance(error, errors.WarrenError):
                 raise
             raise errors.DeadlineExceeded(
                 self._connection.late(f"publish_many, {batch.settled} of {batch.sent} sent were confirmed", seconds)
             ) from None
-        batch.raise_refused()
-        return batch.sent - batch.lost if isinstance(batch, KeptBatch) else batch.sent
+
+    async def _finish(self, batch: AwaitedBatch, window: int, seconds: float) -> None:
+        """All of it has been put: wait for the confirms, or for the transport."""
+        if self._confirm:
+            await self._settled(batch, window, seconds)
+        else:
+            await self.drain(timeout=seconds)
 
     async def _put_all(
         self, publications: Iterable[Publication], batch: AwaitedBatch, window: int, seconds: float

@@ -279,6 +279,7 @@ class LastingChannel:
         core.make_ready(False)
         core.keeper = self._keep
         core.on_return = last.on_return
+        core.settler = core if last.settler is last else last.settler
         core.tags_given = last.tags_given
         return core
 
