@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from queue import SimpleQueue
 
 import pytest
-from warren.client.blocking import Channel, Connection, Consumer, connect
 
 from tests.client.outages import FAST
 from warren import errors
+from warren.client.blocking import Channel, Connection, Consumer, connect
 from warren.client.records import Message, Publication, QueueInfo, Returned
 from warren.protocol.v091 import Properties
 

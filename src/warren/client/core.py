@@ -147,7 +147,7 @@ class ChannelCore:
         self._reader = DeliverReader()
         self._names = self._reader.names
         self._offset = self._last_tag = deliveries.offset
-        self._unacked = deliveries.unacked
+        self._unacked = self._at_once = deliveries.unacked  # `_at_once`: what is settled without another thought
         self._ack = self.frames.ack_prefix.replace(b"%", b"%%") + b"%b\x00\xce"
         self.tags_given = 0
 
@@ -254,7 +254,7 @@ class ChannelCore:
     # Tags are public here. AcknowledgeOrphans when some can no longer reach the broker; the others have been sent.
 
     def ack(self, delivery_tag: int, *, multiple: bool = False) -> None:
-        unacked = self._unacked  # empty once the channel is closed
+        unacked = self._at_once  # empty once the channel is closed
         if multiple or delivery_tag not in unacked:
             self._settle(delivery_tag, multiple, lambda tag: self.frames.ack(tag, multiple))
             return
@@ -374,6 +374,11 @@ class ChannelCore:
             self.connection.forget(self)
         elif kind is m.BasicConsumeOk:
             self._subscribed(cast(m.BasicConsume, slot.request).consumer_tag)
+        elif kind is m.TxSelectOk or kind is m.TxCommitOk:
+            self._at_once = set()
+            self.deliveries.begin()
+        elif kind is m.TxRollbackOk:
+            self.deliveries.rolled_back()
         elif kind is m.BasicRecoverOk:
             self.deliveries.invalidated(self._forget_buffered())
         elif isinstance(reply, Delivery) and not cast(m.BasicGet, slot.request).no_ack:
