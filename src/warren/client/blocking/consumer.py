@@ -131,22 +131,24 @@ class Consumer:
         while not subscription.buffer and not subscription.ahead:
             io.check()
             waiter = Waiter(io)
-            with io.turn:
-                if subscription.buffer:
-                    break
-                if subscription.finished:
-                    if subscription.reason is not None:
-                        raise fresh(subscription.reason)
-                    return False
-                subscription.waiters.append(waiter)
             try:
-                waiter.wait(-1 if deadline is None else max(deadline - time.monotonic(), 0.0))
-            finally:
-                if not waiter.done():  # the time is up, or a signal came
-                    with io.turn:
-                        _no_longer(subscription, waiter)
-            if not waiter.done():
-                return False
+                with io.turn:
+                    if subscription.buffer:
+                        break
+                    if subscription.finished:
+                        if subscription.reason is not None:
+                            raise fresh(subscription.reason)
+                        return False
+                    subscription.waiters.append(waiter)
+                in_time = waiter.wait(-1 if deadline is None else max(deadline - time.monotonic(), 0.0))
+            except BaseException:  # a signal's
+                with io.turn:
+                    _no_longer(subscription, waiter)
+                raise
+            if not in_time:
+                with io.turn:
+                    _no_longer(subscription, waiter)
+                return bool(subscription.buffer)
         return True
 
 

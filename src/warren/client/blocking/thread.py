@@ -228,16 +228,17 @@ class IoThread:
         """As `run`; a result that came at the moment of an interrupt, which nobody will see, is given to `undo`."""
         self.check()
         waiter = Waiter(self)
-        with self.turn:
-            task = self.loop.create_task(call(*args, **kwargs))
-            task.add_done_callback(waiter.set_result)
+        task: asyncio.Task[T] | None = None
         try:
+            with self.turn:
+                task = self.loop.create_task(call(*args, **kwargs))
+                task.add_done_callback(waiter.set_result)
             waiter.wait()
         except BaseException:
             with self.turn:
-                if not task.done():
+                if task is not None and not task.done():
                     task.cancel()
-                elif not task.cancelled() and task.exception() is None:
+                elif task is not None and not task.cancelled() and task.exception() is None:
                     undo(task.result())
             raise
         try:
