@@ -228,6 +228,24 @@ def test_recover(ch: Channel, queue: str) -> None:
     second.ack()
 
 
+def test_an_error_of_the_source_comes_after_what_it_gave(ch: Channel, queue: str) -> None:
+    def source() -> Iterator[Publication]:
+        yield from numbered(queue, 700)
+        raise ZeroDivisionError
+
+    for _ in range(2):  # without confirms, and with them
+        with pytest.raises(ZeroDivisionError):
+            ch.publish_many(source())
+        ch.confirm_select()
+    assert ch.publish_many(numbered(queue, 1), window=1) == 1
+    assert ch.publish_many(numbered(queue, 20), window=3) == 20
+    with pytest.raises(errors.InvalidArgument, match="window"):
+        ch.publish_many(numbered(queue, 1), window=0)
+    with pytest.raises(errors.DeadlineExceeded, match="publish_many"):
+        ch.publish_many(numbered(queue, 1), timeout=-1)
+    assert ch.queue_declare(queue, passive=True).message_count == 1421
+
+
 def test_purge_and_delete_count(ch: Channel, queue: str) -> None:
     ch.confirm_select()
     ch.publish_many(numbered(queue, 7))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from warren import errors
 from warren.client import awaited, channel as asyncio_face
+from warren.client.awaited import AwaitedBatch
 from warren.client.blocking.consumer import Consumer
 from warren.client.blocking.docs import documented_by
 from warren.client.blocking.harness import ChannelHarness
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Channel", "Confirmations"]
 
-HANDED_OVER: Final = 1000  # publications of publish_many that change threads together
+PART: Final = 256  # publications of publish_many for which the turn is taken once
 
 
 @documented_by(asyncio_face.Channel)
@@ -404,15 +405,45 @@ class Channel(Settler):
 
         async def put(part: list[Publication]) -> None:
             async with inner._deadline_of(batch, seconds, deadline - time.monotonic()):
-                if part:
-                    await inner._put_all(part, batch, window, seconds)
-                else:
-                    await inner._finish(batch, window, seconds)
+                await inner._put_all(part, batch, window, seconds)
 
-        while part := list(islice(source, HANDED_OVER)):
-            io.run(put, part)
-        io.run(put, [])
+        async def finish() -> None:
+            async with inner._deadline_of(batch, seconds, deadline - time.monotonic()):
+                await inner._finish(batch, window, seconds)
+
+        failed: Exception | None = None
+        while failed is None:
+            part: list[Publication] = []
+            try:
+                part.extend(islice(source, PART))
+            except Exception as error:  # the program's own; what came before it is published
+                failed = error
+            if not part:
+                break
+            if not self._put_at_once(part, batch, window, deadline):
+                io.run(put, part)
+        if failed is not None:
+            raise failed
+        io.run(finish)
         return batch.accepted()
+
+    def _put_at_once(self, part: list[Publication], batch: AwaitedBatch, window: int, deadline: float) -> bool:
+        """Publish it here and now, where nothing has to be waited for; else False."""
+        io, inner = self._io, self._inner
+        if not io.loop.asleep:
+            io.loop.wanted = True
+        with io.turn:
+            confirming, sent = inner._core.publishes.confirming, batch.sent + len(part)
+            if (
+                not inner.may_publish
+                or batch.failure is not None
+                or (confirming and sent > batch.settled + window)
+                or time.monotonic() > deadline
+            ):
+                return False
+            io.step(inner, lambda: inner._put_some(iter(part), batch, sent))
+            inner._connection.flush_now()
+            return True
 
     # -- transactions ------------------------------------------------------------------------------------------------
 
