@@ -242,6 +242,9 @@ class Channel(Settler):
     ) -> int:
         return self._io.run(self._inner.queue_delete, name, if_unused=if_unused, if_empty=if_empty, timeout=timeout)
 
+    def message_count(self, name: str, *, timeout: float | None = None) -> int:
+        return self._io.run(self._inner.message_count, name, timeout=timeout)
+
     # -- consuming ---------------------------------------------------------------------------------------------------
 
     def qos(
