@@ -1,4 +1,4 @@
-"""A client's connection and its channels without I/O: what both faces share.
+"""A client's connection and its channels without I/O.
 
 A face feeds what it read to `ConnectionCore.receive`, writes what `engine.data_to_send` gives, and overrides the hooks
 (`flush`, `closed`, `resumed`). Methods, deliveries, confirms and returns are sorted here to whoever waits for them.
