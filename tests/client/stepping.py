@@ -46,7 +46,7 @@ class Stepped:
 
 
 async def cancelled_at(work: Coroutine[object, object, object], at: int, moment: Moment) -> bool:
-    """Run it in a task of its own that is cancelled at that suspension; whether it got so far. Its errors are raised."""
+    """Run it in a task that is cancelled at that suspension; whether it got so far. Its errors are raised."""
 
     async def run() -> None:
         task = asyncio.current_task()

@@ -1,0 +1,405 @@
+"""Publishers and consumers whose connections are lost thousands of times, and an account of every message.
+
+    python -m tests.client.churn --broker warren --losses 2000
+    python -m tests.client.churn --broker rabbitmq --losses 500
+
+Each client has a connection of its own through a proxy of its own, which cuts it at a byte, at a frame, inside one,
+with a reset or in order, a few milliseconds after it has come back; now and then one channel alone is lost. There is a
+publisher for each `on_orphan`, and consumers that acknowledge one by one, several at once, and give back. What must
+hold:
+
+1. Every publication ends, once: acked, orphaned or returned (a broker that is well refuses none). "retry" ends in
+   acked, "park" leaves each orphan in `channel.parked`, exactly once.
+2. What was acked is delivered, and in the end acknowledged: none is lost. What was never published does not come.
+3. Tags go on without a gap over every loss. An acknowledgement tells exactly what it reached and what was orphaned.
+4. What comes a second time is flagged as redelivered, unless it was published a second time ("retry").
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from urllib.parse import urlsplit
+
+import warren
+from warren import errors
+from warren.client.channel import Channel, OnOrphan
+from warren.client.connection import Connection
+from warren.client.records import Publication
+from warren.client.recovery import Backoff, Recovery
+from warren.testing import EmbeddedBroker, FaultProxy, RabbitMQ
+
+POLICIES: tuple[OnOrphan, ...] = ("raise", "retry", "park")
+CONSUMERS = 3
+BACKLOG = 1000  # messages that wait for the consumers before the publishers do
+PREFETCH = 20
+PATIENCE = 60.0  # seconds for anything at all: what takes longer hangs
+
+
+class Account:
+    """Every message by its body, and what is wrong."""
+
+    def __init__(self) -> None:
+        self.ends: dict[str, str] = {}  # of each publication
+        self.firsts: Counter[str] = Counter()  # deliveries that were not flagged as redelivered
+        self.deliveries: Counter[str] = Counter()
+        self.settled: Counter[str] = Counter()  # acknowledgements that were written
+        self.figures: Counter[str] = Counter()
+        self.breaches: list[str] = []
+
+    def end(self, body: str, how: str) -> None:
+        if body in self.ends:
+            self.breaches.append(f"{body} ended twice: {self.ends[body]}, {how}")
+        self.ends[body] = how
+
+    def close(self, begun: int) -> None:
+        """Draw the balance."""
+        if len(self.ends) != begun:
+            self.breaches.append(f"{begun} publications began, {len(self.ends)} ended")
+        for body, how in self.ends.items():
+            if how == "acked" and not self.settled[body]:
+                self.breaches.append(f"{body} was acked and is lost: delivered {self.deliveries[body]} times")
+            if how == "returned" and self.deliveries[body]:
+                self.breaches.append(f"{body} was returned, and delivered")
+            if self.firsts[body] > 1 and not body.startswith("retry"):
+                self.breaches.append(f"{body} came {self.firsts[body]} times without being flagged as redelivered")
+        for body in self.deliveries.keys() - self.ends.keys():
+            self.breaches.append(f"{body} was never published")
+        for how in ("acked", "orphaned", "returned"):
+            self.figures[f"publications {how}"] = sum(end == how for end in self.ends.values())
+        self.figures["orphans that had arrived"] = sum(
+            how == "orphaned" and body in self.deliveries for body, how in self.ends.items()
+        )
+        self.figures["deliveries"] = self.deliveries.total()
+        self.figures["deliveries, redelivered"] = self.deliveries.total() - self.firsts.total()
+        self.figures["messages published twice by retry"] = sum(count > 1 for count in self.firsts.values())
+        self.figures["lost"] = sum(how == "acked" and not self.settled[body] for body, how in self.ends.items())
+        self.figures["breaches"] = len(self.breaches)
+
+    def __str__(self) -> str:
+        lines = [f"  {name:36} {count:>9,}" for name, count in self.figures.items()]
+        return "\n".join([*lines, *(f"  BREACH: {breach}" for breach in self.breaches[:20])])
+
+
+class Churn:
+    """One run against one broker."""
+
+    def __init__(self, url: str, losses: int, seed: int, progress: Callable[[str], None] = lambda text: None) -> None:
+        self.account = Account()
+        self._url = url
+        self._wanted = losses
+        self._losses = 0
+        self._random = random.Random(seed)
+        self._progress = progress
+        self._queue = f"churn.{seed}.{time.time_ns():x}"
+        self._begun = 0
+        self._backlog = 0
+        self._publishing = asyncio.Event()
+        self._enough = asyncio.Event()
+
+    async def run(self) -> Account:
+        async with warren.connect(self._url) as own, own.channel() as observer:
+            await observer.queue_declare(self._queue)
+            stop = asyncio.Event()
+            async with asyncio.TaskGroup() as consumers:
+                for _ in range(CONSUMERS):
+                    consumers.create_task(self._consume(stop))
+                async with asyncio.TaskGroup() as publishers:
+                    for policy in POLICIES:
+                        publishers.create_task(self._publish(policy))
+                await self._drained(observer)
+                stop.set()
+            await self._take_the_rest(observer)
+            await observer.queue_delete(self._queue)
+        self.account.figures["connections and channels lost"] = self._losses
+        self.account.close(self._begun)
+        return self.account
+
+    async def _drained(self, observer: Channel) -> None:
+        """Until the queue is empty."""
+        async with asyncio.timeout(PATIENCE):
+            while (await observer.queue_declare(self._queue, passive=True)).message_count:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    async def _take_the_rest(self, observer: Channel) -> None:
+        """What came back into the queue when the consumers had gone already."""
+        account = self.account
+        try:
+            async with asyncio.timeout(PATIENCE / 6):
+                while True:
+                    delivery = await observer.get(self._queue)
+                    if delivery is not None:
+                        self._came(delivery)
+                        delivery.ack()
+                        account.settled[delivery.body.decode()] += 1
+                        account.figures["taken at the end"] += 1
+                    elif all(account.settled[body] for body, how in account.ends.items() if how == "acked"):
+                        return
+        except TimeoutError:
+            pass  # `close` says what is missing
+
+    # -- losses ------------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _frail(self) -> AsyncIterator[Channel]:
+        """A channel that is lost again and again until there were losses enough."""
+        address = urlsplit(self._url)
+        async with FaultProxy(address.hostname or "", address.port or 0) as proxy:
+            url = f"amqp://guest:guest@{proxy.host}:{proxy.port}/?heartbeat=10"
+            recovery = Recovery(backoff=Backoff(0.001, 0.02))
+            connection = await warren.connect(url, timeout=PATIENCE, recovery=recovery)
+            channel = await connection.channel()
+            cutter = asyncio.create_task(self._cut(connection, channel, proxy))
+            try:
+                yield channel
+            finally:
+                cutter.cancel()
+                await asyncio.gather(cutter, return_exceptions=True)
+                proxy.no_cut()
+                await connection.close()
+
+    async def _cut(self, connection: Connection, channel: Channel, proxy: FaultProxy) -> None:
+        chance = self._random
+        while not self._enough.is_set():
+            signal = connection.test().signal_on_reconnect()
+            if chance.random() < 0.1:
+                signal = channel.test().signal_on_reconnect()
+                if channel.is_open:
+                    channel.test().disconnect_transport()
+                    await signal.wait(PATIENCE)
+                    self._lost()
+                await asyncio.sleep(0)
+                continue
+            await asyncio.sleep(chance.uniform(0, 0.03))
+            direction = chance.choice(("to_server", "to_client"))
+            match chance.randrange(4):
+                case 0:
+                    proxy.cut(reset=chance.random() < 0.5)
+                case 1:
+                    proxy.cut_after(chance.randrange(2000), direction)  # type: ignore[arg-type]
+                case 2:
+                    proxy.cut_after_frames(chance.randrange(30), direction)  # type: ignore[arg-type]
+                case 3:
+                    inside = chance.randrange(1, 12)
+                    proxy.cut_after_frames(chance.randrange(30), direction, inside=inside)  # type: ignore[arg-type]
+            try:
+                await signal.wait(1)
+            except AssertionError:
+                proxy.cut()  # nothing went that way
+                await signal.wait(PATIENCE)
+            proxy.no_cut()
+            self._lost()
+
+    def _lost(self) -> None:
+        self._losses += 1
+        if self._losses >= self._wanted:
+            self._enough.set()
+        if self._losses % 500 == 0:
+            self._progress(f"{self._losses:,} losses, {len(self.account.ends):,} publications")
+
+    # -- publishers --------------------------------------------------------------------------------------------------
+
+    def _bodies(self, policy: str, count: int) -> list[str]:
+        first, self._begun = self._begun, self._begun + count
+        return [f"{policy}.{n}" for n in range(first, self._begun)]
+
+    async def _publish(self, policy: OnOrphan) -> None:
+        chance = self._random
+        async with self._frail() as channel:
+            await channel.confirm_select(on_orphan=policy)
+            while not self._enough.is_set():
+                if self._backlog > BACKLOG:
+                    await asyncio.sleep(0.01)
+                    continue
+                way = chance.choice((self._at_once, self._batch, self._nowhere))
+                bodies = self._bodies(policy, chance.randrange(1, 3 if way == self._nowhere else 40))
+                async with asyncio.timeout(PATIENCE):
+                    await way(channel, bodies, policy)
+                self._parked(channel, bodies, policy)
+
+    async def _at_once(self, channel: Channel, bodies: list[str], policy: OnOrphan) -> None:
+        """Each is awaited alone."""
+        results = await asyncio.gather(
+            *[channel.publish(body.encode(), "", self._queue) for body in bodies], return_exceptions=True
+        )
+        for body, result in zip(bodies, results, strict=True):
+            if isinstance(result, warren.Confirmation) and result.acked:
+                self._ended(body, "acked")
+            elif _orphaned(result, policy):
+                self._ended(body, "orphaned")
+            else:
+                self._ended(body, repr(result))
+
+    async def _batch(self, channel: Channel, bodies: list[str], policy: OnOrphan) -> None:
+        """One publish_many. Which of them were orphaned is known by the tags, or by what was parked."""
+        first = channel._core.publishes.last_tag + 1
+        orphans: set[str] = set()
+        try:
+            count = await channel.publish_many([Publication(b.encode(), "", self._queue) for b in bodies], window=16)
+        except errors.PublishOrphaned as error:
+            orphans = {bodies[tag - first] for tag in error.orphaned}
+            if error.publish_tags != error.orphaned or policy != "raise":
+                self.account.breaches.append(f"{policy}: {error!r}")
+            count = len(bodies) - len(orphans)
+        if policy == "park":
+            orphans = {_body(publication) for _, publication in channel.parked}
+        if count != len(bodies) - len(orphans):
+            text = f"{policy}: publish_many counts {count} of {len(bodies)}, {len(orphans)} orphaned"
+            self.account.breaches.append(text)
+        for body in bodies:
+            self._ended(body, "orphaned" if body in orphans else "acked")
+
+    async def _nowhere(self, channel: Channel, bodies: list[str], policy: OnOrphan) -> None:
+        """To no queue, and mandatory."""
+        for body in bodies:
+            try:
+                confirmation = await channel.publish(body.encode(), "", f"{self._queue}.none", mandatory=True)
+                self._ended(body, "orphaned" if _orphaned(confirmation, policy) else repr(confirmation))
+            except errors.Unroutable as error:
+                came_back = error.returned
+                assert isinstance(came_back, warren.Returned)
+                self._ended(body, "returned" if came_back.body == body.encode() else f"another came back: {error!r}")
+            except errors.PublishOrphaned as error:
+                self._ended(body, "orphaned" if _orphaned(error, policy) else repr(error))
+
+    def _ended(self, body: str, how: str) -> None:
+        if how not in ("acked", "orphaned", "returned"):
+            self.account.breaches.append(f"{body}: {how}")
+        if body.startswith("retry") and how == "orphaned":
+            self.account.breaches.append(f"{body} was orphaned, and not published again")
+        self._backlog += how == "acked" and not self.account.deliveries[body]
+        self.account.end(body, how)
+
+    def _parked(self, channel: Channel, bodies: list[str], policy: OnOrphan) -> None:
+        orphaned = [body for body in bodies if self.account.ends.get(body) == "orphaned"] if policy == "park" else []
+        parked = [_body(publication) for _, publication in channel.parked]
+        if sorted(parked) != sorted(orphaned):
+            self.account.breaches.append(f"{policy}: parked are {parked}, orphaned were {orphaned}")
+        channel.parked.clear()
+
+    # -- consumers ---------------------------------------------------------------------------------------------------
+
+    async def _consume(self, stop: asyncio.Event) -> None:
+        chance = self._random
+        async with self._frail() as channel:
+            consumer = channel.consume(self._queue, prefetch=PREFETCH)
+            await consumer.start()
+            held: list[warren.Delivery] = []
+            last = 0
+            waiting: asyncio.Future[warren.Delivery] | None = None
+            stopped = asyncio.ensure_future(stop.wait())
+            while True:
+                waiting = waiting or asyncio.ensure_future(anext(consumer))
+                await asyncio.wait({waiting, stopped}, timeout=0.02, return_when=asyncio.FIRST_COMPLETED)
+                if not waiting.done():
+                    if held:
+                        self._settle(channel, held, held[-1], multiple=True)
+                    if stop.is_set():
+                        break
+                    continue
+                delivery, waiting = waiting.result(), None
+                if delivery.delivery_tag != last + 1:
+                    self.account.breaches.append(f"delivery {delivery.delivery_tag} came after {last}")
+                last = delivery.delivery_tag
+                self._came(delivery)
+                held.append(delivery)
+                self._act(channel, held, chance)
+            waiting.cancel()
+            stopped.cancel()
+            await asyncio.gather(waiting, stopped, return_exceptions=True)
+            await channel.exchange_declare("amq.direct", passive=True)  # the acknowledgements are there
+
+    def _came(self, delivery: warren.Delivery) -> None:
+        body, account = delivery.body.decode(), self.account
+        if not account.deliveries[body] and account.ends.get(body) == "acked":
+            self._backlog -= 1
+        account.deliveries[body] += 1
+        account.firsts[body] += not delivery.redelivered
+
+    def _act(self, channel: Channel, held: list[warren.Delivery], chance: random.Random) -> None:
+        roll = chance.random()
+        if roll < 0.5:
+            self._settle(channel, held, held[-1], multiple=False)
+        elif roll < 0.6:
+            chosen = held.pop(chance.randrange(len(held)))
+            try:
+                chosen.nack()
+                self.account.figures["given back"] += 1
+            except errors.AcknowledgeOrphans:
+                self.account.figures["acknowledgements orphaned"] += 1
+        elif len(held) >= PREFETCH // 2:
+            self._settle(channel, held, held[chance.randrange(len(held))], multiple=True)
+
+    def _settle(
+        self, channel: Channel, held: list[warren.Delivery], chosen: warren.Delivery, *, multiple: bool
+    ) -> None:
+        covered = [d for d in held if d is chosen or (multiple and d.delivery_tag <= chosen.delivery_tag)]
+        held[:] = [d for d in held if d not in covered]
+        alive = [d for d in covered if d.delivery_tag > channel._core.deliveries.offset]
+        told = (0, len(alive))
+        try:
+            chosen.ack(multiple=multiple)
+        except errors.AcknowledgeOrphans as error:
+            told = (error.orphan_count, error.success_count)
+        if told != (len(covered) - len(alive), len(alive)):
+            self.account.breaches.append(f"ack {chosen.delivery_tag} told {told}, of {len(covered)} {len(alive)} alive")
+        self.account.figures["acknowledgements orphaned"] += len(covered) - len(alive)
+        self.account.figures["acknowledgements written"] += len(alive)
+        self.account.settled.update(d.body.decode() for d in alive)
+
+
+def _orphaned(result: object, policy: OnOrphan) -> bool:
+    """Whether the publication was orphaned, and that was told as the policy says."""
+    if policy == "park":
+        return isinstance(result, warren.Confirmation) and result.orphaned and not result.acked
+    return policy == "raise" and isinstance(result, errors.PublishOrphaned)
+
+
+def _body(publication: Publication) -> str:
+    message = publication.message
+    return (message if isinstance(message, bytes) else message.body).decode()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.client.churn", description="A client on a very bad day.")
+    parser.add_argument("--broker", default="warren", help="warren, rabbitmq, or a URL")
+    parser.add_argument("--losses", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
+    options = parser.parse_args()
+    logging.getLogger("warren").setLevel(logging.ERROR)  # a line for each loss is a line too many
+    print(f"churn: {options.broker}, {options.losses:,} losses, seed {options.seed}", flush=True)
+
+    def run(url: str) -> Account:
+        return asyncio.run(_churn(url, options.losses, options.seed, lambda text: print(f"  {text}", flush=True)))
+
+    if options.broker == "warren":
+        with EmbeddedBroker() as server:
+            account = run(server.url)
+    elif options.broker == "rabbitmq":
+        try:
+            node = RabbitMQ()
+            node.start()
+        except errors.ServerUnavailable as error:
+            print(f"churn: left out: {error}")
+            return 0
+        with closing(node):
+            account = run(node.url)
+    else:
+        account = run(options.broker)
+    print(account, flush=True)
+    return 1 if account.breaches else 0
+
+
+async def _churn(url: str, losses: int, seed: int, progress: Callable[[str], None]) -> Account:
+    return await Churn(url, losses, seed, progress).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
