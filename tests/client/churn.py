@@ -5,14 +5,15 @@
 
 Each client has a connection of its own through a proxy of its own, which cuts it at a byte, at a frame, inside one,
 with a reset or in order, a few milliseconds after it has come back; now and then one channel alone is lost. There is a
-publisher for each `on_orphan`, and consumers that acknowledge one by one, several at once, and give back. What must
-hold:
+publisher for each `on_orphan`, whose calls are cancelled at times, and consumers that acknowledge one by one, several
+at once, give back, and leave and come again. What must hold:
 
-1. Every publication ends, once: acked, orphaned or returned (a broker that is well refuses none). "retry" ends in
-   acked, "park" leaves each orphan in `channel.parked`, exactly once.
+1. Every publication ends, once: acked, orphaned or returned (a broker that is well refuses none), or given up where
+   the call was cancelled. "retry" ends in acked, "park" leaves each orphan in `channel.parked`, exactly once.
 2. What was acked is delivered, and in the end acknowledged: none is lost. What was never published does not come.
 3. Tags go on without a gap over every loss. An acknowledgement tells exactly what it reached and what was orphaned.
 4. What comes a second time is flagged as redelivered, unless it was published a second time ("retry").
+5. A channel keeps nothing of what is over: no waiter of a confirm, no subscription that was left.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Account:
                 self.breaches.append(f"{body} came {self.firsts[body]} times without being flagged as redelivered")
         for body in self.deliveries.keys() - self.ends.keys():
             self.breaches.append(f"{body} was never published")
-        for how in ("acked", "orphaned", "returned"):
+        for how in ("acked", "orphaned", "returned", "given up"):
             self.figures[f"publications {how}"] = sum(end == how for end in self.ends.values())
         self.figures["orphans that had arrived"] = sum(
             how == "orphaned" and body in self.deliveries for body, how in self.ends.items()
@@ -220,9 +221,23 @@ class Churn:
                     continue
                 way = chance.choice((self._at_once, self._batch, self._nowhere))
                 bodies = self._bodies(policy, chance.randrange(1, 3 if way == self._nowhere else 40))
+                call = asyncio.create_task(way(channel, bodies, policy))
+                if chance.random() < 0.1:
+                    await asyncio.sleep(chance.uniform(0, 0.02))
+                    call.cancel()
                 async with asyncio.timeout(PATIENCE):
-                    await way(channel, bodies, policy)
-                self._parked(channel, bodies, policy)
+                    await asyncio.wait({call})
+                if call.cancelled():
+                    for body in bodies:
+                        if body not in self.account.ends:
+                            self.account.end(body, "given up")
+                    channel.parked.clear()
+                else:
+                    call.result()
+                    self._parked(channel, bodies, policy)
+            await channel.publish(b"", "amq.fanout")  # all before it are confirmed
+            channel.parked.clear()
+            self._nothing_kept(channel)
 
     async def _at_once(self, channel: Channel, bodies: list[str], policy: OnOrphan) -> None:
         """Each is awaited alone."""
@@ -277,6 +292,14 @@ class Churn:
         self._backlog += how == "acked" and not self.account.deliveries[body]
         self.account.end(body, how)
 
+    def _nothing_kept(self, channel: Channel) -> None:
+        core = channel._core
+        for name, kept in (
+            ("confirms", core.publishes.waiters), ("subscriptions", channel._subscriptions), ("consumers", core.consumers)
+        ):  # fmt: skip
+            if kept:
+                self.account.breaches.append(f"{name} that are over: {kept!r}")
+
     def _parked(self, channel: Channel, bodies: list[str], policy: OnOrphan) -> None:
         orphaned = [body for body in bodies if self.account.ends.get(body) == "orphaned"] if policy == "park" else []
         parked = [_body(publication) for _, publication in channel.parked]
@@ -291,6 +314,7 @@ class Churn:
         async with self._frail() as channel:
             consumer = channel.consume(self._queue, prefetch=PREFETCH)
             await consumer.start()
+            taken = 0
             held: list[warren.Delivery] = []
             last = 0
             waiting: asyncio.Future[warren.Delivery] | None = None
@@ -305,16 +329,27 @@ class Churn:
                         break
                     continue
                 delivery, waiting = waiting.result(), None
-                if delivery.delivery_tag != last + 1:
+                taken += 1
+                if delivery.delivery_tag != last + 1 and taken > 1:
                     self.account.breaches.append(f"delivery {delivery.delivery_tag} came after {last}")
                 last = delivery.delivery_tag
                 self._came(delivery)
                 held.append(delivery)
                 self._act(channel, held, chance)
+                if chance.random() < 0.02:
+                    leave = asyncio.create_task(consumer.cancel())
+                    await asyncio.sleep(0)
+                    if chance.random() < 0.5:
+                        leave.cancel()  # it is under way, and must not come back by itself
+                    await asyncio.wait({leave})
+                    consumer, taken = channel.consume(self._queue, prefetch=PREFETCH), 0  # the rest was given back
+                    self.account.figures["consumers that left"] += 1
             waiting.cancel()
             stopped.cancel()
             await asyncio.gather(waiting, stopped, return_exceptions=True)
+            await consumer.cancel()
             await channel.exchange_declare("amq.direct", passive=True)  # the acknowledgements are there
+            self._nothing_kept(channel)
 
     def _came(self, delivery: warren.Delivery) -> None:
         body, account = delivery.body.decode(), self.account
