@@ -235,8 +235,8 @@ class Churn:
                 else:
                     call.result()
                     self._parked(channel, bodies, policy)
-            await channel.publish(b"", "amq.fanout")  # all before it are confirmed
-            channel.parked.clear()
+            await channel.confirm_select(on_orphan="retry")  # the last cut may still be to come
+            await channel.publish(b"", "amq.fanout")  # once this is confirmed, all before it are
             self._nothing_kept(channel)
 
     async def _at_once(self, channel: Channel, bodies: list[str], policy: OnOrphan) -> None:
@@ -294,11 +294,9 @@ class Churn:
 
     def _nothing_kept(self, channel: Channel) -> None:
         core = channel._core
-        for name, kept in (
-            ("confirms", core.publishes.waiters), ("subscriptions", channel._subscriptions), ("consumers", core.consumers)
-        ):  # fmt: skip
+        for kept in (core.publishes.waiters, channel._subscriptions, core.consumers):
             if kept:
-                self.account.breaches.append(f"{name} that are over: {kept!r}")
+                self.account.breaches.append(f"kept, and over: {kept!r}")
 
     def _parked(self, channel: Channel, bodies: list[str], policy: OnOrphan) -> None:
         orphaned = [body for body in bodies if self.account.ends.get(body) == "orphaned"] if policy == "park" else []
