@@ -340,6 +340,37 @@ async def test_a_subscription_and_its_cancellation(broker_url: str, name: str) -
         assert await publisher.queue_delete(name) == 0
 
 
+async def test_an_opening_that_is_cut_raises_and_a_patient_one_connects(broker_url: str) -> None:
+    """The header and three frames one way, three the other way; a fourth is channel.open, or its answer."""
+    async with FaultProxy(urlsplit(broker_url).hostname or "", urlsplit(broker_url).port or 0) as proxy:
+        url = f"amqp://guest:guest@{proxy.host}:{proxy.port}/"
+        for direction, count, inside in frame_cuts(4):
+            if (direction, count) == ("to_client", 3):
+                continue
+            proxy.cut_after_frames(count, direction, inside=inside)
+            with pytest.raises(errors.ConnectionLost) as caught:
+                await warren.connect(url, timeout=20)
+            assert f":{proxy.port}" in str(caught.value)
+            proxy.cut_after_frames(count, direction, inside=inside)
+            recovery = warren.Recovery(backoff=warren.Backoff(0.001, 0.01), first="retry")
+            async with warren.connect(url, timeout=20, recovery=recovery) as connection, connection.channel():
+                assert connection.is_open
+        async with asyncio.timeout(20):
+            await proxy.wait_connections(0)  # no socket is left
+
+
+async def test_a_goodbye_that_is_cut_is_one_all_the_same(broker_url: str) -> None:
+    for direction, count, inside in frame_cuts(3):
+        async with proxied(broker_url) as (proxy, connection):
+            channel = await connection.channel()
+            proxy.cut_after_frames(count, direction, inside=inside)
+            async with asyncio.timeout(20):
+                await channel.close()
+                await connection.close()
+            assert channel.is_closed
+            assert connection.is_closed
+
+
 async def test_a_long_and_narrow_line_changes_nothing(broker_url: str, name: str) -> None:
     async with proxied(broker_url) as (proxy, connection), connection.channel() as channel:
         await channel.queue_declare(name, exclusive=True)

@@ -223,6 +223,33 @@ async def test_c11_confirms_of_several_with_holes_and_of_what_is_settled_already
         assert not channel._core.publishes.waiters
 
 
+@pytest.mark.parametrize("recovers", [True, False])
+async def test_c13_a_commit_past_its_deadline_costs_no_connection(broker_url: str, name: str, recovers: bool) -> None:
+    """RabbitMQ takes no other method on the channel until it has answered: 504, and the connection is gone."""
+    address = urlsplit(broker_url)
+    recovery = FAST if recovers else None
+    async with FaultProxy(address.hostname or "", address.port or 0) as proxy:
+        url = f"amqp://guest:guest@{proxy.host}:{proxy.port}/"
+        async with warren.connect(url, timeout=20, recovery=recovery) as connection, connection.channel() as channel:
+            await channel.queue_declare(name, exclusive=True)
+            await channel.tx_select()
+            await channel.publish(b"late", "", name)
+            with proxy.stalled("to_client"), pytest.raises(errors.DeadlineExceeded, match=r"tx\.commit"):
+                await channel.tx_commit(timeout=0.01)
+            if recovers:
+                await channel.publish(b"next", "", name)
+                await channel.tx_commit()
+            else:
+                with pytest.raises(errors.ChannelClosed, match="given up"):
+                    await channel.tx_rollback()
+            async with connection.channel() as other:
+                found = set()
+                while (delivery := await other.get(name, no_ack=True)) is not None:
+                    found.add(delivery.body)
+            assert found == ({b"late", b"next"} if recovers else {b"late"})
+            assert connection.test().reconnection_count == 1
+
+
 async def test_c14_acks_from_two_connections_ago(connection: Connection, channel: Channel, queue: str) -> None:
     await channel.confirm_select()
     await channel.publish(b"m", "", queue)
