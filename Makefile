@@ -40,8 +40,8 @@ torture: setup ## kill the broker 200 times, cut and stall its connections for 1
 	@echo "torture: a node on a disk that fails, 2,000 cases"
 	@WARREN_CRASHES=2000 $(BIN)/python -m pytest -q -o faulthandler_timeout=0 tests/broker/test_crash_model.py
 	@echo "torture: a client that is cut 3,000 times, and 1,000 times on RabbitMQ where there is one"
-	@PYTHONPATH=src $(BIN)/python -m tests.client.churn --losses 3000
-	@PYTHONPATH=src $(BIN)/python -m tests.client.churn --losses 1000 --broker rabbitmq
+	@PYTHONPATH=src $(BIN)/python -m tests.client.churn --losses 3000 --restarts 20
+	@PYTHONPATH=src $(BIN)/python -m tests.client.churn --losses 1000 --restarts 3 --broker rabbitmq
 
 bench: setup ## measure the broker beside RabbitMQ
 	@echo "bench: benchmarks/broker.py"

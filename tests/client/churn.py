@@ -1,12 +1,13 @@
 """Publishers and consumers whose connections are lost thousands of times, and an account of every message.
 
     python -m tests.client.churn --broker warren --losses 2000
-    python -m tests.client.churn --broker rabbitmq --losses 500
+    python -m tests.client.churn --broker rabbitmq --losses 500 --restarts 3
 
 Each client has a connection of its own through a proxy of its own, which cuts it at a byte, at a frame, inside one,
 with a reset or in order, a few milliseconds after it has come back; now and then one channel alone is lost. There is a
 publisher for each `on_orphan`, whose calls are cancelled at times, and consumers that acknowledge one by one, several
-at once, give back, and leave and come again. What must hold:
+at once, give back, and leave and come again. With `--restarts`, the broker itself is stopped and started in between;
+the queue is durable then, and the messages are persistent. What must hold:
 
 1. Every publication ends, once: acked, orphaned or returned (a broker that is well refuses none), or given up where
    the call was cancelled. "retry" ends in acked, "park" leaves each orphan in `channel.parked`, exactly once.
@@ -27,10 +28,12 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
+from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 
 import warren
 from warren import errors
+from warren.broker import Broker
 from warren.client.channel import Channel, OnOrphan
 from warren.client.connection import Connection
 from warren.client.records import Publication
@@ -92,27 +95,39 @@ class Account:
 class Churn:
     """One run against one broker."""
 
-    def __init__(self, url: str, losses: int, seed: int, progress: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(
+        self,
+        url: str,
+        losses: int,
+        seed: int,
+        progress: Callable[[str], None] = lambda text: None,
+        restart: Callable[[], None] | None = None,
+        restarts: int = 0,
+    ) -> None:
         self.account = Account()
         self._url = url
         self._wanted = losses
         self._losses = 0
         self._random = random.Random(seed)
         self._progress = progress
+        self._restart = restart if restarts else None
+        self._losses_a_restart = losses // (restarts + 1)
+        self._due = asyncio.Event()
         self._queue = f"churn.{seed}.{time.time_ns():x}"
         self._begun = 0
         self._backlog = 0
-        self._publishing = asyncio.Event()
         self._enough = asyncio.Event()
 
     async def run(self) -> Account:
         async with warren.connect(self._url) as own, own.channel() as observer:
-            await observer.queue_declare(self._queue)
+            await observer.queue_declare(self._queue, durable=self._restart is not None)
             stop = asyncio.Event()
             async with asyncio.TaskGroup() as consumers:
                 for _ in range(CONSUMERS):
                     consumers.create_task(self._consume(stop))
                 async with asyncio.TaskGroup() as publishers:
+                    if self._restart is not None:
+                        publishers.create_task(self._restarting(self._restart))
                     for policy in POLICIES:
                         publishers.create_task(self._publish(policy))
                 await self._drained(observer)
@@ -198,10 +213,22 @@ class Churn:
             proxy.no_cut()
             self._lost()
 
+    async def _restarting(self, restart: Callable[[], None]) -> None:
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            if self._enough.is_set():
+                return
+            await asyncio.to_thread(restart)
+            self.account.figures["restarts of the broker"] += 1
+
     def _lost(self) -> None:
         self._losses += 1
         if self._losses >= self._wanted:
             self._enough.set()
+            self._due.set()
+        elif self._losses % self._losses_a_restart == 0:
+            self._due.set()
         if self._losses % 500 == 0:
             self._progress(f"{self._losses:,} losses, {len(self.account.ends):,} publications")
 
@@ -210,6 +237,9 @@ class Churn:
     def _bodies(self, policy: str, count: int) -> list[str]:
         first, self._begun = self._begun, self._begun + count
         return [f"{policy}.{n}" for n in range(first, self._begun)]
+
+    def _message(self, body: str) -> warren.Message:
+        return warren.Message(body.encode(), delivery_mode=2 if self._restart is not None else 1)
 
     async def _publish(self, policy: OnOrphan) -> None:
         chance = self._random
@@ -242,7 +272,7 @@ class Churn:
     async def _at_once(self, channel: Channel, bodies: list[str], policy: OnOrphan) -> None:
         """Each is awaited alone."""
         results = await asyncio.gather(
-            *[channel.publish(body.encode(), "", self._queue) for body in bodies], return_exceptions=True
+            *[channel.publish(self._message(body), "", self._queue) for body in bodies], return_exceptions=True
         )
         for body, result in zip(bodies, results, strict=True):
             if isinstance(result, warren.Confirmation) and result.acked:
@@ -257,7 +287,8 @@ class Churn:
         first = channel._core.publishes.last_tag + 1
         orphans: set[str] = set()
         try:
-            count = await channel.publish_many([Publication(b.encode(), "", self._queue) for b in bodies], window=16)
+            publications = [Publication(self._message(body), "", self._queue) for body in bodies]
+            count = await channel.publish_many(publications, window=16)
         except errors.PublishOrphaned as error:
             orphans = {bodies[tag - first] for tag in error.orphaned}
             if error.publish_tags != error.orphaned or policy != "raise":
@@ -404,34 +435,40 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.client.churn", description="A client on a very bad day.")
     parser.add_argument("--broker", default="warren", help="warren, rabbitmq, or a URL")
     parser.add_argument("--losses", type=int, default=2000)
+    parser.add_argument("--restarts", type=int, default=0, help="of the broker, spread over the losses")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     options = parser.parse_args()
     logging.getLogger("warren").setLevel(logging.ERROR)  # a line for each loss is a line too many
     print(f"churn: {options.broker}, {options.losses:,} losses, seed {options.seed}", flush=True)
 
-    def run(url: str) -> Account:
-        return asyncio.run(_churn(url, options.losses, options.seed, lambda text: print(f"  {text}", flush=True)))
+    def run(url: str, restart: Callable[[], None] | None = None) -> Account:
+        async def churn() -> Account:
+            progress = lambda text: print(f"  {text}", flush=True)  # noqa: E731
+            return await Churn(url, options.losses, options.seed, progress, restart, options.restarts).run()
+
+        return asyncio.run(churn())
 
     if options.broker == "warren":
-        with EmbeddedBroker() as server:
-            account = run(server.url)
+        with TemporaryDirectory() as data, EmbeddedBroker(lambda: Broker(data=data)) as server:
+            account = run(server.url, server.restart)
     elif options.broker == "rabbitmq":
+        node = RabbitMQ()
+
+        def restart() -> None:
+            node.stop()
+            node.start()
+
         try:
-            node = RabbitMQ()
             node.start()
         except errors.ServerUnavailable as error:
             print(f"churn: left out: {error}")
             return 0
         with closing(node):
-            account = run(node.url)
+            account = run(node.url, restart)
     else:
         account = run(options.broker)
     print(account, flush=True)
     return 1 if account.breaches else 0
-
-
-async def _churn(url: str, losses: int, seed: int, progress: Callable[[str], None]) -> Account:
-    return await Churn(url, losses, seed, progress).run()
 
 
 if __name__ == "__main__":
