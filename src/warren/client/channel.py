@@ -597,7 +597,7 @@ class Channel(LastingChannel):
         try:
             await self._call(m.TxCommit(), timeout)
         except (asyncio.CancelledError, errors.DeadlineExceeded):
-            self._give_up_commit()
+            self._transaction_cut = False  # it is known that nobody knows; the next one begins afresh
             raise
         except (errors.ConnectionLost, errors.ConnectionError) as error:
             if not self._transaction_cut:
@@ -606,15 +606,6 @@ class Channel(LastingChannel):
             raise errors.TransactionLost(
                 f"the connection was lost before the answer to tx.commit: it took effect whole, or not at all ({error})"
             ) from error
-
-    def _give_up_commit(self) -> None:
-        """Nobody waits for the answer to tx.commit any more. RabbitMQ takes no other method before it has given that
-        (504, and the connection is gone), so the channel goes on without this wire channel.
-        """
-        core = self._core
-        if core.reason is None and any(isinstance(slot.request, m.TxCommit) for slot in core.slots):
-            core.lose(errors.ConnectionLost("tx.commit was given up before its answer: it took effect, or not"))
-            self._transaction_cut = False  # the program knows; the next one begins afresh
 
     async def tx_rollback(self, *, timeout: float | None = None) -> None:
         """Undo it instead. A transaction that a reconnect has cut is undone already."""
