@@ -325,7 +325,7 @@ class Churn:
 
     def _nothing_kept(self, channel: Channel) -> None:
         core = channel._core
-        for kept in (core.publishes.waiters, channel._subscriptions, core.consumers):
+        for kept in (core.publishes.waiters, channel._subscriptions):
             if kept:
                 self.account.breaches.append(f"kept, and over: {kept!r}")
 
@@ -378,6 +378,9 @@ class Churn:
             await asyncio.gather(waiting, stopped, return_exceptions=True)
             await consumer.cancel()
             await channel.exchange_declare("amq.direct", passive=True)  # the acknowledgements are there
+            async with asyncio.timeout(PATIENCE):
+                while channel._core.consumers:  # what was left before its answer is cancelled behind that
+                    await channel.exchange_declare("amq.direct", passive=True)
             self._nothing_kept(channel)
 
     def _came(self, delivery: warren.Delivery) -> None:
