@@ -5,9 +5,9 @@
 
 Each client has a connection of its own through a proxy of its own, which cuts it at a byte, at a frame, inside one,
 with a reset or in order, a few milliseconds after it has come back; now and then one channel alone is lost. There is a
-publisher for each `on_orphan`, whose calls are cancelled at times, and consumers that acknowledge one by one, several
-at once, give back, and leave and come again. With `--restarts`, the broker itself is stopped and started in between;
-the queue is durable then, and the messages are persistent. What must hold:
+publisher for each `on_orphan`, on a channel and through a Producer, whose calls are cancelled at times; consumers that
+acknowledge one by one, several at once, give back, and leave and come again; and Workers. With `--restarts` the broker
+itself is stopped and started in between; the queue is durable then, and the messages are persistent. What must hold:
 
 1. Every publication ends, once: acked, orphaned or returned (a broker that is well refuses none), or given up where
    the call was cancelled. "retry" ends in acked, "park" leaves each orphan in `channel.parked`, exactly once.
@@ -25,7 +25,7 @@ import logging
 import random
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from tempfile import TemporaryDirectory
@@ -36,6 +36,7 @@ from warren import errors
 from warren.broker import Broker
 from warren.client.channel import Channel, OnOrphan
 from warren.client.connection import Connection
+from warren.client.producer import Pending, Producer
 from warren.client.records import Publication
 from warren.client.recovery import Backoff, Recovery
 from warren.testing import EmbeddedBroker, FaultProxy, RabbitMQ
@@ -125,6 +126,7 @@ class Churn:
             async with asyncio.TaskGroup() as consumers:
                 for _ in range(CONSUMERS):
                     consumers.create_task(self._consume(stop))
+                consumers.create_task(self._work(stop))
                 async with asyncio.TaskGroup() as publishers:
                     if self._restart is not None:
                         publishers.create_task(self._restarting(self._restart))
@@ -243,11 +245,17 @@ class Churn:
 
     async def _publish(self, policy: OnOrphan) -> None:
         chance = self._random
-        async with self._frail() as channel:
+        async with (
+            self._frail() as channel,
+            channel._owner.producer(on_orphan=policy, window=16) as producer,
+        ):
             await channel.confirm_select(on_orphan=policy)
             while not self._enough.is_set():
                 if self._backlog > BACKLOG:
                     await asyncio.sleep(0.01)
+                    continue
+                if chance.random() < 0.25:
+                    await self._produce(producer, self._bodies(policy, chance.randrange(1, 40)), policy)
                     continue
                 way = chance.choice((self._at_once, self._batch, self._nowhere))
                 bodies = self._bodies(policy, chance.randrange(1, 3 if way == self._nowhere else 40))
@@ -264,7 +272,7 @@ class Churn:
                     channel.parked.clear()
                 else:
                     call.result()
-                    self._parked(channel, bodies, policy)
+                    self._parked(channel.parked, bodies, policy)
             await channel.confirm_select(on_orphan="retry")  # the last cut may still be to come
             await channel.publish(b"", "amq.fanout")  # once this is confirmed, all before it are
             self._nothing_kept(channel)
@@ -302,6 +310,32 @@ class Churn:
         for body in bodies:
             self._ended(body, "orphaned" if body in orphans else "acked")
 
+    async def _produce(self, producer: Producer, bodies: list[str], policy: OnOrphan) -> None:
+        """Through a Producer; at times nobody waits for the outcomes any more, and `drain` tells the failures."""
+        async with asyncio.timeout(PATIENCE):
+            pending = [await producer.publish_soon(self._message(body), self._queue) for body in bodies]
+            if self._random.random() < 0.2:
+                first = pending[0].position
+                failed: dict[int, errors.WarrenError] = {}
+                try:
+                    await producer.drain()
+                except errors.PublishesFailed as error:
+                    failed = error.failures
+                outcomes: list[object] = [failed.get(first + n) for n in range(len(bodies))]
+                if policy == "park":
+                    parked = {_body(publication) for _, publication in producer.parked}
+                    outcomes = [warren.Confirmation(1, body not in parked, orphaned=body in parked) for body in bodies]
+            else:
+                outcomes = list(await asyncio.gather(*map(_outcome, pending), return_exceptions=True))
+        for body, outcome in zip(bodies, outcomes, strict=True):
+            if outcome is None or (isinstance(outcome, warren.Confirmation) and outcome.acked):
+                self._ended(body, "acked")
+            else:
+                self._ended(body, "orphaned" if _orphaned(outcome, policy) else repr(outcome))
+        self._parked(producer.parked, bodies, policy)
+        if producer.unconfirmed:
+            self.account.breaches.append(f"{policy}: {producer.unconfirmed} are under way when all are over")
+
     async def _nowhere(self, channel: Channel, bodies: list[str], policy: OnOrphan) -> None:
         """To no queue, and mandatory."""
         for body in bodies:
@@ -329,12 +363,12 @@ class Churn:
             if kept:
                 self.account.breaches.append(f"kept, and over: {kept!r}")
 
-    def _parked(self, channel: Channel, bodies: list[str], policy: OnOrphan) -> None:
+    def _parked(self, queue: deque[tuple[int, Publication]], bodies: list[str], policy: OnOrphan) -> None:
         orphaned = [body for body in bodies if self.account.ends.get(body) == "orphaned"] if policy == "park" else []
-        parked = [_body(publication) for _, publication in channel.parked]
+        parked = [_body(publication) for _, publication in queue]
         if sorted(parked) != sorted(orphaned):
             self.account.breaches.append(f"{policy}: parked are {parked}, orphaned were {orphaned}")
-        channel.parked.clear()
+        queue.clear()
 
     # -- consumers ---------------------------------------------------------------------------------------------------
 
@@ -383,6 +417,32 @@ class Churn:
                     await channel.exchange_declare("amq.direct", passive=True)
             self._nothing_kept(channel)
 
+    async def _work(self, stop: asyncio.Event) -> None:
+        """Through Workers, which acknowledge by themselves."""
+        account = self.account
+
+        async def handle(delivery: warren.Delivery) -> None:
+            self._came(delivery)
+            await asyncio.sleep(0)
+            if self._random.random() < 0.1:
+                account.figures["given back"] += 1
+                raise warren.Requeue
+            account.settled[delivery.body.decode()] += 1
+            account.figures["acknowledged by workers"] += 1
+
+        def orphan(delivery: warren.Delivery) -> None:
+            account.figures["orphans of workers"] += 1
+            if account.settled[delivery.body.decode()]:
+                account.settled[delivery.body.decode()] -= 1
+
+        async with (
+            self._frail() as channel,
+            channel._owner.consume(
+                self._queue, handle, workers=4, prefetch=PREFETCH, on_orphan=orphan, grace=PATIENCE
+            ),
+        ):
+            await stop.wait()
+
     def _came(self, delivery: warren.Delivery) -> None:
         body, account = delivery.body.decode(), self.account
         if not account.deliveries[body] and account.ends.get(body) == "acked":
@@ -420,6 +480,10 @@ class Churn:
         self.account.figures["acknowledgements orphaned"] += len(covered) - len(alive)
         self.account.figures["acknowledgements written"] += len(alive)
         self.account.settled.update(d.body.decode() for d in alive)
+
+
+async def _outcome(pending: Pending) -> warren.Confirmation:
+    return await pending
 
 
 def _orphaned(result: object, policy: OnOrphan) -> bool:

@@ -15,6 +15,7 @@ async def test_a_client_that_is_cut_all_the_time_loses_nothing(broker_url: str) 
         "acknowledgements orphaned",
         "deliveries, redelivered",
         "given back",
+        "acknowledged by workers",
     ):
         assert account.figures[figure] > 0, f"it did not do what it should:\n{account}"
     assert account.figures["connections and channels lost"] >= 120
