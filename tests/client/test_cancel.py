@@ -238,6 +238,84 @@ async def test_closing_a_connection(broker_url: str, moment: Moment) -> None:
     await opened[0].close()
 
 
+# -- what stands above the channels: each leaves no channel behind -----------------------------------------------------
+
+
+async def left(connection: Connection, channel: Channel) -> None:
+    """Until the broker has answered the goodbyes; then there is this channel alone."""
+
+    async def alone() -> bool:
+        await channel.exchange_declare("amq.direct", passive=True)
+        return list(connection._channels) == [channel] and len(connection._core.channels) == 1
+
+    await eventually(alone)
+    assert not connection._tasks
+
+
+async def test_a_producer(connection: Connection, channel: Channel, moment: Moment, queue: str) -> None:
+    async def program() -> None:
+        async with connection.producer(window=2) as producer:
+            await producer.publish(b"m", queue)
+            await producer.publish_many([Publication(b"m", "", queue)] * 5)
+            for _ in range(3):
+                await producer.publish_soon(b"m", queue)
+
+    async def check() -> None:
+        await left(connection, channel)
+        assert await channel.queue_purge(queue) <= 9
+
+    await at_each(moment, program, check)
+
+
+async def test_workers(connection: Connection, channel: Channel, moment: Moment, queue: str) -> None:
+    async def program() -> None:
+        handled = asyncio.Event()
+
+        async def handle(delivery: warren.Delivery) -> None:
+            handled.set()
+            raise warren.Requeue
+
+        async with connection.consume(queue, handle, workers=2, prefetch=3):
+            await handled.wait()
+
+    async def check() -> None:
+        await left(connection, channel)
+        await ready(channel, queue, 5)
+
+    await channel.confirm_select()
+    await channel.publish_many([Publication(b"m", "", queue)] * 5)
+    await at_each(moment, program, check)
+
+
+async def test_a_remote_call(connection: Connection, channel: Channel, moment: Moment, queue: str) -> None:
+    async def program() -> None:
+        async with connection.rpc(timeout=20) as rpc:
+            assert (await rpc.call(b"hello", queue)).body == b"HELLO"
+
+    async with connection.serve(queue, lambda delivery: delivery.body.upper()):
+        opened = set(connection._channels)
+
+        async def check() -> None:
+            async def alone() -> bool:
+                await channel.exchange_declare("amq.direct", passive=True)
+                return set(connection._channels) == opened
+
+            await eventually(alone)
+            await program()  # the server is well
+
+        await at_each(moment, program, check)
+
+
+async def test_a_pool(connection: Connection, channel: Channel, moment: Moment, queue: str) -> None:
+    async def program() -> None:
+        async with connection.channel_pool(2) as pool:
+            async with pool.acquire() as one, pool.acquire() as two:
+                await one.publish(b"m", "", queue)
+                await two.queue_declare(queue, passive=True)
+
+    await at_each(moment, program, lambda: left(connection, channel))
+
+
 @pytest.mark.parametrize("what", ["close", "cut", "cancel the caller"])
 async def test_recovery(
     broker_url: str, moment: Moment, name: str, what: str, monkeypatch: pytest.MonkeyPatch
