@@ -624,6 +624,9 @@ class Channel(LastingChannel):
             )
         try:
             await self._call(m.TxCommit(), timeout)
+        except (asyncio.CancelledError, errors.DeadlineExceeded):
+            self._transaction_cut = False  # it is known that nobody knows; the next one begins afresh
+            raise
         except (errors.ConnectionLost, errors.ConnectionError) as error:
             if not self._transaction_cut:
                 raise

@@ -178,6 +178,9 @@ class ChannelCore:
             consumer = self.consumers.get(_raw(request.consumer_tag))
             if consumer is not None:
                 self.cancel_unheard(consumer)
+        elif isinstance(request, m.TxCommit) and slot.reply is None:
+            # RabbitMQ takes no other method before it has answered a commit: 504, and the connection is gone.
+            self.lose(errors.ConnectionLost("tx.commit was given up before its answer: it took effect, or not"))
         elif slot.reply is not None:  # it came in the same turn as the cancellation
             self._give_back(slot, slot.reply)
 

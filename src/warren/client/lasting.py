@@ -153,8 +153,9 @@ class LastingChannel:
             translated = self._owner._topology.translated(request)
             try:
                 await subscription.subscribe(core, connection, translated, qos, seconds)
-            except errors.WarrenError as error:
-                if not self._may_repeat(request, core, error):
+            except BaseException as error:
+                subscription.give_back(core)  # what came in the turn in which the wait for it ended
+                if not isinstance(error, errors.WarrenError) or not self._may_repeat(request, core, error):
                     raise
                 subscription.core = None
                 continue
