@@ -76,10 +76,16 @@ class LastingChannel(TellingChannel):
         return FutureSlot(request, self._connection.loop.create_future())
 
     async def _ask(self, request: m.Method, timeout: float | None) -> Reply:
-        """The answer to a request; one that a lost connection cut is made again where that does no harm."""
+        """The answer to a request; one that a lost connection cut is made again where that does no harm.
+
+        A broker that has not noticed the loss yet may refuse it then, for a queue that is exclusive to the connection
+        that is gone: 405. That passes, so it is asked until the deadline.
+        """
         loop, topology = self._connection.loop, self._owner._topology
         seconds = self._connection.timeout if timeout is None else timeout
         deadline = loop.time() + seconds
+        cut = False
+        refused = 0
         while True:
             core = await self._wire(request.NAME, deadline, seconds)
             connection = self._connection
@@ -88,8 +94,17 @@ class LastingChannel(TellingChannel):
             try:
                 reply = await connection.reply(slot, seconds, core.abandon, deadline)
             except errors.WarrenError as error:
-                if not self._may_repeat(request, core, error):
+                if self._may_repeat(request, core, error):
+                    cut = True
+                    continue
+                recovery = self._owner._recovery
+                if recovery is None or not cut or self._ended or not isinstance(error, errors.ResourceLocked):
                     raise
+                refused += 1
+                delay = recovery.backoff.delay(refused)
+                if loop.time() + delay >= deadline:
+                    raise
+                await asyncio.sleep(delay)
             else:
                 return reply
 
@@ -270,6 +285,7 @@ class LastingChannel(TellingChannel):
         core = ChannelCore(connection, number, args.deliveries, args.publishes, self._owner._topology.renamed)
         core.make_ready(False)
         core.on_return = last.on_return
+        core.settler = core if last.settler is last else last.settler
         core.tags_given = last.tags_given
         self._dress(core)
         if args.deliveries is not last.deliveries:  # what the last one delivered is acknowledged on this one
