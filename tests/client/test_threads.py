@@ -36,7 +36,7 @@ PAIRS = [
 ]
 # What stands behind the asyncio face's objects, and no program calls.
 INTERNAL = {
-    awaited.Confirmations: {"settle", "returned", "orphaned", "fail", "end"},
+    awaited.Confirmations: {"settle", "returned", "orphaned", "fail", "end", "put"},
     e.Events: {"put"},
 }
 # What the blocking face has not: handlers, calls and pools, which are made of tasks.

@@ -9,9 +9,10 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from warren import errors
 from warren.client import awaited, channel as asyncio_face
@@ -21,14 +22,19 @@ from warren.client.blocking.docs import documented_by
 from warren.client.blocking.harness import ChannelHarness
 from warren.client.blocking.thread import IoThread
 from warren.client.channel import OnOrphan
+from warren.client.middleware.hooks import CancelEvent, CloseEvent, DialEvent, DisconnectEvent, FlowEvent
+from warren.client.notices import Stop
 from warren.client.publishes import PublishWaiter
 from warren.client.records import Confirmation, Delivery, Message, Publication, QueueInfo, Returned
+from warren.client.statistics import ChannelStatistics
 from warren.protocol.v091 import Table
 
 if TYPE_CHECKING:
     from warren.client.blocking.connection import Connection
 
-__all__ = ["Channel", "Confirmations"]
+__all__ = ["Channel", "Confirmations", "asked"]
+
+_E = TypeVar("_E")
 
 PART: Final = 256  # publications of publish_many for which the turn is taken once
 
@@ -110,6 +116,20 @@ class Channel(Settler):
         put = self.connection._callbacks.put
         with self._io.turn:
             self._inner.on_return = None if callback is None else lambda returned: put(callback, returned)
+
+    @property
+    def consuming(self) -> set[str]:
+        with self._io.turn:
+            return self._inner.consuming
+
+    @property
+    def consumer_tags(self) -> set[str]:
+        with self._io.turn:
+            return self._inner.consumer_tags
+
+    def statistics(self) -> ChannelStatistics:
+        with self._io.turn:
+            return self._inner.statistics()
 
     def test(self) -> ChannelHarness:
         return ChannelHarness(self)
@@ -212,6 +232,9 @@ class Channel(Settler):
             timeout=timeout,
         )
 
+    def queue_inspect(self, name: str, *, timeout: float | None = None) -> QueueInfo:
+        return self._io.run(self._inner.queue_inspect, name, timeout=timeout)
+
     def queue_bind(
         self,
         queue: str,
@@ -291,6 +314,9 @@ class Channel(Settler):
                 timeout=timeout,
             )
         return Consumer(self, inner)
+
+    def cancel(self, consumer_tag: str, *, timeout: float | None = None) -> None:
+        self._io.run(self._inner.cancel, consumer_tag, timeout=timeout)
 
     def get(self, queue: str, *, no_ack: bool = False, timeout: float | None = None) -> Delivery | None:
         """One message, or None when the queue is empty.
@@ -398,6 +424,8 @@ class Channel(Settler):
         if window < 1:
             raise errors.InvalidArgument(f"window is {window}: at least 1 is needed")
         io, inner = self._io, self._inner
+        if not _own(inner, "publish_many"):  # then it is the middlewares' business, on their thread
+            return io.run(inner.publish_many, publications, window=window, timeout=timeout)
         seconds = inner._connection.timeout if timeout is None else timeout
         deadline = time.monotonic() + seconds
         source = iter(publications)  # which is the program's own code, and must not run on the loop's thread
@@ -448,6 +476,43 @@ class Channel(Settler):
             inner._connection.flush_now()
             return True
 
+    # -- being told --------------------------------------------------------------------------------------------------
+
+    # As `on_return`: the callbacks are called on a thread of their own, in the order in which it happened.
+
+    def _told(self, callback: Callable[[_E], None]) -> Callable[[_E], None]:
+        return partial(self.connection._callbacks.put, callback)
+
+    def notify_close(self, callback: Callable[[CloseEvent], None]) -> Stop:
+        return asked(self._io, self._inner.notify_close, self._told(callback))
+
+    def notify_dial(self, callback: Callable[[DialEvent], None]) -> Stop:
+        return asked(self._io, self._inner.notify_dial, self._told(callback))
+
+    def notify_disconnect(self, callback: Callable[[DisconnectEvent], None]) -> Stop:
+        return asked(self._io, self._inner.notify_disconnect, self._told(callback))
+
+    def notify_publish(self, callback: Callable[[Confirmation], None]) -> Stop:
+        return asked(self._io, self._inner.notify_publish, self._told(callback))
+
+    def notify_confirm(self, on_ack: Callable[[int], None], on_nack: Callable[[int], None]) -> Stop:
+        return asked(self._io, self._inner.notify_confirm, self._told(on_ack), self._told(on_nack))
+
+    def notify_confirm_or_orphaned(
+        self, on_ack: Callable[[int], None], on_nack: Callable[[int], None], on_orphaned: Callable[[int], None]
+    ) -> Stop:
+        told = self._told(on_ack), self._told(on_nack), self._told(on_orphaned)
+        return asked(self._io, self._inner.notify_confirm_or_orphaned, *told)
+
+    def notify_return(self, callback: Callable[[Returned], None]) -> Stop:
+        return asked(self._io, self._inner.notify_return, self._told(callback))
+
+    def notify_cancel(self, callback: Callable[[CancelEvent], None]) -> Stop:
+        return asked(self._io, self._inner.notify_cancel, self._told(callback))
+
+    def notify_flow(self, callback: Callable[[FlowEvent], None]) -> Stop:
+        return asked(self._io, self._inner.notify_flow, self._told(callback))
+
     # -- transactions ------------------------------------------------------------------------------------------------
 
     def tx_select(self, *, timeout: float | None = None) -> None:
@@ -460,9 +525,21 @@ class Channel(Settler):
         self._io.run(self._inner.tx_rollback, timeout=timeout)
 
 
+def asked(io: IoThread, notify: Callable[..., Stop], *callbacks: object) -> Stop:
+    """Ask there; what ends the asking may be called from any thread."""
+    with io.turn:
+        stop = notify(*callbacks)
+
+    def stopped() -> None:
+        with io.turn:
+            stop()
+
+    return stopped
+
+
 def _own(inner: asyncio_face.Channel, method: str) -> bool:
     """Whether the channel's own code is all that runs: what somebody put in front of it may want a task."""
-    return method not in vars(inner)
+    return method not in vars(inner) and getattr(type(inner), method) is getattr(asyncio_face.Channel, method)
 
 
 @documented_by(awaited.Confirmations)

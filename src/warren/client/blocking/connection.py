@@ -6,21 +6,26 @@ import inspect
 import socket
 import ssl
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 from warren import errors
 from warren.client import connection as asyncio_face, events as e
 from warren.client.blocking.callbacks import Callbacks
-from warren.client.blocking.channel import Channel
+from warren.client.blocking.channel import Channel, asked
 from warren.client.blocking.docs import documented_by
 from warren.client.blocking.harness import ConnectionHarness
 from warren.client.blocking.thread import IoThread, io_thread
 from warren.client.channel import Channel as AsyncChannel
 from warren.client.connection import DEFAULT_RECOVERY, State
 from warren.client.dial import Credentials
+from warren.client.middleware.hooks import CloseEvent, DialEvent, DisconnectEvent
+from warren.client.middleware.registry import Middlewares
+from warren.client.notices import Stop
 from warren.client.recovery import Recovery
+from warren.client.statistics import ConnectionStatistics
 from warren.client.url import ConnectionParameters
 from warren.protocol.v091 import Table
 
@@ -36,6 +41,7 @@ def connect(
     sock: socket.socket | None = None,
     credentials: Credentials | None = None,
     recovery: Recovery | None = DEFAULT_RECOVERY,
+    middleware: Middlewares | None = None,
 ) -> Connection:
     """An open connection, to be used as a context manager or closed by the caller; any thread may use it.
 
@@ -48,6 +54,8 @@ def connect(
     sock         a connected socket to use; the URL then gives all but the address, and the connection cannot come back
     credentials  called at each dial, in some thread, for (user name, password or token)
     recovery     how the connection comes back; None: it ends with its transport
+    middleware   what stands around the calls and events of the connection and its channels, as it is registered now; it
+                 is called on the I/O thread, as the asyncio face calls it, and must not block
 
     Raises InvalidArgument for a URL that cannot be understood, ConnectionLost when nobody answers there, AccessRefused
     for a refused login, NotAllowed for a vhost that is missing, DeadlineExceeded; LocalProtocolError inside a running
@@ -64,6 +72,7 @@ def connect(
             sock=sock,
             credentials=None if credentials is None else _in_a_thread(io, credentials),
             recovery=recovery,
+            middleware=middleware,
         )
         io.connections.add(inner)
         return inner
@@ -129,14 +138,30 @@ class Connection:
         with self._io.turn:
             return Events(self, self._inner.events())
 
+    def notify_close(self, callback: Callable[[CloseEvent], None]) -> Stop:
+        return asked(self._io, self._inner.notify_close, partial(self._callbacks.put, callback))
+
+    def notify_dial(self, callback: Callable[[DialEvent], None]) -> Stop:
+        return asked(self._io, self._inner.notify_dial, partial(self._callbacks.put, callback))
+
+    def notify_disconnect(self, callback: Callable[[DisconnectEvent], None]) -> Stop:
+        return asked(self._io, self._inner.notify_disconnect, partial(self._callbacks.put, callback))
+
+    def statistics(self) -> ConnectionStatistics:
+        with self._io.turn:
+            return self._inner.statistics()
+
     def test(self) -> ConnectionHarness:
         return ConnectionHarness(self)
 
-    def channel(self, *, timeout: float | None = None) -> Channel:
-        """A new channel, open, to be used as a context manager or closed by the caller."""
+    def channel(self, *, timeout: float | None = None, middleware: Middlewares | None = None) -> Channel:
+        """A new channel, open, to be used as a context manager or closed by the caller.
+
+        middleware  what stands around the calls and events of this channel, inside what `connect` was given
+        """
 
         async def opened() -> AsyncChannel:
-            return await self._inner.channel(timeout=timeout)
+            return await self._inner.channel(timeout=timeout, middleware=middleware)
 
         return Channel(self, self._io.run_or_undo(AsyncChannel._say_goodbye, opened))
 

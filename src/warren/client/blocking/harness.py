@@ -42,6 +42,9 @@ class ConnectionHarness:
     def reconnection_count(self) -> int:
         return self._inner.reconnection_count
 
+    def provider(self, id: str) -> object:
+        return self._inner.provider(id)
+
     def disconnect_transport(self) -> None:
         with self._io.turn:
             self._inner.disconnect_transport()
@@ -83,6 +86,9 @@ class ChannelHarness:
     @property
     def reconnection_count(self) -> int:
         return self._inner.reconnection_count
+
+    def provider(self, id: str) -> object:
+        return self._inner.provider(id)
 
     def disconnect_transport(self) -> None:
         with self._io.turn:
