@@ -184,3 +184,39 @@ async def test_a_cancelled_call_leaves_nothing(connection: Connection, rpc: Rpc,
     assert rpc.waiting == 0
     async with connection.serve(queue, shout):
         assert (await rpc.call(b"next", queue)).body == b"NEXT"
+
+
+async def test_a_request_that_is_refused(connection: Connection, rpc: Rpc, channel: Channel, name: str) -> None:
+    full = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    await channel.queue_declare(name, exclusive=True, arguments=full)
+    await channel.confirm_select()
+    await channel.publish(b"m", "", name)
+    with pytest.raises(errors.Nacked, match="refused the request"):
+        await rpc.call(b"m", name)
+
+
+async def test_the_end_of_the_connection_ends_calls(broker_url: str, queue: str) -> None:
+    connection = await warren.connect(broker_url)
+    rpc = await connection.rpc().start()
+    calling = asyncio.ensure_future(rpc.call(b"m", queue))
+    await asyncio.sleep(0)
+    await connection.close()
+    with pytest.raises((errors.ChannelClosed, errors.ConnectionLost)):
+        await calling
+    await rpc.close()
+
+
+async def test_who_is_cancelled_waits_for_no_network(connection: Connection, channel: Channel, queue: str) -> None:
+    async def both() -> None:
+        async with connection.rpc() as rpc, connection.serve(queue, shout):
+            assert (await rpc.call(b"m", queue)).body == b"M"
+            inside.set()
+            await asyncio.Event().wait()
+
+    inside = asyncio.Event()
+    task = asyncio.ensure_future(both())
+    await inside.wait()
+    with connection.test().reconnect_blocked():
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
