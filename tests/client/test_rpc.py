@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 import warren
+from tests.client.outages import eventually
 from tests.client.test_consumer import ready
 from tests.client.test_workers import Seen
 from warren import errors
@@ -137,6 +138,7 @@ async def test_an_outage_while_the_reply_is_awaited(
     async with warren.connect(broker_url) as steady, steady.serve(queue, handle, workers=2, grace=0):
         calling = asyncio.ensure_future(rpc.call(b"m", queue, idempotent=idempotent))
         await arrived.wait()
+        await eventually(lambda: _confirmed(rpc))  # else it is an orphan, as in the next test
         await connection.test().force_reconnect()
         if idempotent:
             assert (await calling).body == b"done"
@@ -144,6 +146,11 @@ async def test_an_outage_while_the_reply_is_awaited(
             with pytest.raises(errors.ConnectionLost, match="cannot come any more"):
                 await calling
         assert (await rpc.call(b"m", queue)).body == b"done"
+
+
+async def _confirmed(rpc: Rpc) -> bool:
+    await asyncio.sleep(0)
+    return not rpc._channel._core.publishes.waiters
 
 
 async def test_an_outage_before_the_confirm(connection: Connection, rpc: Rpc, queue: str) -> None:
