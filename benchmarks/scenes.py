@@ -13,7 +13,7 @@ import struct
 import time
 from pathlib import Path
 
-from load import KEY, TIMEOUT, Peer, Result, Stage, delivery_size, measure, publication
+from load import KEY, TIMEOUT, WINDOW, Load, Peer, Result, Stage, consume, delivery_size, measure, publication
 
 from warren.protocol.v091 import Content, Properties, methods as m
 
@@ -84,6 +84,35 @@ def many_connections(port: int, pid: int, *, connections: int, rounds: int, batc
             peer.close()
 
     return measure(pid, [work]).result(connections * rounds * batch)
+
+
+def drain(port: int, pid: int, *, count: int, durable: bool, prefetch: int = 0) -> Result:
+    """Take `count` messages that wait in a queue; what is measured begins when all are there.
+
+    `durable`: they are persistent, in a durable queue, and confirmed. 1,000,000 of them: `--only drain --scale 5`.
+    """
+    name, properties = f"bench-{os.getpid()}", (Properties(delivery_mode=2 if durable else 1),)
+    peer = Peer(port)
+    peer.call(m.QueueDeclare(f"{name}-0", durable=durable), m.QueueDeclareOk)
+    fill(peer, f"{name}-0", properties[0], count)
+    load = Load(count, prefetch=prefetch, variants=properties)
+    measured = measure(pid, [lambda stage: consume(port, name, load, stage)])
+    peer.wait_count(f"{name}-0", 0)
+    peer.call(m.QueueDelete(f"{name}-0"), m.QueueDeleteOk)
+    peer.close()
+    return measured.result(count)
+
+
+def fill(peer: Peer, queue: str, properties: Properties, count: int, size: int = 100) -> None:
+    """Publish so many messages; all of them are confirmed."""
+    peer.call(m.ConfirmSelect(), m.ConfirmSelectOk)
+    each, before = 200, peer.confirmed
+    blob = publication("", queue, properties, size) * each
+    for sent in range(before + each, before + count + 1, each):
+        peer.socket.sendall(blob)
+        while sent - peer.confirmed > WINDOW or (sent == before + count and peer.confirmed < sent):
+            peer.take_confirms()
+    peer.wait_count(queue, count)
 
 
 def round_trips(port: int, pid: int, *, per_second: int, seconds: float, direct: bool) -> Result:

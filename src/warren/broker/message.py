@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from warren.protocol.v091 import Content, encode_content
 from warren.protocol.v091.codec import END
+from warren.protocol.v091.content import stored_content
 from warren.protocol.v091.fields import read_shortstr, write_shortstr
 from warren.protocol.v091.splice import DELIVERY_COUNT
 
-__all__ = ["Address", "Held", "MarkedMessage", "Message"]
+__all__ = ["STORED_CHANNEL", "Address", "Held", "MarkedMessage", "Message", "StoredMessage"]
+
+STORED_CHANNEL: Final = 1  # in the frames of messages that are kept on disk
 
 
 class Address:
@@ -72,6 +77,22 @@ class MarkedMessage(Message):
         self.bcc = bcc
         self.died = died
         self.ttl = ttl
+
+
+class StoredMessage(Message):
+    """A message that was delivered from disk. Hardly one comes back, so its content is made when somebody asks."""
+
+    __slots__ = ("_frames",)
+
+    def __init__(self, address: Address, frames: bytes) -> None:
+        self.address = address
+        self._frames = frames
+
+    def __getattr__(self, name: str) -> Content:
+        if name != "content":
+            raise AttributeError(name)
+        self.content = stored_content(STORED_CHANNEL, self._frames)
+        return self.content
 
 
 class Held:

@@ -510,7 +510,7 @@ class ClassicQueue(Queue):
             self._deliver_held()
             return
         ready, returned, consumers = self.ready, self.returned, self.consumers
-        while ready or returned or (self.journal is not None and self._read_more(self.journal)):
+        while ready or returned or (self.journal is not None and self._look_ahead(self.journal)):
             turn = consumers.next()
             if turn is None:
                 break
@@ -519,10 +519,14 @@ class ClassicQueue(Queue):
                 held = heapq.heappop(returned)
                 held.gone = True
                 self._hand(held, consumer)
-            else:
-                # Several consumers take strict turns, as with RabbitMQ; a single one takes all its window holds.
-                count = min(room, len(ready)) if len(consumers) == 1 or consumers.single else 1
-                self.position += consumer.feed(ready, self.position, count, self.journal)
+                continue
+            # Several consumers take strict turns, as with RabbitMQ; a single one takes all its window holds.
+            count = room if len(consumers) == 1 or consumers.single else 1
+            if ready:
+                self.position += consumer.feed(ready, self.position, min(count, len(ready)), self.journal)
+            elif self.journal is not None:
+                consumer.feed_ahead(self.journal, count)
+                self.position = self.journal.page_at
         if self.views:
             self._show()
 
@@ -664,6 +668,10 @@ class ClassicQueue(Queue):
             self._read_all(journal, self.backlog)
         elif expires:
             self.enrich()
+
+    def _look_ahead(self, journal: Journal) -> bool:
+        """Have some of a long backlog at hand, where memory has none of it; whether there is any."""
+        return journal.read_ahead() > 0 or self._read_more(journal)
 
     def _read_more(self, journal: Journal) -> bool:
         """Bring some of a long backlog back into memory, which has none of it; whether there was any."""

@@ -1,6 +1,7 @@
 """The log of one durable queue: messages in segment files of 8 MiB, and beside each what of it is settled.
 
-- Positions are the queue's, and grow. Not every one is stored: transient messages are not.
+- Positions are the queue's, and grow. Not every one is stored: transient messages are not, and neither is what was
+  settled in the batch that brought it.
 - A batch is written at `flush`, with one write for the messages and one per segment for what was settled in it. Only
   messages ask for a sync. What was settled is written, so it survives the end of the process; a power cut may lose it,
   and then a message comes again, as delivered before.
@@ -18,12 +19,12 @@ from __future__ import annotations
 
 import os
 import time
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 from zlib import crc32
 
 from warren.broker.store.commit import GroupCommit
@@ -42,17 +43,22 @@ from warren.broker.store.records import (
     read_header,
     read_record,
     read_records,
+    read_run,
     read_settlements,
     record_end,
+    skip_records,
 )  # fmt: skip
 from warren.broker.store.segment import Segment
 
 __all__ = ["BLOCK_BYTES", "SEGMENT_BYTES", "TRANSIENT", "Damage", "QueueCursor", "QueueLog", "Stored"]
 
 SEGMENT_BYTES: Final = 8 * 1024 * 1024
-BLOCK_BYTES: Final = 256 * 1024  # one read of a cursor
+BLOCK_BYTES: Final = 256 * 1024  # one read of a cursor, ...
+MAX_CHUNK: Final = 4 * BLOCK_BYTES  # ... but a whole chunk, which a large batch makes larger, if it is no more than this
 _pack_head, _pack_fields = HEAD.pack, FIELDS.pack
 _BASE: Final = attrgetter("base")
+_POSITION: Final = itemgetter(0)
+_AddressT = TypeVar("_AddressT")
 _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 _OLD: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -89,11 +95,9 @@ class QueueLog:
         self.cut = 0
         self._commit, self._files, self._segment_bytes = commit, files, segment_bytes
         self._segments: list[Segment] = []
-        # The batch: its records in parts, its end in the file, ...
-        self._buffer: list[bytes] = []
-        self._transient = 0  # how many of them need not be durable
-        self._now = 0
-        self._holes: list[tuple[int, int]] = []  # positions that no message has
+        # The batch: position, address, frames, expiry, flags and marks of each message, ...
+        self._batch: list[tuple[int, bytes, bytes, int, int, bytes]] = []
+        self._tried = False  # any part of it may be in the file already
         self._key = Key.random()  # of the segment that is written
         # ... and what was settled in it.
         self._settled: list[tuple[int, int]] = []
@@ -117,7 +121,7 @@ class QueueLog:
 
     @property
     def count(self) -> int:
-        return sum(segment.left for segment in self._segments) + len(self._buffer) // 2
+        return sum(segment.left for segment in self._segments) + len(self._batch)
 
     @property
     def size(self) -> int:
@@ -137,18 +141,8 @@ class QueueLog:
         flags    TRANSIENT, or 0
         marks    up to 65,535 bytes that the queue wants back
         """
-        buffer = self._buffer
-        if not buffer:
-            self._now = time.time_ns() // 1_000_000
-        elif position != self.next_position:
-            self._holes.append((self.next_position, position))
         self.next_position = position + 1
-        mark, seed = self._key
-        start = _pack_fields(position, self._now, expiry, flags, len(address), len(marks)) + address + marks
-        buffer.append(_pack_head(mark, len(start) + len(frames), crc32(frames, crc32(start, seed))) + start)
-        buffer.append(frames)
-        if flags:
-            self._transient += 1
+        self._batch.append((position, address, frames, expiry, flags, marks))
 
     def settle(self, position: int, count: int = 1) -> None:
         """`count` messages from `position` on are done with; positions that were not stored may be among them."""
@@ -182,8 +176,11 @@ class QueueLog:
 
     def flush(self) -> int:
         """Write the batch; the ticket of the sync that will cover its messages, 0 when there is none to wait for."""
-        if self._buffer:
-            self._write_messages()
+        if self._batch:
+            if self._settled_end and not self._tried:
+                self._leave_out_settled()
+            if self._batch:
+                self._write_messages()
         if self._settled_end or self._delivered or self._returned or self._settled:
             self._apply()
         if self._changed:
@@ -191,12 +188,39 @@ class QueueLog:
         ticket, self._ticket = self._ticket, 0
         return ticket
 
+    def _leave_out_settled(self) -> None:
+        """Messages that came and went in this batch need not be written."""
+        batch = self._batch
+        for first, end in (*self._settled, (self._settled_first, self._settled_end)):
+            if end > batch[0][0]:
+                del batch[bisect_left(batch, first, key=_POSITION) : bisect_left(batch, end, key=_POSITION)]
+                if not batch:
+                    return
+
+    def _encode(self) -> tuple[bytes, list[tuple[int, int]], bool]:
+        """The records of the batch, the positions between them that no message has, and whether one must be durable."""
+        mark, seed = self._key
+        now, following = time.time_ns() // 1_000_000, self._batch[0][0]
+        parts: list[bytes] = []
+        holes: list[tuple[int, int]] = []
+        durable = False
+        for position, address, frames, expiry, flags, marks in self._batch:
+            if position != following:
+                holes.append((following, position))
+            following = position + 1
+            start = _pack_fields(position, now, expiry, flags, len(address), len(marks)) + address + marks
+            parts += (_pack_head(mark, len(start) + len(frames), crc32(frames, crc32(start, seed))) + start, frames)
+            if not flags:
+                durable = True
+        return b"".join(parts), holes, durable
+
     def _write_messages(self) -> None:
         if self._unsure:
             self._open_folder(str(Path(self.path).parent))
             self._open_folder(self.path)
-        tail, data = self._tail, b"".join(self._buffer)
-        first, count = _position(data, 0), len(self._buffer) // 2
+        data, holes, durable = self._encode()
+        tail, batch, self._tried = self._tail, self._batch, True
+        first = batch[0][0]
         if tail is None:
             tail = Segment(self.path, first, self._key)
             if self._fd < 0:
@@ -212,16 +236,13 @@ class QueueLog:
             write_all(self._files, self._fd, data, tail.size)
             if first > tail.end:
                 tail.settled.add(tail.end, first)
-        tail.note(first, tail.size)
-        for hole in self._holes:
+        for hole in holes:
             tail.settled.add(*hole)
-        tail.size += len(data)
-        tail.left += count
-        tail.end = self.next_position
-        full, durable, fd = tail.size >= self._segment_bytes, self._transient < count, self._fd
-        self._buffer.clear()
-        self._holes.clear()
-        self._transient = 0
+        tail.extend(first, data)
+        tail.left += len(batch)
+        tail.end = batch[-1][0] + 1
+        full, fd, self._tried = tail.size >= self._segment_bytes, self._fd, False
+        batch.clear()
         ticket = 0
         if full:
             self._tail, self._fd, self._key = None, -1, Key.random()
@@ -262,7 +283,7 @@ class QueueLog:
             for segment in self._between(first, end):
                 segment.settle(max(first, segment.base), min(end, segment.end))
                 self._changed[segment] = None
-            if self._buffer and end > written:
+            if self._batch and end > written:
                 later.append((max(first, written), end))
         self._settled = later
         if self._delivered:
@@ -270,7 +291,8 @@ class QueueLog:
                 segment.deliver(min(self._delivered, segment.end))
                 self._changed[segment] = None
             self._known_delivered = max(self._known_delivered, min(self._delivered, written))
-            self._delivered = 0
+            if not self._batch or self._delivered <= written:
+                self._delivered = 0
         for position, count in self._returned:
             for segment in self._between(position, position + 1):
                 segment.give_back(position, count)
@@ -451,6 +473,7 @@ class QueueLog:
             segment.compact(self._files)
 
     def _recover_messages(self, segment: Segment, data: bytes, following: int, suspect: bool) -> Iterator[Stored]:
+        damages = len(self.damages)
         key, settled, returned = segment.key, segment.settled, segment.returned
         position = segment.base  # the next one that may come
         known = settled.end  # positions that had been given before the end, whether or not their messages are there
@@ -504,6 +527,8 @@ class QueueLog:
                 self._files.ftruncate(fd, at)
             finally:
                 self._files.close(fd)
+        if len(self.damages) == damages:
+            segment.check(data)
 
     def _note_damage(self, path: str, at: int, size: int, positions: tuple[int, int], lost: int) -> None:
         self.damages.append(Damage(path, at, size, positions, lost))
@@ -599,7 +624,7 @@ class QueueLog:
 class QueueCursor:
     """A reader's place: `position` is the first that it may give next. Settled messages are passed."""
 
-    __slots__ = ("_at", "_block", "_fd", "_log", "_segment", "_start", "position")
+    __slots__ = ("_at", "_block", "_checked", "_fd", "_log", "_segment", "_start", "position")
 
     def __init__(self, log: QueueLog, position: int) -> None:
         self.position = position
@@ -608,6 +633,35 @@ class QueueCursor:
         self._fd = -1
         self._at = 0  # of the next record, in the file
         self._block, self._start = b"", 0
+        self._checked = False  # the block is a whole chunk, and as it should be
+
+    def read_run(self, count: int, addresses: Mapping[bytes, _AddressT]) -> tuple[int, list[_AddressT], list[bytes]]:
+        """Up to `count` plain messages without a gap, as columns: first position, addresses, frames.
+
+        Plain is what was never delivered and has neither deadline nor marks. Both columns are empty where the next
+        message is not plain, or stands in a chunk that is not whole and right: `read` gives it, or tells.
+        """
+        self._log.apply()
+        while self._segment is None or self._at >= self._segment.size:
+            if not self._move():
+                return self.position, [], []
+        segment = self._segment
+        if self._at - self._start >= len(self._block):
+            self._fill(segment)
+        if self._checked:
+            block, start = self._block, self._start
+            at, first = skip_records(block, self._at - start, self.position)
+            inside, until = segment.settled.span(first)
+            while inside and at < len(block):
+                at, first = skip_records(block, at, until)
+                inside, until = segment.settled.span(first)
+            self._at, self.position = start + at, first
+            seen = max(segment.returned, default=-1)
+            if at < len(block) and first >= segment.delivered and first > seen:
+                at, found, frames = read_run(block, at, first, min(until, first + count), addresses)
+                self._at, self.position = start + at, first + len(found)
+                return first, found, frames
+        return self.position, [], []
 
     def read(self, count: int, limit: int = BLOCK_BYTES) -> list[Stored]:
         """Up to `count` messages, fewer when they come to `limit` bytes; [] at the end of what is flushed."""
@@ -648,14 +702,18 @@ class QueueCursor:
         self._fd = self._log.files.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
         self._segment = segment
         self._at = segment.place(self.position)
-        self._block, self._start = b"", 0
+        self._block, self._start, self._checked = b"", 0, False
         return True
 
     def _fill(self, segment: Segment) -> None:
         """Read on, so that the block begins with a whole record; what is damaged is passed and told."""
-        for size in (BLOCK_BYTES, segment.size - self._at):  # a record may be larger than a block
+        size, check = segment.chunk(self._at)
+        if size > MAX_CHUNK:
+            size, check = BLOCK_BYTES, None
+        for size in (size, segment.size - self._at):  # a record may be larger than a block
             self._load(segment, size)
-            if record_end(self._block, 0, segment.key):
+            self._checked = check is not None and len(self._block) == size and crc32(self._block) == check
+            if self._checked or record_end(self._block, 0, segment.key):
                 return
         start = find_record(self._block, 0, segment.key)
         if start >= 0:
