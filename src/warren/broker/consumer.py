@@ -11,7 +11,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from warren.broker.message import STORED_CHANNEL, Held, Message, StoredMessage
+from warren.broker.message import STORED_CHANNEL, Given, Held, Message
 from warren.protocol.v091 import Table
 from warren.protocol.v091.content import stored_content
 from warren.protocol.v091.deliver import DeliverPrefixes, pack_tag
@@ -122,15 +122,15 @@ class Consumer:
         number, frame_max, unacked = channel.number, channel.connection.engine.frame_max, channel.unacked.entries
         out, queue, tag, size = channel.connection.engine.outgoing, self.queue, channel.tag, 0
         first, position = tag, journal.page_at
-        for address, stored in islice(journal.ahead, count):
-            frames = stored
+        for given in islice(journal.ahead, count):
+            address, frames = given
             if number != STORED_CHANNEL or len(frames) > frame_max:
-                frames = stored_content(STORED_CHANNEL, stored).frames_for(number, frame_max)
+                frames = stored_content(STORED_CHANNEL, frames).frames_for(number, frame_max)
             end = address.fresh
             tag += 1
             out += (prefixes[len(end)], pack_tag(tag), end, frames)
             if keep:
-                unacked[tag] = (queue, self, position, StoredMessage(address, stored))
+                unacked[tag] = (queue, self, position, given)
                 position += 1
             size += len(frames)
             if size > OUTPUT_BYTES:
@@ -195,7 +195,7 @@ class Consumer:
         frames = held.frames_for(self.channel.number, self.channel.connection.engine.frame_max)
         self.send(held.position, held, address.again if held.count else address.fresh, frames)
 
-    def send(self, position: int, message: Message | Held | None, end: bytes, frames: bytes) -> None:
+    def send(self, position: int, message: Given | None, end: bytes, frames: bytes) -> None:
         """Deliver one message from its parts; `message` is None where the queue needs none back (a stream)."""
         channel = self.channel
         channel.tag += 1

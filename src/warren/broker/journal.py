@@ -8,7 +8,7 @@ Delayed exchanges keep what they hold back in one too.
 - A long backlog stays on disk: once `ready` has PAGE_MESSAGES or takes about PAGE_BYTES, what comes is only written,
   and is read again when the queue gets there. Transient messages are then written too, flagged as such.
 - There are two ways back. A drain goes from the file to the consumer (`read_ahead`, `ahead`): a message is a slice of
-  what was read, and never in memory as more than that. Whoever needs more than to pass it on takes records (`next_run`).
+  what was read, and never in memory as more than that. Who needs more than to pass it on takes records (`next_run`).
 - A restart finds everything that is not settled, with the mark of what may have been delivered.
 
 It knows messages and files, and nothing of consumers.

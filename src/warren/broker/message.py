@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeAlias
 
 from warren.protocol.v091 import Content, encode_content
 from warren.protocol.v091.codec import END
@@ -10,7 +10,7 @@ from warren.protocol.v091.content import stored_content
 from warren.protocol.v091.fields import read_shortstr, write_shortstr
 from warren.protocol.v091.splice import DELIVERY_COUNT
 
-__all__ = ["STORED_CHANNEL", "Address", "Held", "MarkedMessage", "Message", "StoredMessage"]
+__all__ = ["STORED_CHANNEL", "Address", "Given", "Held", "MarkedMessage", "Message", "to_held"]
 
 STORED_CHANNEL: Final = 1  # in the frames of messages that are kept on disk
 
@@ -79,22 +79,6 @@ class MarkedMessage(Message):
         self.ttl = ttl
 
 
-class StoredMessage(Message):
-    """A message that was delivered from disk. Hardly one comes back, so its content is made when somebody asks."""
-
-    __slots__ = ("_frames",)
-
-    def __init__(self, address: Address, frames: bytes) -> None:
-        self.address = address
-        self._frames = frames
-
-    def __getattr__(self, name: str) -> Content:
-        if name != "content":
-            raise AttributeError(name)
-        self.content = stored_content(STORED_CHANNEL, self._frames)
-        return self.content
-
-
 class Held:
     """A message as one queue has it: where it stands there, until when, and how often it was delivered.
 
@@ -133,3 +117,17 @@ class Held:
             properties.headers = {k: v for k, v in (properties.headers or {}).items() if k != DELIVERY_COUNT.name}
             frames = encode_content(channel, properties, content.body, frame_max)
         return DELIVERY_COUNT.put_into(frames, self.count)
+
+
+Given: TypeAlias = Message | Held | tuple[Address, bytes]
+"""A delivery as its channel notes it. One from disk is address and frames: hardly one comes back, and needs more."""
+
+
+def to_held(given: Given, position: int) -> Held:
+    """The message of a delivery that comes back, with its place in the queue."""
+    if isinstance(given, Held):
+        return given
+    if isinstance(given, Message):
+        return Held(given, position)
+    address, frames = given
+    return Held(Message(address, stored_content(STORED_CHANNEL, frames)), position)

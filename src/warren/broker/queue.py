@@ -30,7 +30,7 @@ from warren.broker.consumers import Consumers
 from warren.broker.dead_letters import DeadLetters, Obituary, dead_letter
 from warren.broker.decorators import DecoratorFactory, QueueDecorator, Verdict, overrides
 from warren.broker.journal import Journal
-from warren.broker.message import Held, Message
+from warren.broker.message import Given, Held, Message, to_held
 from warren.broker.retries import Retries
 from warren.broker.settings import delivery_limit, is_plain, keeps_dead_letters, retries_later, retry_delay
 from warren.broker.statistics import QueueCounts
@@ -51,7 +51,7 @@ __all__ = ["Back", "ClassicQueue", "Queue"]
 
 log = logging.getLogger("warren.broker.queue")
 
-Back: TypeAlias = "tuple[int, Message | Held]"  # what was delivered: its position, and the message
+Back: TypeAlias = "tuple[int, Given]"  # what was delivered: its position, and the message
 
 
 class Queue(ABC):
@@ -173,7 +173,7 @@ class Queue(ABC):
     def check_negative(self, methods: str, requeue: bool) -> None:  # noqa: B027  a hook
         """Raise when this kind of queue takes nothing back, or drops nothing: no basic.nack, reject or recover."""
 
-    def acked(self, message: Message | Held | None) -> None:  # noqa: B027  a hook
+    def acked(self, message: Given | None) -> None:  # noqa: B027  a hook
         """A delivery of a channel whose acknowledgements somebody watches is acknowledged."""
 
     # -- decorators ----------------------------------------------------------------------------------------------
@@ -593,7 +593,7 @@ class ClassicQueue(Queue):
         entries = list(entries)
         limit = delivery_limit(self.settings)
         for position, message in entries:
-            held = message if isinstance(message, Held) else Held(message, position)
+            held = to_held(message, position)
             held.count += 1
             if self.journal is not None:
                 self.journal.returned(held)
@@ -632,7 +632,7 @@ class ClassicQueue(Queue):
     def reject(self, entries: Iterable[Back]) -> None:
         if not self.deleted and (self.stored or self.decorators or self.settings.dead_letter_exchange is not None):
             for position, message in entries:
-                self.drop(message if isinstance(message, Held) else Held(message, position), "rejected")
+                self.drop(to_held(message, position), "rejected")
 
     def purge(self) -> int:
         count = self.message_count

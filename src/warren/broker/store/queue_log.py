@@ -54,7 +54,7 @@ __all__ = ["BLOCK_BYTES", "SEGMENT_BYTES", "TRANSIENT", "Damage", "QueueCursor",
 
 SEGMENT_BYTES: Final = 8 * 1024 * 1024
 BLOCK_BYTES: Final = 256 * 1024  # one read of a cursor, ...
-MAX_CHUNK: Final = 4 * BLOCK_BYTES  # ... but a whole chunk, which a large batch makes larger, if it is no more than this
+MAX_CHUNK: Final = 4 * BLOCK_BYTES  # ... but a whole chunk (a large batch makes a large one) up to this
 _pack_head, _pack_fields = HEAD.pack, FIELDS.pack
 _BASE: Final = attrgetter("base")
 _POSITION: Final = itemgetter(0)
@@ -707,10 +707,10 @@ class QueueCursor:
 
     def _fill(self, segment: Segment) -> None:
         """Read on, so that the block begins with a whole record; what is damaged is passed and told."""
-        size, check = segment.chunk(self._at)
-        if size > MAX_CHUNK:
-            size, check = BLOCK_BYTES, None
-        for size in (size, segment.size - self._at):  # a record may be larger than a block
+        chunk, check = segment.chunk(self._at)
+        if chunk > MAX_CHUNK:
+            chunk, check = BLOCK_BYTES, None
+        for size in (chunk, segment.size - self._at):  # a record may be larger than a block
             self._load(segment, size)
             self._checked = check is not None and len(self._block) == size and crc32(self._block) == check
             if self._checked or record_end(self._block, 0, segment.key):

@@ -211,26 +211,25 @@ def read_run(
     address of each message, and its frames. The bytes have been checked, so a record costs little more than its slice:
     where the deadline, the lengths and the address are those of the record before, they are not taken apart again.
     """
-    unpack, found, frames = _PLACE.unpack_from, [], []
-    known, width = b"", 0
-    address: _AddressT
-    size = len(data)
-    while at < size and first < end:
-        length, position = unpack(data, at)
-        body = at + width
-        if data[at + 28 : body] != known or not known:
-            expiry, _, wire, marks = _LENGTHS.unpack_from(data, at + 28)
-            if expiry or marks:
-                break
-            width = 41 + wire
-            body = at + width
-            known, address = data[at + 28 : body], addresses[data[at + 41 : body]]
-        if position != first:
+    unpack, size = _PLACE.unpack_from, len(data)
+    found: list[_AddressT] = []
+    frames: list[bytes] = []
+    position = first
+    while at < size and first < end and position == first:
+        expiry, _, wire, marks = _LENGTHS.unpack_from(data, at + 28)
+        if expiry or marks:
             break
-        first += 1
-        at += 12 + length
-        found.append(address)
-        frames.append(data[body:at])
+        width = 41 + wire
+        fields = data[at + 28 : at + width]
+        while at < size and first < end:
+            length, position = unpack(data, at)
+            body = at + width
+            if data[at + 28 : body] != fields or position != first:
+                break
+            first += 1
+            at += 12 + length
+            frames.append(data[body:at])
+        found += [addresses[fields[13:]]] * (len(frames) - len(found))
     return at, found, frames
 
 
