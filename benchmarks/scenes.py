@@ -13,7 +13,20 @@ import struct
 import time
 from pathlib import Path
 
-from load import KEY, TIMEOUT, WINDOW, Load, Peer, Result, Stage, consume, delivery_size, measure, publication
+from load import (
+    KEY,
+    TIMEOUT,
+    WINDOW,
+    Load,
+    Peer,
+    Result,
+    Stage,
+    consume,
+    cpu_seconds,
+    delivery_size,
+    measure,
+    publication,
+)
 
 from warren.protocol.v091 import Content, Properties, methods as m
 
@@ -172,6 +185,31 @@ def round_trips(port: int, pid: int, *, per_second: int, seconds: float, direct:
     control.close()
     cuts = statistics.quantiles(took, n=100)
     return Result(cpu_us=measured.cpu * 1e6 / count, p50=cuts[49] * 1000, p99=cuts[98] * 1000)
+
+
+def confirms_one_by_one(port: int, pid: int, *, count: int) -> Result:
+    """Publish a persistent message to a durable queue and wait for its confirm, again and again.
+
+    What the disk needs by itself is `disk_sync` beside it: Warren confirms what is on disk, RabbitMQ does not wait.
+    """
+    name, took = f"bench-{os.getpid()}", []
+    peer = Peer(port)
+    peer.call(m.QueueDeclare(name, durable=True), m.QueueDeclareOk)
+    peer.call(m.ConfirmSelect(), m.ConfirmSelectOk)
+    blob = publication("", name, Properties(delivery_mode=2), 100)
+    cpu = cpu_seconds(pid)
+    for sent in range(1, count + 1):
+        began = time.perf_counter()
+        peer.socket.sendall(blob)
+        while peer.confirmed < sent:
+            peer.take_confirms()
+        took.append(time.perf_counter() - began)
+    cpu = cpu_seconds(pid) - cpu
+    peer.wait_count(name, count)
+    peer.call(m.QueueDelete(name), m.QueueDeleteOk)
+    peer.close()
+    cuts = statistics.quantiles(took, n=100)
+    return Result(cpu_us=cpu * 1e6 / count, p50=cuts[49] * 1000, p99=cuts[98] * 1000)
 
 
 def declarations(port: int, pid: int, *, queues: int) -> Result:
