@@ -73,14 +73,15 @@ class Journal:
         persistent = content.persistent
         if not persistent and not paged:
             return
-        frames = content.frames_for(STORED_CHANNEL, FRAME_MAX)
+        frames = content.frames
+        if content.channel != STORED_CHANNEL or len(frames) > FRAME_MAX:
+            frames = content.frames_for(STORED_CHANNEL, FRAME_MAX)
         expiry = 0 if not deadline else _wall_clock() + deadline - self._now()
         marks = b"" if type(message) is Message else _encode_marks(message)
-        self.log.append(
-            position, message.address.wire, frames, expiry=expiry, flags=0 if persistent else TRANSIENT, marks=marks
-        )
-        self._used = True
-        self._touch()
+        self.log.append(position, message.address.wire, frames, expiry, 0 if persistent else TRANSIENT, marks)
+        if not self._dirty:
+            self._used = True
+            self._touch()
 
     def page_out(self, position: int, message: Message) -> None:
         """A message for the disk alone; only where `paged` messages are, or `is_full` said so."""

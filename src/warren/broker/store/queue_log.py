@@ -131,7 +131,7 @@ class QueueLog:
     # -- the batch -------------------------------------------------------------------------------------------------
 
     def append(
-        self, position: int, address: bytes, frames: bytes, *, expiry: int = 0, flags: int = 0, marks: bytes = b""
+        self, position: int, address: bytes, frames: bytes, expiry: int = 0, flags: int = 0, marks: bytes = b""
     ) -> None:
         """Add a message to the batch. Never fails; `position` is greater than all before.
 
