@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 from tests.broker.store.faults import Disk, HandCommit
 from warren.broker.store import segment
 from warren.broker.store.commit import GroupCommit
-from warren.broker.store.queue_log import TRANSIENT, QueueLog, Stored
+from warren.broker.store.queue_log import TRANSIENT, QueueCursor, QueueLog, Stored
 from warren.broker.store.records import HEADER_BYTES
 
 PATH = "/data/q"
@@ -330,6 +330,101 @@ def test_a_ticket_is_not_lost_when_what_follows_the_messages_fails() -> None:
     assert bench.log.flush() > bench.commit.synced
 
 
+# -- what came and went in one batch, and what a drain reads
+
+
+def test_what_is_settled_in_its_batch_is_not_written() -> None:
+    bench = Bench()
+    bench.fill(range(3))
+    for position in range(3, 9):
+        bench.log.append(position, b"address", b"frames of %d" % position)
+    bench.log.settle(2, 3)
+    bench.log.settle(8)
+    bench.log.settle(6)
+    assert bench.log.flush() == 1
+    assert bench.log.count == 4
+    written = b"".join(bytes(bench.disk.file(f"{PATH}/{name}")) for name in bench.names(".log"))
+    assert [n for n in range(9) if b"frames of %d" % n in written] == [0, 1, 2, 5, 7]
+    assert positions(bench.restart()) == [0, 1, 5, 7]
+
+
+def test_a_batch_of_which_nothing_is_left_asks_for_no_sync() -> None:
+    bench = Bench()
+    bench.log.append(0, b"address", b"frames of 0")
+    bench.log.settle(0)
+    assert bench.log.flush() == 0
+    bench.fill([1])
+    assert positions(bench.restart()) == [1]
+
+
+def test_what_may_be_written_already_is_written_whole() -> None:
+    """The write failed: parts of it may be in the file, and only the same bytes are sure to cover them."""
+    bench = Bench(segment_bytes=1 << 20)
+    bench.fill([0])
+    for position in range(1, 9):
+        bench.log.append(position, b"address", b"frames of %d" % position)
+    bench.disk.fail(0, 0)  # the first half is written
+    bench.disk.fail(1, errno.ENOSPC)
+    with pytest.raises(OSError, match="No space left"):
+        bench.log.flush()
+    bench.log.settle(2, 7)
+    bench.log.flush()
+    assert bench.log.count == 2
+    written = bytes(bench.disk.file(f"{PATH}/{0:020}.log"))
+    assert [n for n in range(9) if b"frames of %d" % n in written] == list(range(9))
+    assert positions(bench.restart()) == [0, 1]
+    assert (bench.log.cut, bench.log.damages) == (0, [])
+
+
+def test_a_mark_for_what_is_not_written_yet_is_kept() -> None:
+    """Who reads in the middle of a batch has what was settled looked at, and the rest has to wait."""
+    bench = Bench()
+    bench.fill(range(3))
+    bench.log.append(3, b"address", b"frames of 3")
+    bench.log.settle(0)
+    bench.log.delivered(4)
+    assert backlog(bench.log) == [1, 2]
+    bench.log.flush()
+    assert [record.delivered for record in bench.restart()] == [True] * 3
+
+
+def test_a_drain_finds_damage_and_goes_on_behind_it() -> None:
+    bench = Bench(segment_bytes=1 << 20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segment, "INDEX_BYTES", 150)
+        bench.fill(range(20), batch=2)
+        assert [position for position, _ in fast(bench.log)] == list(range(20))
+        path = f"{PATH}/{0:020}.log"
+        at = bytes(bench.disk.file(path)).index(b"frames of 7")
+        bench.disk.spoil(path, at, b"F")
+        assert [position for position, _ in fast(bench.log)] == [n for n in range(20) if n != 7]
+        (damage,) = bench.log.damages
+        assert damage.positions == (7, 8)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_drain_takes_runs(restarted: bool) -> None:
+    bench = Bench(segment_bytes=1 << 20)
+    bench.fill(range(10))
+    bench.log.append(10, b"address", b"frames of 10", marks=b"marks")
+    bench.log.append(11, b"address", b"frames of 11", expiry=1_900_000_000_000)
+    bench.fill(range(12, 20))
+    bench.log.delivered(3)
+    bench.log.settle(5)
+    bench.log.flush()
+    if restarted:
+        bench.restart()
+    cursor = bench.log.read(1)
+    runs: list[tuple[int, int]] = []
+    while True:
+        first, addresses, frames = cursor.read_run(6, {b"address": 1})
+        assert frames == [b"frames of %d" % n for n in range(first, first + len(addresses))]
+        runs.append((first, len(frames)))
+        if not frames and not cursor.read(1):
+            break
+    assert runs == [(1, 0), (2, 0), (3, 2), (6, 4), (10, 0), (11, 0), (12, 6), (18, 2), (20, 0)]
+
+
 # -- damage
 
 
@@ -512,6 +607,8 @@ STEPS = st.one_of(
     st.tuples(st.just("sync"), st.just(0)),
     st.tuples(st.just("sync settled"), st.just(0)),
     st.tuples(st.just("rest"), st.just(0)),
+    st.tuples(st.just("read"), st.integers(0, 40)),
+    st.tuples(st.just("read"), st.integers(0, 40)),
     st.tuples(st.just("purge"), st.just(0)),
     st.tuples(st.just("fault"), st.integers(0, 12)),
     st.tuples(st.just("kill"), st.just(0)),
@@ -572,6 +669,8 @@ class Model:
                     self.settled_tickets.setdefault(position, ticket)
             case "rest":
                 log.rest()
+            case "read":
+                self.read(fast=number % 2 == 0, count=number // 2 + 1)
             case "purge":
                 self.flush()
                 count = len(self.alive)
@@ -596,6 +695,21 @@ class Model:
     @property
     def alive(self) -> list[int]:
         return sorted(position for position in {**self.written, **self.buffered} if position not in self.settled)
+
+    def read(self, *, fast: bool, count: int) -> None:
+        """What a reader gets that goes on where it was."""
+        if self.cursor is None:
+            self.cursor = self.bench.log.read(0)
+        began = self.cursor.position
+        if fast:
+            first, _, frames = self.cursor.read_run(count, {b"address": "known"})
+            found = list(enumerate(frames, first))
+        else:
+            found = [(record.position, record.frames) for record in self.cursor.read(count)]
+        left = [n for n in self.alive if n >= began and n in self.written]
+        assert found == [(n, self.written[n]) for n in left[: len(found)]]
+        if not fast:
+            assert len(found) == min(count, len(left))
 
     def settle(self, positions: list[int]) -> None:
         self.bench.log.settle_many(positions)
@@ -644,6 +758,7 @@ class Model:
         while more := cursor.read(5):
             again += more
         assert again == records
+        self.cursor = None
         assert fast(log) == [(record.position, record.frames) for record in records]
         assert log.count == len(records)
         cursor.close()
@@ -661,6 +776,7 @@ class Model:
 
     last_synced = 0
     power_was_cut = False
+    cursor: QueueCursor | None = None
 
 
 @settings(max_examples=1500, deadline=None)
