@@ -229,15 +229,9 @@ class Journal:
 
     def recover(self, *, suspect: bool) -> bool:
         """Find what is left; all of it is paged. Whether anything of it expires by itself."""
-        expires, count = False, 0
-        for stored in self.log.recover(suspect=suspect):
-            if not count:
-                self.page_at = stored.position
-            count += 1
-            expires = expires or stored.expiry > 0
-        self.paged = count
-        self.next = self.log.next_position
-        self._used = count > 0
+        self.log.recover(suspect=suspect)
+        self.paged, self.page_at, self.next = self.log.count, self.log.first, self.log.next_position
+        self._used = self.paged > 0
         if self.log.cut:
             log.warning("%s: cut %d bytes of a torn record at its end", self._name, self.log.cut)
         for damage in self.log.damages:
@@ -245,7 +239,7 @@ class Journal:
                 "%s: %s is damaged: %d bytes at %d cannot be read, with at most %d messages (positions %d to %d)",
                 self._name, damage.path, damage.size, damage.at, damage.lost, *damage.positions,
             )  # fmt: skip
-        return expires
+        return self.log.expires
 
     def rest(self) -> None:
         """Where nothing was written since the last call: sync what was settled, and let go of open files."""

@@ -40,8 +40,8 @@ from warren.broker.store.records import (
     Stored,
     encode_header,
     find_record,
+    pass_records,
     read_header,
-    read_record,
     read_records,
     read_run,
     read_settlements,
@@ -82,7 +82,8 @@ class QueueLog:
     """The log in the folder `path`, which is made with the first message.
 
     A folder that exists is `recover`ed before anything else is asked. `next_position` is that after the last one
-    stored; `count` is how many messages are left, `damages` and `cut` (bytes of torn ends) what was found unreadable.
+    stored; `count` is how many messages are left, `damages` and `cut` (bytes of torn ends) what was found unreadable;
+    `expires` says that some of what recovery found has a deadline.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class QueueLog:
         self.next_position = 0
         self.damages: list[Damage] = []
         self.cut = 0
+        self.expires = False
         self._commit, self._files, self._segment_bytes = commit, files, segment_bytes
         self._segments: list[Segment] = []
         # The batch: position, address, frames, expiry, flags and marks of each message, ...
@@ -122,6 +124,15 @@ class QueueLog:
     @property
     def count(self) -> int:
         return sum(segment.left for segment in self._segments) + len(self._batch)
+
+    @property
+    def first(self) -> int:
+        """The position of the first message that is written and left; the next one to come where there is none."""
+        for segment in self._segments:
+            if segment.left:
+                settled, until = segment.settled.span(segment.base)
+                return until if settled else segment.base
+        return self.next_position
 
     @property
     def size(self) -> int:
@@ -381,8 +392,8 @@ class QueueLog:
 
     # -- recovery --------------------------------------------------------------------------------------------------
 
-    def recover(self, *, suspect: bool = False) -> Iterator[Stored]:
-        """What is left, in order. The log can be used when the iterator is at its end.
+    def recover(self, *, suspect: bool = False) -> None:
+        """Find what is left: `count`, `first`, `expires`, `next_position`. Each record is read and checked.
 
         `suspect`: the machine stopped, not the process alone, so that any message may have been delivered.
         OSError for files of a newer format, or that cannot be read at all.
@@ -397,7 +408,7 @@ class QueueLog:
             if name.endswith((".settled", ".settled.new")) and name not in kept:
                 _unlink(self._files, f"{self.path}/{name}")
         for base, following in pairwise((*bases, 0)):
-            yield from self._recover_segment(base, following, suspect)
+            self._recover_segment(base, following, suspect)
         for segment in tuple(self._segments):
             self.next_position = max(self.next_position, segment.end)
             if not segment.left:
@@ -410,7 +421,7 @@ class QueueLog:
         if last is not None and last.base == bases[-1] and last.size < self._segment_bytes:
             self._tail, self._key = last, last.key
 
-    def _recover_segment(self, base: int, following: int, suspect: bool) -> Iterator[Stored]:
+    def _recover_segment(self, base: int, following: int, suspect: bool) -> None:
         """`following` is the base of the next segment, 0 for the last one."""
         path = f"{self.path}/{base:020}.log"
         data = read_all(self._files, path)
@@ -434,7 +445,7 @@ class QueueLog:
         segment = Segment(self.path, base, known.key if known else self._key)
         settled_key = settled_header.key if settled_header else None
         self._recover_settlements(segment, settlements, settled_key)
-        yield from self._recover_messages(segment, data, following, suspect)
+        self._recover_messages(segment, data, following, suspect)
         self._segments.append(segment)
 
     def _check_previous(self, header: Header) -> None:
@@ -472,9 +483,9 @@ class QueueLog:
         if key is None:  # to be written anew, with its header
             segment.compact(self._files)
 
-    def _recover_messages(self, segment: Segment, data: bytes, following: int, suspect: bool) -> Iterator[Stored]:
+    def _recover_messages(self, segment: Segment, data: bytes, following: int, suspect: bool) -> None:
         damages = len(self.damages)
-        key, settled, returned = segment.key, segment.settled, segment.returned
+        key, settled = segment.key, segment.settled
         position = segment.base  # the next one that may come
         known = settled.end  # positions that had been given before the end, whether or not their messages are there
         inside, until = False, 0
@@ -500,16 +511,16 @@ class QueueLog:
             if here > position:
                 settled.add(position, here)
             segment.note(here, at)
-            if not inside:
-                if data[at + 36] & TRANSIENT:
-                    settled.add(here, here + 1)
-                else:
-                    segment.left += 1
-                    count = returned.get(here, 0)
-                    before = suspect or count > 0 or here < segment.delivered
-                    yield read_record(data, at, end, before, count)
             position = here + 1
-            at = end
+            if data[at + 36] & TRANSIENT:
+                if not inside:
+                    settled.add(here, position)
+                at = end
+                continue
+            at, position, expires = pass_records(data, at, segment.chunk_end, key, here, until)
+            if not inside:
+                segment.left += position - here
+                self.expires = self.expires or expires
         segment.end = max(position, known, segment.delivered)
         if segment.end > position:
             settled.add(position, segment.end)

@@ -66,6 +66,12 @@ class Segment:
             positions.append(position)
             places.append(at)
 
+    @property
+    def chunk_end(self) -> int:
+        """The record that begins there, or the first one behind, begins another chunk."""
+        places = self.index[1]
+        return places[-1] + INDEX_BYTES if places else self.size
+
     def extend(self, position: int, data: bytes) -> None:
         """Records were written, the first of them of that position."""
         places = self.index[1]
