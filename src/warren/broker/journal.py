@@ -24,7 +24,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from warren.broker.message import STORED_CHANNEL, Address, Held, MarkedMessage, Message
-from warren.broker.store.queue_log import TRANSIENT, QueueCursor, QueueLog, Stored
+from warren.broker.store.queue_cursor import QueueCursor
+from warren.broker.store.queue_log import QueueLog
+from warren.broker.store.records import TRANSIENT, Stored
 from warren.protocol.v091 import Content
 from warren.protocol.v091.content import stored_content
 

@@ -34,7 +34,7 @@ from warren.broker.message import Given, Held, Message, to_held
 from warren.broker.retries import Retries
 from warren.broker.settings import delivery_limit, is_plain, keeps_dead_letters, retries_later, retry_delay
 from warren.broker.statistics import QueueCounts
-from warren.broker.store.queue_log import Stored
+from warren.broker.store.records import Stored
 from warren.broker.timers import Timer
 from warren.errors import AccessRefused, ResourceLocked
 from warren.protocol.v091 import Table
@@ -509,8 +509,8 @@ class ClassicQueue(Queue):
         if self.backlog is not None or self.vhost.trace is not None:
             self._deliver_held()
             return
-        ready, returned, consumers = self.ready, self.returned, self.consumers
-        while ready or returned or (self.journal is not None and self._look_ahead(self.journal)):
+        ready, returned, consumers, journal = self.ready, self.returned, self.consumers, self.journal
+        while ready or returned or (journal is not None and self._look_ahead(journal)):
             turn = consumers.next()
             if turn is None:
                 break
@@ -523,10 +523,10 @@ class ClassicQueue(Queue):
             # Several consumers take strict turns, as with RabbitMQ; a single one takes all its window holds.
             count = room if len(consumers) == 1 or consumers.single else 1
             if ready:
-                self.position += consumer.feed(ready, self.position, min(count, len(ready)), self.journal)
-            elif self.journal is not None:
-                consumer.feed_ahead(self.journal, count)
-                self.position = self.journal.page_at
+                self.position += consumer.feed(ready, self.position, min(count, len(ready)), journal)
+            elif journal is not None:
+                consumer.feed_ahead(journal, count)
+                self.position = journal.page_at
         if self.views:
             self._show()
 

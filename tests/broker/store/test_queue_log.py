@@ -15,8 +15,9 @@ from hypothesis import given, settings, strategies as st
 from tests.broker.store.faults import Disk, HandCommit
 from warren.broker.store import segment
 from warren.broker.store.commit import GroupCommit
-from warren.broker.store.queue_log import TRANSIENT, QueueCursor, QueueLog, Stored
-from warren.broker.store.records import HEADER_BYTES
+from warren.broker.store.queue_cursor import QueueCursor
+from warren.broker.store.queue_log import QueueLog
+from warren.broker.store.records import HEADER_BYTES, TRANSIENT, Stored
 
 PATH = "/data/q"
 
@@ -437,6 +438,17 @@ def test_a_drain_takes_runs(restarted: bool) -> None:
         if not frames and not cursor.read(1):
             break
     assert runs == [(1, 0), (2, 0), (3, 2), (6, 4), (10, 0), (11, 0), (12, 6), (18, 2), (20, 0)]
+
+
+def test_a_drain_passes_what_is_settled_at_the_end_of_a_chunk() -> None:
+    bench = Bench(segment_bytes=1 << 20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segment, "INDEX_BYTES", 150)
+        bench.fill(range(20), batch=5)
+        bench.log.settle(3, 4)
+        cursor = bench.log.read(0)
+        runs = [cursor.read_run(9, {b"address": 1}) for _ in range(5)]
+    assert [(first, len(frames)) for first, _, frames in runs] == [(0, 3), (7, 3), (10, 5), (15, 5), (20, 0)]
 
 
 # -- damage

@@ -20,15 +20,16 @@ from __future__ import annotations
 import os
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 from zlib import crc32
 
 from warren.broker.store.commit import GroupCommit
 from warren.broker.store.files import Files, read_all, write_all
+from warren.broker.store.queue_cursor import QueueCursor
 from warren.broker.store.records import (
     FIELDS,
     HEAD,
@@ -37,28 +38,22 @@ from warren.broker.store.records import (
     TRANSIENT,
     Header,
     Key,
-    Stored,
     encode_header,
     find_record,
     pass_records,
+    position_of,
     read_header,
-    read_records,
-    read_run,
     read_settlements,
     record_end,
-    skip_records,
 )  # fmt: skip
 from warren.broker.store.segment import Segment
 
-__all__ = ["BLOCK_BYTES", "SEGMENT_BYTES", "TRANSIENT", "Damage", "QueueCursor", "QueueLog", "Stored"]
+__all__ = ["SEGMENT_BYTES", "Damage", "QueueLog"]
 
 SEGMENT_BYTES: Final = 8 * 1024 * 1024
-BLOCK_BYTES: Final = 256 * 1024  # one read of a cursor, ...
-MAX_CHUNK: Final = 4 * BLOCK_BYTES  # ... but a whole chunk (a large batch makes a large one) up to this
 _pack_head, _pack_fields = HEAD.pack, FIELDS.pack
 _BASE: Final = attrgetter("base")
 _POSITION: Final = itemgetter(0)
-_AddressT = TypeVar("_AddressT")
 _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 _OLD: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -494,7 +489,7 @@ class QueueLog:
             end = record_end(data, at, key)
             if not end:
                 start = find_record(data, at + 1, key)
-                gap = _position(data, start) if start >= 0 else following
+                gap = position_of(data, start) if start >= 0 else following
                 if not gap:
                     break
                 lost = settled.missing(position, gap)
@@ -505,7 +500,7 @@ class QueueLog:
                     break
                 at = start
                 continue
-            here = _position(data, at)
+            here = position_of(data, at)
             if here >= until:
                 inside, until = settled.span(here)
             if here > position:
@@ -630,121 +625,6 @@ class QueueLog:
     @property
     def files(self) -> Files:
         return self._files
-
-
-class QueueCursor:
-    """A reader's place: `position` is the first that it may give next. Settled messages are passed."""
-
-    __slots__ = ("_at", "_block", "_checked", "_fd", "_log", "_segment", "_start", "position")
-
-    def __init__(self, log: QueueLog, position: int) -> None:
-        self.position = position
-        self._log = log
-        self._segment: Segment | None = None
-        self._fd = -1
-        self._at = 0  # of the next record, in the file
-        self._block, self._start = b"", 0
-        self._checked = False  # the block is a whole chunk, and as it should be
-
-    def read_run(self, count: int, addresses: Mapping[bytes, _AddressT]) -> tuple[int, list[_AddressT], list[bytes]]:
-        """Up to `count` plain messages without a gap, as columns: first position, addresses, frames.
-
-        Plain is what was never delivered and has neither deadline nor marks. Both columns are empty where the next
-        message is not plain, or stands in a chunk that is not whole and right: `read` gives it, or tells.
-        """
-        self._log.apply()
-        while self._segment is None or self._at >= self._segment.size:
-            if not self._move():
-                return self.position, [], []
-        segment = self._segment
-        if self._at - self._start >= len(self._block):
-            self._fill(segment)
-        if self._checked:
-            block, start = self._block, self._start
-            at, first = skip_records(block, self._at - start, self.position)
-            inside, until = segment.settled.span(first)
-            while inside and at < len(block):
-                at, first = skip_records(block, at, until)
-                inside, until = segment.settled.span(first)
-            self._at, self.position = start + at, first
-            seen = max(segment.returned, default=-1)
-            if at < len(block) and first >= segment.delivered and first > seen:
-                at, found, frames = read_run(block, at, first, min(until, first + count), addresses)
-                self._at, self.position = start + at, first + len(found)
-                return first, found, frames
-        return self.position, [], []
-
-    def read(self, count: int, limit: int = BLOCK_BYTES) -> list[Stored]:
-        """Up to `count` messages, fewer when they come to `limit` bytes; [] at the end of what is flushed."""
-        log = self._log
-        log.apply()
-        found: list[Stored] = []
-        while len(found) < count and limit > 0:
-            segment = self._segment
-            if segment is None or self._at >= segment.size:
-                if not self._move():
-                    break
-                continue
-            block, start = self._block, self._at - self._start
-            end, self.position, limit = read_records(
-                block, start, segment.key, self.position, segment.delivered, segment.settled, segment.returned,
-                found, count, limit,
-            )  # fmt: skip
-            if end == start:
-                self._fill(segment)
-            else:
-                self._at += end - start
-        return found
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            self._log.files.close(fd)
-        self._segment = None
-
-    def _move(self) -> bool:
-        """On to the segment that has `position`; whether there is anything to read there."""
-        if self._segment is not None:
-            self.position = max(self.position, self._segment.end)
-        segment = self._log.segment_from(self.position)
-        if segment is None:
-            return False
-        self.close()
-        self._fd = self._log.files.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
-        self._segment = segment
-        self._at = segment.place(self.position)
-        self._block, self._start, self._checked = b"", 0, False
-        return True
-
-    def _fill(self, segment: Segment) -> None:
-        """Read on, so that the block begins with a whole record; what is damaged is passed and told."""
-        chunk, check = segment.chunk(self._at)
-        if chunk > MAX_CHUNK:
-            chunk, check = BLOCK_BYTES, None
-        for size in (chunk, segment.size - self._at):  # a record may be larger than a block
-            self._load(segment, size)
-            self._checked = check is not None and len(self._block) == size and crc32(self._block) == check
-            if self._checked or record_end(self._block, 0, segment.key):
-                return
-        start = find_record(self._block, 0, segment.key)
-        if start >= 0:
-            self._log.damaged(segment, self._at, start, self.position, _position(self._block, start))
-            self._at += start
-        else:
-            self._log.damaged(segment, self._at, len(self._block), self.position, segment.end)
-            self._at, self.position = segment.size, segment.end
-
-    def _load(self, segment: Segment, size: int) -> None:
-        files = self._log.files
-        size = min(size, segment.size - self._at)
-        block = files.pread(self._fd, size, self._at)
-        while len(block) < size and (more := files.pread(self._fd, size - len(block), self._at + len(block))):
-            block += more
-        self._block, self._start = block, self._at
-
-
-def _position(data: bytes, start: int) -> int:
-    return int.from_bytes(data[start + 12 : start + 20], "big")
 
 
 def _unlink(files: Files, path: str) -> None:

@@ -37,8 +37,8 @@ from warren.broker.store.ranges import Ranges
 
 __all__ = [
     "DELIVERED", "FIELDS", "FORMAT", "HEAD", "HEADER_BYTES", "RETURNED", "SETTLED", "SETTLEMENT_BYTES", "TRANSIENT",
-    "Header", "Key", "Stored", "encode_header", "encode_settlement", "find_record", "pass_records", "read_header",
-    "read_records", "read_run", "read_settlements", "record_end", "skip_records",
+    "Header", "Key", "Stored", "encode_header", "encode_settlement", "find_record", "pass_records", "position_of",
+    "read_header", "read_records", "read_run", "read_settlements", "record_end", "skip_records",
 ]  # fmt: skip
 
 FORMAT: Final = 1
@@ -130,6 +130,11 @@ def record_end(data: bytes, start: int, key: Key) -> int:
     if mark != key[0] or length < 29 or end > len(data) or crc32(data[body:end], key[1]) != crc:
         return 0
     return end
+
+
+def position_of(data: bytes, start: int) -> int:
+    """The position of the message whose record begins at `start`."""
+    return int.from_bytes(data[start + 12 : start + 20], "big")
 
 
 def find_record(data: bytes, at: int, key: Key) -> int:
