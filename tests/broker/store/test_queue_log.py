@@ -440,6 +440,33 @@ def test_a_drain_takes_runs(restarted: bool) -> None:
     assert runs == [(1, 0), (2, 0), (3, 2), (6, 4), (10, 0), (11, 0), (12, 6), (18, 2), (20, 0)]
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    stretches=st.lists(
+        st.tuples(st.integers(1, 40), st.integers(0, 3), st.sampled_from([b"a", b"b", b"longer"]), st.booleans()),
+        max_size=12,
+    ),
+    count=st.integers(1, 100),
+)
+def test_runs_of_any_lengths_and_addresses(stretches: list[tuple[int, int, bytes, bool]], count: int) -> None:
+    """Many messages of one length are taken apart in another way than those whose lengths vary."""
+    bench, expected, position = Bench(segment_bytes=1 << 20), [], 0
+    for messages, length, address, gap in stretches:
+        position += gap
+        for _ in range(messages):
+            frames = b"%06d" % position + b"x" * length
+            bench.log.append(position, address, frames)
+            expected.append((position, address, frames))
+            position += 1
+    bench.log.flush()
+    cursor, found = bench.log.read(0), []
+    names = {b"a": b"a", b"b": b"b", b"longer": b"longer"}
+    while (run := cursor.read_run(count, names))[1]:
+        first, addresses, columns = run
+        found += zip(range(first, first + len(columns)), addresses, columns, strict=True)
+    assert found == expected
+
+
 def test_a_drain_passes_what_is_settled_at_the_end_of_a_chunk() -> None:
     bench = Bench(segment_bytes=1 << 20)
     with pytest.MonkeyPatch.context() as patch:
