@@ -5,8 +5,8 @@ channels_rabbitmq, and Channels' own in memory.
     python benchmarks/channels.py [--rounds 3] [--layers warren,redis] [--rows "round trip,fan-out 100"]
 
 Redis and RabbitMQ are those of the machine, started for the run on ports of their own, as is `warren serve`.
-Rows: one message at a time to a reader in another process and its answer; 50 senders to one reader; one group message to
-100 and to 1,000 readers in 4 processes, until the last one has it; group_add of a channel to a new group, and to a
+Rows: one message at a time to a reader in another process, and its answer; 50 senders to one reader; one group message
+to 100 and to 1,000 readers in 4 processes, until the last one has it; group_add of a channel to a new group, and to a
 group that its process is in. CPU is that of all client processes; the servers' is not counted.
 """
 

@@ -95,7 +95,7 @@ class Churn:
                 office = layer._office
                 waiting = await office.call(lambda office=office: office.core.pending("work"))
                 idle = idle + 1 if not waiting else 0
-                await asyncio.sleep(0.2)  # noqa: ASYNC110  nothing announces an empty queue
+                await asyncio.sleep(0.2)
 
     def mailboxes(self) -> int:
         return sum(len(layer._office.boxes.items()) for layer in self.layers)
@@ -189,7 +189,7 @@ class Client:
         """Until all that is promised came."""
         try:
             async with asyncio.timeout(PATIENCE):
-                while not self.promised <= set(self.got):
+                while not self.promised <= set(self.got):  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
         except TimeoutError:
             self.churn.counts.lost += [f"{number} at {self.channel}" for number in self.promised - set(self.got)]
