@@ -6,10 +6,10 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from warren.blocking import connect as connect_blocking
 
 import warren
 from warren.broker import Broker
-from warren.client.sync import connect as connect_blocking
 from warren.errors import ConnectionLost, LocalProtocolError, NotFound
 from warren.testing import EmbeddedBroker
 

@@ -11,7 +11,7 @@ SETTINGS = "[pytest]\nasyncio_mode = {}\nasyncio_default_fixture_loop_scope = fu
 APPLICATION = '''
 import asyncio
 import warren
-from warren.client.sync import connect as connect_blocking
+from warren.blocking import connect as connect_blocking
 
 seen = []
 
