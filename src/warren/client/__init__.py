@@ -8,6 +8,6 @@ The client comes back when its connection is lost; the rules stand at the top of
 unsettled, under public numbers), `statistics`, `harness` (for tests). What comes back with a channel is in
 `middleware`, one feature a file, made of the hooks that programs have too.
 
-Above the channels stand `producer`, `reader`, `workers` (with `settling`, `retry`, `dead_letters`), `rpc` and `pools`,
-all made by `faces`, which is the base of Connection; `codec` gives their bodies a type.
+Above the channels stand `producer` (with `pending`), `reader`, `workers` (with `settling`, `retry`, `dead_letters`),
+`rpc` and `pools`, all made by `faces`, which is the base of Connection; `codec` gives their bodies a type.
 """
