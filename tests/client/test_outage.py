@@ -203,11 +203,11 @@ async def test_an_orphaned_publication_is_published_again(
 
 async def test_an_orphaned_publication_is_set_aside(channel: Channel, name: str, cut: Callable[[], None]) -> None:
     await channel.confirm_select(on_orphan="park")
-    publish = asyncio.ensure_future(channel.publish(b"one", "", name))
-    await asyncio.sleep(0)
     many = asyncio.ensure_future(channel.publish_many([Publication(b"many", "", name)] * 5))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
+    publish = asyncio.ensure_future(channel.publish(b"one", "", name))
+    await asyncio.sleep(0)  # it is written within this turn, so that no answer can be there before the cut
     cut()
     confirmation = await publish
     assert confirmation is not None

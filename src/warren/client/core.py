@@ -161,8 +161,7 @@ class ChannelCore:
         self.check_open()
         self.connection.engine.send_method(self.number, slot.request)
         self.slots.append(slot)
-        self.connection.expecting()
-        self.connection.flush()
+        self.connection.ask()
 
     def abandon(self, slot: Slot) -> None:
         """Nobody waits for this reply any more: it is dropped when it comes, and what it grants is given back."""
@@ -188,8 +187,7 @@ class ChannelCore:
             slot = Slot(m.ChannelClose())
             slot.abandoned = True
         self.slots.append(slot)
-        self.connection.expecting()
-        self.connection.flush()
+        self.connection.ask()
 
     def next_consumer_tag(self) -> str:
         self.tags_given += 1
@@ -522,6 +520,11 @@ class ConnectionCore:
     def expecting(self) -> None:
         """An answer will be waited for."""
 
+    def ask(self) -> None:
+        """Something is in `engine.outgoing` whose answer will be waited for: have it written."""
+        self.expecting()
+        self.flush()
+
     def resumed(self) -> None:
         """Publishers that were held up (blocked, flow) should look again."""
 
@@ -576,8 +579,7 @@ class ConnectionCore:
         self.check_open()
         self.engine.send_method(0, slot.request)
         self.slots.append(slot)
-        self.expecting()
-        self.flush()
+        self.ask()
 
     def answer(self, number: int, method: m.Method) -> None:
         """Answer what the broker said, unless something it said after that, in the same read, makes it pointless."""
@@ -593,8 +595,7 @@ class ConnectionCore:
         self.engine.send_method(0, m.ConnectionClose(200, "closed by the client"))
         self._fail(errors.ChannelClosed("the connection was closed by this client"), ours=True)
         self.slots.append(slot)
-        self.expecting()
-        self.flush()
+        self.ask()
 
     # -- what the broker sends ---------------------------------------------------------------------------------------
 
