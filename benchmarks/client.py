@@ -1,15 +1,15 @@
 """AMQP clients side by side against one broker, in turn: what a message costs each of them.
 
-    python benchmarks/client.py [--rounds 3] [--count 20000] [--rabbitmq | --url amqp://...] [--only consume,publish_many]
+    python benchmarks/client.py [--rounds 3] [--count 20000] [--rabbitmq | --url amqp://...] [--only consume,window]
 
-Each run is a process of its own, and its CPU (user and system, all threads) is the client's cost: the ratio to count on.
-Messages per second are often the broker's limit, not the client's. The broker is `warren serve` in its own process, a
-RabbitMQ with --rabbitmq, or whatever --url names.
+Each run is a process of its own, and its CPU (user and system, all threads) is the client's cost: the ratio to count
+on. Messages per second are often the broker's limit, not the client's. The broker is `warren serve` in its own process,
+a RabbitMQ with --rabbitmq, or whatever --url names.
 
-What a client does is in `clients.py`. Bodies have 100 bytes and no properties, the queue is transient, every delivery is
-acknowledged on its own. Asyncio clients run on asyncio's loop and on uvloop; the others know no loop. A ratio compares
-with Warren on the same loop, and a client without one with Warren on asyncio's. Where a client lacks what the row asks
-for, it does the best it can, and its name says what.
+What a client does is in `clients.py`. Bodies have 100 bytes and no properties, the queue is transient, every delivery
+is acknowledged on its own. Asyncio clients run on asyncio's loop and on uvloop; the others know no loop. A ratio
+compares with Warren on the same loop, and a client without one with Warren on asyncio's. Where a client lacks what the
+row asks for, it does the best it can, and its name says what.
 """
 
 from __future__ import annotations
@@ -167,22 +167,26 @@ def prepare(url: str, fill: int) -> None:
     asyncio.run(main())
 
 
+HEADS = ("row", "client", "loop", "CPU: times Warren's", "rate: Warren's is", "CPU us a message", "messages a second")
+
+
 def show(results: dict[Run, list[Result]]) -> None:
     """A table in Markdown: how many times Warren's cost and rate, then the figures."""
     cost = {run: statistics.median(result.cpu_us for result in rounds) for run, rounds in results.items()}
     rate = {run: statistics.median(result.per_second for result in rounds) for run, rounds in results.items()}
-    heads = ("row", "client", "loop", "CPU: times Warren's", "rate: Warren's is", "CPU us a message", "messages a second")
-    widths = (max(map(len, CASES)), max(len(name) for cases in CASES.values() for name in cases), 7)
-    print("| " + " | ".join([*(f"{head:{width}}" for head, width in zip(heads, widths, strict=False)), *heads[3:]]) + " |")
-    print("|" + "|".join(["-" * (width + 2) for width in widths] + ["-" * (len(head) + 1) + ":" for head in heads[3:]]) + "|")
-    for run in results:
-        row, client, loop = run
-        first = (row, next(iter(CASES[row])), LOOPS[0] if loop == "-" else loop)
+    rows = [HEADS]
+    for row, client, loop in results:
+        run, first = (row, client, loop), (row, next(iter(CASES[row])), LOOPS[0] if loop == "-" else loop)
         times = [f"{cost[run] / cost[first]:.1f}x", f"{rate[first] / rate[run]:.1f}x"] if first in cost else ["", ""]
-        cells = [f"{cell:{width}}" for cell, width in zip(run, widths, strict=True)]
-        figures = [*times, f"{cost[run]:,.1f}", f"{rate[run]:,.0f}"]
-        cells += [f"{figure:>{len(head)}}" for figure, head in zip(figures, heads[3:], strict=True)]
+        rows.append((row, client, loop, times[0], times[1], f"{cost[run]:,.1f}", f"{rate[run]:,.0f}"))
+    widths = [max(len(line[column]) for line in rows) for column in range(len(HEADS))]
+    for line in rows:
+        cells = [f"{cell:{'<' if column < 3 else '>'}{width}}"
+                 for column, (cell, width) in enumerate(zip(line, widths, strict=True))]  # fmt: skip
         print("| " + " | ".join(cells) + " |")
+        if line is HEADS:
+            print("|" + "|".join("-" * (width + 1) + ("-" if column < 3 else ":")
+                                 for column, width in enumerate(widths)) + "|")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -108,6 +108,28 @@ async def warren_publish_many(url: str, count: int) -> Result:
         return clock.result(count)
 
 
+async def warren_callback(url: str, count: int) -> Result:
+    import warren
+
+    async with warren.connect(url) as connection, connection.channel() as channel:
+        seen, done = 0, asyncio.Event()
+
+        def handle(delivery: warren.Delivery) -> None:
+            nonlocal seen
+            assert len(delivery.body) == len(BODY)
+            delivery.ack()
+            seen += 1
+            if seen == count:
+                done.set()
+
+        clock = Clock()
+        consuming = asyncio.ensure_future(channel.consume(QUEUE, prefetch=PREFETCH).each(handle))
+        await done.wait()
+        result = clock.result(count)
+        consuming.cancel()
+        return result
+
+
 async def warren_iterator(url: str, count: int) -> Result:
     import warren
 
@@ -538,7 +560,7 @@ CASES: dict[str, dict[str, Work]] = {
         "py-amqp, a window": py_amqp_window,
     },
     "consume by callback": {
-        "warren": warren_iterator,
+        "warren": warren_callback,
         "aio-pika": aio_pika_callback,
         "pika": pika_callback,
         "pika's asyncio adapter": pika_asyncio_callback,

@@ -601,6 +601,12 @@ class ConnectionCore:
 
     def receive(self, data: bytes) -> None:
         """Sort what was read. A protocol error of the broker's closes the connection, with that error as reason."""
+        confirm = self.engine.lone_confirm(data)
+        if confirm is not None:
+            number, tag, multiple = confirm
+            if (channel := self.channels.get(number)) is not None:
+                channel.publishes.settle(tag, multiple, True)
+            return
         violation: errors.RemoteProtocolError | None = None
         try:
             self.engine.receive_data(data)

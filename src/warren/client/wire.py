@@ -28,7 +28,7 @@ __all__ = ["AsyncCore", "FutureSlot"]
 
 MAX_BUFFERED_BYTES: Final = 64 << 20  # of bodies of one consumer that the program has not taken
 MAX_BUFFERED_MESSAGES: Final = 50_000
-READ_SIZE: Final = 262_144  # bytes a read: a batch for the engine; pages of the buffer that no read reached cost nothing
+READ_SIZE: Final = 262_144  # bytes a read: a batch for the engine; what no read reaches takes no memory
 MAX_GATHERED: Final = 1024  # pieces of output gathered before they are written within a turn
 GOODBYE_SECONDS: Final = 5.0  # how long a closing transport may take to get rid of its output
 
@@ -67,7 +67,7 @@ class AsyncCore(ConnectionCore, asyncio.BufferedProtocol):
         self.writing_paused = False
         self.reading_paused = False
         self._transport: asyncio.Transport | None = None
-        # asyncio's own loop makes a buffer of its largest read for each read of a plain Protocol: 15 us where mmap does it.
+        # For each read of a plain Protocol asyncio's own loop makes a buffer as large: 15 us where mmap has to do it.
         self._input = memoryview(bytearray(READ_SIZE))
         self._flush_due = False
         self._quiet = False  # nothing was written since the last read
