@@ -9,7 +9,7 @@ a RabbitMQ with --rabbitmq, or whatever --url names.
 What a client does is in `clients.py`. Bodies have 100 bytes and no properties, the queue is transient, every delivery
 is acknowledged on its own. Asyncio clients run on asyncio's loop and on uvloop; the others know no loop. A ratio
 compares with Warren on the same loop, and a client without one with Warren on asyncio's. Where a client lacks what the
-row asks for, it does the best it can, and its name says what.
+row asks for, it does the best it can, and its name says what. Clients that are not installed are left out.
 """
 
 from __future__ import annotations
@@ -18,23 +18,22 @@ import argparse
 import asyncio
 import inspect
 import json
-import multiprocessing
 import statistics
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
-from multiprocessing.connection import Connection
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
-from typing import cast
 
 sys.path.insert(0, str(Path(__file__).parent))
 from broker import STARTS, machine
-from clients import BODY, CASES, QUEUE, TIMEOUT, WINDOW, Result, Work
+from clients import BODY, CASES, QUEUE, TIMEOUT, WINDOW, Result
 
 LOOPS = ("asyncio", "uvloop")
-PEERS = ("aio-pika", "aiormq", "pika", "amqp", "amqpstorm", "uvloop")
+PEERS = {"aio-pika": "aio_pika", "pika": "pika", "py-amqp": "amqp", "amqpstorm": "amqpstorm", "uvloop": "uvloop"}
 Run = tuple[str, str, str]  # row, client, loop ("-" for a client without one)
 
 
@@ -75,18 +74,21 @@ def chosen(rows: list[str], clients: list[str], loops: tuple[str, ...]) -> Itera
         if rows and not any(part in row for part in rows):
             continue
         for name, work in cases.items():
-            if clients and not name.startswith(tuple(clients)):
+            if (clients and not name.startswith(tuple(clients))) or not installed(name):
                 continue
             for loop in loops if inspect.iscoroutinefunction(work) else ("-",):
-                yield row, name, loop
+                if installed(loop):
+                    yield row, name, loop
+
+
+def installed(name: str) -> bool:
+    """Whether the package is there that the client or loop of this name needs."""
+    return all(find_spec(module) is not None for peer, module in PEERS.items() if name.startswith(peer))
 
 
 def versions() -> Iterator[str]:
-    for name in PEERS:
-        try:
-            yield f"{name} {version(name)}"
-        except PackageNotFoundError:
-            yield f"no {name}"
+    for name, module in PEERS.items():
+        yield f"{name} {version(module)}" if installed(name) else f"no {name}"
 
 
 @contextmanager
@@ -105,51 +107,18 @@ def measure_all(url: str, runs: list[Run], rounds: int, count: int) -> dict[Run,
             if sys.stderr.isatty():
                 step = number * len(runs) + at + 1
                 print(f"\r\033[K[{step}/{rounds * len(runs)}] {' '.join(run)}", end="", file=sys.stderr, flush=True)
-            row, client, loop = run
-            prepare(url, count if row.startswith("consume") else 0)
-            try:
-                results.setdefault(run, []).append(measure(CASES[row][client], loop, url, count))
-            except Exception as error:
-                raise RuntimeError(f"{row}, {client}, {loop}: {error}") from error
+            prepare(url, count if run[0].startswith("consume") else 0)
+            results.setdefault(run, []).append(measure(*run, url, count))
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
     return results
 
 
-def measure(work: Work, loop: str, url: str, count: int) -> Result:
+def measure(row: str, client: str, loop: str, url: str, count: int) -> Result:
     """One run in a fresh process."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=child, args=(work, loop, url, count, theirs))
-    process.start()
-    theirs.close()
-    try:
-        if not ours.poll(TIMEOUT):
-            raise TimeoutError(f"no result within {TIMEOUT:g} s")
-        return cast(Result, ours.recv())  # EOFError: the process has died, and said why
-    finally:
-        process.join(5)
-        process.kill()
-
-
-def child(work: Work, loop: str, url: str, count: int, answer: Connection) -> None:
-    done = work(url, count)
-    if not isinstance(done, Result):
-        with asyncio.Runner(loop_factory=loop_factory(loop)) as runner:
-            done = runner.run(_result(done))
-    answer.send(done)
-
-
-async def _result(work: object) -> Result:
-    return cast(Result, await work)  # type: ignore[misc]
-
-
-def loop_factory(name: str):  # type: ignore[no-untyped-def]
-    if name == "uvloop":
-        import uvloop
-
-        return uvloop.new_event_loop
-    return asyncio.new_event_loop
+    command = [sys.executable, str(Path(__file__).parent / "clients.py"), row, client, loop, url, str(count)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, timeout=TIMEOUT, check=True)
+    return Result(**json.loads(done.stdout))
 
 
 def prepare(url: str, fill: int) -> None:

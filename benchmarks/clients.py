@@ -2,15 +2,19 @@
 
 A function connects, works through `count` messages of QUEUE, checks what it got, and gives a Result that leaves out the
 connecting. A coroutine function runs on whichever event loop it is started on. To add a client, write its functions and
-name them in CASES.
+name them in CASES. As a program, this runs one of them and prints its Result as JSON:
+
+    python benchmarks/clients.py "publish_many" "warren" asyncio amqp://... 20000
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -525,7 +529,7 @@ def amqpstorm_iterator(url: str, count: int) -> Result:
         return clock.result(count)
 
 
-Work = Callable[[str, int], Result] | Callable[[str, int], Awaitable[Result]]
+Work = Callable[[str, int], Result] | Callable[[str, int], Coroutine[Any, Any, Result]]
 
 # By row, then by client. The first one of a row is what the others are compared with.
 CASES: dict[str, dict[str, Work]] = {
@@ -575,3 +579,24 @@ CASES: dict[str, dict[str, Work]] = {
         "amqpstorm": amqpstorm_iterator,
     },
 }
+
+
+def new_loop(name: str) -> asyncio.AbstractEventLoop:
+    if name == "uvloop":
+        import uvloop
+
+        return uvloop.new_event_loop()
+    return asyncio.new_event_loop()
+
+
+def main() -> None:
+    row, client, loop, url, count = sys.argv[1:]
+    result = CASES[row][client](url, int(count))
+    if not isinstance(result, Result):
+        with asyncio.Runner(loop_factory=lambda: new_loop(loop)) as runner:
+            result = runner.run(result)
+    print(json.dumps(asdict(result)))
+
+
+if __name__ == "__main__":
+    main()

@@ -126,7 +126,8 @@ class AsyncCore(ConnectionCore, asyncio.BufferedProtocol):
             self.resume_reading()  # buffer_updated pauses again once the answer is there
 
     def ask(self) -> None:
-        self.expecting()
+        if self.reading_paused:
+            self.expecting()
         if self._quiet and not self._flush_due:
             self.flush_now()
         else:
