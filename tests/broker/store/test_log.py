@@ -25,7 +25,8 @@ def open_log(path: Path, segment_bytes: int = 1 << 20) -> SegmentLog:
 
 def fill(log: SegmentLog, count: int, *, size: int = 10, batch: int = 1, timestamp: int = 0) -> None:
     for number in range(count):
-        log.append(b"address", b"%d:" % log.next_offset + b"x" * size, timestamp + number if timestamp else None)
+        frames = b"%d:" % log.next_offset, b"x" * size
+        log.append(b"address", frames, timestamp + number if timestamp else None)
         if number % batch == batch - 1:
             log.flush()
     log.flush()
@@ -120,7 +121,7 @@ def test_readers_see_only_what_is_durable(tmp_path: Path) -> None:
     calls: list[Callable[[], None]] = []
     commit = GroupCommit(calls.append, lambda: None, lambda error: None)
     log = SegmentLog(tmp_path, commit)
-    log.append(b"address", b"0:")
+    log.append(b"address", [b"0:"])
     assert log.flush() > 0
     log.advance()
     assert (log.written, log.durable) == (1, 0)
@@ -206,7 +207,7 @@ def test_any_log_comes_back(
     path = tmp_path_factory.mktemp("log")
     log = open_log(path, segment)
     for number, size in enumerate(sizes):
-        log.append(b"address", b"%d:" % log.next_offset + b"x" * size)
+        log.append(b"address", [b"%d:" % log.next_offset + b"x" * size])
         if number % batch == 0:
             log.flush()
     log.close()
@@ -278,7 +279,7 @@ def test_what_is_not_durable_is_not_dropped(tmp_path: Path) -> None:
     log = SegmentLog(tmp_path, commit, segment_bytes=100)
     log.max_bytes = 0
     for _ in range(20):
-        log.append(b"address", b"x" * 30)
+        log.append(b"address", [b"x" * 30])
     log.flush()
     assert not log.retain(0)
     assert (log.first, log.rolled) == (0, True)
