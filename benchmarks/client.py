@@ -107,8 +107,11 @@ def measure_all(url: str, runs: list[Run], rounds: int, count: int) -> dict[Run,
             if sys.stderr.isatty():
                 step = number * len(runs) + at + 1
                 print(f"\r\033[K[{step}/{rounds * len(runs)}] {' '.join(run)}", end="", file=sys.stderr, flush=True)
-            prepare(url, count if run[0].startswith("consume") else 0)
-            results.setdefault(run, []).append(measure(*run, url, count))
+            consumes = run[0].startswith("consume")
+            prepare(url, count if consumes else 0)
+            result = measure(*run, url, count)
+            expect(url, 0 if consumes else result.count)
+            results.setdefault(run, []).append(result)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
     return results
@@ -137,6 +140,18 @@ def prepare(url: str, fill: int) -> None:
 
 
 HEADS = ("row", "client", "loop", "CPU: times Warren's", "rate: Warren's is", "CPU us a message", "messages a second")
+
+
+def expect(url: str, count: int) -> None:
+    """Returns once the queue has that many messages. TimeoutError when that does not happen: some were lost."""
+    import warren
+
+    async def main() -> None:
+        async with asyncio.timeout(60), warren.connect(url) as connection, connection.channel() as channel:
+            while await channel.message_count(QUEUE) != count:
+                pass
+
+    asyncio.run(main())
 
 
 def show(results: dict[Run, list[Result]]) -> None:

@@ -456,8 +456,7 @@ class Channel(LastingChannel):
         if raw_properties is not None:
             raw = raw_properties
         tag = self._core.publish(raw, body, exchange, routing_key, mandatory, waiter)
-        self._connection.expecting()
-        self._connection.flush()
+        self._connection.ask()
         return tag
 
     @property
