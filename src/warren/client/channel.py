@@ -456,7 +456,8 @@ class Channel(LastingChannel):
         if raw_properties is not None:
             raw = raw_properties
         tag = self._core.publish(raw, body, exchange, routing_key, mandatory, waiter)
-        self._connection.ask()
+        self._connection.expecting()
+        self._connection.flush()
         return tag
 
     @property
