@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from warren import errors as errors
-    from warren.client import events as events
+    from warren.client import blocking as blocking, events as events
     from warren.client.channel import Channel as Channel
     from warren.client.codec import JSON as JSON, Codec as Codec
     from warren.client.connection import Connection as Connection, connect as connect
@@ -45,6 +45,7 @@ __all__ = [
     "Properties",
     "Recovery",
     "Backoff",
+    "blocking",
     "JSON",
     "Codec",
     "Producer",
@@ -98,8 +99,8 @@ _HOMES: Final = {
 def __getattr__(name: str) -> object:
     if name == "errors":
         return import_module("warren.errors")
-    if name == "events":
-        return import_module("warren.client.events")
+    if name in ("blocking", "events"):
+        return import_module(f"warren.client.{name}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'warren' has no attribute {name!r}")

@@ -143,7 +143,7 @@ class Pool(Generic[T]):
         while self._idle:
             self._drop(self._idle.popleft()[0])
         if self._closing:
-            await asyncio.gather(*self._closing)
+            await asyncio.wait(self._closing)  # who is cancelled here leaves them to end by themselves
 
     async def __aenter__(self) -> Self:
         return self

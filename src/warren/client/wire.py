@@ -1,4 +1,4 @@
-"""The asyncio face's transport: the core as an asyncio.BufferedProtocol.
+"""The transport: the core as an asyncio.BufferedProtocol.
 
 Output is gathered during a turn of the loop and written once at its end. Only what somebody will wait for is written at
 once, when nothing was written since the last read: who asks one thing at a time saves a turn of the loop by that, and
@@ -68,8 +68,8 @@ class AsyncCore(ConnectionCore, asyncio.BufferedProtocol):
         self.reading_paused = False
         self._transport: asyncio.Transport | None = None
         # For each read of a plain Protocol asyncio's own loop makes a buffer as large: 15 us where mmap has to do it.
-        self._input = memoryview(bytearray(READ_SIZE))
-        self._flush_due = False
+        self._received = memoryview(bytearray(READ_SIZE))
+        self.flush_due = False  # the loop's next turn writes what was gathered
         self._quiet = False  # nothing was written since the last read
         self._gate: list[asyncio.Future[None]] = []
         self._last_sent = self._last_received = 0.0
@@ -86,13 +86,13 @@ class AsyncCore(ConnectionCore, asyncio.BufferedProtocol):
         self._last_sent = self._last_received = self.loop.time()
         self.start()
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # and no bytearray: TLS reads on into a slice of it
-        return self._input
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return cast(bytearray, self._received)  # not one: asyncio's TLS fills slices of it
 
     def buffer_updated(self, nbytes: int) -> None:
         self._last_received = self.loop.time()
         self._quiet = True
-        self.receive(bytes(self._input[:nbytes]))
+        self.receive(bytes(self._received[:nbytes]))
         if self.overfull and not self.reading_paused and not self._answer_awaited():
             self._pause_reading()
 
@@ -117,9 +117,9 @@ class AsyncCore(ConnectionCore, asyncio.BufferedProtocol):
     # -- hooks of the core -------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        if not self._flush_due:
-            self._flush_due = True
+        if not self.flush_due:
             self.loop.call_soon(self._flush)
+            self.flush_due = True  # last: an interrupt before it costs one flush too many, not all that follow
 
     def expecting(self) -> None:
         if self.reading_paused:
@@ -128,7 +128,7 @@ class AsyncCore(ConnectionCore, asyncio.BufferedProtocol):
     def ask(self) -> None:
         if self.reading_paused:
             self.expecting()
-        if self._quiet and not self._flush_due:
+        if self._quiet and not self.flush_due:
             self.flush_now()
         else:
             self.flush()
@@ -144,7 +144,7 @@ class AsyncCore(ConnectionCore, asyncio.BufferedProtocol):
             self._last_sent = self.loop.time()
 
     def _flush(self) -> None:
-        self._flush_due = False
+        self.flush_due = False
         self.flush_now()
 
     def resumed(self) -> None:
@@ -265,7 +265,7 @@ class AsyncCore(ConnectionCore, asyncio.BufferedProtocol):
         if self._transport is None or self.reason is not None:
             return
         delay = heartbeat / 2
-        if now - self._last_sent >= heartbeat / 2 - 0.05 and not self._flush_due:
+        if now - self._last_sent >= heartbeat / 2 - 0.05 and not self.flush_due:
             self.engine.send_heartbeat()
             self.flush_now()
         if now - self._last_received < 2 * heartbeat or self.reading_paused:
