@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from warren.client.channel import Channel as Channel
     from warren.client.codec import JSON as JSON, Codec as Codec
     from warren.client.connection import Connection as Connection, connect as connect
+    from warren.client.pending import Pending as Pending
     from warren.client.pools import ChannelPool as ChannelPool, ConnectionPool as ConnectionPool
-    from warren.client.producer import Pending as Pending, Producer as Producer
+    from warren.client.producer import Producer as Producer
     from warren.client.reader import QueueReader as QueueReader
     from warren.client.records import (
         Confirmation as Confirmation,
@@ -82,7 +83,7 @@ _HOMES: Final = {
     "JSON": "warren.client.codec",
     "Codec": "warren.client.codec",
     "Producer": "warren.client.producer",
-    "Pending": "warren.client.producer",
+    "Pending": "warren.client.pending",
     "Workers": "warren.client.workers",
     "QueueReader": "warren.client.reader",
     "Retry": "warren.client.retry",

@@ -6,9 +6,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from warren.blocking import connect as connect_blocking
 
 import warren
+from warren import blocking
 from warren.broker import Broker
 from warren.errors import ConnectionLost, LocalProtocolError, NotFound
 from warren.testing import EmbeddedBroker
@@ -22,7 +22,7 @@ def test_a_blocking_client_and_a_loop_that_ends() -> None:
 
     with EmbeddedBroker() as server:
         asyncio.run(declare())  # the broker is not of this loop
-        with connect_blocking(server.url) as connection:
+        with blocking.connect(server.url) as connection:
             delivery = connection.channel().get("q", no_ack=True)
             assert delivery is not None
             assert delivery.body == b"m"

@@ -11,7 +11,7 @@ SETTINGS = "[pytest]\nasyncio_mode = {}\nasyncio_default_fixture_loop_scope = fu
 APPLICATION = '''
 import asyncio
 import warren
-from warren.blocking import connect as connect_blocking
+from warren import blocking
 
 seen = []
 
@@ -31,7 +31,7 @@ async def test_each_test_has_its_own_broker(warren_channel):
 
 
 def test_a_blocking_program(warren_url):
-    with connect_blocking(warren_url) as connection:
+    with blocking.connect(warren_url) as connection:
         assert connection.channel().queue_declare("q").message_count == 0
 
 

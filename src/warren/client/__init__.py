@@ -7,6 +7,6 @@ The client comes back when its connection is lost; the rules stand at the top of
 `subscription` (channels and consumers over many wire channels), `deliveries` and `publishes` (what is unsettled, under
 public numbers), `harness` (for tests).
 
-Above the channels stand `producer`, `reader`, `workers` (with `settling`, `retry`, `dead_letters`), `rpc` and `pools`,
-all made by `faces`, which is the base of Connection; `codec` gives their bodies a type.
+Above the channels stand `producer` (with `pending`), `reader`, `workers` (with `settling`, `retry`, `dead_letters`),
+`rpc` and `pools`, all made by `faces`, which is the base of Connection; `codec` gives their bodies a type.
 """
