@@ -58,14 +58,17 @@ async def test_leaving_the_block_gives_back_the_rest(channel: Channel, queue: st
 
 async def test_a_cancelled_iteration_gives_back_the_rest(channel: Channel, queue: str) -> None:
     await fill(channel, queue, 5)
+    handed = asyncio.Event()
 
     async def work() -> None:
         async with channel.consume(queue) as consumer:
             async for _ in consumer:
+                handed.set()
                 await asyncio.Event().wait()
 
     task = asyncio.create_task(work())
     await ready(channel, queue, 0)
+    await handed.wait()  # RabbitMQ may answer before it delivers
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
