@@ -614,7 +614,7 @@ async def test_a_rabbitmq_that_is_restarted(name: str) -> None:
             events = connection.events()
             await asyncio.to_thread(server.kill)
             await asyncio.to_thread(server.start)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(120):
                 async for event in events:
                     if isinstance(event, e.Recovered):
                         assert event.skipped == []
