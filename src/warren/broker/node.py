@@ -33,7 +33,7 @@ from warren.broker.statistics import Churn, Drops
 from warren.broker.store.catalog import Catalog
 from warren.broker.store.commit import GroupCommit
 from warren.broker.store.files import Files
-from warren.broker.store.folder import LastStop
+from warren.broker.store.folder import LastStop, make_folders
 from warren.broker.store.streams import StreamStore
 from warren.broker.stream import StreamQueue
 from warren.broker.timers import Timers
@@ -89,7 +89,7 @@ class Node:
     limits      what clients may use
     clock       milliseconds that never go back
     components  what acts on parameters, by the name of their component
-    files       the operating system, for the messages of queues and delayed exchanges
+    files       the operating system, for the messages of queues, streams and delayed exchanges
     """
 
     def __init__(
@@ -144,9 +144,8 @@ class Node:
         self.rearm: Callable[[], None] = _nothing  # told after each batch: the next deadline may have changed
         self.commit = GroupCommit(call_soon, self._synced, self.store_failed, sync=sync, files=files)
         self.data, self.files = data, files
-        for folder in ("queues", "delays"):
-            (data / folder).mkdir(parents=True, exist_ok=True)
-        self.streams = StreamStore(data, self.commit)
+        make_folders(data, "queues", "delays", "streams")
+        self.streams = StreamStore(data, self.commit, clean=last_stop is LastStop.CLEAN, files=files)
         try:
             recover(self)
         except BaseException:
