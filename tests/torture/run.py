@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from tests.torture.declarations import Declarer
 from tests.torture.history import Book, History, Stream, Verdict
 from tests.torture.peer import Peer
 from tests.torture.scenery import FAN, LATER, QUEUES, Queue, sources
@@ -54,7 +55,7 @@ async def kills(
             server.up.set()
             progress(f"kill {number} of {count}: start {server.start_seconds:.2f} s, {_short(stage.history)}")
 
-    return await _run(folder, seed, queues, ordeal)
+    return await _run(folder, seed, queues, ordeal, declaring=True)
 
 
 async def churn(
@@ -97,7 +98,9 @@ async def churn(
     return await _run(folder, seed, queues, ordeal)
 
 
-async def _run(folder: Path, seed: int, queues: tuple[Queue, ...], ordeal: Ordeal) -> Verdict:
+async def _run(
+    folder: Path, seed: int, queues: tuple[Queue, ...], ordeal: Ordeal, *, declaring: bool = False
+) -> Verdict:
     began = time.monotonic()
     history, server = History(), Server(folder / "data")
     try:
@@ -105,6 +108,8 @@ async def _run(folder: Path, seed: int, queues: tuple[Queue, ...], ordeal: Ordea
         await _declare(server.port, queues)
         stage = Stage(history, Random(seed), server.port, server.up)
         workers = _workers(stage, queues)
+        declarer = Declarer(stage) if declaring else None
+        workers += [declarer] if declarer is not None else []
         async with asyncio.TaskGroup() as tasks:
             async with asyncio.TaskGroup() as publishing:
                 for worker in workers:
@@ -118,6 +123,10 @@ async def _run(folder: Path, seed: int, queues: tuple[Queue, ...], ordeal: Ordea
         await server.stop()
         await server.start()
         await _look(server, queues, left=history)
+        if declarer is not None:
+            peer = await Peer.connect(server.port)
+            await declarer.look(peer)
+            peer.close()
         await server.stop()
     finally:
         await server.kill()
