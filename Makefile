@@ -37,6 +37,8 @@ test: setup ## install the test servers where that is possible, then lint and ru
 torture: setup ## kill the broker 200 times, cut and stall its connections for 10 minutes, break its disk
 	@echo "torture: python -m tests.torture"
 	@PYTHONPATH=src $(BIN)/python -m tests.torture $(TORTURE_ARGS)
+	@echo "torture: a channel layer whose connections are cut, 10 minutes"
+	@PYTHONPATH=src $(BIN)/python -m tests.channels.churn
 	@echo "torture: a node on a disk that fails, 2,000 cases"
 	@WARREN_CRASHES=2000 $(BIN)/python -m pytest -q -o faulthandler_timeout=0 tests/broker/test_crash_model.py
 

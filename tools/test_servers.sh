@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sees to it that the servers and tools the tests compare with are there: RabbitMQ and the amqp-tools of Debian.
+# Sees to it that what the tests need from Debian is there: RabbitMQ and amqp-tools to compare with, and a browser.
 # Installs what is missing when run by root on a machine with apt-get; otherwise says what will be skipped, and why.
 # It leaves no service running that did not run before: each test starts a node of its own.
 set -u
@@ -13,6 +13,8 @@ port_in_use() {
 
 have_rabbitmq() { [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || command -v rabbitmq-server >/dev/null 2>&1; }
 have_amqp_tools() { command -v amqp-publish >/dev/null 2>&1 && command -v amqp-consume >/dev/null 2>&1; }
+
+have_chromium() { command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1; }
 
 install() {
     DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "$@" </dev/null
@@ -28,6 +30,7 @@ forget_policy() {
 missing=
 have_rabbitmq || missing="$missing rabbitmq-server"
 have_amqp_tools || missing="$missing amqp-tools"
+have_chromium || missing="$missing chromium"
 
 if [ -n "$missing" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     echo "test servers: installing$missing with apt-get"
@@ -60,5 +63,11 @@ if have_amqp_tools; then
 else
     echo "test servers: NO amqp-tools: the tests with amqp-publish and amqp-consume will be SKIPPED."
     echo "test servers:   remedy: apt-get install amqp-tools, or run make test as root"
+fi
+if have_chromium; then
+    echo "test servers: Chromium is there"
+else
+    echo "test servers: NO Chromium: the chat example's test in a browser will be SKIPPED."
+    echo "test servers:   remedy: apt-get install chromium, or run make test as root"
 fi
 exit 0

@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     from warren import errors as errors
     from warren.client import events as events
     from warren.client.channel import Channel as Channel
+    from warren.client.codec import JSON as JSON, Codec as Codec
     from warren.client.connection import Connection as Connection, connect as connect
+    from warren.client.pools import ChannelPool as ChannelPool, ConnectionPool as ConnectionPool
+    from warren.client.producer import Pending as Pending, Producer as Producer
+    from warren.client.reader import QueueReader as QueueReader
     from warren.client.records import (
         Confirmation as Confirmation,
         Delivery as Delivery,
@@ -22,6 +26,10 @@ if TYPE_CHECKING:
         Returned as Returned,
     )
     from warren.client.recovery import Backoff as Backoff, Recovery as Recovery
+    from warren.client.retry import DeadLetter as DeadLetter, Retry as Retry
+    from warren.client.rpc import Rpc as Rpc, Server as Server
+    from warren.client.settling import Reject as Reject, Requeue as Requeue
+    from warren.client.workers import Workers as Workers
     from warren.protocol.v091.methods import Properties as Properties
 
 __all__ = [
@@ -37,6 +45,20 @@ __all__ = [
     "Properties",
     "Recovery",
     "Backoff",
+    "JSON",
+    "Codec",
+    "Producer",
+    "Pending",
+    "Workers",
+    "QueueReader",
+    "Retry",
+    "DeadLetter",
+    "Reject",
+    "Requeue",
+    "Rpc",
+    "Server",
+    "ChannelPool",
+    "ConnectionPool",
     "errors",
     "events",
 ]
@@ -56,6 +78,20 @@ _HOMES: Final = {
     "Properties": "warren.protocol.v091.methods",
     "Recovery": "warren.client.recovery",
     "Backoff": "warren.client.recovery",
+    "JSON": "warren.client.codec",
+    "Codec": "warren.client.codec",
+    "Producer": "warren.client.producer",
+    "Pending": "warren.client.producer",
+    "Workers": "warren.client.workers",
+    "QueueReader": "warren.client.reader",
+    "Retry": "warren.client.retry",
+    "DeadLetter": "warren.client.retry",
+    "Reject": "warren.client.settling",
+    "Requeue": "warren.client.settling",
+    "Rpc": "warren.client.rpc",
+    "Server": "warren.client.rpc",
+    "ChannelPool": "warren.client.pools",
+    "ConnectionPool": "warren.client.pools",
 }
 
 

@@ -29,12 +29,15 @@
     ├── ConsumerCancelled            the broker ended a consumer (its queue was deleted)
     ├── Nacked                       the broker refused a publication
     │   └── PublishOrphaned          the connection was lost before the broker's answer came
+    ├── PublishesFailed              some publications of many did not get through; each with its own error
     ├── AcknowledgeOrphans           acknowledged deliveries came on a connection that is gone
     ├── TransactionLost              a transaction was cut by the loss of its connection
     ├── RecoveryGaveUp               nobody answered for as long as the program cared to wait
     ├── Unroutable                   a mandatory publication reached no queue; carries what was returned
     ├── DeadlineExceeded             no answer within the caller's timeout (also a TimeoutError)
     ├── InvalidArgument              a value that the API cannot take (also a ValueError)
+    ├── UndecodableBody              a body that its codec cannot read
+    ├── RemoteError                  the handler at the other end of a remote call failed
     ├── DataLoss                     messages that were asked for are no longer there
     ├── QueueNotReady                the queue exists but cannot be served yet; trying again helps
     ├── ShovelEnded                  a shovel that does not go on; `__cause__` is why
@@ -258,6 +261,17 @@ class PublishOrphaned(Nacked):
         self.orphaned = orphaned or publish_tags
 
 
+class PublishesFailed(WarrenError):
+    """Some publications of many did not get through, each with an error of its own; the others were confirmed.
+
+    failures  position -> error; positions count from 0, in the order of publishing
+    """
+
+    def __init__(self, message: str, failures: dict[int, WarrenError]) -> None:
+        super().__init__(message)
+        self.failures = failures
+
+
 class AcknowledgeOrphans(WarrenError):
     """Some of the deliveries came on a connection that is gone: the broker delivers them again.
 
@@ -313,6 +327,18 @@ class DeadlineExceeded(WarrenError, TimeoutError):
 
 class InvalidArgument(WarrenError, ValueError):
     """A value that the API cannot take; the text names it, what is allowed, and the next thing to try."""
+
+
+class UndecodableBody(WarrenError):
+    """A body that its codec cannot read: the text says what was expected and what is there."""
+
+
+class RemoteError(WarrenError):
+    """The handler at the other end of a remote call failed: `kind` is the class of its error, the text its text."""
+
+    def __init__(self, message: str, kind: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class DataLoss(WarrenError):

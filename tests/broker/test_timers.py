@@ -50,3 +50,19 @@ def test_cancelled_timers_are_cleared_away() -> None:
     clock.now += 10
     timers.run()
     assert called == [1] * len(kept)
+
+
+def test_what_moves_the_next_deadline() -> None:
+    clock = Clock()
+    timers = Timers(clock)
+    timers.moved = False
+    soon = timers.at(clock.now + 10, lambda: None)
+    assert timers.moved
+    timers.moved = False
+    timers.at(clock.now + 20, lambda: None)
+    soon.cancel()
+    assert not timers.moved  # it rings in vain, and then
+    clock.now += 10
+    timers.run()
+    assert timers.moved
+    assert timers.next_deadline == clock.now + 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import shutil
@@ -17,7 +18,7 @@ import pytest
 
 from tests.cli.command import environment, warren
 from warren.cli.folders import data_folder
-from warren.cli.serve import explain
+from warren.cli.serve import MALLOC, explain, tune_allocator
 from warren.client.sync import connect
 from warren.config import OPTIONS
 from warren.errors import AccessRefused, ConnectionLost, NotAllowed, PreconditionFailed
@@ -432,3 +433,16 @@ def test_ping(tmp_path: Path) -> None:
         gone = warren("ping", url)
         assert gone.returncode == 1
         assert gone.stderr.count("\n") == 1
+
+
+def test_the_allocator_is_told_where_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: dict[int, int] = {}
+
+    class Library:
+        mallopt = staticmethod(told.__setitem__)
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Library)
+    tune_allocator()
+    assert told == MALLOC
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())  # no such function in this C library
+    tune_allocator()

@@ -16,6 +16,17 @@ from warren.client.recovery import Recovery
 from warren.testing import RabbitMQ
 
 
+async def test_the_backlog_is_asked_for_each_time(channel: Channel, other: Channel, queue: str, name: str) -> None:
+    await channel.confirm_select()
+    for n in range(3):
+        assert await channel.message_count(queue) == n
+        await channel.publish(b"m", "", queue)
+    await other.queue_purge(queue)
+    assert await channel.message_count(queue) == 0
+    with pytest.raises(errors.NotFound):
+        await channel.message_count(f"{name}.missing")
+
+
 async def test_declare_bind_publish_get(channel: Channel, queue: str, name: str) -> None:
     exchange = f"{name}.x"
     await channel.exchange_declare(exchange, "topic", auto_delete=True)

@@ -50,6 +50,11 @@ def test_the_whole_of_it() -> None:
     assert opening.handshake.server_properties == {"product": "P"}
 
 
+def test_its_name() -> None:
+    assert Opening(name="my program").start().client_properties["connection_name"] == "my program"
+    assert "connection_name" not in Opening().start().client_properties
+
+
 def test_plain() -> None:
     answer = Opening(username="ü", password="p").start()
     assert (answer.mechanism, answer.response) == ("PLAIN", "\0ü\0p".encode())

@@ -49,12 +49,15 @@ def test_ipv6() -> None:
 def test_query() -> None:
     parameters = parse_url(
         "amqp://h/?heartbeat=7&connection_timeout=2500&channel_max=9&frame_max=8192&auth_mechanism=amqplain"
+        "&connection_name=my%20program"
     )
     assert parameters.heartbeat == 7
     assert parameters.timeout == 2.5
     assert parameters.channel_max == 9
     assert parameters.frame_max == 8192
     assert parameters.mechanisms == ("AMQPLAIN",)
+    assert parameters.name == "my program"
+    assert parse_url("amqp://").name == ""
 
 
 def test_arguments_win_over_the_query() -> None:

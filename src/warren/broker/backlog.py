@@ -1,15 +1,17 @@
 """The backlog of a queue from whose middle messages may leave: by priority, by deadline, by limits.
 
-A plain queue needs none of this and keeps a deque (`queue`). Here a message costs a `Held` and an entry in an ordered
-dictionary, and in return each of these is O(1), or O(log n) with a deadline: push, pop of the first message of the
-highest priority, return to the old place, removal anywhere.
+A plain queue needs none of this and keeps a deque of messages (`queue`). Here a message costs a `Held`, and in return
+each of these is O(1), or O(log n) with a deadline: push, pop of the first message of the highest priority, return to
+the old place, removal anywhere. What is removed is marked as gone and stays in its line until somebody meets it, or
+until half of the line is gone. Deadlines that come in order, as those of a queue's TTL do, stand in a line of their own
+and cost O(1).
 """
 
 from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice, takewhile
 from operator import attrgetter
@@ -25,31 +27,44 @@ SLACK: Final = 64  # entries of messages that are gone, before it is worth while
 class Level:
     """The messages of one priority: those in their places, and those that came back. Positions are the order."""
 
-    __slots__ = ("ready", "returned")
+    __slots__ = ("busy", "gone", "ready", "returned")
 
     def __init__(self) -> None:
-        self.ready: OrderedDict[int, Held] = OrderedDict()
+        self.busy = False  # it stands in the backlog's heap of levels that may hold something
+        self.gone = 0  # at most so many of those in `ready` are
+        self.ready: deque[Held] = deque()
         self.returned: list[Held] = []
 
     def first(self) -> Held | None:
-        returned = self.returned
+        returned, ready = self.returned, self.ready
         while returned and returned[0].gone:
             heapq.heappop(returned)
-        head = next(iter(self.ready.values()), None)
+        while ready and ready[0].gone:
+            ready.popleft()
+        head = ready[0] if ready else None
         if returned and (head is None or returned[0] < head):  # not always: levels may have been merged meanwhile
             return returned[0]
         return head
 
     def pop(self) -> Held | None:
-        if self.returned:
-            held = self.first()
+        held = self.first()
+        if held is not None:
             if self.returned and self.returned[0] is held:
-                return heapq.heappop(self.returned)
-        return self.ready.popitem(last=False)[1] if self.ready else None
+                heapq.heappop(self.returned)
+            else:
+                self.ready.popleft()
+        return held
+
+    def lost_one(self) -> None:
+        """One of the messages was marked as gone."""
+        self.gone += 1
+        if self.gone > len(self.ready) // 2 + SLACK:
+            self.ready = deque(held for held in self.ready if not held.gone)
+            self.gone = 0
 
     def __iter__(self) -> Iterator[Held]:
         returned = sorted(held for held in self.returned if not held.gone)
-        yield from heapq.merge(returned, self.ready.values())
+        yield from heapq.merge(returned, (held for held in self.ready if not held.gone))
 
 
 class Backlog:
@@ -59,7 +74,8 @@ class Backlog:
         self.count = self.bytes = 0
         self._levels = [Level() for _ in range(top + 1)]
         self._busy: list[int] = []  # heap of -priority of levels that may hold something
-        self._deadlines: list[tuple[int, int, Held]] = []
+        self._timely: deque[Held] = deque()  # by deadline and position
+        self._deadlines: list[tuple[int, int, Held]] = []  # a heap: of those that came out of that order
 
     @property
     def top(self) -> int:
@@ -67,27 +83,46 @@ class Backlog:
 
     def push(self, held: Held) -> None:
         """A new message, at the end of its level."""
-        self._add(held)
-        self._levels[held.priority].ready[held.position] = held
+        level = self._levels[held.priority]
+        self.count += 1
+        self.bytes += held.message.content.body_size
+        if not level.busy:
+            self._has_work(level, held.priority)
+        deadline = held.deadline
+        if deadline:
+            timely = self._timely
+            if len(timely) > 2 * self.count + SLACK:
+                self._forget_gone()
+            if not timely or timely[-1].deadline <= deadline:
+                timely.append(held)
+            else:
+                self._add_deadline(held)
+        level.ready.append(held)
 
     def put_back(self, held: Held) -> None:
         """A message that was taken: to the place that it had."""
-        self._add(held)
-        heapq.heappush(self._levels[held.priority].returned, held)
-
-    def _add(self, held: Held) -> None:
         held.gone = False
         self.count += 1
         self.bytes += held.message.content.body_size
-        if -held.priority not in self._busy:
-            heapq.heappush(self._busy, -held.priority)
+        level = self._levels[held.priority]
+        if not level.busy:
+            self._has_work(level, held.priority)
         if held.deadline:
-            if len(self._deadlines) > 2 * self.count + SLACK:
-                self._forget_gone()
-            heapq.heappush(self._deadlines, (held.deadline, held.position, held))
+            self._add_deadline(held)
+        heapq.heappush(level.returned, held)
+
+    def _has_work(self, level: Level, priority: int) -> None:
+        level.busy = True
+        heapq.heappush(self._busy, -priority)
+
+    def _add_deadline(self, held: Held) -> None:
+        if len(self._deadlines) > 2 * self.count + SLACK:
+            self._forget_gone()
+        heapq.heappush(self._deadlines, (held.deadline, held.position, held))
 
     def _forget_gone(self) -> None:
         """Let go of the deadlines of messages that left before: they would keep them in memory until their time."""
+        self._timely = deque(held for held in self._timely if not held.gone)
         alive = {id(entry[2]): entry for entry in self._deadlines if not entry[2].gone}
         self._deadlines = list(alive.values())
         heapq.heapify(self._deadlines)
@@ -99,8 +134,11 @@ class Backlog:
             held = self._levels[-busy[0]].first()
             if held is not None:
                 return held
-            heapq.heappop(busy)
+            self._has_no_work()
         return None
+
+    def _has_no_work(self) -> None:
+        self._levels[-heapq.heappop(self._busy)].busy = False
 
     def pop(self) -> Held | None:
         """The message that is next, taken."""
@@ -112,28 +150,57 @@ class Backlog:
                 self.count -= 1
                 self.bytes -= held.message.content.body_size
                 return held
-            heapq.heappop(busy)
+            self._has_no_work()
         return None
+
+    def pop_many(self, count: int, size: int) -> list[Held]:
+        """The messages that are next, taken: up to `count`, and no more once they have over `size` bytes of body."""
+        busy, taken, taken_bytes = self._busy, list[Held](), 0
+        while busy and len(taken) < count and taken_bytes <= size:
+            level = self._levels[-busy[0]]
+            if level.returned or not level.ready:
+                held = level.pop()
+                if held is None:
+                    self._has_no_work()
+                    continue
+            else:
+                held = level.ready.popleft()
+                if held.gone:
+                    continue
+            held.gone = True
+            taken_bytes += held.message.content.body_size
+            taken.append(held)
+        self.count -= len(taken)
+        self.bytes -= taken_bytes
+        return taken
 
     def remove(self, held: Held) -> None:
         """Take a message from wherever it stands."""
         held.gone = True
         self.count -= 1
         self.bytes -= held.message.content.body_size
-        self._levels[held.priority].ready.pop(held.position, None)  # else it lies in `returned`, marked as gone
+        self._levels[held.priority].lost_one()
 
     @property
     def next_deadline(self) -> int:
         """When the next message expires; 0 when none does."""
-        deadlines = self._deadlines
+        timely, deadlines = self._timely, self._deadlines
+        while timely and timely[0].gone:
+            timely.popleft()
         while deadlines and deadlines[0][2].gone:
             heapq.heappop(deadlines)
-        return deadlines[0][0] if deadlines else 0
+        if not deadlines:
+            return timely[0].deadline if timely else 0
+        return min(deadlines[0][0], timely[0].deadline) if timely else deadlines[0][0]
 
     def expired(self, now: int) -> Iterator[Held]:
         """Take the messages whose time is over, wherever they stand."""
         while 0 < self.next_deadline <= now:
-            held = heapq.heappop(self._deadlines)[2]
+            timely, deadlines = self._timely, self._deadlines
+            if not deadlines or (timely and (timely[0].deadline, timely[0].position) < deadlines[0][:2]):
+                held = timely.popleft()
+            else:
+                held = heapq.heappop(deadlines)[2]
             self.remove(held)
             yield held
 
@@ -143,8 +210,10 @@ class Backlog:
         self._levels = [Level() for _ in range(top + 1)]
         for held in messages:
             held.priority = priority(held)
-            self._levels[held.priority].ready[held.position] = held
+            self._levels[held.priority].ready.append(held)
         self._busy = [-level for level in range(top, -1, -1)]
+        for level in self._levels:
+            level.busy = True
 
     def clear(self) -> int:
         """Drop everything; how many."""
@@ -156,10 +225,10 @@ class Backlog:
         """The first `limit` messages of a priority from position `start` on; `end` is the one after the last."""
         ready = self._levels[level].ready
         if end - start <= limit:  # near the end: from there
-            found = list(takewhile(lambda held: held.position >= start, reversed(ready.values())))
+            found = [each for each in takewhile(lambda held: held.position >= start, reversed(ready)) if not each.gone]
         else:
-            skip = bisect_left(list(ready), start)
-            found = list(islice(ready.values(), skip, skip + limit))
+            skip = bisect_left(ready, start, key=attrgetter("position"))
+            found = list(islice((held for held in islice(ready, skip, None) if not held.gone), limit))
         found += (held for held in self._levels[level].returned if not held.gone and held.position >= start)
         return sorted(found, key=attrgetter("position"))[:limit]
 

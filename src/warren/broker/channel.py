@@ -32,6 +32,7 @@ from warren.errors import (
     PreconditionFailed,
 )
 from warren.protocol.v091 import methods as m
+from warren.protocol.v091.deliver import encode_get_ok
 from warren.routing import to_exchange, to_queue
 from warren.routing.naming import generated_queue_name
 
@@ -413,27 +414,30 @@ class Channel:
             self.reply(m.BasicGetEmpty())
             return
         for counts in (self.counts, queue.counts):
-            counts.get += not method.no_ack
-            counts.get_no_ack += method.no_ack
+            if method.no_ack:
+                counts.get_no_ack += 1
+            else:
+                counts.get += 1
             counts.redeliver += held.count > 0
         if self.vhost.trace is not None:
             self.vhost.trace.delivered(self, queue, held.message, held.count > 0)
         self.tag += 1
         if not method.no_ack:
             self.unacked.entries[self.tag] = (queue, None, held.position, held)
-        address = held.message.address
-        self.connection.send(
-            self.number,
-            m.BasicGetOk(self.tag, held.count > 0, address.exchange, address.routing_key, queue.message_count),
-            held.frames_for(self.number, self.connection.engine.frame_max),
-        )
+        connection, again = self.connection, held.count > 0
+        if connection.listens(self.number):
+            frames = held.frames_for(self.number, connection.engine.frame_max)
+            answer = encode_get_ok(self.number, self.tag, again, held.message.address.wire, queue.message_count)
+            connection.engine.outgoing += (answer, frames)
+            connection.has_output(len(frames))
 
-    def _ack(self, method: m.BasicAck) -> None:
-        taken = self.unacked.take(method.delivery_tag, method.multiple)
-        if self.publisher.transaction is None:
-            self.unacked.ack(taken)
+    def ack(self, method: m.BasicAck) -> None:
+        if self.publisher.transaction is not None:
+            self._settlements.append(Settlement(self.unacked.take(method.delivery_tag, method.multiple)))
+        elif method.multiple:
+            self.unacked.ack(self.unacked.take(method.delivery_tag, True))
         else:
-            self._settlements.append(Settlement(taken))
+            self.unacked.ack_one(method.delivery_tag)
 
     def _nack(self, method: m.BasicNack) -> None:
         self._refuse(method.delivery_tag, method.multiple, method.requeue, failed=False)
@@ -552,7 +556,7 @@ HANDLERS: Final[dict[type[m.Method], Handler]] = {
     m.BasicCancel: Channel._cancel,
     m.BasicCancelOk: Channel._unasked,
     m.BasicGet: Channel._get,
-    m.BasicAck: Channel._ack,
+    m.BasicAck: Channel.ack,
     m.BasicNack: Channel._nack,
     m.BasicReject: Channel._reject,
     m.BasicRecover: Channel._recover,

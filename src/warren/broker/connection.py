@@ -151,7 +151,7 @@ class Connection:
 
     def receive_data(self, data: bytes) -> None:
         """One batch of input, to its end: everything that it causes has been handed to the transports."""
-        engine, failure = self.engine, None
+        engine, node, failure = self.engine, self.node, None
         self.recv_oct += len(data)
         self.recv_cnt += 1
         try:
@@ -159,26 +159,31 @@ class Connection:
         except RemoteProtocolError as error:
             failure = error
         events: Sequence[Event] = engine.events()
-        if self.choked or self.node.alarms:
+        if self.choked or node.alarms:
             events = self._sift(events)
         self._work_off(events)
         if failure is not None:
             self._fail(failure)
         elif engine.state is ConnectionState.AWAIT_START:
             engine.send_method(0, self._start())
-        self.has_output(0)
-        self.node.end_batch(self, len(data))
+        if engine.outgoing:
+            self.has_output(0)
+        node.end_batch(self, len(data))
 
     def _work_off(self, events: Sequence[Event]) -> None:
         """Do what the events ask for, up to the point where `flush` finds that the client takes no answers."""
-        self._forget_stale_targets()
+        if self.vhost.router.version != self._topology:
+            self._forget_stale_targets()
         channels, self._events = self.channels, iter(events)
         for number, event in self._events:
+            channel = channels.get(number)
             try:
                 if type(event) is Content:
-                    channel = channels.get(number)
                     if channel is not None:  # else it was closed for an error earlier in this batch
                         channel.publisher.publish(event)
+                    continue
+                if type(event) is m.BasicAck and channel is not None and self.phase is Phase.OPEN:
+                    channel.ack(event)
                     continue
                 self._handle(number, event)
             except AmqpError as error:
@@ -187,7 +192,8 @@ class Connection:
                 self._refuse(number, error.answer, event)
             except OSError as error:
                 self.node.store_failed(error)
-            self._forget_stale_targets()
+            if self.vhost.router.version != self._topology:
+                self._forget_stale_targets()
 
     def remember_target(self) -> None:
         """A publisher remembers one more target; when they are too many, all are forgotten."""
@@ -202,10 +208,8 @@ class Connection:
             channel.publisher.forget_targets()
 
     def _forget_stale_targets(self) -> None:
-        version = self.vhost.router.version
-        if version != self._topology:
-            self._forget_targets()
-            self._topology = version
+        self._forget_targets()
+        self._topology = self.vhost.router.version
 
     def _handle(self, number: int, event: m.Method | Content | OversizedContent) -> None:
         if number == 0:
@@ -519,13 +523,17 @@ class Connection:
         Nothing is sent when the client has closed the channel or the connection in the same batch, behind what this
         answers: it listens to nothing but the close-ok any more.
         """
-        engine = self.engine
-        if engine.state is ConnectionState.OPEN and engine.channels.get(number) in _LISTENING:
+        if self.listens(number):
             if frames:
-                engine.outgoing += (encode_method(number, method), frames)
+                self.engine.outgoing += (encode_method(number, method), frames)
             else:
-                engine.send_method(number, method)
+                self.engine.send_method(number, method)
             self.has_output(len(frames))
+
+    def listens(self, number: int) -> bool:
+        """Whether the client takes anything on that channel but a close-ok."""
+        engine = self.engine
+        return engine.state is ConnectionState.OPEN and engine.channels.get(number) in _LISTENING
 
     def has_output(self, size: int) -> None:
         """The engine holds output of about `size` bytes more; it leaves at the end of the batch, or when it is much."""

@@ -7,7 +7,7 @@ byte strings onto the connection's output, and, with acknowledgements, one entry
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from warren.broker.message import Held, Message
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from warren.broker.journal import Journal
     from warren.broker.queue import Queue
 
-__all__ = ["UNLIMITED", "Consumer"]
+__all__ = ["OUTPUT_BYTES", "UNLIMITED", "Consumer"]
 
 UNLIMITED: Final = 1 << 62  # prefetch 0: a window that is never used up
 OUTPUT_BYTES: Final = 1 << 18  # a consumer's share before the socket is asked whether it takes more
@@ -111,19 +111,12 @@ class Consumer:
         channel.connection.has_output(size)
         return delivered
 
-    def feed_held(self, pop: Callable[[], Held | None], count: int) -> int:
-        """Deliver up to `count` messages that `pop` gives, or as many as one share of output holds; how many.
-
-        As `feed`, for a queue whose messages have places of their own.
-        """
+    def feed_held(self, messages: Sequence[Held]) -> None:
+        """Deliver these messages. As `feed`, for a queue whose messages have places of their own."""
         channel, prefixes, keep = self.channel, self.prefixes, not self.no_ack
         number, frame_max, unacked = channel.number, channel.connection.engine.frame_max, channel.unacked.entries
         out, queue, tag, size, again = channel.connection.engine.outgoing, self.queue, channel.tag, 0, 0
-        first = tag
-        for _ in range(count):
-            held = pop()
-            if held is None:
-                break
+        for held in messages:
             message = held.message
             frames = message.content.frames
             end = message.address.fresh
@@ -138,17 +131,14 @@ class Consumer:
             if keep:
                 unacked[tag] = (queue, self, held.position, held)
             size += len(frames)
-            if size > OUTPUT_BYTES:
-                break
         channel.tag = tag
-        delivered = tag - first
+        delivered = len(messages)
         self.delivered += delivered
         self.redelivered += again
         if keep:
             self.credit -= delivered
             channel.credit -= delivered
         channel.connection.has_output(size)
-        return delivered
 
     def redeliver(self, held: Held) -> None:
         """Deliver a message that was delivered before, or that has a place of its own in its queue."""

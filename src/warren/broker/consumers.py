@@ -21,6 +21,7 @@ class Consumers:
     def __init__(self, *, single: bool = False) -> None:
         self.single = single
         self.active: Consumer | None = None
+        self.only: Consumer | None = None  # where there is but one: it is always its turn
         self._levels: dict[int, deque[Consumer]] = {}
         self._order: list[deque[Consumer]] = []  # highest priority first
         self._count = 0
@@ -86,9 +87,13 @@ class Consumers:
     def _sort(self) -> None:
         self._order = [self._levels[priority] for priority in sorted(self._levels, reverse=True)]
         self._count = sum(map(len, self._order))
+        self.only = next(iter(self), None) if self._count == 1 else None
 
     def next(self) -> tuple[Consumer, int] | None:
         """The consumer whose turn it is and the room it has; None when no consumer takes anything now."""
+        if self.only is not None:
+            room = self.only.room()
+            return (self.only, room) if room > 0 else None
         if self.single:
             active = self.active
             room = active.room() if active is not None else 0

@@ -77,7 +77,7 @@ class GroupBacklog(Backlog):
         held.group = self._group_of(held.message)
         super().push(held)
         group = self._group(held.group)
-        group.line.ready[held.position] = held
+        group.line.ready.append(held)
         self._list(group)
 
     def put_back(self, held: Held) -> None:
@@ -99,7 +99,7 @@ class GroupBacklog(Backlog):
         super().remove(held)
         group = self._groups.get(held.group)
         if group is not None:
-            group.line.ready.pop(held.position, None)
+            group.line.lost_one()
             self._forget_if_empty(held.group, group)
 
     def pop(self) -> Held | None:
@@ -110,9 +110,7 @@ class GroupBacklog(Backlog):
 
     def first(self) -> Held | None:
         """The oldest message, whoever may have it: the one that a limit drops."""
-        level = self._levels[0]
-        found = (level.first(), next(iter(level.ready.values()), None))
-        return min((held for held in found if held is not None), default=None)
+        return self._levels[0].first()
 
     def clear(self) -> int:
         """Drop what is ready; who holds a group goes on holding it."""

@@ -6,11 +6,15 @@ gives them what they can take before it drops or refuses anything.
 
 from __future__ import annotations
 
+from typing import Final
+
 from warren.broker.decorators import QueueDecorator, Verdict
 from warren.broker.message import Message
 from warren.broker.queue import ClassicQueue, Queue
 
 __all__ = ["LengthLimit"]
+
+UNLIMITED: Final = 1 << 62
 
 
 class LengthLimit(QueueDecorator):
@@ -18,6 +22,7 @@ class LengthLimit(QueueDecorator):
 
     def __init__(self, queue: ClassicQueue) -> None:
         self._queue = queue
+        self._set_limits()
 
     @classmethod
     def of(cls, queue: Queue) -> LengthLimit | None:
@@ -27,9 +32,9 @@ class LengthLimit(QueueDecorator):
 
     def judge(self, message: Message) -> Verdict:
         """reject-publish: refuse what would be over the limit; reject-publish-dlx: dead-letter it too."""
-        queue, overflow = self._queue, self._queue.settings.overflow
-        if self._drops() or not self._over(1, message.content.body_size):
+        if self._drops or not self._over(1, message.content.body_size):
             return Verdict.ADMIT
+        queue, overflow = self._queue, self._queue.settings.overflow
         queue.deliver()
         if not self._over(1, message.content.body_size):
             return Verdict.ADMIT
@@ -40,28 +45,36 @@ class LengthLimit(QueueDecorator):
     def enqueued(self) -> None:
         """drop-head: consumers first have what they can take."""
         queue, backlog = self._queue, self._queue.backlog
-        if backlog is not None and self._drops() and self._over():
+        if (
+            backlog is not None
+            and self._drops
+            and (backlog.count > self._length or backlog.bytes > self._bytes or (queue.aside and self._over()))
+        ):
             if queue.consumers or backlog.next_deadline:
                 queue.deliver()
             self._drop_head()
 
     def returning(self) -> None:
         """What consumers can take by now does not count for the limit."""
-        if self._drops():
+        if self._drops:
             self._queue.deliver()
 
     def returned(self) -> None:
         """drop-head: before a consumer can have it, and in a quorum queue after (RabbitMQ's order)."""
         if self._queue.type == "quorum":
             self.enqueued()
-        elif self._drops():
+        elif self._drops:
             self._drop_head()
 
     def settings_changed(self) -> None:
+        self._set_limits()
         self.enqueued()
 
-    def _drops(self) -> bool:
-        return self._queue.settings.overflow in (None, "drop-head")
+    def _set_limits(self) -> None:
+        settings = self._queue.settings
+        self._drops = settings.overflow in (None, "drop-head")
+        self._length = UNLIMITED if settings.max_length is None else settings.max_length
+        self._bytes = UNLIMITED if settings.max_length_bytes is None else settings.max_length_bytes
 
     def _drop_head(self) -> None:
         queue = self._queue
@@ -69,13 +82,10 @@ class LengthLimit(QueueDecorator):
             queue.drop(held, "maxlen")
 
     def _over(self, more: int = 0, more_bytes: int = 0) -> bool:
-        settings, backlog = self._queue.settings, self._queue.backlog
+        backlog = self._queue.backlog
         if backlog is None:
             return False
-        length, size = settings.max_length, settings.max_length_bytes
         for part in self._queue.aside:  # as in RabbitMQ's quorum queues, which alone have these
             more += part.count
             more_bytes += part.bytes
-        return (length is not None and backlog.count + more > length) or (
-            size is not None and backlog.bytes + more_bytes > size
-        )
+        return backlog.count + more > self._length or backlog.bytes + more_bytes > self._bytes

@@ -67,7 +67,8 @@ class MarkedMessage(Message):
         died: bool = False,
         ttl: int | None = None,
     ) -> None:
-        super().__init__(address, content)
+        self.address = address
+        self.content = content
         self.keys = keys
         self.bcc = bcc
         self.died = died

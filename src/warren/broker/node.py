@@ -141,7 +141,7 @@ class Node:
         self._safe: deque[tuple[int, list[Callable[[], None]]]] = deque()  # what is to be called after which sync
         self._ending = False
         self._drained: Callable[[], None] = _nothing
-        self.rearm: Callable[[], None] = _nothing  # told after each batch: the next deadline may have changed
+        self.rearm: Callable[[], None] = _nothing  # told after a batch in which the next deadline changed
         self.commit = GroupCommit(call_soon, self._synced, self.store_failed, sync=sync, files=files)
         self.data, self.files = data, files
         make_folders(data, "queues", "delays", "streams")
@@ -248,27 +248,34 @@ class Node:
                 or catalog.changed
             ):  # fmt: skip
                 try:
-                    self._deliver()
-                    self.write()
+                    if self.scheduled:
+                        self._deliver()
+                    if self.written:
+                        self.write()
                 except OSError as error:
                     self.store_failed(error)
                 ticket, self._ticket = self._ticket, 0
-                if publisher is not None and ticket > self.commit.synced:
+                if ticket and publisher is not None and ticket > self.commit.synced:
                     publisher.charge(ticket, size)
                 publisher = None
                 if self._when_safe:
                     callbacks, self._when_safe = self._when_safe, []
                     self._safe.append((ticket, callbacks))
                     self._call_safe()
-                confirming, self.confirming = self.confirming, []
-                self._awaiting += [confirms for confirms in confirming if confirms.end_batch(ticket)]
-                self.save()
-                connections, self.unflushed = self.unflushed, []
-                for connection in connections:
-                    connection.flush()
+                if self.confirming:
+                    confirming, self.confirming = self.confirming, []
+                    self._awaiting += [confirms for confirms in confirming if confirms.end_batch(ticket)]
+                if catalog.changed:
+                    self.save()
+                if self.unflushed:
+                    connections, self.unflushed = self.unflushed, []
+                    for connection in connections:
+                        connection.flush()
         finally:
             self._ending = False
-        self.rearm()
+        if self.timers.moved:
+            self.timers.moved = False
+            self.rearm()
 
     def save(self) -> None:
         """Commit what was declared, deleted or set, before anybody is told: it blocks for one sync if there is any.

@@ -3,7 +3,7 @@
 A publisher sends the same few method frames again and again, so the bytes of the frame are the key of a table that
 says what they lead to (`Target`): nothing is decoded per message. The table is emptied when the vhost's topology
 changes. Only what the properties ask for is looked at: headers for CC, BCC and headers exchanges,
-user-id, expiration, reply-to.
+user-id, expiration, reply-to. Properties that come again and again are looked at once.
 
 In a transaction (`transaction`) the message waits there, routed, for the commit.
 """
@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 from warren.broker.confirms import Confirms
 from warren.broker.keeping import hashed_properties
 from warren.broker.message import Address, MarkedMessage, Message
-from warren.broker.reply_to import PSEUDO_QUEUE
+from warren.broker.reply_to import PSEUDO_QUEUE, WIRE_NAME
 from warren.broker.services import SERVICES, Service
 from warren.errors import AmqpError, CommandInvalid, NoConsumers, NoRoute, PreconditionFailed
 from warren.protocol.v091 import Content, OversizedContent, Properties, Table, encode_content
+from warren.protocol.v091.content import DELIVERY_MODE_ONLY, FLAGS_AT, NO_PROPERTIES, SIZE_AND_FLAGS
 from warren.protocol.v091.methods import BasicPublish, BasicReturn
+from warren.protocol.v091.splice import replace_reply_to
 from warren.routing import SYSTEM_EXCHANGE, Route, bcc_keys, cc_bcc
 
 if TYPE_CHECKING:
@@ -32,9 +34,11 @@ MAX_EXPIRATION: Final = 315_360_000_000  # milliseconds: ten years, RabbitMQ's l
 
 _HEADERS, _REPLY_TO = 0x2000, 0x0200  # flags of properties that have a say when they hold one of these
 _COPIES: Final = b"CC"  # of CC and BCC
-_DIRECT_REPLY: Final = PSEUDO_QUEUE.encode()
 _USER_ID, _EXPIRATION = 0x0010, 0x0100
-_LOOKED_AT: Final = _HEADERS | _REPLY_TO | _USER_ID | _EXPIRATION
+_PER_MESSAGE: Final = 0x04C0  # correlation-id, message-id, timestamp: no other message has the same
+_UNKNOWN: Final = -1
+MAX_KNOWN: Final = 32  # different properties that a channel knows to be good
+MAX_KNOWN_SIZE: Final = 512  # bytes of them
 
 
 class Sink(Protocol):
@@ -51,12 +55,13 @@ class Target:
     """What the bytes of a basic.publish lead to, as long as the topology stays.
 
     `direct` is a reply address or a service, which its name alone leads to; the rest of `queues` was routed. `count` is
-    how many messages went to just these queues since `settle`.
+    how many messages went to just these queues since `settle`. Where headers have a say, `narrowed` are the targets of
+    messages with certain headers, by their bytes; None: more than headers has a say.
     """
 
     __slots__ = (
-        "address", "count", "direct", "immediate", "mandatory", "method", "particular", "per_message", "queues",
-        "stored",
+        "address", "count", "direct", "immediate", "mandatory", "method", "narrowed", "particular", "per_message",
+        "queues", "stored",
     )  # fmt: skip
 
     def __init__(
@@ -77,6 +82,7 @@ class Target:
         self.per_message = not cacheable  # headers, properties or chance have a say, or it is kept on its way
         self.particular = publish.immediate or not self.queues
         self.stored = any(queue.stored for queue in queues)
+        self.narrowed: dict[bytes, Target] | None = {} if self.per_message and not direct else None
         self.count = 0
 
     def settle(self, vhost: VirtualHost) -> int:
@@ -84,18 +90,21 @@ class Target:
         count, self.count = self.count, 0
         if count:
             vhost.count_publications(self.address.exchange, self.queues, count)
+        if self.narrowed:
+            count += sum(target.settle(vhost) for target in self.narrowed.values())
         return count
 
 
 class Publisher:
     """Publishing of one channel. `confirms` once it asked for them, `transaction` once it is transactional."""
 
-    __slots__ = ("_channel", "_connection", "_targets", "confirms", "transaction")
+    __slots__ = ("_channel", "_connection", "_known", "_targets", "confirms", "transaction")
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._connection = channel.connection
         self._targets: dict[bytes, Target] = {}
+        self._known: dict[bytes, int | None] = {}  # properties that ask for nothing but an expiration, and that one
         self.confirms: Confirms | None = None
         self.transaction: list[tuple[Target, Message, tuple[Sink, ...]]] | None = None
 
@@ -104,12 +113,23 @@ class Publisher:
         target = self._targets.get(content.method)
         if target is None:
             target = self._resolve(content)
+        if target.per_message and target.narrowed is not None:
+            target = self._narrow(target, target.narrowed, content)
         content.method = target.method  # the same bytes, but one copy of them
-        if (content.flags & _LOOKED_AT and _has_say(content)) or target.per_message:
+        queues = target.queues
+        if target.per_message:
             message, queues = self._look(target, content)
         else:
-            content.check_properties()
-            message, queues = Message(target.address, content), target.queues
+            found = SIZE_AND_FLAGS.unpack_from(content.frames)
+            if found == NO_PROPERTIES or found == DELIVERY_MODE_ONLY:
+                message = Message(target.address, content)
+            elif (
+                not found[1] & _PER_MESSAGE
+                and (ttl := self._known.get(content.frames[FLAGS_AT : 7 + found[0]], _UNKNOWN)) != _UNKNOWN
+            ):
+                message = Message(target.address, content) if ttl is None else _expiring(target, content, ttl)
+            else:
+                message, queues = self._check(target, content)
         if self.transaction is not None:
             self.transaction.append((target, message, queues))
             return
@@ -181,15 +201,57 @@ class Publisher:
             queues = tuple(vhost.queues[name] for name in route.queues)
             target = Target(content.method, publish, queues, cacheable=route.cacheable)
         if vhost.trace is not None:
-            target.per_message = True
+            target.per_message, target.narrowed = True, None
         self._connection.remember_target()
         self._targets[content.method] = target
         return target
 
+    def _narrow(self, target: Target, narrowed: dict[bytes, Target], content: Content) -> Target:
+        """The target of messages with these headers; the same again where that cannot be said."""
+        headers = content.raw_headers
+        known = narrowed.get(headers)
+        if known is not None:
+            return known
+        if len(narrowed) >= MAX_KNOWN or len(headers) > MAX_KNOWN_SIZE:
+            return target
+        self._connection.remember_target()
+        if self._targets.get(content.method) is not target:
+            return target  # they were too many, and all are forgotten
+        route = self._route(target, (target.address.routing_key,), content.decode_properties())
+        publish = content.decode_method()
+        if not route.by_headers or not isinstance(publish, BasicPublish):
+            target.narrowed = None
+            return target
+        queues = tuple(self._connection.vhost.queues[name] for name in route.queues)
+        known = narrowed[headers] = Target(target.method, publish, queues)
+        return known
+
+    def _check(self, target: Target, content: Content) -> tuple[Message, tuple[Sink, ...]]:
+        """As `_look`, with no more decoding than the properties ask for: nearly always none."""
+        content.check_properties()
+        flags, ttl = content.flags, None
+        if flags & _REPLY_TO and self._channel.replies is not None:
+            frames = replace_reply_to(content.frames, WIRE_NAME, self._channel.replies.wire_name)
+            if frames is not None:
+                content = Content(content.channel, content.method, frames, content.body_size)
+        raw = content.raw_properties
+        if flags & _USER_ID or (flags & _HEADERS and _COPIES in raw) or (flags & _REPLY_TO and WIRE_NAME in raw):
+            return self._look(target, content)
+        if flags & _EXPIRATION:
+            expiration = content.expiration
+            if expiration is None or not expiration.isdigit() or int(expiration) > MAX_EXPIRATION:
+                return self._look(target, content)
+            ttl = int(expiration)
+        if not flags & _PER_MESSAGE and len(raw) <= MAX_KNOWN_SIZE:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            self._known[raw] = ttl
+        if ttl is None:
+            return Message(target.address, content), target.queues
+        return _expiring(target, content, ttl), target.queues
+
     def _look(self, target: Target, content: Content) -> tuple[Message, tuple[Sink, ...]]:
         """The message and its queues where properties have a say; a refusal where they may not be as they are."""
-        if not target.per_message and not _names(content) and (expiring := _expiring(target, content)) is not None:
-            return expiring, target.queues
         properties = content.decode_properties()
         self._check_user(properties)
         ttl = None if properties.expiration is None else _milliseconds(properties.expiration)
@@ -253,28 +315,11 @@ class Publisher:
         self._connection.send(self._channel.number, method, frames)
 
 
-def _has_say(content: Content) -> bool:
-    """Whether the properties may say more than a consumer wants to know. A search of bytes: it errs towards True."""
-    return bool(content.flags & _EXPIRATION) or _names(content)
-
-
-def _names(content: Content) -> bool:
-    """Whether they may name a user, more routing keys, or the pseudo-queue of replies."""
-    flags, raw = content.flags, content.raw_properties
-    return bool(
-        flags & _USER_ID or (flags & _HEADERS and _COPIES in raw) or (flags & _REPLY_TO and _DIRECT_REPLY in raw)
-    )
-
-
-def _expiring(target: Target, content: Content) -> MarkedMessage | None:
-    """The message with the expiration that is all that its properties say; None where it is not plain digits."""
-    content.check_properties()
-    expiration = content.expiration
-    if expiration is None or not expiration.isdigit() or int(expiration) > MAX_EXPIRATION:
-        return None
+def _expiring(target: Target, content: Content, ttl: int) -> MarkedMessage:
+    """The message with the expiration that is all that its properties say."""
     for queue in target.queues:
         queue.enrich()
-    return MarkedMessage(target.address, content, ttl=int(expiration))
+    return MarkedMessage(target.address, content, ttl=ttl)
 
 
 def _milliseconds(expiration: str) -> int:

@@ -25,7 +25,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from warren.broker.backlog import Backlog
-from warren.broker.consumer import Consumer
+from warren.broker.consumer import OUTPUT_BYTES, Consumer
 from warren.broker.consumers import Consumers
 from warren.broker.dead_letters import DeadLetters, Obituary, dead_letter
 from warren.broker.decorators import DecoratorFactory, QueueDecorator, Verdict, overrides
@@ -78,8 +78,10 @@ class Queue(ABC):
         self.deleted = False
         self.decorators: tuple[QueueDecorator, ...] = ()
         self.judges: tuple[QueueDecorator, ...] = ()  # the decorators that have a say about each message
-        self._accepting: tuple[Callable[[Message], None], ...] = ()  # what of the judges does anything
+        self._judging: tuple[Callable[[Message], Verdict], ...] = ()  # what of the judges does anything
+        self._accepting: tuple[Callable[[Message], None], ...] = ()
         self._enqueueing: tuple[Callable[[], None], ...] = ()
+        self._dropping: tuple[Callable[[Message, str], None], ...] = ()
         self._decorated: dict[DecoratorFactory, QueueDecorator] = {}
         self._lease: Timer | None = None
         self.renew_lease()
@@ -188,8 +190,10 @@ class Queue(ABC):
                 attached.append(decorator)
         self.decorators = tuple(self._decorated.values())
         self.judges = tuple(decorator for decorator in self.decorators if decorator.per_message)
+        self._judging = tuple(judge.judge for judge in self.judges if overrides(judge, "judge"))
         self._accepting = tuple(judge.accepted for judge in self.judges if overrides(judge, "accepted"))
         self._enqueueing = tuple(judge.enqueued for judge in self.judges if overrides(judge, "enqueued"))
+        self._dropping = tuple(each.dropped for each in self.decorators if overrides(each, "dropped"))
         if self.judges:
             self.enrich()
         for decorator in attached:
@@ -197,8 +201,8 @@ class Queue(ABC):
 
     def _judge(self, message: Message) -> Verdict:
         """What the decorators make of a message that comes; they are told of it."""
-        for judge in self.judges:
-            verdict = judge.judge(message)
+        for judge in self._judging:
+            verdict = judge(message)
             if verdict is not Verdict.ADMIT:
                 self._tell_dropped(message, verdict.value)
                 return verdict
@@ -215,8 +219,8 @@ class Queue(ABC):
             judge.returned()
 
     def _tell_dropped(self, message: Message, reason: str) -> None:
-        for decorator in self.decorators:
-            decorator.dropped(message, reason)
+        for dropped in self._dropping:
+            dropped(message, reason)
 
     def _tell_consumers_changed(self) -> None:
         for decorator in self.decorators:
@@ -426,7 +430,7 @@ class ClassicQueue(Queue):
         ttl, top = settings.message_ttl, settings.max_priority
         if message.ttl is not None:
             ttl = message.ttl if ttl is None else min(ttl, message.ttl)
-        priority = 0 if top is None else self._priority(message)
+        priority = 0 if top is None else min(message.content.priority, top)
         deadline = 0 if ttl is None else self.vhost.node.timers.now() + ttl
         held = self.held_type(message, self.position, deadline, priority)
         self.position += 1
@@ -437,8 +441,8 @@ class ClassicQueue(Queue):
         if self.journal is not None:
             self.journal.store(held.position, message, held.deadline)
         backlog.push(held)
-        if self._enqueueing:
-            self._tell_enqueued()
+        for enqueued in self._enqueueing:
+            enqueued()
         if deadline and (self._expiry is None or deadline < self._expiry.deadline):
             self._arm_expiry(backlog)
         if not self.scheduled:
@@ -531,12 +535,6 @@ class ClassicQueue(Queue):
             self.journal.fed(held.position, 1, consumer.no_ack)  # before it can leave the process
         consumer.redeliver(held)
 
-    def _pop_for(self, consumer: Consumer) -> Held | None:
-        held = self._pop()
-        if held is not None and self.journal is not None:
-            self.journal.fed(held.position, 1, consumer.no_ack)
-        return held
-
     def _show(self) -> None:
         """What no consumer took is for those who browse."""
         for view in self.views:
@@ -549,10 +547,14 @@ class ClassicQueue(Queue):
         while self.message_count and (turn := consumers.next()) is not None:
             consumer, room = turn
             if self.backlog is not None and not traced:
-                pop = self.backlog.pop if self.journal is None else partial(self._pop_for, consumer)
-                consumer.feed_held(pop, room if len(consumers) == 1 or consumers.single else 1)
-            elif (held := self._pop()) is not None:
-                self._hand(held, consumer)
+                room = room if consumers.only is not None or consumers.single else 1
+                run = self.backlog.pop_many(room, OUTPUT_BYTES)
+                if self.journal is not None:
+                    for held in run:
+                        self.journal.fed(held.position, 1, consumer.no_ack)  # before it can leave the process
+                consumer.feed_held(run)
+            elif (one := self._pop()) is not None:
+                self._hand(one, consumer)
         if self.views:
             self._show()
 

@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Final
 
 from warren.broker.message import Held, Message
 from warren.broker.queue import Back, Queue
+from warren.protocol.v091.fields import write_shortstr
 from warren.routing.settings import QueueSettings
 
 if TYPE_CHECKING:
     from warren.broker.channel import Channel
     from warren.broker.vhost import VirtualHost
 
-__all__ = ["PSEUDO_QUEUE", "ReplyQueue"]
+__all__ = ["PSEUDO_QUEUE", "WIRE_NAME", "ReplyQueue"]
 
 PSEUDO_QUEUE: Final = "amq.rabbitmq.reply-to"
+WIRE_NAME: Final = write_shortstr(PSEUDO_QUEUE, "reply_to")
 
 
 class ReplyQueue(Queue):
@@ -36,9 +38,11 @@ class ReplyQueue(Queue):
             vhost, name, durable=False, exclusive=False, auto_delete=False, arguments={}, owner=None,
             settings=QueueSettings(),
         )  # fmt: skip
+        self.wire_name = write_shortstr(name, "reply_to")
 
     def publish(self, message: Message) -> bool:
-        for consumer in self.consumers:
+        consumer = self.consumers.only
+        if consumer is not None:
             channel = consumer.channel
             frames = message.content.frames_for(channel.number, channel.connection.engine.frame_max)
             consumer.send(0, None, message.address.fresh, frames)

@@ -90,7 +90,7 @@ class StreamQueue(Queue):
             properties = content.decode_properties()
             properties.headers = {k: v for k, v in (properties.headers or {}).items() if k != STREAM_OFFSET.name}
             frames = encode_content(CHANNEL, properties, content.body, FRAME_MAX)
-        self.log.append(message.address.wire, STREAM_OFFSET.put_into(frames, self.log.next_offset))
+        self.log.append(message.address.wire, STREAM_OFFSET.pieces(frames, self.log.next_offset))
         if not self._unwritten:
             self._unwritten = True
             self.vhost.node.written.append(self)

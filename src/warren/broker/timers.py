@@ -1,6 +1,7 @@
 """Timers of the broker: a heap of deadlines, driven by whoever has a clock.
 
-`net` asks for `next_deadline` after each batch and calls `run` when it has come. Times are milliseconds of the node's
+`net` asks for `next_deadline` after each batch in which it `moved`, and calls `run` when it has come. A timer that is
+cancelled moves nothing: at its time `run` finds nothing to do. Times are milliseconds of the node's
 clock, which never goes back; a test gives its own clock and calls `run` itself.
 """
 
@@ -36,6 +37,7 @@ class Timers:
         self.now = clock
         self._heap: list[tuple[int, int, Timer]] = []
         self._order = count()
+        self.moved = True  # the next deadline may be another one than when this was last set to False
         self._limit = LEAST_LIMIT  # entries, before the cancelled ones among them are cleared away
 
     def at(self, deadline: int, callback: Callable[[], None]) -> Timer:
@@ -44,6 +46,8 @@ class Timers:
         if len(self._heap) > self._limit:
             self._forget_cancelled()
         heapq.heappush(self._heap, (deadline, next(self._order), timer))
+        if self._heap[0][2] is timer:
+            self.moved = True
         return timer
 
     def _forget_cancelled(self) -> None:
@@ -65,7 +69,7 @@ class Timers:
 
     def run(self) -> None:
         """Call back everything that is due."""
-        now = self.now()
+        now, self.moved = self.now(), True
         while (deadline := self.next_deadline) is not None and deadline <= now:
             callback = heapq.heappop(self._heap)[2].callback
             if callback is not None:

@@ -71,6 +71,22 @@ class Unacked:
         """Put deliveries back into the table: what was to settle them was rolled back."""
         self.entries = dict(sorted((taken | self.entries).items()))
 
+    def ack_one(self, tag: int) -> None:
+        """As `ack` of what `take` gives for that tag alone, without a table for one delivery."""
+        entry = self.entries.pop(tag, None)
+        if entry is None:
+            raise PreconditionFailed(f"unknown delivery tag {tag}")
+        queue, consumer, _, _ = entry
+        channel = self._channel
+        if consumer is None or consumer.cancelled or queue.stored or self.watched or channel.credit <= 0:
+            self.ack({tag: entry})
+            return
+        consumer.acked += 1
+        consumer.credit += 1
+        channel.credit += 1
+        if not queue.scheduled:
+            queue.schedule()
+
     def ack(self, taken: dict[int, Entry], *, when_safe: bool = False) -> None:
         """Done: open the windows again, and count.
 

@@ -8,6 +8,8 @@ Options are those of `warren.config`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
 import errno
 import gc
 import logging
@@ -30,13 +32,16 @@ from warren.cli.options import read_settings, with_options
 from warren.config import OPTIONS, Config, Settings
 from warren.errors import InvalidArgument, WarrenError
 
-__all__ = ["loop_factory", "serve", "tune_collector"]
+__all__ = ["loop_factory", "serve", "tune_allocator", "tune_collector"]
 
 log = logging.getLogger("warren.serve")
 
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 # Generation 0 at 50,000 new objects instead of 700: a broker's messages are many, long-lived and free of cycles.
 COLLECTOR: Final = (50_000, 20, 50)
+# glibc's mallopt: give memory back when this much of it is free at the end of the heap, and ask the kernel for blocks
+# apart only above that size. Else what one batch of large messages took is given back and comes again page by page.
+MALLOC: Final = {-1: 8 << 20, -3: 1 << 20}  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD: bytes
 ENDED: Final = {LastStop.KILLED: "kill", LastStop.POWER_CUT: "power cut, or the end of its machine"}
 
 
@@ -58,6 +63,7 @@ def serve(**given: Any) -> int:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger().setLevel(config.log_level.upper())
     tune_collector()
+    tune_allocator()
     raise_limit()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(Service(settings, given).run())
@@ -250,3 +256,11 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 def tune_collector() -> None:
     """Have Python's garbage collector look less often, in this whole process."""
     gc.set_threshold(*COLLECTOR)
+
+
+def tune_allocator() -> None:
+    """Have the C library keep some megabytes of freed memory for the next large messages, where it can be told so."""
+    with contextlib.suppress(OSError, AttributeError):  # another C library than glibc
+        mallopt = ctypes.CDLL(None).mallopt
+        for parameter, size in MALLOC.items():
+            mallopt(parameter, size)

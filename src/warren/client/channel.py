@@ -223,6 +223,10 @@ class Channel(LastingChannel):
         """Delete the queue; how many messages were in it. PreconditionFailed when an `if_` does not hold."""
         return (await self._call(m.QueueDelete(name, if_unused, if_empty), timeout, m.QueueDeleteOk)).message_count
 
+    async def message_count(self, name: str, *, timeout: float | None = None) -> int:
+        """How many messages are ready in the queue at this moment, asked of the broker each time. NotFound."""
+        return (await self.queue_declare(name, passive=True, timeout=timeout)).message_count
+
     # -- consuming ---------------------------------------------------------------------------------------------------
 
     async def qos(
@@ -463,10 +467,12 @@ class Channel(LastingChannel):
         return self._connection.may_publish(self._core)
 
     async def wait_publish(self, *, timeout: float | None = None) -> None:
-        """Wait until the broker and the transport take publications. DeadlineExceeded, ChannelClosed."""
+        """Wait until the broker and the transport take publications, an outage included.
+
+        DeadlineExceeded, ChannelClosed.
+        """
         if not self._connection.may_publish(self._core):
-            seconds = self._connection.timeout if timeout is None else timeout
-            await self._connection.publishing(self._core, seconds, self._connection.loop.time() + seconds)
+            await self._may_publish(self._connection.timeout if timeout is None else timeout)
 
     async def publish_many(
         self,

@@ -38,6 +38,7 @@ from warren.client import events as e
 from warren.client.channel import Channel
 from warren.client.core import ChannelCore, ConnectionCore, fresh
 from warren.client.dial import Credentials, Dialer
+from warren.client.faces import Faces
 from warren.client.harness import ConnectionHarness
 from warren.client.lasting import LastingChannel
 from warren.client.recovery import Recovery
@@ -124,8 +125,11 @@ def connect(
     return Opening(make)
 
 
-class Connection:
-    """A connection to a broker, over every transport that carries it. Made by `connect`."""
+class Connection(Faces):
+    """A connection to a broker, over every transport that carries it. Made by `connect`.
+
+    `faces` adds what stands above its channels: producer, consume, deliveries, rpc, serve, pools.
+    """
 
     _core: AsyncCore
 

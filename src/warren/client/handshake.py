@@ -103,6 +103,8 @@ class Handshake:
             "platform": f"Python {platform.python_version()}",
             "capabilities": CAPABILITIES,
         }
+        if self._parameters.name:
+            properties["connection_name"] = self._parameters.name
         self._engine.send_method(
             0, m.ConnectionStartOk(properties, mechanism, self._response(mechanism), locale="en_US")
         )

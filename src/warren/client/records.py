@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from warren import errors
+from warren.client.settling import Settling
 from warren.protocol.v091 import Content, Properties, Table, Timestamp
 
 __all__ = [
@@ -219,6 +220,16 @@ class Delivery:
     def reject(self, *, requeue: bool = False) -> None:
         """Refuse this one message: dead-lettered or dropped, or back into the queue."""
         self._channel.reject(self.delivery_tag, requeue=requeue)
+
+    def process(self, *, requeue: bool = False) -> Settling:
+        """Work on it: `async with delivery.process():` acknowledges at the end of the block, and rejects on an error.
+
+        requeue  on an error, put it back into its queue instead
+
+        In the block, `raise Reject` and `raise Requeue` say it for this one message; `settling` has the rules. Whoever
+        is cancelled gives it back. A delivery can be settled only once after this.
+        """
+        return Settling(self, requeue=requeue)
 
     def __repr__(self) -> str:
         return (

@@ -32,6 +32,7 @@ QUERY_KEYS: Final = (
     "cacertfile",
     "certfile",
     "channel_max",
+    "connection_name",
     "connection_timeout",
     "frame_max",
     "heartbeat",
@@ -52,6 +53,7 @@ class ConnectionParameters:
     frame_max    bytes asked for; 0 is no limit of ours
     channel_max  highest channel number asked for; 0 is no limit of ours
     mechanisms   SASL mechanisms in order of preference
+    name         of the connection, as the broker shows it (`connection_name` in a URL and on the wire); "" is none
     tls          True for amqps; the files and switches below are for it
     verify       check the broker's certificate and name (the default; `verify=verify_none` in a URL switches it off)
     """
@@ -66,6 +68,7 @@ class ConnectionParameters:
     frame_max: int = DEFAULT_FRAME_MAX
     channel_max: int = 2047
     mechanisms: tuple[Mechanism, ...] = ("PLAIN", "AMQPLAIN")
+    name: str = ""
     tls: bool = False
     cacertfile: str | None = None
     certfile: str | None = None
@@ -151,6 +154,7 @@ def parse_url(
         frame_max=_frame_max(query),
         channel_max=_number(query, "channel_max", 0, MAX_USHORT, 2047),
         mechanisms=mechanisms,
+        name=query.get("connection_name", ""),
         tls=tls,
         cacertfile=query.get("cacertfile"),
         certfile=query.get("certfile"),

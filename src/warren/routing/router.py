@@ -56,12 +56,13 @@ class Route:
     """Where a message goes.
 
     `queues`: names, each once, in the order in which bindings lead to them. `cacheable`: another message with the same
-    keys goes the same way until the table changes; False when headers, properties or chance had a say. `delayed`: the
+    keys goes the same way until the table changes; False when headers, properties or chance had a say. `by_headers`:
+    another one with the same keys and the same headers does, and nothing on the way keeps it. `delayed`: the
     exchanges that hold the message back, each with its milliseconds; beyond them nothing was looked at. `remembered`:
     the exchanges that remember the message for those who are bound later.
     """
 
-    __slots__ = ("cacheable", "delayed", "queues", "remembered")
+    __slots__ = ("by_headers", "cacheable", "delayed", "queues", "remembered")
 
     def __init__(
         self,
@@ -69,9 +70,12 @@ class Route:
         cacheable: bool,
         delayed: tuple[tuple[str, int], ...] = (),
         remembered: tuple[str, ...] = (),
+        *,
+        by_headers: bool = False,
     ) -> None:
         self.queues = queues
         self.cacheable = cacheable
+        self.by_headers = by_headers
         self.delayed = delayed
         self.remembered = remembered
 
@@ -343,8 +347,10 @@ class Router:
                     if after is not None:
                         todo.append(after)
         if facts is None:
-            return Route(tuple(queues), True)
-        return Route(tuple(queues), False, tuple(facts.delayed), tuple(facts.remembered))
+            return Route(tuple(queues), True, by_headers=True)
+        delayed, remembered = tuple(facts.delayed), tuple(facts.remembered)
+        by_headers = facts.only_headers and not delayed and not remembered
+        return Route(tuple(queues), False, delayed, remembered, by_headers=by_headers)
 
     # Within
 
@@ -389,7 +395,7 @@ class Router:
 class _Facts:
     """What is known of a message beside its keys, read no earlier than asked for, and what was kept on its way."""
 
-    __slots__ = ("_headers", "_properties", "_read", "_released", "delayed", "remembered")
+    __slots__ = ("_headers", "_properties", "_read", "_released", "delayed", "only_headers", "remembered")
 
     def __init__(
         self,
@@ -401,6 +407,7 @@ class _Facts:
         self._properties = properties
         self._released = released
         self._read: dict[Dependence, Table] = {}
+        self.only_headers = True  # nothing else was asked for
         self.delayed: list[tuple[str, int]] = []
         self.remembered: list[str] = []
 
@@ -410,6 +417,7 @@ class _Facts:
         if table is None:
             read = {Dependence.HEADERS: self._headers, Dependence.PROPERTIES: self._properties}.get(wanted)
             table = self._read[wanted] = read() if read is not None else _EMPTY
+            self.only_headers = self.only_headers and wanted is Dependence.HEADERS
         return table
 
     def held_back(self, at: Exchange) -> bool:

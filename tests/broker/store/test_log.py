@@ -28,7 +28,8 @@ def open_log(path: Path, segment_bytes: int = 1 << 20) -> SegmentLog:
 
 def fill(log: SegmentLog, count: int, *, size: int = 10, batch: int = 1, timestamp: int = 0) -> None:
     for number in range(count):
-        log.append(b"address", b"%d:" % log.next_offset + b"x" * size, timestamp + number if timestamp else None)
+        frames = b"%d:" % log.next_offset, b"x" * size
+        log.append(b"address", frames, timestamp + number if timestamp else None)
         if number % batch == batch - 1:
             log.flush()
     log.flush()
@@ -123,7 +124,7 @@ def test_readers_see_only_what_is_durable(tmp_path: Path) -> None:
     calls: list[Callable[[], None]] = []
     commit = GroupCommit(calls.append, lambda: None, lambda error: None)
     log = SegmentLog(tmp_path, commit)
-    log.append(b"address", b"0:")
+    log.append(b"address", [b"0:"])
     assert log.flush() > 0
     log.advance()
     assert (log.written, log.durable) == (1, 0)
@@ -209,7 +210,7 @@ def test_any_log_comes_back(
     path = tmp_path_factory.mktemp("log")
     log = open_log(path, segment)
     for number, size in enumerate(sizes):
-        log.append(b"address", b"%d:" % log.next_offset + b"x" * size)
+        log.append(b"address", [b"%d:" % log.next_offset + b"x" * size])
         if number % batch == 0:
             log.flush()
     log.close()
@@ -281,7 +282,7 @@ def test_what_is_not_durable_is_not_dropped(tmp_path: Path) -> None:
     log = SegmentLog(tmp_path, commit, segment_bytes=100)
     log.max_bytes = 0
     for _ in range(20):
-        log.append(b"address", b"x" * 30)
+        log.append(b"address", [b"x" * 30])
     log.flush()
     assert not log.retain(0)
     assert (log.first, log.rolled) == (0, True)
@@ -319,13 +320,13 @@ def test_what_a_recovered_log_shows_outlives_a_power_cut(seed: int) -> None:
         with suppress(Died):
             log, _ = on_disk(disk)
             for _ in range(4):
-                log.append(b"address", b"%d:" % log.next_offset + b"x" * 20)
+                log.append(b"address", [b"%d:" % log.next_offset + b"x" * 20])
                 log.flush()
         disk.kill()
         log, commit = on_disk(disk)
         disk.fsync(disk.open("/data", os.O_RDONLY))  # the name of the stream's folder: its maker's business
         shown = everything(log.cursor(0))
-        log.append(b"address", b"%d:" % log.next_offset)
+        log.append(b"address", [b"%d:" % log.next_offset])
         log.flush()
         assert commit.run()
         log.advance()
@@ -340,7 +341,7 @@ def test_a_power_cut_leaves_no_gap_between_segments(seed: int) -> None:
     log, _ = on_disk(disk)
     disk.fsync(disk.open("/data", os.O_RDONLY))
     for _ in range(10):
-        log.append(b"address", b"%d:" % log.next_offset + b"x" * 20)
+        log.append(b"address", [b"%d:" % log.next_offset + b"x" * 20])
     log.flush()
     disk.power_cut(Random(seed))
     log, _ = on_disk(disk)

@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -138,7 +139,7 @@ class FakePipeline:
     def stop(self) -> None:
         pass
 
-    def archive(self, progress: Callable[[int], None]) -> int:
+    def archive(self, progress: Callable[[int], None], complete: Callable[[], bool]) -> int:
         progress(self.rows)
         return self.rows
 
@@ -219,3 +220,19 @@ def test_names_that_are_somebody_elses(tmp_path: Path) -> None:
     assert result.returncode == 1
     assert result.stderr.startswith("warren: the broker already has queue 'flights.log'")
     assert not (tmp_path / "report.html").exists()
+
+
+def test_an_archive_that_follows_ends_when_publishing_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Following(FakePipeline):
+        def archive(self, progress: Callable[[int], None], complete: Callable[[], bool]) -> int:
+            while not complete():
+                time.sleep(0.001)
+            return 0
+
+    async def move(*arguments: object) -> None:
+        raise package.errors.ConnectionLost("the broker is gone")
+
+    monkeypatch.setattr(module, "Pipeline", Following)
+    monkeypatch.setattr(traffic, "move", move)
+    with pytest.raises(package.errors.ConnectionLost, match="the broker is gone"):
+        demo.flights(report=tmp_path / "report.html", limit=10)

@@ -8,8 +8,8 @@ from hypothesis import given, strategies as st
 from tests.protocol.v091.strategies import properties, tables
 from warren.protocol.v091 import Content, Properties, Table, encode_content
 from warren.protocol.v091.content import stored_content
-from warren.protocol.v091.fields import write_table
-from warren.protocol.v091.splice import DELIVERY_COUNT, STREAM_OFFSET, append_headers
+from warren.protocol.v091.fields import write_shortstr, write_table
+from warren.protocol.v091.splice import DELIVERY_COUNT, STREAM_OFFSET, append_headers, replace_reply_to
 
 
 def decoded(frames: bytes, body: bytes) -> Properties:
@@ -78,3 +78,18 @@ def test_an_entry_between_others() -> None:
 def test_nothing_to_take(properties: Properties) -> None:
     raw = properties.encode()
     assert DELIVERY_COUNT.take_from(raw) is raw
+
+
+@given(properties, st.text(max_size=60), st.text(max_size=60), st.binary(max_size=300), st.booleans())
+def test_another_reply_to(before: Properties, old: str, new: str, body: bytes, there: bool) -> None:
+    if there:
+        before.reply_to = old
+    frames = encode_content(1, before, body, 100)
+    replaced = replace_reply_to(frames, write_shortstr(old, "reply_to"), write_shortstr(new, "reply_to"))
+    if before.reply_to != old:
+        assert replaced is None
+    else:
+        assert replaced is not None
+        after = decoded(replaced, body)
+        before.reply_to = new
+        assert after == Properties.decode(before.encode(), 0)

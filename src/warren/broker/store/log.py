@@ -23,7 +23,7 @@ import time
 import zlib
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -65,9 +65,9 @@ class _Segment:
         self.indexed = -INDEX_BYTES
 
     def note(self, offset: int, position: int, timestamp: int) -> None:
-        if position - self.indexed >= INDEX_BYTES:
-            self.index.append((offset, position, timestamp))
-            self.indexed = position
+        """Put a record into the index; one for each INDEX_BYTES is enough."""
+        self.index.append((offset, position, timestamp))
+        self.indexed = position
 
 
 class SegmentLog:
@@ -132,19 +132,20 @@ class SegmentLog:
         """The offset that the next appended record will have."""
         return self.written + self._buffered
 
-    def append(self, address: bytes, frames: bytes, timestamp: int | None = None) -> None:
-        """Add a record to the current batch; `flush` writes the batch."""
+    def append(self, address: bytes, frames: Iterable[bytes], timestamp: int | None = None) -> None:
+        """Add a record to the current batch, its frames in any pieces; `flush` writes the batch."""
         if timestamp is None:
             timestamp = time.time_ns() // 1_000_000
-        rest = b"".join((_REST.pack(timestamp, len(address)), address, frames))
-        record = _HEAD.pack(len(rest), zlib.crc32(rest)) + rest
+        rest = b"".join((_REST.pack(timestamp, len(address)), address, *frames))
         segment = self._segments[-1]
         if segment.size + self._buffered_bytes >= max(self.segment_bytes, 1):
             self.flush()
             segment = self._roll()
-        segment.note(self.next_offset, segment.size + self._buffered_bytes, timestamp)
-        self._buffer.append(record)
-        self._buffered_bytes += len(record)
+        position = segment.size + self._buffered_bytes
+        if position - segment.indexed >= INDEX_BYTES:
+            segment.note(self.next_offset, position, timestamp)
+        self._buffer += (_HEAD.pack(len(rest), zlib.crc32(rest)), rest)
+        self._buffered_bytes += _HEAD.size + len(rest)
         self._buffered += 1
 
     def flush(self) -> int:
@@ -154,7 +155,7 @@ class SegmentLog:
             data = b"".join(self._buffer)
             write_all(self._files, segment.fd, data, segment.size)
             self.last_batch = self.written
-            segment.last = _REST.unpack_from(self._buffer[-1], _HEAD.size)[0]
+            segment.last = _REST.unpack_from(self._buffer[-1])[0]
             segment.size += len(data)
             segment.count += self._buffered
             self.written += self._buffered
@@ -271,7 +272,8 @@ class SegmentLog:
         size = files.lseek(fd, 0, os.SEEK_END)
         position, offset = 0, segment.base
         for length, record in _scan(files, fd, size):
-            segment.note(offset, position, record[0])
+            if position - segment.indexed >= INDEX_BYTES:
+                segment.note(offset, position, record[0])
             segment.last = record[0]
             position += length
             offset += 1

@@ -12,8 +12,9 @@ import importlib.util
 import io
 import json
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from operator import call, itemgetter
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +38,10 @@ LONG_HAUL_MILES: Final = 2_000
 ALERT_MINUTES: Final = 60  # an alert for a carrier's day whose mean departure delay is above this
 
 TEXT: Final = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})  # the other columns are whole numbers
+# columns by name
+NAMED: Final = (
+    "year", "month", "day", "dep_time", "dep_delay", "carrier", "flight", "origin", "dest", "distance",
+)  # fmt: skip
 
 NOT_AVAILABLE: Final = ("NA", "")
 
@@ -58,18 +63,32 @@ class _Texts(dict[str, str]):
 
 
 class Layout:
-    """The columns of the CSV: how a line of it becomes JSON."""
+    """The columns of the CSV: how a line of it becomes JSON, and where the columns are that a `Flight` names."""
 
     def __init__(self, columns: Sequence[str]) -> None:
-        self.columns = columns
-        self._template = "{{" + ",".join(f'"{name}":{{}}' for name in columns) + "}}"
+        self._count = len(columns)
+        self._template = "{" + ",".join(f'"{name}":%s' for name in columns) + "}"
         numbers, texts = _Numbers(), _Texts()
         self._cells = [(texts if name in TEXT else numbers).__getitem__ for name in columns]
+        self._named: Callable[[Sequence[str]], tuple[str, ...]] = itemgetter(*map(columns.index, NAMED))
+        self._days: dict[tuple[str, str, str], str] = {}
 
     def json(self, cells: Sequence[str]) -> bytes:
-        """The line as a compact JSON object."""
-        converted = [to_json(cell) for to_json, cell in zip(self._cells, cells, strict=True)]
-        return self._template.format(*converted).encode()
+        """The line as a compact JSON object. ValueError when it has more or fewer cells than there are columns."""
+        if len(cells) != self._count:
+            raise ValueError(f"a line of {len(cells)} cells, with {self._count} columns")
+        return (self._template % tuple(map(call, self._cells, cells))).encode()
+
+    def named(self, cells: Sequence[str]) -> tuple[str, ...]:
+        """The cells of the columns NAMED."""
+        return self._named(cells)
+
+    def day(self, date: tuple[str, str, str]) -> str:
+        """Year, month and day as in 2013-01-31: each day is written once."""
+        day = self._days.get(date)
+        if day is None:
+            day = self._days[date] = f"{date[0]}-{date[1]:0>2}-{date[2]:0>2}"
+        return day
 
 
 class Flight:
@@ -85,16 +104,16 @@ class Flight:
     __slots__ = ("body", "carrier", "day", "dep_delay", "departed", "long_haul", "message_id", "origin", "routing_key")
 
     def __init__(self, layout: Layout, cells: Sequence[str]) -> None:
-        row = dict(zip(layout.columns, cells, strict=True))
         self.body = layout.json(cells)
-        self.origin = row["origin"]
-        self.carrier = row["carrier"]
-        self.day = f"{row['year']}-{row['month']:0>2}-{row['day']:0>2}"
-        self.routing_key = f"{self.origin}.{self.carrier}.{row['dest']}"
-        self.message_id = f"{self.day}/{self.carrier}{row['flight']}/{self.origin}"
-        self.departed = row["dep_time"] not in NOT_AVAILABLE
-        self.dep_delay = None if row["dep_delay"] in NOT_AVAILABLE else int(row["dep_delay"])
-        self.long_haul = int(row["distance"]) >= LONG_HAUL_MILES
+        year, month, day, dep_time, dep_delay, carrier, flight, origin, dest, distance = layout.named(cells)
+        self.origin = origin
+        self.carrier = carrier
+        self.day = layout.day((year, month, day))
+        self.routing_key = f"{origin}.{carrier}.{dest}"
+        self.message_id = f"{self.day}/{carrier}{flight}/{origin}"
+        self.departed = dep_time not in NOT_AVAILABLE
+        self.dep_delay = None if dep_delay in NOT_AVAILABLE else int(dep_delay)
+        self.long_haul = int(distance) >= LONG_HAUL_MILES
 
 
 class Expected:

@@ -31,7 +31,7 @@ X_DEATH: Final = (
 )
 ALERT: Final = "carrier STRING, day STRING, flights BIGINT, mean_delay DOUBLE"
 
-MESSAGES_PER_BATCH: Final = 50_000
+MESSAGES_PER_BATCH: Final = 100_000
 LOOK_SECONDS: Final = 0.2
 
 
@@ -77,8 +77,20 @@ class Pipeline:
     def version(self) -> str:
         return self._spark.version
 
-    def archive(self, progress: Callable[[int], None]) -> int:
-        """Stream flights.log into Parquet, a folder a month; how many messages the stream's batches had."""
+    def archive(self, progress: Callable[[int], None], complete: Callable[[], bool]) -> int:
+        """Stream flights.log into Parquet, a folder a month; how many messages the stream's batches had.
+
+        Each query reads what the log has when it begins; the last one is that before which `complete` said that nothing
+        more will come. The checkpoint leads from one to the next.
+        """
+        read, last = 0, False
+        while not last:
+            last = complete()
+            before = read
+            read += self._archive_what_is_there(lambda rows, before=before: progress(before + rows))  # type: ignore[misc]
+        return read
+
+    def _archive_what_is_there(self, progress: Callable[[int], None]) -> int:
         messages = (
             self._spark.readStream.format("amqp")
             .option("url", self._url)

@@ -32,9 +32,9 @@ _LENGTH: Final = Struct(">I")
 _CHANNEL: Final = Struct(">H")
 
 # the header frame's payload length and its property flags
-_SIZE_AND_FLAGS: Final = Struct(">3xI12xH")
-_NO_PROPERTIES: Final = (HEADER_FIXED.size + 2, 0)
-_DELIVERY_MODE_ONLY: Final = (HEADER_FIXED.size + 3, 0x1000)
+SIZE_AND_FLAGS: Final = Struct(">3xI12xH")
+NO_PROPERTIES: Final = (HEADER_FIXED.size + 2, 0)
+DELIVERY_MODE_ONLY: Final = (HEADER_FIXED.size + 3, 0x1000)
 
 
 class Content:
@@ -78,8 +78,8 @@ class Content:
         are walked; messages with no property or with a delivery-mode alone, most of what a load is made of, are done
         after one look.
         """
-        found = _SIZE_AND_FLAGS.unpack_from(self.frames)
-        if found == _NO_PROPERTIES or found == _DELIVERY_MODE_ONLY:
+        found = SIZE_AND_FLAGS.unpack_from(self.frames)
+        if found == NO_PROPERTIES or found == DELIVERY_MODE_ONLY:
             return
         check_properties(self.frames[FLAGS_AT : 7 + found[0]], 0, self.channel)
 
@@ -87,6 +87,22 @@ class Content:
     def raw_properties(self) -> bytes:
         """Property flags and values as they came."""
         return self.frames[FLAGS_AT : self._header_end - 1]
+
+    @property
+    def raw_headers(self) -> bytes:
+        """The headers table as it came, with its length; b"" where there is none or the properties are malformed."""
+        frames = self.frames
+        flags, at = frames[FLAGS_AT], FLAGS_AT + 2
+        if not flags & 0x20:
+            return b""
+        try:
+            if flags & 0x80:  # content-type
+                at += 1 + frames[at]
+            if flags & 0x40:  # content-encoding
+                at += 1 + frames[at]
+            return frames[at : at + 4 + _LENGTH.unpack_from(frames, at)[0]]
+        except (IndexError, StructError):
+            return b""
 
     @property
     def flags(self) -> int:

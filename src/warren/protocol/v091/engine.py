@@ -36,6 +36,7 @@ from warren.protocol.v091.codec import (
     FRAME_OVERHEAD,
     FRAME_PREFIX,
     HEARTBEAT_FRAME,
+    MALFORMED,
     PROTOCOL_HEADER,
     PROTOCOL_HEADER_0_9,
     decode_method,
@@ -70,6 +71,15 @@ _BASIC_WEIGHT_0: Final = 60 << 16
 _MIN_HEADER_PAYLOAD: Final = HEADER_FIXED.size + 2  # class, weight, size, flags
 _CONTENT_KEYS: Final = {
     role: frozenset(key for key, cls in m.METHODS.items() if cls in m.CARRIES_CONTENT & MAY_SEND[role]) for role in Role
+}
+# what a peer may say on an open channel at any time, without content: it changes no state, so it needs no other check
+_PLAIN: Final = {
+    role: {
+        key: cls.decode
+        for key, cls in m.METHODS.items()
+        if cls in MAY_SEND[role] and cls not in m.CARRIES_CONTENT and cls.CLASS_ID not in (10, 20)
+    }
+    for role in Role
 }
 _CONNECTION_CLOSING: Final = frozenset({b"\0\x0a\0\x32", b"\0\x0a\0\x33"})  # connection.close, close-ok
 _SECRET: Final = (b"\0\x0a\0\x0b", b"\0\x0a\0\x15", b"\0\x0a\0\x46")  # start-ok, secure-ok, update-secret: passwords
@@ -130,6 +140,7 @@ class Engine:
         self.outgoing: list[bytes] = []  # the hot path appends whole frames here; data_to_send takes them
         self._peer = role.peer
         self._content_keys = _CONTENT_KEYS[role.peer]
+        self._plain = _PLAIN[role.peer]
         self._held: list[bytes] = []  # pieces of a frame that is not whole yet
         self._missing = 0  # bytes until it is, or until more can be said about it
         self._deaf = False  # nothing is received any more: framing is lost, or the connection is closed
@@ -269,7 +280,15 @@ class Engine:
 
     def _receive_method(self, channel: int, payload: bytes) -> None:
         # a channel in the open state also says that the connection is open
-        if self.channels.get(channel) is not ChannelState.OPEN and self._drops(channel, payload):
+        if self.channels.get(channel) is ChannelState.OPEN:
+            decode = self._plain.get(payload[:4])
+            if decode is not None and channel not in self._assemblies:
+                try:
+                    self._events.append((channel, decode(payload)))
+                    return
+                except MALFORMED:
+                    pass  # decode_method says what is wrong
+        elif self._drops(channel, payload):
             return
         if channel in self._assemblies:
             raise self._content_expected(channel)

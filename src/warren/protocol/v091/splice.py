@@ -3,6 +3,7 @@
 A stream queue stamps every message with its offset, a redelivery says how often it was delivered, a dead letter where
 it died. Decoding and encoding all headers for that would cost more than everything else a queue does, so the entries
 are spliced into the bytes of the header frame. Who hands such a message on to another broker takes the entry out again.
+The same is done to the reply_to of a request, which says where its direct reply goes.
 """
 
 from __future__ import annotations
@@ -14,10 +15,20 @@ from warren.protocol.v091.codec import FRAME_OVERHEAD
 from warren.protocol.v091.content import FLAGS_AT
 from warren.protocol.v091.fields import skip_value
 
-__all__ = ["DELIVERY_COUNT", "STREAM_OFFSET", "LongHeader", "append_headers", "header_frame_size"]
+__all__ = [
+    "DELIVERY_COUNT",
+    "STREAM_OFFSET",
+    "LongHeader",
+    "append_headers",
+    "header_frame_size",
+    "replace_reply_to",
+]
 
-_CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS = 0x80, 0x40, 0x20  # in the first octet of the property flags
+# in the first octet of the property flags
+_CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS, _DELIVERY_MODE = 0x80, 0x40, 0x20, 0x10
+_PRIORITY, _CORRELATION_ID, _REPLY_TO = 0x08, 0x04, 0x02
 _LENGTH: Final = Struct(">I")
+_WITH_HEADERS: Final = [bytes((flags | _HEADERS,)) for flags in range(256)]  # by the first octet of the flags
 
 
 def header_frame_size(frames: bytes) -> int:
@@ -35,15 +46,30 @@ class LongHeader:
 
     def may_be_in(self, frames: bytes) -> bool:
         """Whether the header frame may hold the header: a search of its bytes, which can only err towards True."""
-        return frames.find(self._key, FLAGS_AT, header_frame_size(frames)) >= 0
+        return frames[FLAGS_AT] & _HEADERS > 0 and frames.find(self._key, FLAGS_AT, header_frame_size(frames)) >= 0
 
     def put_into(self, frames: bytes, value: int) -> bytes:
         """The frames (header frame first) with this as the first of their headers.
 
         The caller has checked the properties, and that they do not hold the header already.
         """
-        at = _table_at(frames)
-        return _spliced(frames, at, at + 4, self._entry.pack(self._key, b"l", value))
+        return b"".join(self.pieces(frames, value))
+
+    def pieces(self, frames: bytes, value: int) -> tuple[bytes, ...]:
+        """What `put_into` joins, for who puts more around it."""
+        flags, at, grown = frames[FLAGS_AT], FLAGS_AT + 2, self._entry.size
+        if flags & _CONTENT_TYPE:
+            at += 1 + frames[at]
+        if flags & _CONTENT_ENCODING:
+            at += 1 + frames[at]
+        size, entry = _LENGTH.unpack_from(frames, 3)[0], self._entry.pack(self._key, b"l", value)
+        if flags & _HEADERS:
+            length = _LENGTH.pack(grown + _LENGTH.unpack_from(frames, at)[0])
+            return frames[:3], _LENGTH.pack(size + grown), frames[7:at], length, entry, frames[at + 4 :]
+        return (
+            frames[:3], _LENGTH.pack(size + grown + 4), frames[7:FLAGS_AT], _WITH_HEADERS[flags],
+            frames[FLAGS_AT + 1 : at], _LENGTH.pack(grown), entry, frames[at:],
+        )  # fmt: skip
 
     def take_from(self, properties: bytes) -> bytes:
         """The properties (flags and values, well formed) without this header; the same object when they lack it."""
@@ -66,6 +92,29 @@ class LongHeader:
                 flags = bytes((properties[0] & ~_HEADERS, properties[1]))
                 return flags + properties[2:start] + properties[end:]
         return properties
+
+
+def replace_reply_to(frames: bytes, old: bytes, new: bytes) -> bytes | None:
+    """The frames (header frame first) with `new` as their reply_to; None where it is not `old` now.
+
+    The caller has checked the properties. Both are short strings as they stand on the wire.
+    """
+    flags = frames[FLAGS_AT]
+    if not flags & _REPLY_TO:
+        return None
+    at = _table_at(frames)
+    if flags & _HEADERS:
+        at += 4 + _LENGTH.unpack_from(frames, at)[0]
+    if flags & _DELIVERY_MODE:
+        at += 1
+    if flags & _PRIORITY:
+        at += 1
+    if flags & _CORRELATION_ID:
+        at += 1 + frames[at]
+    if not frames.startswith(old, at):
+        return None
+    size = _LENGTH.pack(_LENGTH.unpack_from(frames, 3)[0] + len(new) - len(old))
+    return b"".join((frames[:3], size, frames[7:at], new, frames[at + len(old) :]))
 
 
 def append_headers(frames: bytes, entries: bytes) -> bytes:

@@ -1,0 +1,27 @@
+"""A room: who is connected is in the room's group; what one writes, all get."""
+
+from typing import Any
+
+from channels.generic.websocket import AsyncJsonWebsocketConsumer
+
+
+class Room(AsyncJsonWebsocketConsumer):
+    async def connect(self) -> None:
+        self.group = f"room.{self.scope['url_route']['kwargs']['room']}"
+        await self.channel_layer.group_add(self.group, self.channel_name)
+        await self.accept()
+        people = await self.channel_layer.group_channels(self.group)
+        await self.channel_layer.group_send(self.group, {"type": "room.people", "count": len(people)})
+
+    async def disconnect(self, code: int) -> None:
+        await self.channel_layer.group_discard(self.group, self.channel_name)
+
+    async def receive_json(self, content: dict[str, Any]) -> None:
+        message = {"type": "room.message", "name": str(content["name"])[:50], "text": str(content["text"])[:2000]}
+        await self.channel_layer.group_send(self.group, message)
+
+    async def room_message(self, event: dict[str, Any]) -> None:
+        await self.send_json({"name": event["name"], "text": event["text"]})
+
+    async def room_people(self, event: dict[str, Any]) -> None:
+        await self.send_json({"people": event["count"]})

@@ -1,0 +1,18 @@
+"""The settings of an example: no database, no users, and Warren as the channel layer."""
+
+import os
+
+SECRET_KEY = "of an example, which keeps no secrets"
+DEBUG = False
+ALLOWED_HOSTS = ["127.0.0.1", "localhost"]
+ROOT_URLCONF = "chat.urls"
+ASGI_APPLICATION = "chat.asgi.application"
+INSTALLED_APPS = ["channels", "chat"]
+TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}]
+
+CHANNEL_LAYERS = {
+    "default": {
+        "BACKEND": "warren.channels.ChannelLayer",
+        "CONFIG": {"url": os.environ.get("CHAT_BROKER", "embedded://"), "prefix": "chat"},
+    }
+}

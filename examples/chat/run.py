@@ -1,0 +1,82 @@
+"""The broker and two web servers; Enter restarts the broker, Ctrl-C ends it all."""
+
+import argparse
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Until somebody listens there."""
+    for _ in range(300):
+        if process.poll() is not None:
+            sys.exit(f"{' '.join(map(str, process.args))} ended with {process.returncode}")  # type: ignore[arg-type]
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            time.sleep(0.1)
+    sys.exit(f"nothing listens on port {port}")
+
+
+def broker(port: int, data: str) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen([sys.executable, "-m", "warren", "serve", "--port", str(port), "--data", data])
+    wait_for(port, process)
+    return process
+
+
+def web_server(port: int, url: str) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "daphne", "-b", "127.0.0.1", "-p", str(port), "chat.asgi:application"],
+        cwd=HERE,
+        env={**os.environ, "CHAT_BROKER": url},
+    )
+    wait_for(port, process)
+    return process
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--url", help="of a broker of yours")
+    parser.add_argument("--ports", type=int, nargs=2, default=[8001, 8002], help="of the two web servers")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as data:
+        url, node, port = arguments.url, None, 0
+        if url is None:
+            port = free_port()
+            url, node = f"amqp://guest:guest@127.0.0.1:{port}/", broker(port, data)
+        servers = [web_server(number, url) for number in arguments.ports]
+        print("\n".join(f"http://127.0.0.1:{number}/" for number in arguments.ports), flush=True)
+        try:
+            while True:
+                if node is not None:
+                    print("Enter restarts the broker, Ctrl-C ends it all", flush=True)
+                if not sys.stdin.readline():
+                    time.sleep(3600)
+                elif node is not None:
+                    node.terminate()
+                    node.wait()
+                    node = broker(port, data)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            for process in [*servers, *([node] if node is not None else [])]:
+                process.terminate()
+            for process in [*servers, *([node] if node is not None else [])]:
+                process.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""Joining channels to groups and leaving them. In the I/O thread.
+
+A group is a fanout exchange behind the groups' exchange, which knows it by its name: publishing to a group that is gone
+is no error, and the exchange goes with its last member. Behind it stand
+- for the process-local channels of this process: this process's queue, once, and the table of `members`;
+- for a process-local channel of another process: a queue of length zero with the channel's full name, from which the
+  broker hands each message on to that process's queue;
+- for any other channel: an exchange of the channel's name, auto-deleted with its queue, so that a channel can leave all
+  its groups at once, and the channel's queue behind it.
+The last two have a marker queue, whose message dies when nobody has asked for the membership for the group's expiry
+(`expiry` hears of it); a second group_add pushes out the marker of the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from warren import errors
+from warren.channels.core import Core
+from warren.channels.members import Members
+from warren.channels.names import is_local, local_part, non_local
+from warren.channels.process import ProcessReader
+from warren.channels.sending import CHANNEL_HEADER, CONTROL_HEADER, GROUP_HEADER
+from warren.client.records import Message
+from warren.protocol.v091 import Table
+
+__all__ = ["Groups"]
+
+TRIES: Final = 50  # somebody else may delete an exchange, its last member gone, between our two calls
+
+
+class Groups:
+    """The memberships of one layer."""
+
+    def __init__(self, core: Core, members: Members, process: ProcessReader) -> None:
+        self._core = core
+        self._members = members
+        self._process = process
+        self._binding: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self.known: set[str] = set()  # groups that this layer has added something to, but for its own channels
+
+    def is_own(self, channel: str) -> bool:
+        """Whether it is a process-local channel of this layer."""
+        return non_local(channel).endswith(f".{self._core.client_id}!")
+
+    # -- add ---------------------------------------------------------------------------------------------------------
+
+    async def add(self, group: str, channel: str) -> None:
+        await self._core.ready()
+        if self.is_own(channel):
+            await self._add_own(group, channel)
+        elif is_local(channel):
+            await self._repeated(lambda: self._add_foreign(group, channel))
+        else:
+            await self._repeated(lambda: self._add_shared(group, channel))
+
+    async def _add_own(self, group: str, channel: str) -> None:
+        process = non_local(channel)
+        await self._process.ensure(process)
+        while True:
+            expires = time.monotonic() + self._core.settings.group_expiry
+            self._members.add(group, channel, expires)
+            if self._members.refresh(group, channel, process, expires):
+                return
+            task = self._binding.get((group, process))
+            if task is None:
+                task = self._core.thread.loop.create_task(self._bind(group, process))
+                self._binding[group, process] = task
+                task.add_done_callback(lambda _: self._binding.pop((group, process), None))
+            await asyncio.shield(task)
+
+    async def _bind(self, group: str, process: str) -> None:
+        async def bind() -> None:
+            await self._declare_group(group)
+            await self._core.declaring.queue_bind(self._core.names.queue(process), self._core.names.group(group))
+
+        await self._repeated(bind)
+        self._members.bound(group, process)
+
+    async def _add_foreign(self, group: str, channel: str) -> None:
+        core, names = self._core, self._core.names
+        if not core.is_declared(channel):
+            await core.declare(channel)
+        await self._mark(group, channel)
+        await self._declare_group(group)
+        arguments = core.settings.member_arguments(names, channel)
+        await core.declaring.queue_declare(names.member(channel), durable=True, arguments=arguments)
+        await core.declaring.queue_bind(names.member(channel), names.group(group))
+
+    async def _add_shared(self, group: str, channel: str) -> None:
+        core, names = self._core, self._core.names
+        await core.declare(channel)
+        await self._mark(group, channel)
+        await self._declare_group(group)
+        await core.declaring.exchange_declare(names.channel(channel), "fanout", auto_delete=True)
+        await core.declaring.queue_bind(names.queue(channel), names.channel(channel))
+        await core.declaring.exchange_bind(names.channel(channel), names.group(group))
+
+    async def _declare_group(self, group: str) -> None:
+        names, declaring = self._core.names, self._core.declaring
+        self.known.add(group)
+        await declaring.exchange_declare(names.group(group), "fanout", auto_delete=True)
+        await declaring.exchange_bind(names.group(group), names.groups, group)
+
+    async def _mark(self, group: str, channel: str) -> None:
+        core = self._core
+        marker = core.names.marker(group, channel)
+        await core.declaring.queue_declare(marker, durable=True, arguments=core.settings.marker_arguments(core.names))
+        await core.publishing.publish(b"", "", marker)
+
+    async def _repeated(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do it again where something was deleted on the way."""
+        for _ in range(TRIES - 1):
+            try:
+                await work()
+                return
+            except errors.NotFound:
+                pass
+        await work()
+
+    # -- discard -----------------------------------------------------------------------------------------------------
+
+    async def discard(self, group: str, channel: str) -> None:
+        """Take a channel out of a group, whoever put it there. It is no error that it is not in it."""
+        core, names = self._core, self._core.names
+        await core.ready()
+        declaring = core.declaring
+        if not is_local(channel):
+            await declaring.exchange_unbind(names.channel(channel), names.group(group))
+            return
+        process = non_local(channel)
+        await declaring.queue_unbind(names.member(channel), names.group(group))
+        if self.is_own(channel):
+            if self._members.discard(group, channel, process):
+                await declaring.queue_unbind(names.queue(process), names.group(group))
+        else:
+            # Its own process may have put it there; the word comes before any message that is sent from now on.
+            headers: Table = {CHANNEL_HEADER: local_part(channel), CONTROL_HEADER: "discard", GROUP_HEADER: group}
+            await core.publishing.publish(Message(b"", headers=headers), "", names.queue(channel))
+
+    async def leave_all(self, channel: str) -> None:
+        """Its message has expired: out of all its groups."""
+        core, names = self._core, self._core.names
+        if not is_local(channel):
+            await core.declaring.exchange_delete(names.channel(channel))
+        else:
+            await core.declaring.queue_delete(names.member(channel))
+
+    async def forget(self) -> None:
+        """End every group that this layer knows."""
+        core, names = self._core, self._core.names
+        for group, process in self._members.clear():
+            await core.declaring.queue_unbind(names.queue(process), names.group(group))
+        for group in list(self.known):
+            await core.declaring.exchange_delete(names.group(group))
+        self.known.clear()

@@ -1,0 +1,181 @@
+"""The layer of Django Channels 4: asynchronous, one channel at a time.
+
+Settings (CONFIG of CHANNEL_LAYERS): see `ChannelLayer`. Any loop and any thread may call any method at any time; a
+waiting `receive` outlives a lost connection, and one that is cancelled has taken nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
+
+from channels.exceptions import ChannelFull, MessageTooLarge
+from channels.layers import BaseChannelLayer
+
+from warren.channels.face import Face, random_letters
+from warren.channels.mailbox import Letter, first_letter
+from warren.channels.names import check_channel, check_group, is_local, non_local
+from warren.channels.office import Office
+from warren.channels.sending import Full
+from warren.channels.serializing import ChannelMessage, Serializer
+from warren.channels.thread import AsyncAnswer
+
+__all__ = ["ChannelLayer"]
+
+
+class ChannelLayer(Face, BaseChannelLayer):  # type: ignore[misc]
+    """A channel layer over AMQP; the settings are those of `Face`."""
+
+    ChannelFull = ChannelFull
+    MessageTooLarge = MessageTooLarge
+    extensions: ClassVar[list[str]] = ["groups", "flush"]
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        hosts: Sequence[str] | None = None,
+        prefix: str = "asgi",
+        expiry: float = 60,
+        group_expiry: float = 86400,
+        capacity: int = 100,
+        channel_capacity: Mapping[str | re.Pattern[str], int] | None = None,
+        symmetric_encryption_keys: Sequence[str | bytes] | None = None,
+        serializer: str | Serializer = "msgpack",
+        timeout: float = 30,
+        max_message_size: int = 16 * 1024 * 1024,
+        on_missed: Callable[[str], None] | None = None,
+    ) -> None:
+        BaseChannelLayer.__init__(self, expiry=expiry, capacity=capacity)
+        self.channel_capacity = self.compile_capacities(channel_capacity or {})
+        Face.__init__(
+            self,
+            url,
+            hosts=hosts,
+            prefix=prefix,
+            expiry=expiry,
+            group_expiry=group_expiry,
+            capacity=capacity,
+            channel_capacity=channel_capacity,
+            symmetric_encryption_keys=symmetric_encryption_keys,
+            serializer=serializer,
+            timeout=timeout,
+            max_message_size=max_message_size,
+            on_missed=on_missed,
+        )
+
+    # -- channels ----------------------------------------------------------------------------------------------------
+
+    async def send(self, channel: str, message: ChannelMessage) -> None:
+        """Send to a channel. ChannelFull when its capacity is reached; MessageTooLarge; TypeError for a bad name."""
+        check_channel(channel)
+        body = self._written(message)
+        office = self._office
+        answer: AsyncAnswer[None] = AsyncAnswer(office.thread)
+        office.thread.post(lambda: office.sender.send(channel, body, answer))
+        try:
+            await answer.future
+        except Full:
+            raise ChannelFull(self._full(office, channel)) from None
+
+    async def receive(self, channel: str) -> ChannelMessage:
+        """The next message of a channel; waits for it, over a lost connection too."""
+        check_channel(channel)
+        office = self._office
+        if not is_local(channel):
+            return await self._receive_shared(office, channel)
+        process = non_local(channel)
+        if not office.groups.is_own(channel):
+            raise AssertionError(
+                f"{channel!r} belongs to another process: only the one that made it with new_channel() can receive"
+            )
+        if not office.process.reads(process):
+            await office.call(lambda: office.process.ensure(process))
+        while True:
+            box = office.boxes.reading(channel)
+            letter = box.take(time.monotonic())
+            if letter is None:
+                await first_letter(office.thread, (box,))
+            elif (message := self._read(office, letter)) is not None:
+                return message
+
+    async def _receive_shared(self, office: Office, channel: str) -> ChannelMessage:
+        box = office.shared.reading(channel)
+        try:
+            while True:
+                letter = box.take(time.monotonic())
+                if letter is None:
+                    await first_letter(office.thread, (box,))
+                elif await self._secured(office, letter) and (message := self._read(office, letter)) is not None:
+                    return message
+        finally:
+            office.shared.done(channel)
+
+    async def _secured(self, office: Office, letter: Letter) -> bool:
+        """Whether the letter is ours; if we are cancelled meanwhile it is the next reader's."""
+        try:
+            return await office.call(lambda: office.shared.secure(letter))
+        except BaseException:
+            office.thread.post(lambda: office.thread.start(office.shared.disclaim(letter)))
+            raise
+
+    async def new_channel(self, prefix: str = "specific") -> str:
+        """The name of a channel that only this process reads."""
+        office = self._office
+        channel = f"{prefix}.{office.core.client_id}!{random_letters(20)}"
+        check_channel(channel)
+        process = non_local(channel)
+        if not office.process.reads(process):
+            await office.call(lambda: office.process.ensure(process))
+        office.boxes.reading(channel)
+        return channel
+
+    # -- groups ------------------------------------------------------------------------------------------------------
+
+    async def group_add(self, group: str, channel: str) -> None:
+        """Put a channel into a group; again to have it stay longer."""
+        check_group(group)
+        check_channel(channel)
+        office = self._office
+        if office.groups.is_own(channel):
+            expires = time.monotonic() + self.group_expiry
+            if office.members.refresh(group, channel, non_local(channel), expires):
+                return
+        await office.call(lambda: office.groups.add(group, channel))
+
+    async def group_discard(self, group: str, channel: str) -> None:
+        """Take a channel out of a group; no error when it is not in it."""
+        check_group(group)
+        check_channel(channel)
+        office = self._office
+        await office.call(lambda: office.groups.discard(group, channel))
+
+    async def group_send(self, group: str, message: ChannelMessage) -> None:
+        """Send to all channels of a group; one that is full misses it."""
+        check_group(group)
+        body = self._written(message)
+        office = self._office
+        answer: AsyncAnswer[None] = AsyncAnswer(office.thread)
+        office.thread.post(lambda: office.sender.send_group(group, body, answer))
+        await answer.future
+
+    async def group_channels(self, group: str, *, seconds: float = 1.0) -> list[str]:
+        """The channels in a group, of every process, as far as they answer within `seconds`; see `presence`."""
+        check_group(group)
+        office = self._office
+        return await office.call(lambda: office.presence.of(group, seconds))
+
+    # -- the whole ---------------------------------------------------------------------------------------------------
+
+    async def flush(self) -> None:
+        """No message waits any more, and no group has a member."""
+        office = self._office
+        await office.call(office.flush)
+
+    async def close(self) -> None:
+        """Say goodbye to the broker. The layer opens again when it is used again."""
+        office = self._left()
+        if office is not None:
+            await office.call(office.close)

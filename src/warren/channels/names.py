@@ -1,0 +1,101 @@
+"""What the channel layer's things are called: Django's names here, AMQP's names there. Pure.
+
+Every AMQP name begins with the layer's prefix and a word for its kind, and a colon ends both: neither is allowed in the
+names of channels and groups, so no two things share a name (a group "both" and a channel "both"; the memberships
+("a.b", "c") and ("a", "b.c")), and none begins with "amq.".
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+__all__ = ["Names", "check_channel", "check_group", "is_local", "local_part", "non_local"]
+
+MAX_LENGTH: Final = 100  # of a channel's or group's name, exclusive: Channels' and ASGI's rule
+CHANNEL: Final = re.compile(r"[a-zA-Z\d\-_.]+([?!][\d\w\-_.]*)?")
+GROUP: Final = re.compile(r"[a-zA-Z\d\-_.]+")
+
+
+def check_channel(name: object) -> str:
+    """The name, if it is one of a channel. TypeError, as Channels and ASGI have it, otherwise."""
+    if isinstance(name, str) and len(name) < MAX_LENGTH and CHANNEL.fullmatch(name) and not name.endswith("?"):
+        return name
+    raise TypeError(
+        f"{name!r} is no channel name: a str of fewer than {MAX_LENGTH} ASCII letters, digits, hyphens, underscores or "
+        "periods is needed, with at most one ! or ? in it, which is not its first character"
+    )
+
+
+def check_group(name: object) -> str:
+    """The name, if it is one of a group. TypeError otherwise."""
+    if isinstance(name, str) and len(name) < MAX_LENGTH and GROUP.fullmatch(name):
+        return name
+    raise TypeError(
+        f"{name!r} is no group name: a str of fewer than {MAX_LENGTH} ASCII letters, digits, hyphens, underscores or "
+        "periods is needed"
+    )
+
+
+def non_local(channel: str) -> str:
+    """What all channels of one process have in common: the name up to and with its "!"; any other name as it is."""
+    return channel[: channel.find("!") + 1] or channel
+
+
+def local_part(channel: str) -> str:
+    """What follows the "!" of a process-local channel; "" in any other name."""
+    return channel.partition("!")[2]
+
+
+def is_local(channel: str) -> bool:
+    """Whether it is a process-local channel."""
+    return "!" in channel
+
+
+class Names:
+    """The AMQP names of one layer."""
+
+    __slots__ = ("dead_letters", "dropped", "groups", "prefix")
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.groups = f"{prefix}:groups"  # the exchange that knows the groups
+        self.dead_letters = f"{prefix}:dead-letters"
+        self.dropped = f"{prefix}:dropped"
+
+    def queue(self, channel: str) -> str:
+        """Of the messages to a channel; all process-local channels of one process share one."""
+        return f"{self.prefix}:queue:{non_local(channel)}"
+
+    def group(self, group: str) -> str:
+        """The exchange of a group."""
+        return f"{self.prefix}:group:{group}"
+
+    def channel(self, channel: str) -> str:
+        """The exchange between the groups of a channel and its queue."""
+        return f"{self.prefix}:channel:{channel}"
+
+    def member(self, channel: str) -> str:
+        """The queue of length zero that hands group messages on to a process-local channel of another process."""
+        return f"{self.prefix}:member:{channel}"
+
+    def marker(self, group: str, channel: str) -> str:
+        """The queue whose one message lives as long as a membership."""
+        return f"{self.prefix}:marker:{group}:{channel}"
+
+    def history(self, group: str) -> str:
+        """The stream queue of a group's messages."""
+        return f"{self.prefix}:history:{group}"
+
+    def channel_of(self, kind: str, name: str) -> str | None:
+        """The Django name in an AMQP name of that kind ("queue", "member"); None when it is of another kind."""
+        start = f"{self.prefix}:{kind}:"
+        return name[len(start) :] if name.startswith(start) else None
+
+    def marked(self, name: str) -> tuple[str, str] | None:
+        """The group and the channel of a marker queue's name; None for any other name."""
+        rest = self.channel_of("marker", name)
+        if rest is None:
+            return None
+        group, _, channel = rest.partition(":")
+        return group, channel

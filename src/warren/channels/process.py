@@ -1,0 +1,241 @@
+"""Reading the queues of this process's own process-local channels. In the I/O thread.
+
+One consumer a queue, as long as the layer is open. What it delivers is acknowledged on receipt and put into mailboxes
+of bounded size: a channel that nobody reads fills its own mailbox and holds up no other. A delivery is
+- for one channel, which its header names (sent to that channel),
+- for the members of a group (through the groups' exchange; `members` knows them),
+- for one channel that another process has put into a group: the broker handed it on through the member queue of that
+  channel, whose name it bears (x-first-death-queue), or
+- a word of another layer: a membership is to end, or a question (`presence`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, cast
+
+from warren import errors
+from warren.channels.core import Core
+from warren.channels.mailbox import Letter, Mailbox
+from warren.channels.members import Members
+from warren.channels.sending import CHANNEL_HEADER, CONTROL_HEADER, GROUP_HEADER, ID_HEADER
+from warren.client.channel import Channel
+from warren.client.consumer import Consumer
+from warren.client.records import Delivery
+from warren.protocol.v091 import Table
+
+__all__ = ["Mailboxes", "ProcessReader"]
+
+logger = logging.getLogger("warren.channels")
+
+# A word from layer to layer: the process queue it came to, its headers, body and reply_to.
+Control = Callable[[str, Table, bytes, str], None]
+
+ABANDONED: Final = 10  # expiries without a reader after which a channel whose messages expire leaves its groups
+
+
+class Mailboxes:
+    """The mailboxes of the channels of this process."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._lock = threading.Lock()
+        self._boxes: dict[str, Mailbox] = {}
+        self.dropped = 0
+
+    def of(self, channel: str) -> Mailbox:
+        """The mailbox of a channel, for a letter."""
+        box = self._boxes.get(channel)
+        if box is None:
+            with self._lock:
+                box = Mailbox(self._core.settings.capacities.of(channel), time.monotonic())
+                box = self._boxes.setdefault(channel, box)
+        return box
+
+    def reading(self, channel: str) -> Mailbox:
+        """The mailbox of a channel, for its reader: it stays."""
+        while True:
+            box = self.of(channel)
+            with self._lock:
+                if self._boxes.get(channel) is box:
+                    box.last_read = time.monotonic()
+                    return box
+
+    def items(self) -> list[tuple[str, Mailbox]]:
+        with self._lock:
+            return list(self._boxes.items())
+
+    def forget(self, channel: str, unread_since: float) -> None:
+        """Drop an empty mailbox that nobody has looked into since then."""
+        with self._lock:
+            box = self._boxes.get(channel)
+            if box is not None and not len(box) and not box.awaited and box.last_read < unread_since:
+                del self._boxes[channel]
+
+    def clear(self) -> None:
+        with self._lock:
+            boxes = list(self._boxes.values())
+        for box in boxes:
+            box.empty()
+
+
+class ProcessReader:
+    """The consumers of the process's queues, and where their deliveries go.
+
+    on_missed  told of a channel whose message was dropped
+    """
+
+    def __init__(self, core: Core, boxes: Mailboxes, members: Members) -> None:
+        self._core = core
+        self._boxes = boxes
+        self._members = members
+        self._reading: dict[str, asyncio.Task[None]] = {}
+        self.on_missed: Callable[[str], None] | None = None
+        self.on_control: dict[str, Control] = {"discard": self._discard}
+        self.received = 0
+
+    async def ensure(self, process: str) -> None:
+        """Read the queue of all channels that begin like this, with "!" at the end."""
+        task = self._reading.get(process)
+        if task is None:
+            task = self._reading[process] = self._core.thread.loop.create_task(self._begin(process))
+        try:
+            await asyncio.shield(task)
+        except Exception:
+            if self._reading.get(process) is task:
+                del self._reading[process]
+            raise
+
+    def reads(self, process: str) -> bool:
+        """Whether its consumer is there; for any thread."""
+        task = self._reading.get(process)
+        return task is not None and task.done() and not task.cancelled() and task.exception() is None
+
+    async def _begin(self, process: str) -> None:
+        core = self._core
+        await core.ready()
+        await core.declare(process)
+        channel = await core.connection.channel()
+        consumer = channel.consume(core.names.queue(process))
+        await consumer.start()
+        core.thread.start(self._read(process, channel, consumer))
+
+    async def _read(self, process: str, channel: Channel, deliveries: Consumer) -> None:
+        while not self._core.closed:
+            try:
+                async for delivery in deliveries:
+                    try:
+                        self._take(process, delivery)
+                    except Exception:
+                        logger.exception("a message of %s cannot be understood", process)
+                    if not deliveries.buffered:
+                        try:
+                            channel.ack(delivery.delivery_tag, multiple=True)
+                        except errors.AcknowledgeOrphans:
+                            pass  # it comes again, and is known
+            except errors.ConsumerCancelled:
+                pass  # somebody deleted the queue
+            except errors.WarrenError as error:
+                if self._core.closed:
+                    return
+                logger.warning("reading %s: %s", process, error)
+                await asyncio.sleep(0.1)
+            if self._core.closed:
+                return
+            try:
+                self._core.undeclared(process)
+                await self._core.declare(process)
+                deliveries = channel.consume(self._core.names.queue(process))
+                await deliveries.start()
+            except errors.WarrenError as error:
+                logger.warning("reading %s: %s", process, error)
+                await asyncio.sleep(0.5)
+
+    # -- deliveries --------------------------------------------------------------------------------------------------
+
+    def _take(self, process: str, delivery: Delivery) -> None:
+        self.received += 1
+        core, headers = self._core, delivery.headers
+        sent, word = headers.get(ID_HEADER), headers.get(CONTROL_HEADER)
+        if isinstance(word, str):
+            control = self.on_control.get(word)
+            if control is not None:
+                control(process, headers, delivery.body, delivery.properties.reply_to or "")
+            return
+        if delivery.exchange == core.names.groups:
+            if core.is_new(sent, process):
+                self._fan_out(process, delivery)
+            return
+        hopped = headers.get("x-first-death-queue")
+        if isinstance(hopped, str):
+            channel = core.names.channel_of("member", hopped)
+            group = _first_routing_key(headers)
+            if channel is None or (group is not None and self._members.contains(group, channel)):
+                return  # it has this one from its own membership
+            if core.is_new(sent, hopped):
+                self._put(channel, delivery.body)
+            return
+        local = headers.get(CHANNEL_HEADER)
+        if not isinstance(local, str):
+            logger.warning("a message to %s names no channel: it was dropped", process)
+        elif core.is_new(sent, process):
+            self._put(process + local, delivery.body)
+
+    def _discard(self, process: str, headers: Table, body: bytes, reply_to: str) -> None:
+        """Another process takes a channel of this one out of a group."""
+        self._members.discard(str(headers.get(GROUP_HEADER)), process + str(headers.get(CHANNEL_HEADER)), process)
+
+    def _fan_out(self, process: str, delivery: Delivery) -> None:
+        members, body = self._members.of(delivery.routing_key), delivery.body
+        expires = time.monotonic() + self._core.settings.expiry
+        boxes = self._boxes
+        for channel in members:
+            if channel.startswith(process) and not boxes.of(channel).put(Letter(channel, body, expires)):
+                self._missed(channel)
+
+    def _put(self, channel: str, body: bytes) -> None:
+        letter = Letter(channel, body, time.monotonic() + self._core.settings.expiry)
+        if not self._boxes.of(channel).put(letter):
+            self._missed(channel)
+
+    def _missed(self, channel: str) -> None:
+        self._boxes.dropped += 1
+        if self.on_missed is not None:
+            self.on_missed(channel)
+
+    # -- now and then ------------------------------------------------------------------------------------------------
+
+    def sweep(self, now: float) -> list[tuple[str, str]]:
+        """Drop expired letters and mailboxes of nobody; the memberships that end, as (group, channel)."""
+        over = self._members.expired(now)
+        patience = ABANDONED * self._core.settings.expiry
+        for channel, box in self._boxes.items():
+            expired = box.drop_expired(now)
+            if expired:
+                self._boxes.dropped += expired
+                if self.on_missed is not None:
+                    self.on_missed(channel)
+            if box.awaited or len(box) or now - box.last_read < patience:
+                continue
+            groups = self._members.groups_of(channel)
+            if expired:
+                over += [(group, channel) for group in groups]
+                groups = []
+            if not groups:
+                self._boxes.forget(channel, now - patience)
+        return over
+
+
+def _first_routing_key(headers: object) -> str | None:
+    """With which routing key, that is for which group, a handed-on message was published."""
+    deaths = cast(dict[str, object], headers).get("x-death")
+    if isinstance(deaths, list) and deaths and isinstance(deaths[0], dict):
+        keys = deaths[0].get("routing-keys")
+        if isinstance(keys, list) and keys and isinstance(keys[0], str):
+            return keys[0]
+    return None
+

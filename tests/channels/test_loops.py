@@ -1,0 +1,100 @@
+"""Callers of every kind: no loop, several loops, loops that have ended, threads, forked children."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import threading
+
+import pytest
+from asgiref.sync import async_to_sync
+
+from warren.channels import ChannelLayer
+
+HELLO = {"type": "hello"}
+
+
+@pytest.fixture
+def plain(broker_url: str, prefix: str) -> ChannelLayer:
+    layer = ChannelLayer(broker_url, prefix=prefix, expiry=20, timeout=15)
+    yield layer
+    async_to_sync(layer.close)()
+
+
+def test_from_code_without_a_loop(plain: ChannelLayer) -> None:
+    for number in range(3):
+        async_to_sync(plain.send)("work", {"type": "x", "n": number})
+    assert [async_to_sync(plain.receive)("work")["n"] for _ in range(3)] == [0, 1, 2]
+
+
+def test_from_many_threads(plain: ChannelLayer) -> None:
+    def work(number: int) -> None:
+        async_to_sync(plain.send)("work", {"type": "x", "n": number})
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted([async_to_sync(plain.receive)("work")["n"] for _ in range(20)]) == list(range(20))
+
+
+def test_two_loops_at_once_read_one_channel(plain: ChannelLayer) -> None:
+    channel = asyncio.run(plain.new_channel())
+    got: list[int] = []
+
+    def read() -> None:
+        async def main() -> None:
+            got.extend([(await plain.receive(channel))["n"] for _ in range(10)])
+
+        asyncio.run(main())
+
+    threads = [threading.Thread(target=read) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+
+    async def send() -> None:
+        for number in range(20):
+            await plain.send(channel, {"type": "x", "n": number})
+
+    asyncio.run(send())
+    for thread in threads:
+        thread.join(20)
+    assert sorted(got) == list(range(20))
+
+
+def test_a_loop_that_ended_while_it_waited(plain: ChannelLayer) -> None:
+    channel = asyncio.run(plain.new_channel())
+    loop = asyncio.new_event_loop()
+    waiting = loop.create_task(plain.receive(channel))
+    loop.run_until_complete(asyncio.sleep(0.05))
+    loop.close()  # without a word to the task
+    del waiting
+
+    async def main() -> dict[str, object]:
+        await plain.send(channel, HELLO)
+        return await plain.receive(channel)
+
+    assert asyncio.run(main()) == HELLO
+
+
+def _child(layer: ChannelLayer, parents: str, answers: multiprocessing.Queue[str]) -> None:
+    async def main() -> str:
+        mine = await layer.new_channel()
+        await layer.send(mine, {"type": "mine"})
+        await layer.send(parents, {"type": "from the child"})
+        return str((await layer.receive(mine))["type"])
+
+    answers.put(asyncio.run(main()))
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_a_forked_child_has_its_own(plain: ChannelLayer) -> None:
+    channel = asyncio.run(plain.new_channel())
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    child = context.Process(target=_child, args=(plain, channel, answers))
+    child.start()
+    assert answers.get(timeout=30) == "mine"
+    child.join(20)
+    assert asyncio.run(plain.receive(channel)) == {"type": "from the child"}

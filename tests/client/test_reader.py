@@ -1,0 +1,155 @@
+"""The iterator that owns its channel; against both brokers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.client.test_consumer import fill, ready
+from warren import errors
+from warren.client import events as e
+from warren.client.channel import Channel
+from warren.client.connection import Connection
+
+
+async def test_iterate_and_leave(connection: Connection, channel: Channel, queue: str) -> None:
+    await fill(channel, queue, 20)
+    seen = []
+    async for delivery in connection.deliveries(queue, prefetch=5):
+        async with delivery.process():
+            seen.append(delivery.body)
+        if len(seen) == 15:
+            break
+    assert seen == [b"%d" % n for n in range(15)]
+    await ready(channel, queue, 5)
+    await no_consumers(channel, queue)
+
+
+async def no_consumers(channel: Channel, queue: str) -> None:
+    async with asyncio.timeout(10):
+        while (await channel.queue_declare(queue, passive=True)).consumer_count:
+            pass
+
+
+async def test_a_block_gives_back_what_was_not_settled(connection: Connection, channel: Channel, queue: str) -> None:
+    await fill(channel, queue, 5)
+    async with connection.deliveries(queue) as reader:
+        await anext(reader)
+        (await anext(reader)).ack()
+    await ready(channel, queue, 4)
+    assert reader.channel.is_closed
+    with pytest.raises(StopAsyncIteration):
+        await anext(reader)
+
+
+async def test_cancel_leaves_the_rest_to_be_settled(connection: Connection, channel: Channel, queue: str) -> None:
+    await fill(channel, queue, 5)
+    async with connection.deliveries(queue) as reader:
+        delivery = await anext(reader)
+        await reader.cancel()
+        await ready(channel, queue, 4)
+        delivery.ack()
+        with pytest.raises(StopAsyncIteration):
+            await anext(reader)
+    await ready(channel, queue, 4)
+
+
+async def test_it_outlasts_an_outage(connection: Connection, other: Channel, queue: str) -> None:
+    async with connection.deliveries(queue) as reader:
+        await connection.test().force_reconnect()
+        await other.publish(b"m", "", queue)
+        async with asyncio.timeout(10):
+            async with (await anext(reader)).process() as delivery:
+                assert delivery.body == b"m"
+
+
+async def test_a_deleted_queue_ends_it(connection: Connection, channel: Channel, name: str) -> None:
+    await channel.queue_declare(name)
+    async with connection.deliveries(name) as reader:
+        await channel.queue_delete(name)
+        with pytest.raises(errors.ConsumerCancelled, match="declare it and consume again"):
+            async with asyncio.timeout(10):
+                await anext(reader)
+
+
+async def test_or_it_declares_the_queue_again(connection: Connection, other: Channel, name: str) -> None:
+    async with connection.channel() as channel:
+        await channel.queue_declare(name, durable=True)
+        await channel.queue_bind(name, "amq.direct", name)
+    async with connection.deliveries(name, resubscribe=True) as reader:
+        for n in range(2):
+            await other.queue_delete(name)  # by somebody else: this connection does not know
+            waiting = asyncio.ensure_future(anext(reader))
+            await consumed(other, name)
+            await other.publish(b"%d" % n, "amq.direct", name)
+            async with asyncio.timeout(10):
+                delivery = await waiting
+            assert delivery.body == b"%d" % n
+            delivery.ack()
+    await other.queue_delete(name)
+
+
+async def consumed(channel: Channel, queue: str) -> None:
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                if (await channel.queue_declare(queue, passive=True)).consumer_count:
+                    return
+            except errors.NotFound:
+                pass
+
+
+async def test_or_it_waits_for_somebody_to_declare_it(connection: Connection, other: Channel, name: str) -> None:
+    await other.queue_declare(name)
+    async with connection.deliveries(name, resubscribe=True) as reader:
+        events = connection.events()
+        await other.queue_delete(name)
+        waiting = asyncio.ensure_future(anext(reader))
+        async with asyncio.timeout(10):
+            async for event in events:
+                if isinstance(event, e.ChannelReopened):  # its consume was refused: 404
+                    break
+        await other.queue_declare(name)
+        await other.publish(b"m", "", name)
+        async with asyncio.timeout(20):
+            (await waiting).ack()
+        # stopped while it waits for the queue
+        await other.queue_delete(name)
+        waiting = asyncio.ensure_future(anext(reader))
+        await asyncio.sleep(0)
+        await reader.cancel()
+        with pytest.raises(StopAsyncIteration):
+            async with asyncio.timeout(10):
+                await waiting
+
+
+async def test_who_is_cancelled_waits_for_no_network(connection: Connection, channel: Channel, queue: str) -> None:
+    await fill(channel, queue, 3)
+
+    async def reading() -> None:
+        async with connection.deliveries(queue) as reader:
+            await anext(reader)
+            inside.set()
+            await asyncio.Event().wait()
+
+    inside = asyncio.Event()
+    task = asyncio.ensure_future(reading())
+    await inside.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await ready(channel, queue, 3)
+
+
+async def test_bad_arguments(connection: Connection, name: str) -> None:
+    with pytest.raises(errors.InvalidArgument, match="prefetch is -1"):
+        connection.deliveries(name, prefetch=-1)
+    reader = connection.deliveries(name)
+    with pytest.raises(errors.LocalProtocolError, match="has not begun"):
+        _ = reader.channel
+    with pytest.raises(errors.NotFound):
+        await reader.start()
+    await reader.close()
+    with pytest.raises(StopAsyncIteration):
+        await anext(reader)
