@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from typing import Final, TextIO
@@ -37,7 +38,8 @@ def hold_folder(folder: Path) -> TextIO:
     new = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for each in new:
-        _sync(each.parent)
+        with suppress(PermissionError):  # to make a name there takes no right to read
+            _sync(each.parent)
     lock = (folder / LOCK).open("a")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
