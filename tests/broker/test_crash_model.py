@@ -35,6 +35,7 @@ PAGE: Final = 4  # messages of a queue in memory, so that there is paging
 SEGMENT_BYTES: Final = 700  # so that there are several
 TTL: Final = 100  # milliseconds
 LONGEST_DELAY: Final = 200
+WALL: Final = 1_700_000_000_000
 
 TO_DEAD: Final[Table] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
 QUEUES: Final[dict[str, Table]] = {
@@ -75,6 +76,9 @@ class Crashes(RuleBasedStateMachine):
         self.patch.setattr(journal, "PAGE_MESSAGES", PAGE)
         self.patch.setattr(journal, "RUN", 3)
         self.patch.setitem(QueueLog.__init__.__kwdefaults__, "segment_bytes", SEGMENT_BYTES)  # type: ignore[arg-type]
+        self.patch.setattr("time.time_ns", lambda: (self.wall + self.clock.now) * 1_000_000)  # expiry is on disk
+        self.wall = WALL
+        self.clock = Clock()
         self.disk = Disk()
         for name in ("queues", "delays", "streams"):
             self.disk.make(f"{self.folder.name}/{name}")
@@ -110,7 +114,8 @@ class Crashes(RuleBasedStateMachine):
     # -- the broker's life
 
     def start(self, last_stop: LastStop) -> None:
-        self.clock = Clock()
+        now, self.clock = self.clock.now, Clock()
+        self.wall += now - self.clock.now  # this one goes on
 
         def commit(_: object, on_synced: Any, on_failed: Any, *, sync: bool, files: Disk) -> HandCommit:
             self.commit = HandCommit(files, on_failed, on_synced)
@@ -235,6 +240,8 @@ class Crashes(RuleBasedStateMachine):
         """What stands in a stream from there on stands where it stood, in order; all that is due is there."""
         browser, tag = self.browser, f"{name} reader"
         browser.send(1, m.BasicConsume(name, tag, arguments={"x-stream-offset": start}))
+        if self.node.failed is not None:
+            return
         contents = [event for _, event in browser.events if isinstance(event, Content)]
         browser.send(1, m.BasicCancel(tag))
         browser.events.clear()
