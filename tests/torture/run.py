@@ -24,7 +24,7 @@ from warren.testing import FaultProxy
 
 __all__ = ["churn", "kills"]
 
-PATIENCE: Final = 120.0  # seconds for the queues to be emptied
+PATIENCE: Final = 120.0  # seconds in which the queues get no emptier, or nothing of a stream comes
 LINGER: Final = 15.0  # ... and for a dead letter that waits to be sent again
 Ordeal = Callable[[Server, Stage], Awaitable[None]]
 Progress = Callable[[str], None]
@@ -193,10 +193,12 @@ async def _drain(stage: Stage, queues: tuple[Queue, ...], consumers: list[Consum
     """Wait until the queues are empty; consumers are told to take everything."""
     stage.draining = True
     peer = await Peer.connect(stage.port)
-    began = time.monotonic()
+    began, least = time.monotonic(), 1 << 62
     while True:
         await peer.sleep(0.1)
         counts = {queue.name: await _count(peer, queue) for queue in queues if not queue.stream}
+        if (left := sum(counts.values())) < least:
+            began, least = time.monotonic(), left
         emptied = not any(counts.values()) and all(consumer.idle for consumer in consumers)
         if emptied and not any(book.missing() for book in stage.history.books.values()):
             break
@@ -231,8 +233,10 @@ async def _read_stream(port: int, queue: Queue, stream: Stream) -> None:
     peer.receive = receive
     await peer.call(m.BasicQos(0, 2000), m.BasicQosOk)
     await peer.call(m.BasicConsume(queue.name, "all", arguments={"x-stream-offset": "first"}), m.BasicConsumeOk)
-    deadline = time.monotonic() + PATIENCE
-    while len(found) < count and time.monotonic() < deadline:
+    began, before = time.monotonic(), 0
+    while len(found) < count and time.monotonic() < began + PATIENCE:
+        if len(found) > before:
+            began, before = time.monotonic(), len(found)
         await peer.sleep(0.02)
     peer.close()
     stream.read_whole(found)
