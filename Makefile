@@ -34,13 +34,16 @@ test: setup ## install the test servers where that is possible, then lint and ru
 	@echo "test: pytest, one process for each core"
 	@$(BIN)/python -m pytest -n logical --dist worksteal $(PYTEST_ARGS)
 
-torture: setup ## kill the broker 200 times, cut and stall its connections for 10 minutes, break its disk
+torture: setup ## kill the broker 200 times, cut and stall its connections for 10 minutes, break its disk, cut the client
 	@echo "torture: python -m tests.torture"
 	@PYTHONPATH=src $(BIN)/python -m tests.torture $(TORTURE_ARGS)
 	@echo "torture: a channel layer whose connections are cut, 10 minutes"
 	@PYTHONPATH=src $(BIN)/python -m tests.channels.churn
 	@echo "torture: a node on a disk that fails, 2,000 cases"
 	@WARREN_CRASHES=2000 $(BIN)/python -m pytest -q -o faulthandler_timeout=0 tests/broker/test_crash_model.py
+	@echo "torture: a client that is cut 3,000 times, and 1,000 times on RabbitMQ where there is one"
+	@PYTHONPATH=src $(BIN)/python -m tests.client.churn --losses 3000 --restarts 20
+	@PYTHONPATH=src $(BIN)/python -m tests.client.churn --losses 1000 --restarts 3 --broker rabbitmq
 
 bench: setup ## measure the broker beside RabbitMQ
 	@echo "bench: benchmarks/broker.py"

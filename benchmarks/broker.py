@@ -62,6 +62,10 @@ def cases(scale: float) -> list[Case]:
         load("transient, no acknowledgements", Load(of(100_000))),
         load("acknowledged, prefetch 2000", Load(of(100_000), prefetch=2000)),
         load("fill, then drain", Load(of(100_000), drain=True)),
+        scene("drain from memory", scenes.drain, count=of(200_000), durable=False),
+        scene("drain from disk", scenes.drain, count=of(200_000), durable=True),
+        scene("drain from memory, acknowledged", scenes.drain, count=of(200_000), durable=False, prefetch=2000),
+        scene("drain from disk, acknowledged", scenes.drain, count=of(200_000), durable=True, prefetch=2000),
         load("confirmed", Load(of(60_000), confirm=True)),
         load("prefetch 10, each acknowledged", Load(of(20_000), prefetch=10, ack_each=True)),
         load("prefetch 1, each acknowledged", Load(of(10_000), prefetch=1, ack_each=True)),
@@ -106,15 +110,21 @@ def cases(scale: float) -> list[Case]:
         load("basic.get", Load(of(6000), drain=True, get=True)),
         scene("declare, bind, unbind, delete", scenes.declarations, queues=1000),
         scene("connection churn", scenes.connection_churn, count=150),
+        scene("persistent, confirmed one by one", scenes.confirms_one_by_one, count=of(2000) // 4),
+        load(
+            "persistent, confirmed, fan-out 1 to 10",
+            Load(of(10_000), confirm=True, durable=True, exchange="fanout", queues=10, variants=PERSISTENT),
+        ),
         scene("round trip, direct reply-to", scenes.round_trips, per_second=2000, seconds=2.0, direct=True),
         scene("round trip, reply queue", scenes.round_trips, per_second=2000, seconds=2.0, direct=False),
     ]
 
 
 @contextmanager
-def warren_server() -> Iterator[tuple[int, int]]:
-    """`warren serve` on a free port: (port, pid)."""
-    with tempfile.TemporaryDirectory() as data:
+def warren_server(folder: Path | None = None) -> Iterator[tuple[int, int]]:
+    """`warren serve` on a free port: (port, pid). Its data goes into the folder, or into one that goes with it."""
+    with tempfile.TemporaryDirectory() as temporary:
+        data = str(folder or temporary)
         process = subprocess.Popen(
             [sys.executable, "-m", "warren", "serve", "--port", "0", "--data", data], stdout=subprocess.PIPE, text=True
         )

@@ -96,10 +96,9 @@ def warren_consume(url: str, count: int) -> Result:
 
 
 def sync_publish(url: str, count: int) -> Result:
-    from warren import Publication
-    from warren.client.sync import connect
+    from warren import Publication, blocking
 
-    with connect(url) as connection:
+    with blocking.connect(url) as connection:
         channel = connection.channel()
         channel.confirm_select()
         clock = Clock()
@@ -108,19 +107,16 @@ def sync_publish(url: str, count: int) -> Result:
 
 
 def sync_consume(url: str, count: int) -> Result:
-    from warren.client.sync import connect
+    from warren import blocking
 
-    with connect(url) as connection:
+    with blocking.connect(url) as connection:
         channel = connection.channel()
-        channel.qos(prefetch_count=PREFETCH)
-        channel.consume(QUEUE)
-        clock, seen = Clock(), 0
-        while seen < count:
-            batch = channel.receive(timeout=TIMEOUT)
-            seen += len(batch)
-            for delivery in batch:
-                assert len(delivery.body) == SIZE
-                delivery.ack()
+        clock = Clock()
+        for seen, delivery in enumerate(channel.consume(QUEUE, prefetch=PREFETCH), 1):
+            assert len(delivery.body) == SIZE
+            delivery.ack()
+            if seen == count:
+                break
         return clock.result(count)
 
 
@@ -200,13 +196,13 @@ CLIENTS: dict[str, dict[str, Client]] = {
     "publish, confirmed": {
         "warren publish_many": warren_publish,
         "warren gather": warren_gather,
-        "warren.client.sync": sync_publish,
+        "warren.blocking": sync_publish,
         "aio-pika": aio_pika_publish,
         "pika": pika_publish,
     },
     "consume, each acknowledged": {
         "warren": warren_consume,
-        "warren.client.sync": sync_consume,
+        "warren.blocking": sync_consume,
         "aio-pika": aio_pika_consume,
         "pika": pika_consume,
     },
@@ -235,10 +231,9 @@ def child(client: Client, url: str, count: int, answer: Connection) -> None:
 
 def prepare(url: str, fill: int) -> None:
     """The queue, with just that many messages in it."""
-    from warren import Publication
-    from warren.client.sync import connect
+    from warren import Publication, blocking
 
-    with connect(url) as connection:
+    with blocking.connect(url) as connection:
         channel = connection.channel()
         channel.queue_delete(QUEUE)
         channel.queue_declare(QUEUE)

@@ -36,7 +36,7 @@ ACK_EVERY = 500  # deliveries per multiple acknowledgement
 WINDOW = 4000  # unconfirmed messages of a publisher
 KEY = "key.0.blue"  # of every message
 FRAME_MAX = 131_072
-TIMEOUT = 30.0  # seconds for one run
+TIMEOUT = 120.0  # seconds for one run
 DEAD = "-dead"  # what the name of a dead-letter queue ends with
 
 ack_frame = struct.Struct(">BHIHHQBB")  # basic.ack, which a consumer with a small window sends for every message

@@ -13,7 +13,20 @@ import struct
 import time
 from pathlib import Path
 
-from load import KEY, TIMEOUT, Peer, Result, Stage, delivery_size, measure, publication
+from load import (
+    KEY,
+    TIMEOUT,
+    WINDOW,
+    Load,
+    Peer,
+    Result,
+    Stage,
+    consume,
+    cpu_seconds,
+    delivery_size,
+    measure,
+    publication,
+)
 
 from warren.protocol.v091 import Content, Properties, methods as m
 
@@ -86,6 +99,35 @@ def many_connections(port: int, pid: int, *, connections: int, rounds: int, batc
     return measure(pid, [work]).result(connections * rounds * batch)
 
 
+def drain(port: int, pid: int, *, count: int, durable: bool, prefetch: int = 0) -> Result:
+    """Take `count` messages that wait in a queue; what is measured begins when all are there.
+
+    `durable`: they are persistent, in a durable queue, and confirmed. 1,000,000 of them: `--only drain --scale 5`.
+    """
+    name, properties = f"bench-{os.getpid()}", (Properties(delivery_mode=2 if durable else 1),)
+    peer = Peer(port)
+    peer.call(m.QueueDeclare(f"{name}-0", durable=durable), m.QueueDeclareOk)
+    fill(peer, f"{name}-0", properties[0], count)
+    load = Load(count, prefetch=prefetch, variants=properties)
+    measured = measure(pid, [lambda stage: consume(port, name, load, stage)])
+    peer.wait_count(f"{name}-0", 0)
+    peer.call(m.QueueDelete(f"{name}-0"), m.QueueDeleteOk)
+    peer.close()
+    return measured.result(count)
+
+
+def fill(peer: Peer, queue: str, properties: Properties, count: int, size: int = 100) -> None:
+    """Publish so many messages; all of them are confirmed."""
+    peer.call(m.ConfirmSelect(), m.ConfirmSelectOk)
+    each, before = 200, peer.confirmed
+    blob = publication("", queue, properties, size) * each
+    for sent in range(before + each, before + count + 1, each):
+        peer.socket.sendall(blob)
+        while sent - peer.confirmed > WINDOW or (sent == before + count and peer.confirmed < sent):
+            peer.take_confirms()
+    peer.wait_count(queue, count)
+
+
 def round_trips(port: int, pid: int, *, per_second: int, seconds: float, direct: bool) -> Result:
     """Requests at a fixed rate, answered by one responder, to the direct reply-to or to a queue for replies.
 
@@ -143,6 +185,31 @@ def round_trips(port: int, pid: int, *, per_second: int, seconds: float, direct:
     control.close()
     cuts = statistics.quantiles(took, n=100)
     return Result(cpu_us=measured.cpu * 1e6 / count, p50=cuts[49] * 1000, p99=cuts[98] * 1000)
+
+
+def confirms_one_by_one(port: int, pid: int, *, count: int) -> Result:
+    """Publish a persistent message to a durable queue and wait for its confirm, again and again.
+
+    What the disk needs by itself is `disk_sync` beside it: Warren confirms what is on disk, RabbitMQ does not wait.
+    """
+    name, took = f"bench-{os.getpid()}", []
+    peer = Peer(port)
+    peer.call(m.QueueDeclare(name, durable=True), m.QueueDeclareOk)
+    peer.call(m.ConfirmSelect(), m.ConfirmSelectOk)
+    blob = publication("", name, Properties(delivery_mode=2), 100)
+    cpu = cpu_seconds(pid)
+    for sent in range(1, count + 1):
+        began = time.perf_counter()
+        peer.socket.sendall(blob)
+        while peer.confirmed < sent:
+            peer.take_confirms()
+        took.append(time.perf_counter() - began)
+    cpu = cpu_seconds(pid) - cpu
+    peer.wait_count(name, count)
+    peer.call(m.QueueDelete(name), m.QueueDeleteOk)
+    peer.close()
+    cuts = statistics.quantiles(took, n=100)
+    return Result(cpu_us=cpu * 1e6 / count, p50=cuts[49] * 1000, p99=cuts[98] * 1000)
 
 
 def declarations(port: int, pid: int, *, queues: int) -> Result:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from warren import errors as errors
-    from warren.client import events as events
+    from warren.client import blocking as blocking, events as events
     from warren.client.channel import Channel as Channel
     from warren.client.codec import JSON as JSON, Codec as Codec
     from warren.client.connection import Connection as Connection, connect as connect
+    from warren.client.pending import Pending as Pending
     from warren.client.pools import ChannelPool as ChannelPool, ConnectionPool as ConnectionPool
-    from warren.client.producer import Pending as Pending, Producer as Producer
+    from warren.client.producer import Producer as Producer
     from warren.client.reader import QueueReader as QueueReader
     from warren.client.records import (
         Confirmation as Confirmation,
@@ -45,6 +46,7 @@ __all__ = [
     "Properties",
     "Recovery",
     "Backoff",
+    "blocking",
     "JSON",
     "Codec",
     "Producer",
@@ -81,7 +83,7 @@ _HOMES: Final = {
     "JSON": "warren.client.codec",
     "Codec": "warren.client.codec",
     "Producer": "warren.client.producer",
-    "Pending": "warren.client.producer",
+    "Pending": "warren.client.pending",
     "Workers": "warren.client.workers",
     "QueueReader": "warren.client.reader",
     "Retry": "warren.client.retry",
@@ -98,8 +100,8 @@ _HOMES: Final = {
 def __getattr__(name: str) -> object:
     if name == "errors":
         return import_module("warren.errors")
-    if name == "events":
-        return import_module("warren.client.events")
+    if name in ("blocking", "events"):
+        return import_module(f"warren.client.{name}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'warren' has no attribute {name!r}")

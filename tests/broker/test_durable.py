@@ -183,6 +183,20 @@ def test_marks_come_back(durable: Callable[..., Restarting]) -> None:
     assert (letter.properties.headers or {})["x-death"][0]["routing-keys"] == ["nobody"]  # type: ignore[index,call-overload]
 
 
+def test_what_came_and_went_in_one_batch_is_not_written(durable: Callable[..., Restarting]) -> None:
+    at = durable()
+    at.client.send(1, m.BasicConsume("q", "c", no_ack=True))
+    at.client.call(m.ConfirmSelect(), m.ConfirmSelectOk)
+    publish(at.client, 1)
+    assert contents(at.client) == [1]
+    assert list((at.data / "queues").rglob("*.log")) == []
+    assert at.kill().count() == 0
+    publish(at.client, 2)
+    assert at.on_disk == 1
+    at.kill()
+    assert rest(at.client) == fresh(2)
+
+
 def test_a_purge_and_a_deletion_stay_done(durable: Callable[..., Restarting]) -> None:
     at = durable()
     publish(at.client, 1, 2, 3)
@@ -332,6 +346,88 @@ class TestPages:
         assert seen == list(range(50))
         at.kill()
         assert at.client.count() == 0
+
+    def test_what_was_taken_from_disk_comes_back(self, durable: Callable[..., Restarting]) -> None:
+        at = durable(x_dead_letter_exchange="", x_dead_letter_routing_key="dead")
+        publish(at.client, *range(12))
+        at.client.call(m.BasicQos(prefetch_count=10), m.BasicQosOk)
+        at.client.send(1, m.BasicConsume("q", "c"))
+        assert contents(at.client) == list(range(10))
+        at.client.send(1, m.BasicNack(7, requeue=True))  # number 6, that was never in memory
+        assert contents(at.client) == [6]
+        at.client.send(1, m.BasicReject(9, requeue=False))
+        assert contents(at.client) == [10]
+        at.client.send(1, m.BasicRecover(requeue=False))
+        assert contents(at.client) == [0, 1, 2, 3, 4, 5, 7, 9, 6, 10]
+        at.client.send(1, m.BasicAck(14, multiple=True))  # two of them: 0 and 1
+        assert contents(at.client) == [11]
+        at.client.call(m.ChannelClose(200, "", 0, 0), m.ChannelCloseOk)
+        at.client.open()
+        again = [(body, True) for body in (2, 3, 4, 5, 6, 7, 9, 10, 11)]
+        assert rest(at.client) == again
+        assert rest(at.client, "dead") == fresh(8)
+
+    def test_a_channel_and_frames_of_its_own(self, durable: Callable[..., Restarting]) -> None:
+        """The log has channel 1 and large frames; who drains it may have agreed on others."""
+        at = durable()
+        large = b"x" * 20_000
+        for _ in range(8):
+            at.client.publish("q", large, **PERSISTENT)
+        client = at.kit.client(frame_max=4096)
+        client.open(3)
+        client.send(3, m.BasicConsume("q", "c", no_ack=True))
+        bodies = [event.body for channel, event in client.events if channel == 3 and isinstance(event, Content)]
+        assert bodies == [large] * 8
+
+    def test_every_message_keeps_its_address(self, durable: Callable[..., Restarting]) -> None:
+        at = durable()
+        keys = ["a", "bb", "a", "a", "ccc", "bb", "d", "d", "a"]
+        for key in set(keys):
+            at.client.call(m.QueueBind("q", "amq.direct", key), m.QueueBindOk)
+        for key in ["a"] * 4 + keys:
+            at.client.publish(key, b"", exchange="amq.direct", **PERSISTENT)
+        at.client.send(1, m.BasicConsume("q", "c", no_ack=True))
+        assert [method.routing_key for method in at.client.take(m.BasicDeliver)] == ["a"] * 4 + keys
+
+    def test_marked_messages_among_others(self, durable: Callable[..., Restarting]) -> None:
+        at = durable()
+        publish(at.client, *range(6))
+        publish(at.client, 6, headers={"CC": ["nobody"], "BCC": ["neither"]})
+        publish(at.client, *range(7, 12))
+        at.client.send(1, m.BasicConsume("q", "c", no_ack=True))
+        assert contents(at.client) == list(range(12))
+        assert at.kill().count() == 0
+
+    def test_getting_and_purging_in_the_middle_of_a_drain(self, durable: Callable[..., Restarting]) -> None:
+        at = durable()
+        publish(at.client, *range(30))
+        at.client.call(m.BasicQos(prefetch_count=6), m.BasicQosOk)
+        at.client.send(1, m.BasicConsume("q", "c"))
+        assert contents(at.client) == list(range(6))
+        getter = at.kit.client()
+        found = getter.get()
+        assert found is not None
+        assert found.body == b"6"
+        at.client.send(1, m.BasicAck(6, multiple=True))
+        assert contents(at.client) == list(range(7, 13))
+        assert getter.call(m.QueuePurge("q"), m.QueuePurgeOk).message_count == 17
+        publish(getter, 30)
+        at.client.send(1, m.BasicAck(12, multiple=True))
+        assert contents(at.client) == [30]
+        at.kill()
+        assert rest(at.client) == [(30, True)]
+
+    def test_consumers_in_turn(self, durable: Callable[..., Restarting]) -> None:
+        at = durable()
+        publish(at.client, *range(20))
+        at.client.call(m.ChannelFlow(False), m.ChannelFlowOk)
+        at.client.send(1, m.BasicConsume("q", "a", no_ack=True))
+        at.client.send(1, m.BasicConsume("q", "b", no_ack=True))
+        at.client.events.clear()
+        at.client.send(1, m.ChannelFlow(True))
+        tags = [method.consumer_tag for method in at.client.take(m.BasicDeliver)]
+        assert sorted(tags[:2]) == ["a", "b"]
+        assert tags == tags[:2] * 10
 
     def test_what_comes_back_goes_first(self, durable: Callable[..., Restarting]) -> None:
         at = durable()

@@ -19,7 +19,7 @@ import pytest
 from tests.cli.command import environment, warren
 from warren.cli.folders import data_folder
 from warren.cli.serve import MALLOC, explain, tune_allocator
-from warren.client.sync import connect
+from warren.client.blocking import connect
 from warren.config import OPTIONS
 from warren.errors import AccessRefused, ConnectionLost, NotAllowed, PreconditionFailed
 
@@ -85,9 +85,8 @@ def test_stream_queues_outlive_a_restart(tmp_path: Path) -> None:
         process.communicate(timeout=STOP_SECONDS)
     with serving("--data", tmp_path) as (_, url), connect(url) as connection:
         channel = connection.channel()
-        channel.qos(prefetch_count=10)
-        channel.consume("log", arguments={"x-stream-offset": "first"})
-        assert [delivery.body for delivery in channel.receive(1)] == [b"kept"]
+        consumer = channel.consume("log", prefetch=10, arguments={"x-stream-offset": "first"})
+        assert [delivery.body for delivery in consumer.receive(1)] == [b"kept"]
 
 
 def test_a_declaration_that_was_answered_outlives_a_kill(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.command import environment, warren
 from tests.cli.test_serve import serving
 from warren import Publication
-from warren.client.sync import Connection, connect
+from warren.client.blocking import Connection, connect
 
 PATIENCE = 60.0  # seconds
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import uuid
 from collections.abc import AsyncIterator, Iterator
 
@@ -11,35 +9,17 @@ import pytest
 
 import warren
 from tests.client.outages import FAST
-from warren.broker import Broker
 from warren.client.channel import Channel
 from warren.client.connection import Connection
 from warren.client.recovery import Recovery
+from warren.testing import EmbeddedBroker
 
 
 @pytest.fixture(scope="session")
 def warren_url() -> Iterator[str]:
     """A Warren broker in a thread of its own, so that blocking tests can use it too."""
-    ready = threading.Event()
-    state: dict[str, object] = {}
-
-    async def serve() -> None:
-        async with Broker() as broker:
-            stop = asyncio.Event()
-            state.update(url=broker.url, loop=asyncio.get_running_loop(), stop=stop)
-            ready.set()
-            await stop.wait()
-
-    thread = threading.Thread(target=asyncio.run, args=(serve(),))
-    thread.start()
-    assert ready.wait(20), "the broker did not start"
-    yield str(state["url"])
-    loop, stop = state["loop"], state["stop"]
-    assert isinstance(loop, asyncio.AbstractEventLoop)
-    assert isinstance(stop, asyncio.Event)
-    loop.call_soon_threadsafe(stop.set)
-    thread.join(20)
-    assert not thread.is_alive()
+    with EmbeddedBroker() as server:
+        yield server.url
 
 
 @pytest.fixture(params=["rabbitmq", "warren"])

@@ -1,6 +1,7 @@
 """The connection is cut at every byte of a publish, a confirm, a delivery and an ack, and everything is counted.
 
-Through a proxy that lets so many bytes through and then resets the connection: before, inside and after every frame.
+Through a proxy that lets so many bytes, or frames and bytes, through and then resets the connection: before, inside and
+after every frame. Transactions, gets, returns and subscriptions, which are several frames, are cut at each of these.
 What must hold, wherever the cut falls: every publication ends acked, nacked or orphaned, and one that was acked is in
 the queue; every message that is in the queue is delivered until it is acknowledged, and none that was is lost.
 """
@@ -208,3 +209,201 @@ async def test_acks_are_never_taken_for_those_of_another_delivery(warren_url: st
         assert not channel.is_closed
         assert connection.test().reconnection_count == 1
         await channel.queue_delete(name)
+
+
+# -- frame by frame: what more than one frame, or more than one method, makes whole ------------------------------------
+
+INSIDE = (0, 3, 9)  # bytes of the next frame: none, half of its header, two of its payload
+
+
+def frame_cuts(frames: int) -> list[tuple[Direction, int, int]]:
+    """Before, inside and after each of so many frames, both ways."""
+    return [
+        (direction, count, inside)
+        for direction in ("to_server", "to_client")
+        for count in range(frames)
+        for inside in INSIDE
+    ]
+
+
+async def test_a_transaction_is_whole_or_nothing(broker_url: str, name: str) -> None:
+    """Three publications are nine frames; the commit is the tenth, its answer the first the other way."""
+    told: dict[bytes, str] = {}
+    async with (
+        warren.connect(broker_url) as own,
+        own.channel() as observer,
+        proxied(broker_url) as (proxy, connection),
+        connection.channel() as channel,
+    ):
+        await observer.queue_declare(name)
+        await channel.tx_select()
+        for direction, count, inside in frame_cuts(11):
+            transaction = f"{direction}.{count}.{inside}".encode()
+            proxy.cut_after_frames(count, direction, inside=inside)
+            for _ in range(3):
+                await channel.publish(transaction, "", name)
+            if inside == 3:  # the loss comes before the commit, or behind it
+                await channel.exchange_declare("amq.direct", passive=True)
+            try:
+                await channel.tx_commit()
+                told[transaction] = "whole"
+            except errors.TransactionLost as error:
+                told[transaction] = "either" if "whole, or not at all" in str(error) else "nothing"
+            proxy.no_cut()
+            await channel.tx_rollback()
+        found = await drained(observer, name)
+        await observer.queue_delete(name)
+    allowed = {"whole": {3}, "nothing": {0}, "either": {0, 3}}
+    assert [(t, end, found[t]) for t, end in told.items() if found[t] not in allowed[end]] == []
+    assert set(told.values()) == {"whole", "nothing", "either"}
+
+
+async def test_what_is_got_and_what_is_acked_in_bulk(broker_url: str, name: str) -> None:
+    """get, ack, nack and an ack of several: every message is taken once for good, and none is lost."""
+    done: Counter[bytes] = Counter()
+    async with (
+        warren.connect(broker_url) as own,
+        own.channel() as publisher,
+        proxied(broker_url) as (proxy, connection),
+        connection.channel() as channel,
+    ):
+        await publisher.queue_declare(name)
+        await publisher.confirm_select()
+        cuts = frame_cuts(6)
+        for direction, frames, inside in cuts:
+            bodies = [f"{direction}.{frames}.{inside}.{n}".encode() for n in range(3)]
+            await publisher.publish_many([Publication(body, "", name) for body in bodies])
+            proxy.cut_after_frames(frames, direction, inside=inside)
+            held = [delivery for _ in range(3) if (delivery := await channel.get(name)) is not None]
+            first, last = held[0], held[-1]
+            settled, count = held[1:], len(held) - 1
+            try:
+                first.nack()
+            except errors.AcknowledgeOrphans:
+                pass  # it comes again
+            try:
+                last.ack(multiple=True)
+            except errors.AcknowledgeOrphans as told:
+                settled = [d for d in settled if told.success_first <= d.delivery_tag <= told.success_last]
+                count = told.success_count
+            assert len(settled) == count
+            done.update(delivery.body for delivery in settled)
+            proxy.no_cut()
+            await channel.exchange_declare("amq.direct", passive=True)
+        left = await drained(publisher, name)
+        await publisher.queue_delete(name)
+    expected = {f"{direction}.{count}.{inside}.{n}".encode() for direction, count, inside in cuts for n in range(3)}
+    assert set(left) | set(done) == expected
+    assert max(left.values()) == 1
+    assert connection.test().reconnection_count > len(cuts) // 3
+
+
+async def test_a_return_that_is_cut_off_from_its_confirm(broker_url: str, name: str) -> None:
+    ends: Counter[str] = Counter()
+    async with proxied(broker_url) as (proxy, connection), connection.channel() as channel:
+        await channel.confirm_select()
+        for direction, count, inside in frame_cuts(5):
+            proxy.cut_after_frames(count, direction, inside=inside)
+            with pytest.raises((errors.Unroutable, errors.PublishOrphaned)) as caught:
+                await channel.publish(b"nobody's", "", name, mandatory=True)
+            ends[type(caught.value).__name__] += 1
+            proxy.no_cut()
+            await channel.exchange_declare("amq.direct", passive=True)
+    # Cut in the three frames of the publication, or before the end of the fourth one back: a return is three, too.
+    assert ends == {"PublishOrphaned": 3 * 3 + 4 * 3, "Unroutable": 2 * 3 + 1 * 3}
+
+
+async def test_a_subscription_and_its_cancellation(broker_url: str, name: str) -> None:
+    async with (
+        warren.connect(broker_url) as own,
+        own.channel() as publisher,
+        proxied(broker_url) as (proxy, connection),
+        connection.channel() as channel,
+    ):
+        await publisher.queue_declare(name)
+        await publisher.confirm_select()
+        for direction, count, inside in frame_cuts(6):
+            await publisher.publish(b"m", "", name)
+            proxy.cut_after_frames(count, direction, inside=inside)
+            async with asyncio.timeout(20), channel.consume(name, prefetch=1) as consumer:
+                while True:
+                    try:
+                        (await anext(consumer)).ack()
+                        break
+                    except errors.AcknowledgeOrphans:
+                        pass
+            proxy.no_cut()
+            await channel.exchange_declare("amq.direct", passive=True)
+            assert not channel._subscriptions
+            assert not channel._core.consumers
+            await publisher.queue_purge(name)  # an ack that was cut
+        assert await publisher.queue_delete(name) == 0
+
+
+async def test_an_opening_that_is_cut_raises_and_a_patient_one_connects(broker_url: str) -> None:
+    """The header and three frames one way, three the other way; a fourth is channel.open, or its answer."""
+    async with FaultProxy(urlsplit(broker_url).hostname or "", urlsplit(broker_url).port or 0) as proxy:
+        url = f"amqp://guest:guest@{proxy.host}:{proxy.port}/"
+        for direction, count, inside in frame_cuts(4):
+            if (direction, count) == ("to_client", 3):
+                continue
+            proxy.cut_after_frames(count, direction, inside=inside)
+            with pytest.raises(errors.ConnectionLost) as caught:
+                await warren.connect(url, timeout=20)
+            assert f":{proxy.port}" in str(caught.value)
+            proxy.cut_after_frames(count, direction, inside=inside)
+            recovery = warren.Recovery(backoff=warren.Backoff(0.001, 0.01), first="retry")
+            async with warren.connect(url, timeout=20, recovery=recovery) as connection, connection.channel():
+                assert connection.is_open
+        async with asyncio.timeout(20):
+            await proxy.wait_connections(0)  # no socket is left
+
+
+async def test_a_goodbye_that_is_cut_is_one_all_the_same(broker_url: str) -> None:
+    for direction, count, inside in frame_cuts(3):
+        async with proxied(broker_url) as (proxy, connection):
+            channel = await connection.channel()
+            proxy.cut_after_frames(count, direction, inside=inside)
+            async with asyncio.timeout(20):
+                await channel.close()
+                await connection.close()
+            assert channel.is_closed
+            assert connection.is_closed
+
+
+async def test_a_long_and_narrow_line_changes_nothing(broker_url: str, name: str) -> None:
+    async with proxied(broker_url) as (proxy, connection), connection.channel() as channel:
+        await channel.queue_declare(name, exclusive=True)
+        await channel.confirm_select()
+        proxy.delay(0.01)
+        proxy.throttle(200_000)
+        async with channel.consume(name, prefetch=10) as consumer:
+            bodies = [str(n).encode() * 100 for n in range(100)]
+            published = asyncio.ensure_future(channel.publish_many([Publication(body, "", name) for body in bodies]))
+            for body in bodies:
+                delivery = await anext(consumer)
+                assert delivery.body == body
+                delivery.ack()
+            assert await published == 100
+        assert connection.test().reconnection_count == 1
+
+
+async def test_a_stall_that_ends_in_time_changes_nothing(broker_url: str, name: str) -> None:
+    async with proxied(broker_url) as (proxy, connection), connection.channel() as channel:
+        await channel.queue_declare(name, exclusive=True)
+        await channel.confirm_select()
+        for direction in ("to_server", "to_client"):
+            with proxy.stalled(direction):  # type: ignore[arg-type]
+                publish = asyncio.ensure_future(channel.publish(b"m", "", name))
+                declare = asyncio.ensure_future(channel.queue_declare(name, passive=True))
+                with pytest.raises(errors.DeadlineExceeded):
+                    await channel.get(name, timeout=0.05)
+                assert not publish.done()
+                assert not declare.done()
+            assert await publish
+            assert (await declare).name == name
+            delivery = await channel.get(name)  # what the late answer to the first get brought is in the queue again
+            assert delivery is not None
+            delivery.ack()
+        assert await channel.get(name) is None
+        assert connection.test().reconnection_count == 1

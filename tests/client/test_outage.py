@@ -10,13 +10,15 @@ import pytest
 
 import warren
 from tests.client.outages import FAST, bodies, eventually, next_of
+from tests.client.scripted import Peer, scripted
 from warren import errors
 from warren.broker import Broker
 from warren.client import events as e
 from warren.client.channel import Channel
 from warren.client.connection import Connection
-from warren.client.records import Message, Publication
+from warren.client.records import Delivery, Message, Publication
 from warren.client.recovery import Backoff, Recovery
+from warren.protocol.v091 import methods as m
 from warren.testing import FaultProxy, RabbitMQ
 
 # -- calls during an outage --------------------------------------------------------------------------------------------
@@ -78,7 +80,7 @@ async def test_calls_may_fail_instead(broker_url: str) -> None:
 
 
 async def test_a_call_that_the_loss_cut_is_made_again(connection: Connection, channel: Channel, name: str) -> None:
-    declared = asyncio.ensure_future(channel.queue_declare(name, auto_delete=True))
+    declared = asyncio.ensure_future(channel.queue_declare(name, exclusive=True))
     nameless = asyncio.ensure_future(channel.queue_declare())
     await asyncio.sleep(0)
     connection.test().disconnect_transport()
@@ -115,6 +117,78 @@ async def test_a_channel_can_be_closed_during_an_outage(connection: Connection, 
         signal = connection.test().signal_on_reconnect()
     await signal.wait()
     assert not connection._channels
+
+
+async def test_a_repeated_call_outlasts_the_lock_of_the_dead_connection(name: str) -> None:
+    """As RabbitMQ does it while it still believes in the connection that is gone."""
+
+    peers: list[Peer] = []
+
+    async def cut_and_locked(peer: Peer) -> None:
+        peers.append(peer)
+        await peer.handshake()
+        number = await peer.channel()
+        if len(peers) == 1:
+            await peer.expect(m.QueueDeclare)
+            return
+        for _ in range(2):
+            await peer.expect(m.QueueDeclare)
+            peer.send(number, m.ChannelClose(405, f"RESOURCE_LOCKED - cannot obtain access to '{name}'", 50, 10))
+            await peer.expect(m.ChannelCloseOk)
+            number = await peer.channel()
+        await peer.expect(m.QueueDeclare)
+        peer.send(number, m.QueueDeclareOk(name, 0, 0))
+        await peer.goodbye()
+
+    async with scripted(cut_and_locked) as url, warren.connect(url, timeout=10, recovery=FAST) as connection:
+        channel = await connection.channel()
+        assert (await channel.queue_declare(name, exclusive=True)).name == name
+
+
+async def test_a_lock_that_stays_is_told_at_the_deadline(
+    connection: Connection, channel: Channel, other: Channel, name: str
+) -> None:
+    await other.queue_declare(name, exclusive=True)
+    with pytest.raises(errors.ResourceLocked):  # a call that nothing has cut is not made again
+        await channel.queue_declare(name, exclusive=True, timeout=10)
+    call = asyncio.ensure_future(channel.queue_declare(name, exclusive=True, timeout=0.3))
+    await asyncio.sleep(0)
+    connection.test().disconnect_transport()
+    with pytest.raises((errors.ResourceLocked, errors.DeadlineExceeded)):
+        await call
+
+
+async def test_what_a_cut_transaction_acknowledged_is_orphaned(
+    connection: Connection, channel: Channel, name: str
+) -> None:
+    await channel.queue_declare(name)
+    for body in (b"1", b"2", b"3", b"4"):
+        await channel.publish(body, "", name)
+    await channel.tx_select()
+    first, second, third, fourth = [await taken(channel, name) for _ in range(4)]
+    first.ack()
+    await channel.tx_commit()
+    second.ack()
+    await channel.tx_rollback()
+    second.ack()  # it waits for one again
+    third.nack()
+    fourth.ack(multiple=True)
+    await connection.test().force_reconnect()
+    for late in (second, third, fourth):
+        with pytest.raises(errors.AcknowledgeOrphans):
+            late.ack()
+    with pytest.raises(errors.LocalProtocolError, match="settle each delivery once"):
+        first.ack()
+    with pytest.raises(errors.TransactionLost):
+        await channel.tx_commit()
+    assert sorted([(await taken(channel, name)).body for _ in range(3)]) == [b"2", b"3", b"4"]
+    await channel.queue_delete(name)
+
+
+async def taken(channel: Channel, queue: str) -> Delivery:
+    delivery = await channel.get(queue)
+    assert delivery is not None
+    return delivery
 
 
 async def test_a_transaction_that_was_cut_raises_and_leaves_nothing(

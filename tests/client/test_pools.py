@@ -214,3 +214,27 @@ async def test_connections(broker_url: str, queue: str) -> None:
         warren.ConnectionPool(broker_url, 0)
     with pytest.raises(errors.InvalidArgument):
         await warren.ConnectionPool("http://nowhere").acquire()
+
+
+async def test_one_that_is_made_for_a_closed_pool(connection: Connection) -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+    made: list[Channel] = []
+
+    async def setup(channel: Channel) -> None:
+        made.append(channel)
+        begun.set()
+        await go.wait()
+
+    pool = connection.channel_pool(1, setup=setup)
+
+    async def borrow() -> None:
+        await pool.acquire()
+
+    borrowing = asyncio.ensure_future(borrow())
+    await begun.wait()
+    await pool.close()
+    go.set()
+    with pytest.raises(errors.ChannelClosed):
+        await borrowing
+    await pool.close()
+    assert made[0].is_closed

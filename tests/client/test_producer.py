@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -287,3 +287,61 @@ async def _is(holds: object) -> bool:
     await asyncio.sleep(0)
     assert callable(holds)
     return bool(holds())
+
+
+async def test_a_source_that_fails_leaves_nothing_untold(connection: Connection, queue: str, name: str) -> None:
+    def source() -> Iterator[Publication]:
+        yield Publication(b"1", "", f"{name}.nowhere", True)
+        yield Publication(b"2", "", queue)
+        raise LookupError("the source")
+
+    async with connection.producer() as producer:
+        with pytest.raises(LookupError, match="the source"):
+            await producer.publish_many(source())
+        with pytest.raises(errors.PublishesFailed, match="1 of 2 publications failed: 0: "):
+            await producer.drain()
+        failed = await producer.publish_soon(b"3", f"{name}.nowhere", mandatory=True)
+        with pytest.raises(LookupError):
+            await producer.publish_many(source())
+        with pytest.raises(errors.Unroutable):
+            await failed
+        with pytest.raises(errors.PublishesFailed, match="1 of 5"):
+            await producer.drain()
+
+
+async def test_the_end_of_the_connection_ends_what_waits_to_be_sent_again(broker_url: str, queue: str) -> None:
+    connection = await warren.connect(broker_url)
+    producer = await connection.producer(on_orphan="retry").start()
+    pending = await producer.publish_soon(b"m", queue)
+    with connection.test().reconnect_blocked():
+        with pytest.raises(errors.DeadlineExceeded, match=r"1 publications were not confirmed .* reconnecting"):
+            await producer.drain(timeout=0.01)
+        await connection.close()
+    with pytest.raises(errors.ChannelClosed):
+        await pending
+    await producer.close()
+
+
+async def test_who_is_cancelled_when_its_turn_has_come(connection: Connection, queue: str) -> None:
+    async with connection.producer(window=1) as producer:
+        await producer.publish_soon(b"1", queue)
+        waiting = [asyncio.ensure_future(producer.publish(b"%d" % n, queue)) for n in range(2)]
+        await asyncio.sleep(0)
+        producer._window = 2
+        producer._wake()  # the first one is to go on in the next turn of the loop
+        waiting[0].cancel()
+        assert (await waiting[1]).acked
+
+
+async def test_a_callback_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(reason: str | None) -> None:
+        raise RuntimeError("mine")
+
+    async with Broker() as broker, warren.connect(broker.url) as connection, connection.channel() as channel:
+        await channel.queue_declare("q")
+        async with connection.producer(on_blocked=fail) as producer:
+            broker.node.raise_alarm("memory")
+            waiting = asyncio.ensure_future(producer.publish(b"1", "q"))
+            await eventually(lambda: _is(lambda: "on_blocked failed" in caplog.text))
+            broker.node.clear_alarm("memory")
+            assert (await waiting).acked

@@ -153,3 +153,13 @@ async def test_bad_arguments(connection: Connection, name: str) -> None:
     await reader.close()
     with pytest.raises(StopAsyncIteration):
         await anext(reader)
+
+
+async def test_closed_while_it_begins(connection: Connection, channel: Channel, queue: str) -> None:
+    reader = connection.deliveries(queue)
+    starting = asyncio.ensure_future(reader.start())
+    await asyncio.sleep(0)
+    await reader.close()
+    await starting
+    assert reader.channel.is_closed
+    await no_consumers(channel, queue)

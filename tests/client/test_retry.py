@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
@@ -67,11 +66,10 @@ async def test_again_and_again_and_then_a_dead_letter(
         seen.append((delivery.exchange, delivery.routing_key, delivery.headers.get("x-retry-attempts")))
         raise ValueError(f"try {len(seen)}")
 
-    began, wall = time.monotonic(), datetime.now(UTC).timestamp()
+    wall = datetime.now(UTC).timestamp()
     async with connection.consume(work, handle, retry=FAST):
         await channel.publish(MESSAGE, f"{name}.x", "key")
         letter = await letter_of(connection, f"{work}.dead")
-    assert time.monotonic() - began >= 0.07
     assert seen == [(f"{name}.x", "key", None), (f"{name}.x", "key", 1), (f"{name}.x", "key", 2)]
     assert (letter.reason, letter.queue, letter.count) == ("rejected", work, 1)
     assert (letter.exchange, letter.routing_keys) == (f"{name}.x", ("key",))

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 import warren
+from tests.client.outages import eventually
 from tests.client.test_consumer import ready
 from tests.client.test_workers import Seen
 from warren import errors
@@ -137,6 +138,7 @@ async def test_an_outage_while_the_reply_is_awaited(
     async with warren.connect(broker_url) as steady, steady.serve(queue, handle, workers=2, grace=0):
         calling = asyncio.ensure_future(rpc.call(b"m", queue, idempotent=idempotent))
         await arrived.wait()
+        await eventually(lambda: _confirmed(rpc))  # else it is an orphan, as in the next test
         await connection.test().force_reconnect()
         if idempotent:
             assert (await calling).body == b"done"
@@ -144,6 +146,11 @@ async def test_an_outage_while_the_reply_is_awaited(
             with pytest.raises(errors.ConnectionLost, match="cannot come any more"):
                 await calling
         assert (await rpc.call(b"m", queue)).body == b"done"
+
+
+async def _confirmed(rpc: Rpc) -> bool:
+    await asyncio.sleep(0)
+    return not rpc._channel._core.publishes.waiters
 
 
 async def test_an_outage_before_the_confirm(connection: Connection, rpc: Rpc, queue: str) -> None:
@@ -184,3 +191,39 @@ async def test_a_cancelled_call_leaves_nothing(connection: Connection, rpc: Rpc,
     assert rpc.waiting == 0
     async with connection.serve(queue, shout):
         assert (await rpc.call(b"next", queue)).body == b"NEXT"
+
+
+async def test_a_request_that_is_refused(connection: Connection, rpc: Rpc, channel: Channel, name: str) -> None:
+    full = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    await channel.queue_declare(name, exclusive=True, arguments=full)
+    await channel.confirm_select()
+    await channel.publish(b"m", "", name)
+    with pytest.raises(errors.Nacked, match="refused the request"):
+        await rpc.call(b"m", name)
+
+
+async def test_the_end_of_the_connection_ends_calls(broker_url: str, queue: str) -> None:
+    connection = await warren.connect(broker_url)
+    rpc = await connection.rpc().start()
+    calling = asyncio.ensure_future(rpc.call(b"m", queue))
+    await asyncio.sleep(0)
+    await connection.close()
+    with pytest.raises((errors.ChannelClosed, errors.ConnectionLost)):
+        await calling
+    await rpc.close()
+
+
+async def test_who_is_cancelled_waits_for_no_network(connection: Connection, channel: Channel, queue: str) -> None:
+    async def both() -> None:
+        async with connection.rpc() as rpc, connection.serve(queue, shout):
+            assert (await rpc.call(b"m", queue)).body == b"M"
+            inside.set()
+            await asyncio.Event().wait()
+
+    inside = asyncio.Event()
+    task = asyncio.ensure_future(both())
+    await inside.wait()
+    with connection.test().reconnect_blocked():
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task

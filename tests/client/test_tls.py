@@ -11,8 +11,8 @@ import pytest
 
 import warren
 from warren import errors
+from warren.client.blocking import connect as connect_blocking
 from warren.client.records import Publication
-from warren.client.sync import connect as connect_blocking
 from warren.client.url import parse_url
 
 HERE = Path(__file__).parent / "tls"
@@ -70,13 +70,11 @@ async def test_blocking_over_tls(tls_port: int, name: str) -> None:
             channel.queue_declare(name, exclusive=True)
             channel.confirm_select()
             assert channel.publish_many([Publication(BIG, "", name)] * 50) == 50
-            channel.consume(name)
-            seen = 0
-            while seen < 50:
-                for delivery in channel.receive(timeout=10):
-                    assert delivery.body == BIG
-                    delivery.ack()
-                    seen += 1
+            for seen, delivery in enumerate(channel.consume(name), 1):
+                assert delivery.body == BIG
+                delivery.ack()
+                if seen == 50:
+                    break
 
     await asyncio.to_thread(block)
 

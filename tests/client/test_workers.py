@@ -12,6 +12,7 @@ import warren
 from tests.client.outages import bodies
 from tests.client.test_consumer import fill, ready
 from warren import errors
+from warren.client import workers as workers_module
 from warren.client.channel import Channel
 from warren.client.connection import Connection
 from warren.client.records import Delivery, Message
@@ -360,3 +361,52 @@ async def test_bad_arguments(connection: Connection, queue: str, name: str) -> N
     assert workers.stopped
     async with connection.channel() as channel:
         await channel.queue_delete(f"{name}.dead")
+
+
+async def test_a_handler_that_is_deaf_is_left_behind(
+    connection: Connection,
+    channel: Channel,
+    queue: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(workers_module, "LAST_WORDS", 0)
+    await fill(channel, queue, 1)
+    seen, go = Seen(), asyncio.Event()
+
+    async def handle(delivery: Delivery) -> None:
+        seen.add(delivery.body)
+        while not go.is_set():
+            try:
+                await go.wait()
+            except asyncio.CancelledError:
+                continue
+
+    async with connection.consume(queue, handle, workers=1) as workers:
+        assert await workers.start() is workers
+        await seen.count(1)
+        await workers.stop(grace=0)
+        await ready(channel, queue, 1)
+        go.set()
+    assert "goes on although it was cancelled" in caplog.text
+
+
+async def test_closing_the_connection_ends_it(broker_url: str, channel: Channel, queue: str) -> None:
+    await fill(channel, queue, 2)
+    seen, go = Seen(), asyncio.Event()
+
+    async def handle(delivery: Delivery) -> None:
+        seen.add(delivery.body)
+        await go.wait()
+        raise ValueError("too late")
+
+    connection = await warren.connect(broker_url)
+    workers = connection.consume(queue, handle, workers=2, dead_letter=f"{queue}.dead")
+    running = asyncio.ensure_future(workers.run())
+    await seen.count(2)
+    await connection.close()
+    go.set()
+    with pytest.raises(errors.ChannelClosed):
+        await running
+    await ready(channel, queue, 2)
+    await channel.queue_delete(f"{queue}.dead")

@@ -23,7 +23,7 @@ from typing import TypeAlias
 from tests.differential.people import PEOPLE
 from tests.wire import CAPABILITIES, PATIENCE, Received, Wire, content_frames
 from warren import errors
-from warren.client.sync import connect
+from warren.client.blocking import connect
 from warren.protocol.v091 import Properties, methods as m
 from warren.protocol.v091.codec import PROTOCOL_HEADER, encode_method
 

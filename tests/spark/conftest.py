@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from warren.broker import Broker as WarrenBroker
+from warren.client.blocking import connect
 from warren.client.records import Message, Publication
-from warren.client.sync import connect
 from warren.errors import MissingDependency
 
 if TYPE_CHECKING:

@@ -90,21 +90,20 @@ class FakeClassicLink(FakeLinkBase):
         self._deliver()
         return len(self.queue.ready)
 
-    def cancel(self, consumer_tag: str) -> None:
+    def cancel(self) -> None:
         """As the client: what arrived and was not received goes back."""
-        assert consumer_tag == self.consumer
+        assert self.consumer is not None
         self.consumer = None
         for delivery in self.buffer:
             del self.unacked[delivery.delivery_tag]
         self.queue.ready.extendleft((delivery.body, True) for delivery in reversed(self.buffer))
         self.buffer.clear()
 
-    def consume(self, queue: str, prefetch: int, arguments: object = None) -> str:
+    def consume(self, queue: str, prefetch: int, arguments: object = None) -> None:
         assert self.consumer is None
         assert prefetch > 0
         self.consumer, self.window = f"c{self.tag}", prefetch
         self._deliver()
-        return self.consumer
 
     def _deliver(self) -> None:
         if not self.open:
@@ -165,7 +164,7 @@ class FakeStreamLink(FakeLinkBase):
     def count(self, queue: str) -> int:
         return max(0, len(self.stream.numbers) - self.stream.count_lag)
 
-    def consume(self, queue: str, prefetch: int, arguments: dict[str, object]) -> str:
+    def consume(self, queue: str, prefetch: int, arguments: dict[str, object]) -> None:
         numbers, wanted = self.stream.numbers, arguments["x-stream-offset"]
         if wanted == "first":
             self.at = 0
@@ -177,7 +176,6 @@ class FakeStreamLink(FakeLinkBase):
             # The whole chunk is delivered, from before the number that was asked for.
             self.at = later[0] // self.stream.chunk * self.stream.chunk if later else len(numbers)
         self.consumer = "c"
-        return self.consumer
 
     def receive(self, most: int, timeout: float) -> list[FakeDelivery]:
         self.reads += 1

@@ -21,19 +21,18 @@ class Channel:
     def queue_declare(self, name: str, passive: bool) -> Any:
         return SimpleNamespace(message_count=0)
 
-    def qos(self, prefetch_count: int) -> None:
-        pass
+    def consume(self, queue: str, prefetch: int, arguments: Any) -> Any:
+        def start() -> None:
+            if self.refusal:
+                raise self.refusal
 
-    def consume(self, queue: str, arguments: Any) -> str:
-        if self.refusal:
-            raise self.refusal
-        return "tag"
+        return SimpleNamespace(start=start)
 
 
 def refusing(monkeypatch: pytest.MonkeyPatch, refusal: errors.AmqpError | None) -> None:
     channel = Channel(refusal)
     connection = SimpleNamespace(channel=lambda: channel, close=lambda: None)
-    monkeypatch.setattr(amqp, "connect", lambda url, timeout: connection)
+    monkeypatch.setattr(amqp, "connect", lambda url, timeout, recovery: connection)
 
 
 @pytest.mark.parametrize(

@@ -188,6 +188,62 @@ async def test_throttle_lets_a_little_through_and_lifting_it_the_rest(proxy: Fau
     assert await client.hears(3) == b"low"
 
 
+async def test_delay_holds_bytes_back_and_lifting_it_lets_them_go(proxy: FaultProxy, client: Client) -> None:
+    proxy.delay(1000, "to_server")
+    client.writer.write(b"one")
+    around = Client(*await asyncio.open_connection(*proxy.target))
+    assert await around.says(b"x") == b"x"  # the loop has gone round
+    around.writer.transport.abort()
+    assert proxy.forwarded("to_server") == 0
+    client.writer.write(b"two")
+    proxy.delay(0)
+    assert await client.hears(6) == b"onetwo"
+    proxy.delay(0.001)
+    assert await client.says(b"a little later") == b"a little later"
+
+
+HEADER = b"AMQP\x00\x00\x09\x01"
+FRAMES = [
+    b"\x01\0\0\0\0\0\x04\x00\x0a\x00\x0b\xce",
+    b"\x08\0\0\0\0\0\0\xce",
+    b"\x03\0\x01\0\0\x01\0" + bytes(256) + b"\xce",
+]
+
+
+@pytest.mark.parametrize("size", [1, 5, 1000])
+@pytest.mark.parametrize("count, inside", [(0, 0), (0, 3), (1, 0), (2, 7), (3, 0), (3, 100)])
+async def test_cut_after_frames_tears_at_the_frame(
+    proxy: FaultProxy, client: Client, echo: Echo, size: int, count: int, inside: int
+) -> None:
+    """However the frames are cut into reads."""
+    assert await client.says(HEADER) == HEADER
+    assert proxy.frames("to_server") == 1
+    proxy.cut_after_frames(count, "to_server", inside=inside)
+    stream = b"".join(FRAMES) * 2
+    try:
+        for at in range(0, len(stream), size):
+            client.writer.write(stream[at : at + size])
+            await client.writer.drain()
+    except ConnectionError:
+        pass
+    async with asyncio.timeout(DEADLINE):
+        await echo.reset.wait()
+    expected = len(b"".join(FRAMES[:count])) + inside
+    assert proxy.forwarded("to_server") == len(HEADER) + expected
+    assert proxy.frames("to_server") == 1 + count + (2 if inside == 100 else 0)  # two short ones of the next round
+
+
+async def test_a_cut_that_is_taken_back(proxy: FaultProxy, client: Client) -> None:
+    proxy.cut_after_frames(2, "to_server", inside=3)
+    assert await client.says(HEADER) == HEADER
+    proxy.no_cut()
+    proxy.cut_after(5, "to_client")
+    proxy.no_cut("to_client")
+    for frame in FRAMES * 2:
+        assert await client.says(frame) == frame
+    assert proxy.frames("to_client") == 7
+
+
 async def test_half_close_towards_the_server(proxy: FaultProxy, client: Client, echo: Echo) -> None:
     await client.says(b"hello")
     proxy.half_close("to_server")
@@ -269,6 +325,10 @@ async def test_misuse_is_named(proxy: FaultProxy) -> None:
         proxy.throttle(0)
     with pytest.raises(InvalidArgument, match="zero or more"):
         proxy.cut_after(-1, "to_client")
+    with pytest.raises(InvalidArgument, match="zero or more"):
+        proxy.cut_after_frames(1, "to_client", inside=-1)
+    with pytest.raises(InvalidArgument, match="before they came"):
+        proxy.delay(-1)
     with pytest.raises(InvalidArgument, match="'sideways'"):
         proxy.stall("sideways")  # type: ignore[arg-type]
     with pytest.raises(LocalProtocolError):

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from warren.broker.message import Held, Message
+from warren.broker.message import STORED_CHANNEL, Given, Held, Message
 from warren.protocol.v091 import Table
+from warren.protocol.v091.content import stored_content
 from warren.protocol.v091.deliver import DeliverPrefixes, pack_tag
 
 if TYPE_CHECKING:
@@ -111,6 +113,38 @@ class Consumer:
         channel.connection.has_output(size)
         return delivered
 
+    def feed_ahead(self, journal: Journal, count: int) -> int:
+        """Deliver `count` of the messages that the queue's journal has read ahead, or one share of output; how many.
+
+        As `feed`, for a backlog on disk.
+        """
+        channel, prefixes, keep = self.channel, self.prefixes, not self.no_ack
+        number, frame_max, unacked = channel.number, channel.connection.engine.frame_max, channel.unacked.entries
+        out, queue, tag, size = channel.connection.engine.outgoing, self.queue, channel.tag, 0
+        first, position = tag, journal.page_at
+        for given in islice(journal.ahead, count):
+            address, frames = given
+            if number != STORED_CHANNEL or len(frames) > frame_max:
+                frames = stored_content(STORED_CHANNEL, frames).frames_for(number, frame_max)
+            end = address.fresh
+            tag += 1
+            out += (prefixes[len(end)], pack_tag(tag), end, frames)
+            if keep:
+                unacked[tag] = (queue, self, position, given)
+                position += 1
+            size += len(frames)
+            if size > OUTPUT_BYTES:
+                break
+        channel.tag = tag
+        delivered = tag - first
+        self.delivered += delivered
+        if keep:
+            self.credit -= delivered
+            channel.credit -= delivered
+        journal.fed_ahead(delivered, self.no_ack)
+        channel.connection.has_output(size)
+        return delivered
+
     def feed_held(self, messages: Sequence[Held]) -> None:
         """Deliver these messages. As `feed`, for a queue whose messages have places of their own."""
         channel, prefixes, keep = self.channel, self.prefixes, not self.no_ack
@@ -151,7 +185,7 @@ class Consumer:
         frames = held.frames_for(self.channel.number, self.channel.connection.engine.frame_max)
         self.send(held.position, held, address.again if held.count else address.fresh, frames)
 
-    def send(self, position: int, message: Message | Held | None, end: bytes, frames: bytes) -> None:
+    def send(self, position: int, message: Given | None, end: bytes, frames: bytes) -> None:
         """Deliver one message from its parts; `message` is None where the queue needs none back (a stream)."""
         channel = self.channel
         channel.tag += 1

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from warren.broker.backlog import SLACK, Backlog, Level
 from warren.broker.consumer import Consumer
-from warren.broker.message import Held, Message
+from warren.broker.message import Given, Held, Message
 from warren.broker.queue import Back, ClassicQueue
 from warren.protocol.v091.splice import header_frame_size
 from warren.routing.values import canonical
@@ -283,7 +283,7 @@ class GroupQueue(ClassicQueue):
         grouped.count = held.count
         return grouped
 
-    def acked(self, message: Message | Held | None) -> None:
+    def acked(self, message: Given | None) -> None:
         self._settle((message,))
 
     def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:
@@ -296,7 +296,7 @@ class GroupQueue(ClassicQueue):
         super().reject(entries)
         self._settle(message for _, message in entries)
 
-    def _settle(self, messages: Iterable[Message | Held | None]) -> None:
+    def _settle(self, messages: Iterable[Given | None]) -> None:
         for message in messages:
             if isinstance(message, GroupHeld):
                 self.groups.settle(message)

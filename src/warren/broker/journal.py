@@ -6,7 +6,9 @@ Delayed exchanges keep what they hold back in one too.
 - What leaves the queue is settled. Where that may not be known before something else is (a dead letter, the rest of a
   transaction), the queue waits for the disk (`Node.when_safe`) before it says so.
 - A long backlog stays on disk: once `ready` has PAGE_MESSAGES or takes about PAGE_BYTES, what comes is only written,
-  and is read again when the queue gets there (`next_run`). Transient messages are then written too, flagged as such.
+  and is read again when the queue gets there. Transient messages are then written too, flagged as such.
+- There are two ways back. A drain goes from the file to the consumer (`read_ahead`, `ahead`): a message is a slice of
+  what was read, and never in memory as more than that. Who needs more than to pass it on takes records (`next_run`).
 - A restart finds everything that is not settled, with the mark of what may have been delivered.
 
 It knows messages and files, and nothing of consumers.
@@ -18,25 +20,26 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from warren.broker.message import Address, Held, MarkedMessage, Message
-from warren.broker.store.queue_log import TRANSIENT, QueueCursor, QueueLog, Stored
+from warren.broker.message import STORED_CHANNEL, Address, Held, MarkedMessage, Message
+from warren.broker.store.queue_cursor import QueueCursor
+from warren.broker.store.queue_log import QueueLog
+from warren.broker.store.records import TRANSIENT, Stored
 from warren.protocol.v091 import Content
 from warren.protocol.v091.content import stored_content
-from warren.protocol.v091.fields import read_shortstr
 
 __all__ = ["Journal"]
 
 log = logging.getLogger("warren.broker.journal")
 
-CHANNEL: Final = 1  # of the frames in the log
 FRAME_MAX: Final = 131_072
 PAGE_MESSAGES: Final = 16_384
 PAGE_BYTES: Final = 64 * 1024 * 1024
 RUN: Final = 2048  # messages read back at a time
 MAX_ADDRESSES: Final = 1024
+NOTHING: Final[tuple[tuple[Address, bytes], ...]] = ()
 MAX_MARKS: Final = 0xFFFF  # the log's limit; a few thousand keys
 
 
@@ -46,6 +49,7 @@ class Journal:
     next   the position that the next message gets, where the queue is plain
     paged  messages that are only on disk, all of them behind those in memory
     page_at  where the first of these is
+    ahead  the first `ahead_count` of them, plain and without a gap: address and frames of each
     """
 
     def __init__(self, name: str, queue_log: QueueLog, changed: Callable[[], None], now: Callable[[], int]) -> None:
@@ -58,8 +62,10 @@ class Journal:
         self._used = False  # anything was ever stored
         self._idle = True  # since the last `rest`
         self._cursor: QueueCursor | None = None
-        self._ahead: deque[Stored] = deque()
-        self._addresses: dict[bytes, Address] = {}
+        self.ahead: Iterator[tuple[Address, bytes]] = iter(NOTHING)
+        self.ahead_count = 0
+        self._records: deque[Stored] = deque()  # that were read and not asked for yet
+        self._addresses = Addresses()
 
     # -- writing -------------------------------------------------------------------------------------------------
 
@@ -69,14 +75,15 @@ class Journal:
         persistent = content.persistent
         if not persistent and not paged:
             return
-        frames = content.frames_for(CHANNEL, FRAME_MAX)
+        frames = content.frames
+        if content.channel != STORED_CHANNEL or len(frames) > FRAME_MAX:
+            frames = content.frames_for(STORED_CHANNEL, FRAME_MAX)
         expiry = 0 if not deadline else _wall_clock() + deadline - self._now()
         marks = b"" if type(message) is Message else _encode_marks(message)
-        self.log.append(
-            position, message.address.wire, frames, expiry=expiry, flags=0 if persistent else TRANSIENT, marks=marks
-        )
-        self._used = True
-        self._touch()
+        self.log.append(position, message.address.wire, frames, expiry, 0 if persistent else TRANSIENT, marks)
+        if not self._dirty:
+            self._used = True
+            self._touch()
 
     def page_out(self, position: int, message: Message) -> None:
         """A message for the disk alone; only where `paged` messages are, or `is_full` said so."""
@@ -130,21 +137,46 @@ class Journal:
 
     # -- reading back --------------------------------------------------------------------------------------------
 
+    def read_ahead(self) -> int:
+        """Have the next of the paged messages in `ahead`, if they are plain and flushed; how many of them.
+
+        They stay paged until they are `fed_ahead`. OSError when the disk refuses.
+        """
+        if not self.ahead_count and self.paged and not self._records:
+            if self._cursor is None:
+                self._cursor = self.log.read(self.page_at)
+            first, addresses, frames = self._cursor.read_run(self.paged, self._addresses)
+            if frames:
+                self.page_at = first
+                self.ahead, self.ahead_count = zip(addresses, frames, strict=True), len(frames)
+        return self.ahead_count
+
+    def fed_ahead(self, count: int, no_ack: bool) -> None:
+        """So many messages were taken from `ahead` and went to a consumer."""
+        self.fed(self.page_at, count, no_ack)
+        self.ahead_count -= count
+        self.paged -= count
+        self.page_at += count
+        if not self.paged:
+            self._forget_page()
+
     def next_run(self) -> list[Stored]:
         """The next of the paged messages: a run without gaps, or of those that may have been delivered before.
 
         They are no longer paged. What was flushed is seen; [] when that is all. OSError when the disk refuses.
         """
-        ahead = self._ahead
-        if not ahead:
+        if self.ahead_count:
+            self._forget_page()
+        records = self._records
+        if not records:
             if self._cursor is None:
                 self._cursor = self.log.read(self.page_at)
-            ahead.extend(self._cursor.read(min(RUN, self.paged)))
+            records.extend(self._cursor.read(min(RUN, self.paged)))
         run: list[Stored] = []
-        while ahead:
-            if run and (ahead[0].delivered or run[0].delivered or ahead[0].position != run[-1].position + 1):
+        while records:
+            if run and (records[0].delivered or run[0].delivered or records[0].position != run[-1].position + 1):
                 break
-            run.append(ahead.popleft())
+            run.append(records.popleft())
         if run:
             self.paged -= len(run)
             self.page_at = run[-1].position + 1
@@ -173,20 +205,16 @@ class Journal:
         return count
 
     def _forget_page(self) -> None:
-        self._ahead.clear()
+        self._records.clear()
+        self.ahead, self.ahead_count = iter(NOTHING), 0
         if self._cursor is not None:
             self._cursor.close()
             self._cursor = None
 
     def message(self, stored: Stored) -> Message:
         """The message that the log has."""
-        address = self._addresses.get(stored.address)
-        if address is None:
-            if len(self._addresses) >= MAX_ADDRESSES:
-                self._addresses.clear()
-            exchange, at = read_shortstr(stored.address, 0)
-            address = self._addresses[stored.address] = Address(exchange, read_shortstr(stored.address, at)[0])
-        content = stored_content(CHANNEL, stored.frames)
+        address = self._addresses[stored.address]
+        content = stored_content(STORED_CHANNEL, stored.frames)
         return _decode_marks(stored.marks, address, content) if stored.marks else Message(address, content)
 
     def held(self, stored: Stored) -> Held:
@@ -203,15 +231,9 @@ class Journal:
 
     def recover(self, *, suspect: bool) -> bool:
         """Find what is left; all of it is paged. Whether anything of it expires by itself."""
-        expires, count = False, 0
-        for stored in self.log.recover(suspect=suspect):
-            if not count:
-                self.page_at = stored.position
-            count += 1
-            expires = expires or stored.expiry > 0
-        self.paged = count
-        self.next = self.log.next_position
-        self._used = count > 0
+        self.log.recover(suspect=suspect)
+        self.paged, self.page_at, self.next = self.log.count, self.log.first, self.log.next_position
+        self._used = self.paged > 0
         if self.log.cut:
             log.warning("%s: cut %d bytes of a torn record at its end", self._name, self.log.cut)
         for damage in self.log.damages:
@@ -219,7 +241,7 @@ class Journal:
                 "%s: %s is damaged: %d bytes at %d cannot be read, with at most %d messages (positions %d to %d)",
                 self._name, damage.path, damage.size, damage.at, damage.lost, *damage.positions,
             )  # fmt: skip
-        return expires
+        return self.log.expires
 
     def rest(self) -> None:
         """Where nothing was written since the last call: sync what was settled, and let go of open files."""
@@ -236,6 +258,16 @@ class Journal:
     def delete(self) -> None:
         self._forget_page()
         self.log.delete()
+
+
+class Addresses(dict[bytes, Address]):
+    """Wire form -> address, of those that were met last."""
+
+    def __missing__(self, wire: bytes) -> Address:
+        if len(self) >= MAX_ADDRESSES:
+            self.clear()
+        address = self[wire] = Address.read(wire)
+        return address
 
 
 def _wall_clock() -> int:

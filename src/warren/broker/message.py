@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final, TypeAlias
+
 from warren.protocol.v091 import Content, encode_content
 from warren.protocol.v091.codec import END
+from warren.protocol.v091.content import stored_content
 from warren.protocol.v091.fields import read_shortstr, write_shortstr
 from warren.protocol.v091.splice import DELIVERY_COUNT
 
-__all__ = ["Address", "Held", "MarkedMessage", "Message"]
+__all__ = ["STORED_CHANNEL", "Address", "Given", "Held", "MarkedMessage", "Message", "to_held"]
+
+STORED_CHANNEL: Final = 1  # in the frames of messages that are kept on disk
 
 
 class Address:
@@ -113,3 +118,17 @@ class Held:
             properties.headers = {k: v for k, v in (properties.headers or {}).items() if k != DELIVERY_COUNT.name}
             frames = encode_content(channel, properties, content.body, frame_max)
         return DELIVERY_COUNT.put_into(frames, self.count)
+
+
+Given: TypeAlias = Message | Held | tuple[Address, bytes]
+"""A delivery as its channel notes it. One from disk is address and frames: hardly one comes back, and needs more."""
+
+
+def to_held(given: Given, position: int) -> Held:
+    """The message of a delivery that comes back, with its place in the queue."""
+    if isinstance(given, Held):
+        return given
+    if isinstance(given, Message):
+        return Held(given, position)
+    address, frames = given
+    return Held(Message(address, stored_content(STORED_CHANNEL, frames)), position)

@@ -35,7 +35,6 @@ from warren.broker.store.commit import GroupCommit
 from warren.broker.store.files import Files
 from warren.broker.store.folder import LastStop, make_folders
 from warren.broker.store.streams import StreamStore
-from warren.broker.stream import StreamQueue
 from warren.broker.timers import Timers
 from warren.broker.user_changes import UserChanges
 from warren.broker.vhost import VirtualHost, described
@@ -134,6 +133,7 @@ class Node:
         self.scheduled: list[Queue] = []
         self.written: list[Written] = []
         self._ticket = 0  # of the sync that covers what it wrote
+        self._unsynced: dict[Written, int] = {}  # what has written -> the sync that will cover it
         self._when_safe: list[Callable[[], None]] = []
         self.confirming: list[Confirms] = []
         self.unflushed: list[Connection] = []
@@ -342,7 +342,10 @@ class Node:
         written, self.written = self.written, []
         for each in written:
             if not each.deleted:
-                self._ticket = max(self._ticket, each.flush())
+                ticket = each.flush()
+                self._ticket = max(self._ticket, ticket)
+                if ticket > self.commit.synced:
+                    self._unsynced[each] = ticket
                 each.advance()
 
     def has_written(self, what: Written) -> None:
@@ -370,10 +373,12 @@ class Node:
 
     def _synced(self) -> None:
         """A group commit is done: let readers see it, and confirm what waited for it."""
-        for vhost in self.vhosts.values():
-            for queue in vhost.queues.values():
-                if isinstance(queue, StreamQueue):
-                    queue.advance()
+        synced = self.commit.synced
+        for each, ticket in tuple(self._unsynced.items()):
+            if ticket <= synced:
+                del self._unsynced[each]
+            if not each.deleted:
+                each.advance()
         self._call_safe()
         self._awaiting = [confirms for confirms in self._awaiting if confirms.confirm()]
         for connection in tuple(self.held):

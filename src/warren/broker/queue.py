@@ -30,11 +30,11 @@ from warren.broker.consumers import Consumers
 from warren.broker.dead_letters import DeadLetters, Obituary, dead_letter
 from warren.broker.decorators import DecoratorFactory, QueueDecorator, Verdict, overrides
 from warren.broker.journal import Journal
-from warren.broker.message import Held, Message
+from warren.broker.message import Given, Held, Message, to_held
 from warren.broker.retries import Retries
 from warren.broker.settings import delivery_limit, is_plain, keeps_dead_letters, retries_later, retry_delay
 from warren.broker.statistics import QueueCounts
-from warren.broker.store.queue_log import Stored
+from warren.broker.store.records import Stored
 from warren.broker.timers import Timer
 from warren.errors import AccessRefused, ResourceLocked
 from warren.protocol.v091 import Table
@@ -51,7 +51,7 @@ __all__ = ["Back", "ClassicQueue", "Queue"]
 
 log = logging.getLogger("warren.broker.queue")
 
-Back: TypeAlias = "tuple[int, Message | Held]"  # what was delivered: its position, and the message
+Back: TypeAlias = "tuple[int, Given]"  # what was delivered: its position, and the message
 
 
 class Queue(ABC):
@@ -175,7 +175,7 @@ class Queue(ABC):
     def check_negative(self, methods: str, requeue: bool) -> None:  # noqa: B027  a hook
         """Raise when this kind of queue takes nothing back, or drops nothing: no basic.nack, reject or recover."""
 
-    def acked(self, message: Message | Held | None) -> None:  # noqa: B027  a hook
+    def acked(self, message: Given | None) -> None:  # noqa: B027  a hook
         """A delivery of a channel whose acknowledgements somebody watches is acknowledged."""
 
     # -- decorators ----------------------------------------------------------------------------------------------
@@ -513,8 +513,8 @@ class ClassicQueue(Queue):
         if self.backlog is not None or self.vhost.trace is not None:
             self._deliver_held()
             return
-        ready, returned, consumers = self.ready, self.returned, self.consumers
-        while ready or returned or (self.journal is not None and self._read_more(self.journal)):
+        ready, returned, consumers, journal = self.ready, self.returned, self.consumers, self.journal
+        while ready or returned or (journal is not None and self._look_ahead(journal)):
             turn = consumers.next()
             if turn is None:
                 break
@@ -523,10 +523,14 @@ class ClassicQueue(Queue):
                 held = heapq.heappop(returned)
                 held.gone = True
                 self._hand(held, consumer)
-            else:
-                # Several consumers take strict turns, as with RabbitMQ; a single one takes all its window holds.
-                count = min(room, len(ready)) if len(consumers) == 1 or consumers.single else 1
-                self.position += consumer.feed(ready, self.position, count, self.journal)
+                continue
+            # Several consumers take strict turns, as with RabbitMQ; a single one takes all its window holds.
+            count = room if len(consumers) == 1 or consumers.single else 1
+            if ready:
+                self.position += consumer.feed(ready, self.position, min(count, len(ready)), journal)
+            elif journal is not None:
+                consumer.feed_ahead(journal, count)
+                self.position = journal.page_at
         if self.views:
             self._show()
 
@@ -591,7 +595,7 @@ class ClassicQueue(Queue):
         entries = list(entries)
         limit = delivery_limit(self.settings)
         for position, message in entries:
-            held = message if isinstance(message, Held) else Held(message, position)
+            held = to_held(message, position)
             held.count += 1
             if self.journal is not None:
                 self.journal.returned(held)
@@ -630,7 +634,7 @@ class ClassicQueue(Queue):
     def reject(self, entries: Iterable[Back]) -> None:
         if not self.deleted and (self.stored or self.decorators or self.settings.dead_letter_exchange is not None):
             for position, message in entries:
-                self.drop(message if isinstance(message, Held) else Held(message, position), "rejected")
+                self.drop(to_held(message, position), "rejected")
 
     def purge(self) -> int:
         count = self.message_count
@@ -666,6 +670,10 @@ class ClassicQueue(Queue):
             self._read_all(journal, self.backlog)
         elif expires:
             self.enrich()
+
+    def _look_ahead(self, journal: Journal) -> bool:
+        """Have some of a long backlog at hand, where memory has none of it; whether there is any."""
+        return journal.read_ahead() > 0 or self._read_more(journal)
 
     def _read_more(self, journal: Journal) -> bool:
         """Bring some of a long backlog back into memory, which has none of it; whether there was any."""

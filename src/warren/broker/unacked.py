@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from warren.broker.consumer import Consumer
-from warren.broker.message import Held, Message
+from warren.broker.message import Given, to_held
 from warren.broker.queue import Back
 from warren.errors import PreconditionFailed
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Entry", "Unacked", "check_negative"]
 
-Entry: TypeAlias = "tuple[Queue, Consumer | None, int, Message | Held | None]"
+Entry: TypeAlias = "tuple[Queue, Consumer | None, int, Given | None]"
 """Queue, consumer (None: basic.get), position in the queue, message (None: it was seen and not taken)."""
 
 
@@ -107,8 +107,11 @@ class Unacked:
                     self._channel.counts.ack += 1
         if stored:
             by_queue: dict[Queue, list[int]] = {}
-            for queue, _, position, _ in taken.values():
-                by_queue.setdefault(queue, []).append(position)
+            if len(opened) == 1 and sum(opened.values()) == len(taken):
+                by_queue[next(iter(opened)).queue] = [entry[2] for entry in taken.values()]
+            else:
+                for queue, _, position, _ in taken.values():
+                    by_queue.setdefault(queue, []).append(position)
             for queue, positions in by_queue.items():
                 if when_safe:
                     queue.vhost.node.when_safe(partial(queue.settle, positions))
@@ -155,7 +158,7 @@ class Unacked:
             if consumer is None or consumer.cancelled:
                 queue.requeue([(position, message)], failed=False)
             else:
-                held = message if isinstance(message, Held) else Held(message, position)
+                held = to_held(message, position)
                 held.count += 1
                 consumer.redeliver(held)
 

@@ -141,10 +141,10 @@ def port() -> Finding:
 
 def answering() -> str:
     """", by RabbitMQ 3.10.8", or what else can be said about who holds the port."""
-    from warren.client.sync import connect
+    from warren.client.blocking import connect
 
     try:
-        with connect(f"amqp://guest:guest@127.0.0.1:{AMQP_PORT}/", timeout=ANSWER_SECONDS) as connection:
+        with connect(f"amqp://guest:guest@127.0.0.1:{AMQP_PORT}/", timeout=ANSWER_SECONDS, recovery=None) as connection:
             who = connection.server_properties
     except WarrenError as error:
         return f"; an AMQP login there fails: {error}"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from warren.client.sync import connect
+from warren.client.blocking import connect
 
 __all__ = ["ping"]
 
@@ -21,7 +21,7 @@ def ping(
 ) -> int:
     """Connect, open a channel, close. Status 0 when the broker did it all; else 1, with the reason."""
     started = time.monotonic()
-    with connect(url, timeout=timeout) as connection:
+    with connect(url, timeout=timeout, recovery=None) as connection:
         connection.channel().close()
         print(f"{connection.parameters.peer} answered in {(time.monotonic() - started) * 1000:.0f} ms")
     return 0

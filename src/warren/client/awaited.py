@@ -76,6 +76,11 @@ class AwaitedBatch(Batch):
         super().fail(reason)
         self.wake()
 
+    def accepted(self) -> int:
+        """How many were published. Raises what `raise_refused` does."""
+        self.raise_refused()
+        return self.sent
+
     def wake(self) -> None:
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
@@ -113,6 +118,9 @@ class KeptBatch(AwaitedBatch):
     def settle(self, publish_tag: int, acked: bool) -> None:
         self._kept.pop(publish_tag, None)
         super().settle(publish_tag, acked)
+
+    def accepted(self) -> int:
+        return super().accepted() - self.lost
 
     def orphaned(self, publish_tag: int) -> None:
         self.again.append((publish_tag, self._kept.pop(publish_tag)))

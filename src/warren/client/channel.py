@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterable, Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar, cast
 
@@ -494,36 +495,68 @@ class Channel(LastingChannel):
         connection = self._connection
         seconds = connection.timeout if timeout is None else timeout
         self._check_open()
-        batch = KeptBatch() if self._confirm and self._on_orphan != "raise" else AwaitedBatch()
+        batch = self._new_batch()
+        async with self._deadline_of(batch, seconds, seconds):
+            if isinstance(publications, AsyncIterable):
+                async for publication in publications:
+                    await self._room(batch, window, seconds)
+                    self._put(publication, batch)
+            else:
+                await self._put_all(publications, batch, window, seconds)
+            await self._finish(batch, window, seconds)
+        return batch.accepted()
+
+    def _new_batch(self) -> AwaitedBatch:
+        return KeptBatch() if self._confirm and self._on_orphan != "raise" else AwaitedBatch()
+
+    @asynccontextmanager
+    async def _deadline_of(self, batch: AwaitedBatch, seconds: float, left: float) -> AsyncIterator[None]:
+        """DeadlineExceeded for what takes longer than `left` of the batch's `seconds`."""
         try:
-            async with asyncio.timeout(seconds):
-                if isinstance(publications, AsyncIterable):
-                    async for publication in publications:
-                        await self._room(batch, window, seconds)
-                        self._put_kept(publication, batch)
-                else:
-                    await self._put_all(publications, batch, window, seconds)
-                if self._confirm:
-                    await self._settled(batch, window, seconds)
-                else:
-                    await self.drain(timeout=seconds)
+            async with asyncio.timeout(left):
+                yield
         except TimeoutError as error:
             if isinstance(error, errors.WarrenError):
                 raise
             raise errors.DeadlineExceeded(
                 self._connection.late(f"publish_many, {batch.settled} of {batch.sent} sent were confirmed", seconds)
             ) from None
-        batch.raise_refused()
-        return batch.sent - batch.lost if isinstance(batch, KeptBatch) else batch.sent
+
+    async def _finish(self, batch: AwaitedBatch, window: int, seconds: float) -> None:
+        """All of it has been put: wait for the confirms, or for the transport."""
+        if self._confirm:
+            await self._settled(batch, window, seconds)
+        else:
+            await self.drain(timeout=seconds)
 
     async def _put_all(
         self, publications: Iterable[Publication], batch: AwaitedBatch, window: int, seconds: float
     ) -> None:
-        put = self._put_kept if isinstance(batch, KeptBatch) else self._put
-        for publication in publications:
-            if not batch.sent % CHUNK or batch.sent - batch.settled >= window:
-                await self._room(batch, window, seconds)
-            put(publication, batch)
+        source, more = iter(publications), True
+        while more:
+            await self._room(batch, window, seconds)
+            until = batch.sent + CHUNK - batch.sent % CHUNK
+            if self._core.publishes.confirming:
+                until = min(until, batch.settled + window)
+            more = self._put_some(source, batch, until)
+
+    def _put_some(self, source: Iterator[Publication], batch: AwaitedBatch, until: int) -> bool:
+        """Publish until so many of the batch are sent. False when the source has ended before."""
+        publish, keep = self._core.publish, batch.keep if isinstance(batch, KeptBatch) else None
+        try:
+            for publication in source:
+                raw, body = encoded(publication.message)
+                tag = publish(
+                    raw, body, publication.exchange, publication.routing_key, publication.mandatory, batch
+                )
+                batch.sent += 1
+                if keep is not None:
+                    keep(tag, publication)
+                if batch.sent == until:
+                    return True
+            return False
+        finally:
+            self._connection.flush()
 
     async def _settled(self, batch: AwaitedBatch, window: int, seconds: float) -> None:
         """Until all of the batch are; what is orphaned meanwhile is parked, or published again."""
@@ -538,7 +571,7 @@ class Channel(LastingChannel):
                 return
             for _, publication in again:
                 await self._room(batch, window, seconds)
-                self._put_kept(publication, batch)
+                self._put(publication, batch)
 
     async def _room(self, batch: AwaitedBatch, window: int, seconds: float) -> None:
         """Wait until the next publication may go out; every CHUNK the loop gets its turn."""
@@ -560,19 +593,14 @@ class Channel(LastingChannel):
                 return
         raise fresh(batch.failure)
 
-    def _put(self, publication: Publication, batch: AwaitedBatch) -> int:
+    def _put(self, publication: Publication, batch: AwaitedBatch) -> None:
         raw, body = encoded(publication.message)
         tag = self._core.publish(
             raw, body, publication.exchange, publication.routing_key, publication.mandatory, batch
         )
         batch.sent += 1
-        self._connection.flush()
-        return tag
-
-    def _put_kept(self, publication: Publication, batch: AwaitedBatch) -> int:
-        tag = self._put(publication, batch)
         batch.keep(tag, publication)
-        return tag
+        self._connection.flush()
 
     # -- transactions ------------------------------------------------------------------------------------------------
 
@@ -596,6 +624,9 @@ class Channel(LastingChannel):
             )
         try:
             await self._call(m.TxCommit(), timeout)
+        except (asyncio.CancelledError, errors.DeadlineExceeded):
+            self._transaction_cut = False  # it is known that nobody knows; the next one begins afresh
+            raise
         except (errors.ConnectionLost, errors.ConnectionError) as error:
             if not self._transaction_cut:
                 raise

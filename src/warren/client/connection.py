@@ -37,6 +37,7 @@ from warren import errors
 from warren.client import events as e
 from warren.client.channel import Channel
 from warren.client.core import ChannelCore, ConnectionCore, fresh
+from warren.client.deadlines import EXPIRED
 from warren.client.dial import Credentials, Dialer
 from warren.client.faces import Faces
 from warren.client.harness import ConnectionHarness
@@ -144,7 +145,7 @@ class Connection(Faces):
         self._reviving = False
         self._ended: errors.WarrenError | None = None
         self._over: asyncio.Future[None] = self._loop.create_future()
-        self._parked_calls: dict[asyncio.Future[None], None] = {}  # in their order: publishes keep it
+        self._parked_calls: dict[asyncio.Future[object], None] = {}  # in their order: publishes keep it
         self._readers: weakref.WeakSet[e.Events] = weakref.WeakSet()
         self._last_error: BaseException | None = None
         self._may_reconnect = asyncio.Event()  # cleared by a test that wants an outage
@@ -486,14 +487,20 @@ class Connection(Faces):
         """Wait until something has changed."""
         if not self._parks():
             raise errors.ConnectionLost(f"{what}: reconnecting to {self._dialer.peers}: {self._last_error}")
-        waiter: asyncio.Future[None] = self._loop.create_future()
+        # No asyncio.timeout: a thread may be the one who waits, and has no task.
+        waiter: asyncio.Future[object] = self._loop.create_future()
         self._parked_calls[waiter] = None
+        timer = self._loop.call_at(deadline, _expire, waiter)
         try:
-            async with asyncio.timeout_at(deadline):
-                await waiter
-        except TimeoutError:
-            raise errors.DeadlineExceeded(
-                f"{what}: no connection to {self._dialer.peers} within {seconds:g} s: {self._last_error}"
-            ) from self._last_error
+            if await waiter is EXPIRED:
+                raise errors.DeadlineExceeded(
+                    f"{what}: no connection to {self._dialer.peers} within {seconds:g} s: {self._last_error}"
+                ) from self._last_error
         finally:
+            timer.cancel()
             self._parked_calls.pop(waiter, None)
+
+
+def _expire(waiter: asyncio.Future[object]) -> None:
+    if not waiter.done():
+        waiter.set_result(EXPIRED)

@@ -72,7 +72,7 @@ class Consumer:
     @property
     def buffered(self) -> int:
         """Deliveries that came and were not taken yet."""
-        return len(self._subscription.buffer)
+        return len(self._subscription.buffer) + len(self._subscription.ahead)
 
     async def start(self) -> None:
         """Subscribe, unless that is done. NotFound for a missing queue, AccessRefused, DeadlineExceeded."""

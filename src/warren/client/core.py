@@ -1,4 +1,4 @@
-"""A client's connection and its channels without I/O: what both faces share.
+"""A client's connection and its channels without I/O.
 
 A face feeds what it read to `ConnectionCore.receive`, writes what `engine.data_to_send` gives, and overrides the hooks
 (`flush`, `closed`, `resumed`). Methods, deliveries, confirms and returns are sorted here to whoever waits for them.
@@ -29,7 +29,7 @@ from warren import errors
 from warren.client.deliveries import Deliveries
 from warren.client.handshake import Handshake
 from warren.client.publishes import Publishes, PublishWaiter
-from warren.client.records import Delivery, Returned
+from warren.client.records import Acknowledger, Delivery, Returned
 from warren.client.url import ConnectionParameters
 from warren.protocol.v091 import ConnectionState, Content, Engine, OversizedContent, Role, encode_content, methods as m
 from warren.protocol.v091.codec import decode_method
@@ -118,6 +118,7 @@ class ChannelCore:
     reason     why it is closed; None while it can be used
     keeper     asked once when it closes without our doing: whether another one will take its place; None is no
     on_return  takes what the broker gave back and no confirm answers for (confirms are off); logged when None
+    settler    what deliveries are acknowledged through: the core, or the face that wants to hear of it
     active     whether publishes may go out: the broker let them flow (channel.flow), and the channel is `ready`
     ready      False while a face is still putting back what the channel before this one had
     """
@@ -135,6 +136,7 @@ class ChannelCore:
         self.reason: errors.WarrenError | None = None
         self.keeper: Callable[[ChannelCore, errors.WarrenError], bool] | None = None
         self.on_return: Callable[[Returned], None] | None = None
+        self.settler: Acknowledger = self
         self.frames = ClientFrames(number, renamed)
         self.deliveries = deliveries = deliveries or Deliveries()
         self.publishes = publishes or Publishes()
@@ -145,7 +147,7 @@ class ChannelCore:
         self._reader = DeliverReader()
         self._names = self._reader.names
         self._offset = self._last_tag = deliveries.offset
-        self._unacked = deliveries.unacked
+        self._unacked = self._at_once = deliveries.unacked  # `_at_once`: what is settled without another thought
         self._ack = self.frames.ack_prefix.replace(b"%", b"%%") + b"%b\x00\xce"
         self.tags_given = 0
 
@@ -176,6 +178,9 @@ class ChannelCore:
             consumer = self.consumers.get(_raw(request.consumer_tag))
             if consumer is not None:
                 self.cancel_unheard(consumer)
+        elif isinstance(request, m.TxCommit) and slot.reply is None:
+            # RabbitMQ takes no other method before it has answered a commit: 504, and the connection is gone.
+            self.lose(errors.ConnectionLost("tx.commit was given up before its answer: it took effect, or not"))
         elif slot.reply is not None:  # it came in the same turn as the cancellation
             self._give_back(slot, slot.reply)
 
@@ -241,20 +246,18 @@ class ChannelCore:
         """Put one message into the output, and give its publish tag (0 with confirms off). The caller flushes."""
         if self.reason is not None:
             self.check_open()
-        connection, outgoing = self.connection, self._outgoing
         method = self.frames.publish(exchange, routing_key, mandatory)
-        outgoing.append(method)
-        outgoing.append(encode_content(self.number, raw_properties, body, connection.engine.frame_max))
-        if not self.publishes.confirming:
-            return 0
-        return self.publishes.add(waiter, method, raw_properties, body, mandatory)
+        content = encode_content(self.number, raw_properties, body, self.connection.engine.frame_max)
+        tag = self.publishes.add(waiter, method, raw_properties, body, mandatory) if self.publishes.confirming else 0
+        self._outgoing += (method, content)  # both or none, whatever interrupts a thread here
+        return tag
 
     # -- acknowledgements --------------------------------------------------------------------------------------------
 
     # Tags are public here. AcknowledgeOrphans when some can no longer reach the broker; the others have been sent.
 
     def ack(self, delivery_tag: int, *, multiple: bool = False) -> None:
-        unacked = self._unacked  # empty once the channel is closed
+        unacked = self._at_once  # empty once the channel is closed
         if multiple or delivery_tag not in unacked:
             self._settle(delivery_tag, multiple, lambda tag: self.frames.ack(tag, multiple))
             return
@@ -312,7 +315,7 @@ class ChannelCore:
                 return
             if not consumer.no_ack:
                 self._unacked.add(tag)
-            delivery = Delivery(content, self, consumer.tag, tag, redelivered, exchange, routing_key)
+            delivery = Delivery(content, self.settler, consumer.tag, tag, redelivered, exchange, routing_key)
             if not consumer.cancelling:
                 consumer.append(delivery)
             elif not consumer.no_ack:
@@ -322,7 +325,7 @@ class ChannelCore:
             tag = self._last_tag = method.delivery_tag + self._offset
             self._reply(
                 m.BasicGetOk,
-                Delivery(content, self, "", tag, method.redelivered, method.exchange, method.routing_key),
+                Delivery(content, self.settler, "", tag, method.redelivered, method.exchange, method.routing_key),
             )
         else:
             self._returned(content)
@@ -374,6 +377,11 @@ class ChannelCore:
             self.connection.forget(self)
         elif kind is m.BasicConsumeOk:
             self._subscribed(cast(m.BasicConsume, slot.request).consumer_tag)
+        elif kind is m.TxSelectOk or kind is m.TxCommitOk:
+            self._at_once = set()
+            self.deliveries.begin()
+        elif kind is m.TxRollbackOk:
+            self.deliveries.rolled_back()
         elif kind is m.BasicRecoverOk:
             self.deliveries.invalidated(self._forget_buffered())
         elif isinstance(reply, Delivery) and not cast(m.BasicGet, slot.request).no_ack:

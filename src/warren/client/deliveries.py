@@ -8,6 +8,9 @@ A broker numbers the deliveries of each wire channel from 1. A program sees one 
 2. what only lay in a buffer is forgotten: it comes again too, and nobody has seen it;
 3. `offset` becomes the highest tag that was handed out, so that the sequence goes on without a gap.
 
+In a transaction, what was acknowledged since the last commit is remembered: a rollback makes it unacknowledged again,
+and a loss orphans it, for the broker has undone it.
+
 The table is exact: single and multiple acknowledgements may be mixed at will. This module knows no wire.
 """
 
@@ -29,7 +32,7 @@ class Deliveries:
     last_tag  the highest public tag that came
     """
 
-    __slots__ = ("_settled_to", "last_tag", "offset", "orphans", "unacked")
+    __slots__ = ("_settled_to", "_uncommitted", "last_tag", "offset", "orphans", "unacked")
 
     def __init__(self) -> None:
         self.unacked: set[int] = set()
@@ -37,6 +40,7 @@ class Deliveries:
         self.offset = 0
         self.last_tag = 0
         self._settled_to = 0  # nothing up to this one is in `unacked`
+        self._uncommitted: set[int] | None = None  # outside of transactions
 
     def settle(self, tag: int, multiple: bool) -> tuple[bool, errors.WarrenError | None]:
         """(whether the acknowledgement goes to the broker, what to raise after that).
@@ -49,6 +53,8 @@ class Deliveries:
         if not multiple:
             if tag in self.unacked:
                 self.unacked.remove(tag)
+                if self._uncommitted is not None:
+                    self._uncommitted.add(tag)
                 return True, None
             if tag in self.orphans:
                 self.orphans.remove(tag)
@@ -75,12 +81,25 @@ class Deliveries:
 
     def _drop(self, up_to: int) -> None:
         up_to, unacked = min(up_to, self.last_tag), self.unacked
+        if self._uncommitted is not None:
+            self._uncommitted.update(tag for tag in unacked if tag <= up_to)
         covered = range(self._settled_to + 1, up_to + 1)
         if len(covered) <= 4 * len(unacked):
             unacked.difference_update(covered)
         else:  # most were settled one by one, or the broker does not count
             unacked.difference_update([tag for tag in unacked if tag <= up_to])
         self._settled_to = max(self._settled_to, up_to)
+
+    def begin(self) -> None:
+        """A transaction begins: the first of the wire channel, or the next one after a commit."""
+        self._uncommitted = set()
+
+    def rolled_back(self) -> None:
+        """What was acknowledged in the transaction waits for its acknowledgement again."""
+        if self._uncommitted:
+            self.unacked |= self._uncommitted
+            self._settled_to = min(self._settled_to, min(self._uncommitted) - 1)
+        self.begin()
 
     def invalidated(self, buffered: Iterable[int]) -> None:
         """The broker takes everything back on this wire channel (basic.recover): the old tags mean nothing to it.
@@ -94,6 +113,9 @@ class Deliveries:
         """The wire channel is gone; `buffered` are the tags that the program has not seen, and will not."""
         unseen = set(buffered)
         self.invalidated(unseen)
+        if self._uncommitted is not None:
+            self.orphans |= self._uncommitted
+            self._uncommitted = None
         while self.last_tag in unseen:
             self.last_tag -= 1
         self.offset = self._settled_to = self.last_tag

@@ -7,7 +7,7 @@
     rpc, serve      remote calls                                    `rpc`
     channel_pool    channels to borrow                              `pools`
 
-This module only makes them.
+This module only makes them, and loads each when it is first asked for: most programs use one or two.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
-from warren.client.channel import Channel, OnOrphan
-from warren.client.codec import Codec
-from warren.client.dead_letters import DeadLetters
-from warren.client.pools import DEFAULT_TIMEOUT, ChannelPool
-from warren.client.producer import Producer
-from warren.client.reader import QueueReader
 from warren.client.records import Delivery, Message
-from warren.client.retry import Retry
-from warren.client.rpc import Rpc, Server
-from warren.client.workers import Workers
 from warren.protocol.v091 import Table
 
 if TYPE_CHECKING:
+    from warren.client.channel import Channel, OnOrphan
+    from warren.client.codec import Codec
     from warren.client.connection import Connection
+    from warren.client.dead_letters import DeadLetters
+    from warren.client.pools import ChannelPool
+    from warren.client.producer import Producer
+    from warren.client.reader import QueueReader
+    from warren.client.retry import Retry
+    from warren.client.rpc import Rpc, Server
+    from warren.client.workers import Workers
 
 __all__ = ["Faces"]
 
@@ -62,6 +62,8 @@ class Faces:
         on_blocked  called with the reason when the broker blocks publishers, and with None when it takes more again
         codec       bodies are values, and this encodes them
         """
+        from warren.client.producer import Producer
+
         return Producer(
             _of(self), exchange, window=window, on_orphan=on_orphan, mandatory=mandatory, timeout=timeout,
             on_blocked=on_blocked, codec=codec,
@@ -83,6 +85,8 @@ class Faces:
         resubscribe  when the broker cancels the consumer, declare the queue again and go on
         timeout      seconds for subscribing; waiting for a delivery has no deadline
         """
+        from warren.client.reader import QueueReader
+
         return QueueReader(
             _of(self), queue, prefetch=prefetch, resubscribe=resubscribe, exclusive=exclusive, arguments=arguments,
             timeout=timeout,
@@ -165,6 +169,8 @@ class Faces:
         resubscribe      when the broker cancels the consumer, declare the queue again and go on
         timeout          seconds for subscribing and for moving a message
         """
+        from warren.client.workers import Workers
+
         return Workers(
             _of(self), queue, handler, workers=workers, prefetch=prefetch, retry=retry, dead_letter=dead_letter,
             on_error=on_error, on_orphan=on_orphan, handler_timeout=handler_timeout, grace=grace, codec=codec,
@@ -173,6 +179,9 @@ class Faces:
 
     def dead_letters(self, queue: str, *, prefetch: int = 100, timeout: float | None = None) -> DeadLetters:
         """An iterator over a dead-letter queue: each DeadLetter says why it is there; acknowledge its `delivery`."""
+        from warren.client.dead_letters import DeadLetters
+        from warren.client.reader import QueueReader
+
         return DeadLetters(
             QueueReader(
                 _of(self), queue, prefetch=prefetch, resubscribe=False, exclusive=False, arguments=None,
@@ -187,6 +196,8 @@ class Faces:
         timeout   seconds for a call; the connection's when left out
         codec     encodes requests and decodes replies
         """
+        from warren.client.rpc import Rpc
+
         return Rpc(_of(self), exchange, timeout=timeout, codec=codec)
 
     @overload
@@ -234,6 +245,8 @@ class Faces:
 
         The arguments are those of `consume`; with a codec the reply is a value, too.
         """
+        from warren.client.rpc import Server
+
         return Server(
             _of(self), queue, handler, workers=workers, prefetch=prefetch, retry=None, dead_letter=None,
             on_error=on_error, on_orphan=None, handler_timeout=handler_timeout, grace=grace, codec=codec,
@@ -246,12 +259,14 @@ class Faces:
         *,
         setup: Callable[[Channel], Awaitable[object]] | None = None,
         idle: float | None = 60,
-        timeout: float = DEFAULT_TIMEOUT,
+        timeout: float = 30,
     ) -> ChannelPool:
         """Channels to borrow: `async with connection.channel_pool() as pool`, `async with pool.acquire() as channel`.
 
         The arguments are those of `ChannelPool`.
         """
+        from warren.client.pools import ChannelPool
+
         return ChannelPool(_of(self), max_size, setup=setup, idle=idle, timeout=timeout)
 
 

@@ -35,7 +35,7 @@ class ReconnectSignal:
         while harness.reconnection_count == self._seen:
             if connection.is_closed:
                 raise AssertionError(f"closed instead of reconnected: {connection.closed_reason}")
-            waiter: asyncio.Future[None] = connection._loop.create_future()
+            waiter: asyncio.Future[object] = connection._loop.create_future()
             connection._parked_calls[waiter] = None
             try:
                 async with asyncio.timeout_at(deadline):

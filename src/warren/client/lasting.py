@@ -62,10 +62,16 @@ class LastingChannel:
         return FutureSlot(request, self._connection.loop.create_future())
 
     async def _ask(self, request: m.Method, timeout: float | None) -> Reply:
-        """The answer to a request; one that a lost connection cut is made again where that does no harm."""
+        """The answer to a request; one that a lost connection cut is made again where that does no harm.
+
+        A broker that has not noticed the loss yet may refuse it then, for a queue that is exclusive to the connection
+        that is gone: 405. That passes, so it is asked until the deadline.
+        """
         loop, topology = self._connection.loop, self._owner._topology
         seconds = self._connection.timeout if timeout is None else timeout
         deadline = loop.time() + seconds
+        cut = False
+        refused = 0
         while True:
             core = await self._wire(request.NAME, deadline, seconds)
             connection = self._connection
@@ -74,8 +80,17 @@ class LastingChannel:
             try:
                 reply = await connection.reply(slot, seconds, core.abandon, deadline)
             except errors.WarrenError as error:
-                if not self._may_repeat(request, core, error):
+                if self._may_repeat(request, core, error):
+                    cut = True
+                    continue
+                recovery = self._owner._recovery
+                if recovery is None or not cut or self._ended or not isinstance(error, errors.ResourceLocked):
                     raise
+                refused += 1
+                delay = recovery.backoff.delay(refused)
+                if loop.time() + delay >= deadline:
+                    raise
+                await asyncio.sleep(delay)
             else:
                 topology.record(request, reply)
                 return reply
@@ -138,8 +153,9 @@ class LastingChannel:
             translated = self._owner._topology.translated(request)
             try:
                 await subscription.subscribe(core, connection, translated, qos, seconds)
-            except errors.WarrenError as error:
-                if not self._may_repeat(request, core, error):
+            except BaseException as error:
+                subscription.give_back(core)  # what came in the turn in which the wait for it ended
+                if not isinstance(error, errors.WarrenError) or not self._may_repeat(request, core, error):
                     raise
                 subscription.core = None
                 continue
@@ -279,6 +295,7 @@ class LastingChannel:
         core.make_ready(False)
         core.keeper = self._keep
         core.on_return = last.on_return
+        core.settler = core if last.settler is last else last.settler
         core.tags_given = last.tags_given
         return core
 

@@ -37,7 +37,6 @@ __all__ = ["ChannelPool", "ConnectionPool", "Lease", "Pool"]
 
 logger = logging.getLogger("warren.client")
 
-DEFAULT_TIMEOUT: Final = 30.0  # seconds that a borrower waits
 MODES: Final = (m.ConfirmSelect, m.TxSelect, m.BasicQos, m.ChannelFlow)  # requests that outlast their borrower
 
 
@@ -143,7 +142,7 @@ class Pool(Generic[T]):
         while self._idle:
             self._drop(self._idle.popleft()[0])
         if self._closing:
-            await asyncio.gather(*self._closing)
+            await asyncio.wait(self._closing)  # who is cancelled here leaves them to end by themselves
 
     async def __aenter__(self) -> Self:
         return self
@@ -278,7 +277,7 @@ class ChannelPool(Pool[Channel]):
         *,
         setup: Callable[[Channel], Awaitable[object]] | None = None,
         idle: float | None = 60,
-        timeout: float = DEFAULT_TIMEOUT,
+        timeout: float = 30,
     ) -> None:
         self._watches: dict[int, _Watch] = {}
 
@@ -346,7 +345,7 @@ class ConnectionPool(Pool["Connection"]):
         max_size: int = 4,
         *,
         idle: float | None = 60,
-        timeout: float = DEFAULT_TIMEOUT,
+        timeout: float = 30,
         **options: Any,
     ) -> None:
         from warren.client.connection import connect  # it makes pools of channels itself

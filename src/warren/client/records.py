@@ -1,4 +1,4 @@
-"""What a program hands to the client and gets from it: plain records, shared by both faces.
+"""What a program hands to the client and gets from it: plain records.
 
 A Delivery decodes nothing until it is asked: its body is a slice of what was received, its properties are decoded at
 the first use. It is bound to the channel it came on, and only that channel can acknowledge it.

@@ -1,15 +1,16 @@
 """One subscription, over every wire channel that carries it, and what came for it and was not taken yet.
 
 The core puts deliveries in, the iterator (`consumer`) takes them out; they wait in one deque, and no task or future is
-made for one. When the wire channel is lost and another will come, the subscription stays: what nobody was handed is
-dropped, for the broker delivers it again, unless it was sent with no_ack.
+made for one. A thread that iterates takes many at once, into `ahead`, and hands them out from there without asking
+anybody. When the wire channel is lost and another will come, the subscription stays: what nobody was handed is dropped,
+for the broker delivers it again, unless it was sent with no_ack.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
 from warren import errors
 from warren.client.core import ChannelCore, ConsumerCore
@@ -20,19 +21,27 @@ from warren.protocol.v091 import Table, methods as m
 __all__ = ["Subscription"]
 
 
+class Waiting(Protocol):
+    """Who waits for a delivery: a future, or a thread."""
+
+    def done(self) -> bool: ...
+    def set_result(self, result: None, /) -> None: ...
+
+
 class Subscription:
     """What is asked of the broker, and what came of it.
 
     queue     as the program names it
     qos       what limited the deliveries when it was first made
+    ahead     taken from the buffer by a thread, and not handed out yet; it takes them without any lock
     core      its wire consumer; None while there is none
     on_end    called once when it has ended for good
     finished  no more deliveries will come; `reason` is why, None for our own cancel
     """
 
     __slots__ = (
-        "arguments", "buffer", "bytes", "connection", "core", "exclusive", "finished", "no_ack", "on_end", "qos",
-        "queue", "reason", "tag", "waiters",
+        "ahead", "arguments", "buffer", "bytes", "connection", "core", "exclusive", "finished", "no_ack", "on_end",
+        "qos", "queue", "reason", "tag", "waiters",
     )  # fmt: skip
 
     def __init__(
@@ -49,7 +58,8 @@ class Subscription:
         self.on_end: Callable[[Subscription], None] | None = None
         self.buffer: deque[Delivery] = deque()
         self.bytes = 0
-        self.waiters: deque[asyncio.Future[None]] = deque()
+        self.ahead: deque[Delivery] = deque()
+        self.waiters: deque[Waiting] = deque()
         self.finished = False
         self.reason: errors.WarrenError | None = None
 
@@ -66,15 +76,30 @@ class Subscription:
     def take(self) -> Delivery:
         delivery = self.buffer.popleft()
         self.bytes -= delivery.body_size
-        overfull = self.connection.overfull
+        if self.connection.overfull:
+            self._taken()
+        return delivery
+
+    def take_many(self, most: int) -> list[Delivery]:
+        """What is in the buffer, at most that many."""
+        buffer = self.buffer
+        if len(buffer) <= most:
+            taken, self.bytes = list(buffer), 0
+            buffer.clear()
+        else:
+            taken = [buffer.popleft() for _ in range(most)]
+            self.bytes -= sum([delivery.body_size for delivery in taken])
+        if self.connection.overfull:
+            self._taken()
+        return taken
+
+    def _taken(self) -> None:
         if (
-            overfull
-            and self in overfull
+            self in self.connection.overfull
             and self.bytes <= MAX_BUFFERED_BYTES // 2
             and len(self.buffer) <= MAX_BUFFERED_MESSAGES // 2
         ):
             self.relieve()
-        return delivery
 
     def relieve(self) -> None:
         """No longer a reason to stop reading."""
@@ -127,7 +152,7 @@ class Subscription:
         """The broker takes back what it delivered: drop what nobody was handed, and give its tags."""
         if self.no_ack:
             return []
-        tags = [delivery.delivery_tag for delivery in self.buffer]
+        tags = [delivery.delivery_tag for delivery in (*_emptied(self.ahead), *self.buffer)]
         self.buffer.clear()
         self.bytes = 0
         self.relieve()
@@ -151,9 +176,18 @@ class Subscription:
 
     def give_back(self, channel: ChannelCore) -> None:
         """Nobody takes the rest: back into the queue with it."""
-        buffered, self.buffer = self.buffer, deque()
+        buffered, self.buffer = [*_emptied(self.ahead), *self.buffer], deque()
         self.bytes = 0
         self.relieve()
         if not self.no_ack and channel.reason is None:
             for delivery in buffered:
                 channel.give_back(delivery)
+
+
+def _emptied(ahead: deque[Delivery]) -> Iterator[Delivery]:
+    """Those in it, taken out one by one: each goes to us or to the thread that takes them, never to both."""
+    while ahead:
+        try:
+            yield ahead.popleft()
+        except IndexError:
+            return

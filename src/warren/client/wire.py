@@ -1,4 +1,4 @@
-"""The asyncio face's transport: the core as an asyncio.Protocol.
+"""The transport: the core as an asyncio.BufferedProtocol.
 
 Output is gathered during a turn of the loop and written once at its end. When the transport holds more than it likes
 (pause_writing) publishers wait; requests and acks, which are small and bounded by what was received, do not. Reading
@@ -26,6 +26,7 @@ __all__ = ["AsyncCore", "FutureSlot"]
 
 MAX_BUFFERED_BYTES: Final = 64 << 20  # of bodies of one consumer that the program has not taken
 MAX_BUFFERED_MESSAGES: Final = 50_000
+READ_SIZE: Final = 262_144  # bytes a read: a batch for the engine, still a cheap buffer
 MAX_GATHERED: Final = 1024  # pieces of output gathered before they are written within a turn
 GOODBYE_SECONDS: Final = 5.0  # how long a closing transport may take to get rid of its output
 
@@ -50,7 +51,7 @@ class FutureSlot(Slot):
             self.future.set_result(error)
 
 
-class AsyncCore(ConnectionCore, asyncio.Protocol):
+class AsyncCore(ConnectionCore, asyncio.BufferedProtocol):
     """One connection on one transport."""
 
     def __init__(self, parameters: ConnectionParameters, loop: asyncio.AbstractEventLoop) -> None:
@@ -64,7 +65,9 @@ class AsyncCore(ConnectionCore, asyncio.Protocol):
         self.writing_paused = False
         self.reading_paused = False
         self._transport: asyncio.Transport | None = None
-        self._flush_due = False
+        # Read into, again and again: memory of that size for each read would cost system calls.
+        self._received = memoryview(bytearray(READ_SIZE))
+        self.flush_due = False  # the loop's next turn writes what was gathered
         self._gate: list[asyncio.Future[None]] = []
         self._last_sent = self._last_received = 0.0
         self._suspected = False
@@ -79,6 +82,12 @@ class AsyncCore(ConnectionCore, asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._last_sent = self._last_received = self.loop.time()
         self.start()
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return cast(bytearray, self._received)  # not one: asyncio's TLS fills slices of it
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(bytes(self._received[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
         self._last_received = self.loop.time()
@@ -107,9 +116,9 @@ class AsyncCore(ConnectionCore, asyncio.Protocol):
     # -- hooks of the core -------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        if not self._flush_due:
-            self._flush_due = True
+        if not self.flush_due:
             self.loop.call_soon(self._flush)
+            self.flush_due = True  # last: an interrupt before it costs one flush too many, not all that follow
 
     def expecting(self) -> None:
         if self.reading_paused:
@@ -125,7 +134,7 @@ class AsyncCore(ConnectionCore, asyncio.Protocol):
             self._last_sent = self.loop.time()
 
     def _flush(self) -> None:
-        self._flush_due = False
+        self.flush_due = False
         self.flush_now()
 
     def resumed(self) -> None:
@@ -246,7 +255,7 @@ class AsyncCore(ConnectionCore, asyncio.Protocol):
         if self._transport is None or self.reason is not None:
             return
         delay = heartbeat / 2
-        if now - self._last_sent >= heartbeat / 2 - 0.05 and not self._flush_due:
+        if now - self._last_sent >= heartbeat / 2 - 0.05 and not self.flush_due:
             self.engine.send_heartbeat()
             self.flush_now()
         if now - self._last_received < 2 * heartbeat or self.reading_paused:

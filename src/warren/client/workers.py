@@ -193,15 +193,26 @@ class Workers:
         """
         if not self._started:
             return
+        if asyncio.current_task() in self._tasks:
+            await self._take_no_more()
+            return
+        try:
+            await self._take_no_more()
+            await self._end(self._grace if grace is None else grace)
+        except asyncio.CancelledError:
+            await self._break_off()
+            raise
+
+    async def _take_no_more(self) -> None:
         try:
             await self._reader.cancel()
         except errors.WarrenError as error:  # then the broker takes everything back by itself
             logger.warning("stopping the consumer of queue %r: %s", self._queue, error)
-        if asyncio.current_task() in self._tasks:
-            return
+
+    async def _end(self, grace: float) -> None:
         running = [task for task in self._tasks if not task.done()]
         if running:
-            _, late = await asyncio.wait(running, timeout=self._grace if grace is None else grace)
+            _, late = await asyncio.wait(running, timeout=grace)
             await self._cut_short(late)
         self._failures()  # they are `wait`'s to tell, and not the loop's
         if self._producer is not None:
@@ -216,6 +227,14 @@ class Workers:
             for task in deaf:
                 logger.error("a handler of queue %r goes on although it was cancelled: %r", self._queue, task)
 
+    async def _break_off(self) -> None:
+        """Who waited for the end was cancelled himself."""
+        try:
+            await self._cut_short({task for task in self._tasks if not task.done()})
+        finally:
+            self._failures()
+            self._abandon()
+
     def _abandon(self) -> None:
         """Close what it holds, without waiting for the network."""
         self._reader.abandon()
@@ -229,8 +248,7 @@ class Workers:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if error is not None and not isinstance(error, Exception):
-            await self._cut_short({task for task in self._tasks if not task.done()})
-            self._abandon()
+            await self._break_off()
             return
         try:
             await self.stop()

@@ -1,7 +1,7 @@
-"""Everything the Spark package needs from the blocking client, in one place: one connection with one channel.
+"""Everything the Spark package needs from the blocking client, in one place: a connection, a channel, a consumer.
 
 Rules: no other module here imports warren.client (types apart). Times are seconds. A Link belongs to one thread.
-It does not reconnect by itself: `retrying` does, around the caller's own unit of work.
+It is connected without recovery: `retrying` connects again, around the caller's own unit of work.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
 
 from warren import errors
-from warren.client.sync import connect
+from warren.client.blocking import connect
 from warren.spark.schema import STREAM_OFFSET
 
 if TYPE_CHECKING:
+    from warren.client.blocking import Consumer
     from warren.client.records import Delivery, Publication
     from warren.protocol.v091 import Table
 
@@ -51,10 +52,11 @@ _LONGEST_PAUSE: Final = 3.0
 
 
 class Link:
-    """A connection and its only channel. A context manager; closing gives unacknowledged messages back."""
+    """A connection, its only channel and at most one consumer. Closing gives unacknowledged messages back."""
 
     def __init__(self, url: str, timeout: float) -> None:
-        self._connection = connect(url, timeout=timeout)
+        self._connection = connect(url, timeout=timeout, recovery=None)
+        self._consumer: Consumer | None = None
         try:
             self._channel = self._connection.channel()
         except BaseException:
@@ -81,27 +83,33 @@ class Link:
         with _telling_not_ready():
             return self._channel.queue_declare(queue, passive=True).message_count
 
-    def consume(self, queue: str, prefetch: int, arguments: Table | None = None) -> str:
-        """Starts a consumer with at most `prefetch` unacknowledged messages; returns its tag."""
-        self._channel.qos(prefetch_count=prefetch)
+    def consume(self, queue: str, prefetch: int, arguments: Table | None = None) -> None:
+        """Starts the consumer, with at most `prefetch` unacknowledged messages; as the only one."""
+        consumer = self._channel.consume(queue, prefetch=prefetch, arguments=arguments)
         with _telling_not_ready():
-            return self._channel.consume(queue, arguments=arguments)
+            consumer.start()
+        self._consumer = consumer
 
     def receive(self, most: int, timeout: float) -> list[Delivery]:
-        """What has arrived, waiting for at least one message; empty when `timeout` passed."""
-        return self._channel.receive(max_messages=most, timeout=timeout)
+        """What has arrived for the consumer, waiting for at least one message; empty when `timeout` passed."""
+        if self._consumer is None:
+            raise errors.LocalProtocolError("receive() needs consume() before it")
+        return self._consumer.receive(max_messages=most, timeout=timeout)
 
     def ack(self, delivery_tag: int) -> None:
         """Acknowledges every delivery up to and with this one."""
         self._channel.ack(delivery_tag, multiple=True)
 
-    def cancel(self, consumer_tag: str) -> None:
-        """Ends a consumer; what was received stays unacknowledged, what was not goes back to the queue."""
-        self._channel.cancel(consumer_tag)
+    def cancel(self) -> None:
+        """Ends the consumer; what was received stays unacknowledged, what was not goes back to the queue."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.cancel()
 
     def reset(self) -> None:
         """A new channel: ends the consumer of a stream queue, where giving messages back is an error (540)."""
         self._channel.close()
+        self._consumer = None
         self._channel = self._connection.channel()
 
     def confirm_select(self) -> None:

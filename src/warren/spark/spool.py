@@ -200,19 +200,20 @@ class _Drain:
         with Link(options.url, options.timeout) as link:
             if self._limit is None:
                 self._limit = self._taken + link.count(queue)
-            tag, window = "", 0
+            consuming, window = False, 0
             while not self._ended:
-                if not tag and self._limit > self._taken:
+                if not consuming and self._limit > self._taken:
                     # Never more unacknowledged messages than are still wanted: so none has to be given back.
                     window = min(options.prefetch, self._limit - self._taken)
-                    tag = link.consume(queue, window)
-                segment = self._fill(link, window) if tag else _Segment()
+                    link.consume(queue, window)
+                    consuming = True
+                segment = self._fill(link, window) if consuming else _Segment()
                 left = self._limit - self._taken - len(segment.rows)
-                if tag and (segment.emptied or left < window):
+                if consuming and (segment.emptied or left < window):
                     while segment.size < window and (rest := link.receive(window - segment.size, _LATE)):
                         self._add(segment, rest)
-                    link.cancel(tag)  # before the ack, which would open the whole window again
-                    tag = ""
+                    link.cancel()  # before the ack, which would open the whole window again
+                    consuming = False
                 if segment.emptied:
                     self._limit = self._taken + len(segment.rows)
                 if segment.last_tag and not segment.rows:

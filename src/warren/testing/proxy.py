@@ -6,9 +6,9 @@
         proxy.resume()
         proxy.cut()                     # every connection ends; new ones are accepted
 
-It sees bytes, no frames: `cut_after` and `forwarded` are there to aim at a place inside one. Faults apply to all
-connections of the proxy, open ones and later ones, until they are lifted. Bytes are never changed or reordered. Not
-a benchmark tool: every byte crosses Python.
+`cut_after` and `cut_after_frames` aim at a byte and at a frame of AMQP 0-9-1; of what the frames mean it knows nothing.
+Faults apply to all connections of the proxy, open ones and later ones, until they are lifted. Bytes are never changed
+or reordered. Not a benchmark tool: every byte crosses Python.
 """
 
 from __future__ import annotations
@@ -28,21 +28,30 @@ Direction = Literal["to_server", "to_client", "both"]
 __all__ = ["Direction", "FaultProxy"]
 
 READ_SIZE: Final = 64 * 1024  # bytes taken from one side before the other side has to accept them
+PIECES_UNDER_WAY: Final = 16  # reads of one direction that may wait for their time, or for the receiver
 SLICES_PER_SECOND: Final = 20  # a throttled direction moves in steps of a twentieth of a second
+FRAME_HEADER: Final = 7  # bytes: type, channel, size of the payload (AMQP 0-9-1, 4.2.3); one byte ends the frame
 # SO_LINGER's C structure {int onoff = 1; int linger = 0}: close() then sends RST instead of FIN
 LINGER_NONE: Final = (1).to_bytes(4, sys.byteorder) + (0).to_bytes(4, sys.byteorder)
+
+
+_Piece = tuple[float, bytes | ConnectionError]  # when it came, and what; b"" is an end of stream
 
 
 class _Lane:
     """The faults of one direction, shared by all connections, and the count of what went through."""
 
-    __slots__ = ("budget", "changed", "forwarded", "rate", "stalled")
+    __slots__ = ("budget", "changed", "delay", "forwarded", "frame_budget", "frames", "inside", "rate", "stalled")
 
     def __init__(self) -> None:
         self.stalled = False
+        self.delay = 0.0
         self.rate: float | None = None
         self.budget: int | None = None
+        self.frame_budget: int | None = None
+        self.inside = 0  # bytes that still go once the frames of the budget are through
         self.forwarded = 0
+        self.frames = 0
         self.changed = asyncio.Event()
 
     def notify(self) -> None:
@@ -53,6 +62,16 @@ class _Lane:
     async def wait_open(self) -> None:
         while self.stalled:
             await self.changed.wait()
+
+    async def wait_due(self, came: float) -> None:
+        """Returns when what came at that time of the loop has been held for the delay of the moment."""
+        loop = asyncio.get_running_loop()
+        while self.delay and loop.time() < came + self.delay:
+            try:
+                async with asyncio.timeout_at(came + self.delay):
+                    await self.changed.wait()
+            except TimeoutError:
+                return
 
     async def pace(self, sent: int) -> None:
         """Returns when `sent` bytes have had their time, or as soon as the lane's faults change."""
@@ -72,11 +91,50 @@ class _Lane:
             available = min(available, self.budget)
         return available
 
+    def went(self, count: int, ended: int) -> None:
+        """So many bytes were handed on, and so many frames ended with them."""
+        self.forwarded += count
+        self.frames += ended
+        if self.budget is not None:
+            self.budget -= count
+        if self.frame_budget is not None and ended:
+            self.frame_budget -= ended
+            if self.frame_budget == 0:
+                self.frame_budget, self.budget = None, self.inside
+
+
+class _Framing:
+    """Where in its frames one direction of one connection stands. The protocol header counts as a frame."""
+
+    __slots__ = ("_head", "_left")
+
+    def __init__(self) -> None:
+        self._head = b""
+        self._left = 0
+
+    def step(self, data: bytes, one: bool) -> tuple[int, int]:
+        """(how many of these bytes go in the next step, how many frames end in them): all, or those of `one` frame."""
+        used = ended = 0
+        while used < len(data) and not (one and ended):
+            if not self._left:
+                head = self._head + data[used : used + FRAME_HEADER - len(self._head)]
+                used += len(head) - len(self._head)
+                self._head = head
+                if len(head) < FRAME_HEADER:
+                    break
+                self._left = 1 if head.startswith(b"AMQP") else int.from_bytes(head[3:], "big") + 1
+                self._head = b""
+            body = min(self._left, len(data) - used)
+            used += body
+            self._left -= body
+            ended += not self._left
+        return used, ended
+
 
 class _Link:
     """One client's connection and its counterpart at the server."""
 
-    __slots__ = ("client_reader", "client_writer", "server_reader", "server_writer", "shut")
+    __slots__ = ("client_reader", "client_writer", "framing", "server_reader", "server_writer", "shut")
 
     def __init__(
         self,
@@ -85,6 +143,7 @@ class _Link:
     ) -> None:
         self.client_reader, self.client_writer = client
         self.server_reader, self.server_writer = server
+        self.framing = {"to_server": _Framing(), "to_client": _Framing()}
         self.shut: set[str] = set()
 
     def end(self, reset: bool) -> None:
@@ -174,6 +233,10 @@ class FaultProxy:
         """How many bytes have been handed on in this direction, over all connections."""
         return self._lanes[direction].forwarded
 
+    def frames(self, direction: Literal["to_server", "to_client"]) -> int:
+        """How many whole frames have been handed on in this direction; a protocol header counts as one."""
+        return self._lanes[direction].frames
+
     async def wait_connections(self, count: int) -> None:
         """Returns once exactly `count` connections are open through the proxy. Give it a deadline of your own."""
         while len(self._links) != count:
@@ -201,9 +264,27 @@ class FaultProxy:
         """
         if count < 0:
             raise InvalidArgument(f"cannot cut after {count} bytes: give zero or more")
-        lane = self._lanes[direction]
-        lane.budget = count
-        lane.notify()
+        self._budget(direction, count, None, 0)
+
+    def cut_after_frames(
+        self, count: int, direction: Literal["to_server", "to_client"], *, inside: int = 0
+    ) -> None:
+        """Lets `count` more frames end in this direction, and then `inside` bytes of the next one; then as `cut_after`.
+
+        A frame that is half through is the first one; a protocol header counts as one. With TLS there are no frames to
+        be seen. Raises InvalidArgument for a negative number.
+        """
+        if count < 0 or inside < 0:
+            raise InvalidArgument(f"cannot cut after {count} frames and {inside} bytes: give zero or more")
+        if count:
+            self._budget(direction, None, count, inside)
+        else:
+            self._budget(direction, inside, None, 0)
+
+    def no_cut(self, direction: Direction = "both") -> None:
+        """Takes back a `cut_after` or `cut_after_frames` that has not come true yet."""
+        for name in self._names_of(direction):
+            self._budget(name, None, None, 0)
 
     def stall(self, direction: Direction = "both") -> None:
         """Hands on nothing more in this direction; the connections stay up and the senders feel back-pressure."""
@@ -237,6 +318,17 @@ class FaultProxy:
             lane.rate = bytes_per_second
             lane.notify()
 
+    def delay(self, seconds: float, direction: Direction = "both") -> None:
+        """Hands on everything so many seconds after it came: a long line, whose bandwidth is not touched. 0 ends it.
+
+        Raises InvalidArgument for less than zero.
+        """
+        if seconds < 0:
+            raise InvalidArgument(f"a delay of {seconds} s would hand on bytes before they came")
+        for lane in self._lanes_of(direction):
+            lane.delay = seconds
+            lane.notify()
+
     def half_close(self, direction: Direction) -> None:
         """Sends an end of stream to the receiver of this direction, on every open connection.
 
@@ -265,6 +357,11 @@ class FaultProxy:
 
     def _lanes_of(self, direction: Direction) -> list[_Lane]:
         return [self._lanes[name] for name in self._names_of(direction)]
+
+    def _budget(self, direction: str, count: int | None, frames: int | None, inside: int) -> None:
+        lane = self._lanes[direction]
+        lane.budget, lane.frame_budget, lane.inside = count, frames, inside
+        lane.notify()
 
     def _forget(self, link: _Link) -> None:
         self._links.discard(link)
@@ -297,33 +394,62 @@ class FaultProxy:
         self._announce()
         try:
             async with asyncio.TaskGroup() as pumps:
-                pumps.create_task(self._pump(link, "to_server", link.client_reader, link.server_writer))
-                pumps.create_task(self._pump(link, "to_client", link.server_reader, link.client_writer))
+                self._pump(pumps, link, "to_server", link.client_reader, link.server_writer)
+                self._pump(pumps, link, "to_client", link.server_reader, link.client_writer)
         except* ConnectionError:
             link.end(reset=True)  # one side was reset: so is the other
         finally:
             link.end(reset=False)
             self._forget(link)
 
-    async def _pump(
-        self, link: _Link, direction: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    def _pump(
+        self,
+        pumps: asyncio.TaskGroup,
+        link: _Link,
+        direction: str,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
-        lane = self._lanes[direction]
-        while data := await reader.read(READ_SIZE):
+        pieces: asyncio.Queue[_Piece] = asyncio.Queue(PIECES_UNDER_WAY)
+        pumps.create_task(_take(reader, pieces))
+        pumps.create_task(self._hand_on(link, direction, pieces, writer))
+
+    async def _hand_on(
+        self, link: _Link, direction: str, pieces: asyncio.Queue[_Piece], writer: asyncio.StreamWriter
+    ) -> None:
+        lane, framing = self._lanes[direction], link.framing[direction]
+        while True:
+            came, data = await pieces.get()
+            if isinstance(data, ConnectionError):
+                raise data
+            if not data:
+                break
+            await lane.wait_due(came)
             while data and direction not in link.shut:
                 await lane.wait_open()
                 if lane.budget == 0:
                     lane.budget = None
                     link.end(reset=True)
                     self._forget(link)
-                    return
-                part = data[: lane.allowance(len(data))]
-                writer.write(part)
+                    raise ConnectionResetError("the cut that was asked for")
+                count, ended = framing.step(data[: lane.allowance(len(data))], lane.frame_budget is not None)
+                writer.write(data[:count])
                 await writer.drain()
-                data = data[len(part) :]
-                lane.forwarded += len(part)
-                if lane.budget is not None:
-                    lane.budget -= len(part)
-                await lane.pace(len(part))
+                data = data[count:]
+                lane.went(count, ended)
+                await lane.pace(count)
         await lane.wait_open()  # an end of stream waits its turn behind a stall, like the bytes before it
         link.shut_down(direction)
+
+
+async def _take(reader: asyncio.StreamReader, pieces: asyncio.Queue[_Piece]) -> None:
+    """Reads one side to its end; a reset takes its turn behind what was read before it."""
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            data: bytes | ConnectionError = await reader.read(READ_SIZE)
+        except ConnectionError as error:
+            data = error
+        await pieces.put((loop.time(), data))
+        if not isinstance(data, bytes) or not data:
+            return

@@ -13,9 +13,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tests.broker.store.faults import Disk, HandCommit
+from warren.broker.store import segment
 from warren.broker.store.commit import GroupCommit
-from warren.broker.store.queue_log import TRANSIENT, QueueLog, Stored
-from warren.broker.store.records import HEADER_BYTES
+from warren.broker.store.queue_cursor import QueueCursor
+from warren.broker.store.queue_log import QueueLog
+from warren.broker.store.records import HEADER_BYTES, TRANSIENT, Stored
 
 PATH = "/data/q"
 
@@ -31,7 +33,8 @@ class Bench:
     def start(self, *, suspect: bool = False) -> list[Stored]:
         self.commit = HandCommit(self.disk)
         self.log = QueueLog(PATH, self.commit, segment_bytes=self.segment_bytes, files=self.disk)
-        return list(self.log.recover(suspect=suspect))
+        self.log.recover(suspect=suspect)
+        return everything(self.log)
 
     def restart(self) -> list[Stored]:
         self.disk.kill()
@@ -46,6 +49,15 @@ class Bench:
 
     def names(self, ending: str) -> list[str]:
         return sorted(name for name in self.disk.listdir(PATH) if name.endswith(ending))
+
+
+def everything(log: QueueLog) -> list[Stored]:
+    cursor = log.read(0)
+    found: list[Stored] = []
+    while records := cursor.read(5):
+        found += records
+    cursor.close()
+    return found
 
 
 def positions(records: Iterable[Stored]) -> list[int]:
@@ -66,6 +78,23 @@ def backlog(log: QueueLog, start: int = 0) -> list[int]:
     return found
 
 
+def fast(log: QueueLog, start: int = 0) -> list[tuple[int, bytes]]:
+    """The same as a drain reads it: runs where there are any, with their frames."""
+    cursor = log.read(start)
+    found: list[tuple[int, bytes]] = []
+    while True:
+        first, addresses, frames = cursor.read_run(3, {b"address": "known"})
+        assert addresses == ["known"] * len(frames)
+        found += enumerate(frames, first)
+        if not frames:
+            records = cursor.read(1)
+            if not records:
+                break
+            found += ((record.position, record.frames) for record in records)
+    cursor.close()
+    return found
+
+
 def test_a_message_comes_back_as_it_was() -> None:
     bench = Bench()
     bench.log.append(7, b"\x01e\x01k", b"frames", expiry=1_900_000_000_000, marks=b"marks")
@@ -74,12 +103,14 @@ def test_a_message_comes_back_as_it_was() -> None:
     assert record[:1] + record[2:] == (7, 1_900_000_000_000, 0, b"\x01e\x01k", b"marks", b"frames", False, 0)
     assert record.timestamp > 1_700_000_000_000
     assert (bench.log.next_position, bench.log.count, bench.log.cut, bench.log.damages) == (8, 1, 0, [])
+    assert (bench.log.first, bench.log.expires) == (7, True)
 
 
 def test_on_a_real_disk(tmp_path: Path) -> None:
     commit = GroupCommit(lambda call: call(), lambda: None, lambda error: None)
     log = QueueLog(tmp_path / "q", commit, segment_bytes=2000)
-    assert list(log.recover()) == []
+    log.recover()
+    assert (log.count, log.first) == (0, 0)
     for position in range(200):
         log.append(position, b"address", b"frames of %d" % position)
         if position % 9 == 0:
@@ -94,7 +125,9 @@ def test_on_a_real_disk(tmp_path: Path) -> None:
     commit.stop()
     left = [n for n in range(50, 200) if n not in (60, 62, 63)]
     log = QueueLog(tmp_path / "q", commit, segment_bytes=2000)
-    records = list(log.recover())
+    log.recover()
+    records = everything(log)
+    assert log.first == 50
     assert positions(records) == left
     assert [record.position for record in records if record.delivered] == [n for n in left if n < 100]
     assert {record.position: record.delivery_count for record in records if record.delivery_count} == {61: 3}
@@ -312,6 +345,139 @@ def test_a_ticket_is_not_lost_when_what_follows_the_messages_fails() -> None:
     assert bench.log.flush() > bench.commit.synced
 
 
+# -- what came and went in one batch, and what a drain reads
+
+
+def test_what_is_settled_in_its_batch_is_not_written() -> None:
+    bench = Bench()
+    bench.fill(range(3))
+    for position in range(3, 9):
+        bench.log.append(position, b"address", b"frames of %d" % position)
+    bench.log.settle(2, 3)
+    bench.log.settle(8)
+    bench.log.settle(6)
+    assert bench.log.flush() == 1
+    assert bench.log.count == 4
+    written = b"".join(bytes(bench.disk.file(f"{PATH}/{name}")) for name in bench.names(".log"))
+    assert [n for n in range(9) if b"frames of %d" % n in written] == [0, 1, 2, 5, 7]
+    assert positions(bench.restart()) == [0, 1, 5, 7]
+
+
+def test_a_batch_of_which_nothing_is_left_asks_for_no_sync() -> None:
+    bench = Bench()
+    bench.log.append(0, b"address", b"frames of 0")
+    bench.log.settle(0)
+    assert bench.log.flush() == 0
+    bench.fill([1])
+    assert positions(bench.restart()) == [1]
+
+
+def test_what_may_be_written_already_is_written_whole() -> None:
+    """The write failed: parts of it may be in the file, and only the same bytes are sure to cover them."""
+    bench = Bench(segment_bytes=1 << 20)
+    bench.fill([0])
+    for position in range(1, 9):
+        bench.log.append(position, b"address", b"frames of %d" % position)
+    bench.disk.fail(0, 0)  # the first half is written
+    bench.disk.fail(1, errno.ENOSPC)
+    with pytest.raises(OSError, match="No space left"):
+        bench.log.flush()
+    bench.log.settle(2, 7)
+    bench.log.flush()
+    assert bench.log.count == 2
+    written = bytes(bench.disk.file(f"{PATH}/{0:020}.log"))
+    assert [n for n in range(9) if b"frames of %d" % n in written] == list(range(9))
+    assert positions(bench.restart()) == [0, 1]
+    assert (bench.log.cut, bench.log.damages) == (0, [])
+
+
+def test_a_mark_for_what_is_not_written_yet_is_kept() -> None:
+    """Who reads in the middle of a batch has what was settled looked at, and the rest has to wait."""
+    bench = Bench()
+    bench.fill(range(3))
+    bench.log.append(3, b"address", b"frames of 3")
+    bench.log.settle(0)
+    bench.log.delivered(4)
+    assert backlog(bench.log) == [1, 2]
+    bench.log.flush()
+    assert [record.delivered for record in bench.restart()] == [True] * 3
+
+
+def test_a_drain_finds_damage_and_goes_on_behind_it() -> None:
+    bench = Bench(segment_bytes=1 << 20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segment, "INDEX_BYTES", 150)
+        bench.fill(range(20), batch=2)
+        assert [position for position, _ in fast(bench.log)] == list(range(20))
+        path = f"{PATH}/{0:020}.log"
+        at = bytes(bench.disk.file(path)).index(b"frames of 7")
+        bench.disk.spoil(path, at, b"F")
+        assert [position for position, _ in fast(bench.log)] == [n for n in range(20) if n != 7]
+        (damage,) = bench.log.damages
+        assert damage.positions == (7, 8)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_drain_takes_runs(restarted: bool) -> None:
+    bench = Bench(segment_bytes=1 << 20)
+    bench.fill(range(10))
+    bench.log.append(10, b"address", b"frames of 10", marks=b"marks")
+    bench.log.append(11, b"address", b"frames of 11", expiry=1_900_000_000_000)
+    bench.fill(range(12, 20))
+    bench.log.delivered(3)
+    bench.log.settle(5)
+    bench.log.flush()
+    if restarted:
+        bench.restart()
+    cursor = bench.log.read(1)
+    runs: list[tuple[int, int]] = []
+    while True:
+        first, addresses, frames = cursor.read_run(6, {b"address": 1})
+        assert frames == [b"frames of %d" % n for n in range(first, first + len(addresses))]
+        runs.append((first, len(frames)))
+        if not frames and not cursor.read(1):
+            break
+    assert runs == [(1, 0), (2, 0), (3, 2), (6, 4), (10, 0), (11, 0), (12, 6), (18, 2), (20, 0)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    stretches=st.lists(
+        st.tuples(st.integers(1, 40), st.integers(0, 3), st.sampled_from([b"a", b"b", b"longer"]), st.booleans()),
+        max_size=12,
+    ),
+    count=st.integers(1, 100),
+)
+def test_runs_of_any_lengths_and_addresses(stretches: list[tuple[int, int, bytes, bool]], count: int) -> None:
+    """Many messages of one length are taken apart in another way than those whose lengths vary."""
+    bench, expected, position = Bench(segment_bytes=1 << 20), [], 0
+    for messages, length, address, gap in stretches:
+        position += gap
+        for _ in range(messages):
+            frames = b"%06d" % position + b"x" * length
+            bench.log.append(position, address, frames)
+            expected.append((position, address, frames))
+            position += 1
+    bench.log.flush()
+    cursor, found = bench.log.read(0), []
+    names = {b"a": b"a", b"b": b"b", b"longer": b"longer"}
+    while (run := cursor.read_run(count, names))[1]:
+        first, addresses, columns = run
+        found += zip(range(first, first + len(columns)), addresses, columns, strict=True)
+    assert found == expected
+
+
+def test_a_drain_passes_what_is_settled_at_the_end_of_a_chunk() -> None:
+    bench = Bench(segment_bytes=1 << 20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segment, "INDEX_BYTES", 150)
+        bench.fill(range(20), batch=5)
+        bench.log.settle(3, 4)
+        cursor = bench.log.read(0)
+        runs = [cursor.read_run(9, {b"address": 1}) for _ in range(5)]
+    assert [(first, len(frames)) for first, _, frames in runs] == [(0, 3), (7, 3), (10, 5), (15, 5), (20, 0)]
+
+
 # -- damage
 
 
@@ -494,6 +660,8 @@ STEPS = st.one_of(
     st.tuples(st.just("sync"), st.just(0)),
     st.tuples(st.just("sync settled"), st.just(0)),
     st.tuples(st.just("rest"), st.just(0)),
+    st.tuples(st.just("read"), st.integers(0, 40)),
+    st.tuples(st.just("read"), st.integers(0, 40)),
     st.tuples(st.just("purge"), st.just(0)),
     st.tuples(st.just("fault"), st.integers(0, 12)),
     st.tuples(st.just("kill"), st.just(0)),
@@ -554,6 +722,8 @@ class Model:
                     self.settled_tickets.setdefault(position, ticket)
             case "rest":
                 log.rest()
+            case "read":
+                self.read(fast=number % 2 == 0, count=number // 2 + 1)
             case "purge":
                 self.flush()
                 count = len(self.alive)
@@ -579,6 +749,21 @@ class Model:
     def alive(self) -> list[int]:
         return sorted(position for position in {**self.written, **self.buffered} if position not in self.settled)
 
+    def read(self, *, fast: bool, count: int) -> None:
+        """What a reader gets that goes on where it was."""
+        if self.cursor is None:
+            self.cursor = self.bench.log.read(0)
+        began = self.cursor.position
+        if fast:
+            first, _, frames = self.cursor.read_run(count, {b"address": "known"})
+            found = list(enumerate(frames, first))
+        else:
+            found = [(record.position, record.frames) for record in self.cursor.read(count)]
+        left = [n for n in self.alive if n >= began and n in self.written]
+        assert found == [(n, self.written[n]) for n in left[: len(found)]]
+        if not fast:
+            assert len(found) == min(count, len(left))
+
     def settle(self, positions: list[int]) -> None:
         self.bench.log.settle_many(positions)
         self.settled.update(positions)
@@ -587,7 +772,7 @@ class Model:
         ticket = self.bench.log.flush()
         for position in self.buffered:
             self.tickets[position] = ticket
-        if self.buffered.keys() - self.transient:
+        if self.buffered.keys() - self.transient - self.settled:
             assert ticket > self.bench.commit.synced
         self.written |= self.buffered
         self.buffered = {}
@@ -621,13 +806,10 @@ class Model:
         else:
             self.power_was_cut = True
             assert all(record.delivered for record in records)
-        cursor = log.read(0)
-        again: list[Stored] = []
-        while more := cursor.read(5):
-            again += more
-        assert again == records
+        self.cursor = None
+        assert fast(log) == [(record.position, record.frames) for record in records]
         assert log.count == len(records)
-        cursor.close()
+        assert log.first == min(back, default=log.next_position)
         self.position = max(log.next_position, self.position if not power else 0)
         self.written = {n: known[n] for n in found}
         self.perhaps = {} if power else known  # a power cut may bring back what was unlinked before
@@ -642,13 +824,16 @@ class Model:
 
     last_synced = 0
     power_was_cut = False
+    cursor: QueueCursor | None = None
 
 
 @settings(max_examples=1500, deadline=None)
 @given(st.lists(STEPS, max_size=60))
 def test_the_log_against_a_model(steps: list[tuple[str, int]]) -> None:
     model = Model()
-    for action, number in [*steps, ("kill", 0)]:
-        model.last_synced = model.bench.commit.synced
-        with suppress(OSError) if action not in ("kill", "power cut") else nullcontext():
-            model.step(action, number)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segment, "INDEX_BYTES", 150)
+        for action, number in [*steps, ("kill", 0)]:
+            model.last_synced = model.bench.commit.synced
+            with suppress(OSError) if action not in ("kill", "power cut") else nullcontext():
+                model.step(action, number)

@@ -1,6 +1,7 @@
 """The log of one durable queue: messages in segment files of 8 MiB, and beside each what of it is settled.
 
-- Positions are the queue's, and grow. Not every one is stored: transient messages are not.
+- Positions are the queue's, and grow. Not every one is stored: transient messages are not, and neither is what was
+  settled in the batch that brought it.
 - A batch is written at `flush`, with one write for the messages and one per segment for what was settled in it. Only
   messages ask for a sync. What was settled is written, so it survives the end of the process; a power cut may lose it,
   and then a message comes again, as delivered before.
@@ -18,16 +19,17 @@ from __future__ import annotations
 
 import os
 import time
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 from zlib import crc32
 
 from warren.broker.store.commit import GroupCommit
 from warren.broker.store.files import Files, read_all, write_all
+from warren.broker.store.queue_cursor import QueueCursor
 from warren.broker.store.records import (
     FIELDS,
     HEAD,
@@ -36,23 +38,22 @@ from warren.broker.store.records import (
     TRANSIENT,
     Header,
     Key,
-    Stored,
     encode_header,
     find_record,
+    pass_records,
+    position_of,
     read_header,
-    read_record,
-    read_records,
     read_settlements,
     record_end,
 )  # fmt: skip
 from warren.broker.store.segment import Segment
 
-__all__ = ["BLOCK_BYTES", "SEGMENT_BYTES", "TRANSIENT", "Damage", "QueueCursor", "QueueLog", "Stored"]
+__all__ = ["SEGMENT_BYTES", "Damage", "QueueLog"]
 
 SEGMENT_BYTES: Final = 8 * 1024 * 1024
-BLOCK_BYTES: Final = 256 * 1024  # one read of a cursor
 _pack_head, _pack_fields = HEAD.pack, FIELDS.pack
 _BASE: Final = attrgetter("base")
+_POSITION: Final = itemgetter(0)
 _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 _OLD: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -76,7 +77,8 @@ class QueueLog:
     """The log in the folder `path`, which is made with the first message.
 
     A folder that exists is `recover`ed before anything else is asked. `next_position` is that after the last one
-    stored; `count` is how many messages are left, `damages` and `cut` (bytes of torn ends) what was found unreadable.
+    stored; `count` is how many messages are left, `damages` and `cut` (bytes of torn ends) what was found unreadable;
+    `expires` says that some of what recovery found has a deadline.
     """
 
     def __init__(
@@ -87,13 +89,12 @@ class QueueLog:
         self.next_position = 0
         self.damages: list[Damage] = []
         self.cut = 0
+        self.expires = False
         self._commit, self._files, self._segment_bytes = commit, files, segment_bytes
         self._segments: list[Segment] = []
-        # The batch: its records in parts, its end in the file, ...
-        self._buffer: list[bytes] = []
-        self._transient = 0  # how many of them need not be durable
-        self._now = 0
-        self._holes: list[tuple[int, int]] = []  # positions that no message has
+        # The batch: position, address, frames, expiry, flags and marks of each message, ...
+        self._batch: list[tuple[int, bytes, bytes, int, int, bytes]] = []
+        self._tried = False  # any part of it may be in the file already
         self._key = Key.random()  # of the segment that is written
         # ... and what was settled in it.
         self._settled: list[tuple[int, int]] = []
@@ -117,7 +118,16 @@ class QueueLog:
 
     @property
     def count(self) -> int:
-        return sum(segment.left for segment in self._segments) + len(self._buffer) // 2
+        return sum(segment.left for segment in self._segments) + len(self._batch)
+
+    @property
+    def first(self) -> int:
+        """The position of the first message that is written and left; the next one to come where there is none."""
+        for segment in self._segments:
+            if segment.left:
+                settled, until = segment.settled.span(segment.base)
+                return until if settled else segment.base
+        return self.next_position
 
     @property
     def size(self) -> int:
@@ -127,7 +137,7 @@ class QueueLog:
     # -- the batch -------------------------------------------------------------------------------------------------
 
     def append(
-        self, position: int, address: bytes, frames: bytes, *, expiry: int = 0, flags: int = 0, marks: bytes = b""
+        self, position: int, address: bytes, frames: bytes, expiry: int = 0, flags: int = 0, marks: bytes = b""
     ) -> None:
         """Add a message to the batch. Never fails; `position` is greater than all before.
 
@@ -137,18 +147,8 @@ class QueueLog:
         flags    TRANSIENT, or 0
         marks    up to 65,535 bytes that the queue wants back
         """
-        buffer = self._buffer
-        if not buffer:
-            self._now = time.time_ns() // 1_000_000
-        elif position != self.next_position:
-            self._holes.append((self.next_position, position))
         self.next_position = position + 1
-        mark, seed = self._key
-        start = _pack_fields(position, self._now, expiry, flags, len(address), len(marks)) + address + marks
-        buffer.append(_pack_head(mark, len(start) + len(frames), crc32(frames, crc32(start, seed))) + start)
-        buffer.append(frames)
-        if flags:
-            self._transient += 1
+        self._batch.append((position, address, frames, expiry, flags, marks))
 
     def settle(self, position: int, count: int = 1) -> None:
         """`count` messages from `position` on are done with; positions that were not stored may be among them."""
@@ -182,8 +182,11 @@ class QueueLog:
 
     def flush(self) -> int:
         """Write the batch; the ticket of the sync that will cover its messages, 0 when there is none to wait for."""
-        if self._buffer:
-            self._write_messages()
+        if self._batch:
+            if self._settled_end and not self._tried:
+                self._leave_out_settled()
+            if self._batch:
+                self._write_messages()
         if self._settled_end or self._delivered or self._returned or self._settled:
             self._apply()
         if self._changed:
@@ -191,12 +194,39 @@ class QueueLog:
         ticket, self._ticket = self._ticket, 0
         return ticket
 
+    def _leave_out_settled(self) -> None:
+        """Messages that came and went in this batch need not be written."""
+        batch = self._batch
+        for first, end in (*self._settled, (self._settled_first, self._settled_end)):
+            if end > batch[0][0]:
+                del batch[bisect_left(batch, first, key=_POSITION) : bisect_left(batch, end, key=_POSITION)]
+                if not batch:
+                    return
+
+    def _encode(self) -> tuple[bytes, list[tuple[int, int]], bool]:
+        """The records of the batch, the positions between them that no message has, and whether one must be durable."""
+        mark, seed = self._key
+        now, following = time.time_ns() // 1_000_000, self._batch[0][0]
+        parts: list[bytes] = []
+        holes: list[tuple[int, int]] = []
+        durable = False
+        for position, address, frames, expiry, flags, marks in self._batch:
+            if position != following:
+                holes.append((following, position))
+            following = position + 1
+            start = _pack_fields(position, now, expiry, flags, len(address), len(marks)) + address + marks
+            parts += (_pack_head(mark, len(start) + len(frames), crc32(frames, crc32(start, seed))) + start, frames)
+            if not flags:
+                durable = True
+        return b"".join(parts), holes, durable
+
     def _write_messages(self) -> None:
         if self._unsure:
             self._open_folder(str(Path(self.path).parent))
             self._open_folder(self.path)
-        tail, data = self._tail, b"".join(self._buffer)
-        first, count = _position(data, 0), len(self._buffer) // 2
+        data, holes, durable = self._encode()
+        tail, batch, self._tried = self._tail, self._batch, True
+        first = batch[0][0]
         if tail is None:
             tail = Segment(self.path, first, self._key)
             if self._fd < 0:
@@ -212,16 +242,13 @@ class QueueLog:
             write_all(self._files, self._fd, data, tail.size)
             if first > tail.end:
                 tail.settled.add(tail.end, first)
-        tail.note(first, tail.size)
-        for hole in self._holes:
+        for hole in holes:
             tail.settled.add(*hole)
-        tail.size += len(data)
-        tail.left += count
-        tail.end = self.next_position
-        full, durable, fd = tail.size >= self._segment_bytes, self._transient < count, self._fd
-        self._buffer.clear()
-        self._holes.clear()
-        self._transient = 0
+        tail.extend(first, data)
+        tail.left += len(batch)
+        tail.end = batch[-1][0] + 1
+        full, fd, self._tried = tail.size >= self._segment_bytes, self._fd, False
+        batch.clear()
         ticket = 0
         if full:
             self._tail, self._fd, self._key = None, -1, Key.random()
@@ -262,7 +289,7 @@ class QueueLog:
             for segment in self._between(first, end):
                 segment.settle(max(first, segment.base), min(end, segment.end))
                 self._changed[segment] = None
-            if self._buffer and end > written:
+            if self._batch and end > written:
                 later.append((max(first, written), end))
         self._settled = later
         if self._delivered:
@@ -270,7 +297,8 @@ class QueueLog:
                 segment.deliver(min(self._delivered, segment.end))
                 self._changed[segment] = None
             self._known_delivered = max(self._known_delivered, min(self._delivered, written))
-            self._delivered = 0
+            if not self._batch or self._delivered <= written:
+                self._delivered = 0
         for position, count in self._returned:
             for segment in self._between(position, position + 1):
                 segment.give_back(position, count)
@@ -359,8 +387,8 @@ class QueueLog:
 
     # -- recovery --------------------------------------------------------------------------------------------------
 
-    def recover(self, *, suspect: bool = False) -> Iterator[Stored]:
-        """What is left, in order. The log can be used when the iterator is at its end.
+    def recover(self, *, suspect: bool = False) -> None:
+        """Find what is left: `count`, `first`, `expires`, `next_position`. Each record is read and checked.
 
         `suspect`: the machine stopped, not the process alone, so that any message may have been delivered.
         OSError for files of a newer format, or that cannot be read at all.
@@ -375,7 +403,7 @@ class QueueLog:
             if name.endswith((".settled", ".settled.new")) and name not in kept:
                 _unlink(self._files, f"{self.path}/{name}")
         for base, following in pairwise((*bases, 0)):
-            yield from self._recover_segment(base, following, suspect)
+            self._recover_segment(base, following, suspect)
         for segment in tuple(self._segments):
             self.next_position = max(self.next_position, segment.end)
             if not segment.left:
@@ -388,7 +416,7 @@ class QueueLog:
         if last is not None and last.base == bases[-1] and last.size < self._segment_bytes:
             self._tail, self._key = last, last.key
 
-    def _recover_segment(self, base: int, following: int, suspect: bool) -> Iterator[Stored]:
+    def _recover_segment(self, base: int, following: int, suspect: bool) -> None:
         """`following` is the base of the next segment, 0 for the last one."""
         path = f"{self.path}/{base:020}.log"
         data = read_all(self._files, path)
@@ -412,7 +440,7 @@ class QueueLog:
         segment = Segment(self.path, base, known.key if known else self._key)
         settled_key = settled_header.key if settled_header else None
         self._recover_settlements(segment, settlements, settled_key)
-        yield from self._recover_messages(segment, data, following, suspect)
+        self._recover_messages(segment, data, following, suspect)
         self._segments.append(segment)
 
     def _check_previous(self, header: Header) -> None:
@@ -450,8 +478,9 @@ class QueueLog:
         if key is None:  # to be written anew, with its header
             segment.compact(self._files)
 
-    def _recover_messages(self, segment: Segment, data: bytes, following: int, suspect: bool) -> Iterator[Stored]:
-        key, settled, returned = segment.key, segment.settled, segment.returned
+    def _recover_messages(self, segment: Segment, data: bytes, following: int, suspect: bool) -> None:
+        damages = len(self.damages)
+        key, settled = segment.key, segment.settled
         position = segment.base  # the next one that may come
         known = settled.end  # positions that had been given before the end, whether or not their messages are there
         inside, until = False, 0
@@ -460,7 +489,7 @@ class QueueLog:
             end = record_end(data, at, key)
             if not end:
                 start = find_record(data, at + 1, key)
-                gap = _position(data, start) if start >= 0 else following
+                gap = position_of(data, start) if start >= 0 else following
                 if not gap:
                     break
                 lost = settled.missing(position, gap)
@@ -471,22 +500,22 @@ class QueueLog:
                     break
                 at = start
                 continue
-            here = _position(data, at)
+            here = position_of(data, at)
             if here >= until:
                 inside, until = settled.span(here)
             if here > position:
                 settled.add(position, here)
             segment.note(here, at)
-            if not inside:
-                if data[at + 36] & TRANSIENT:
-                    settled.add(here, here + 1)
-                else:
-                    segment.left += 1
-                    count = returned.get(here, 0)
-                    before = suspect or count > 0 or here < segment.delivered
-                    yield read_record(data, at, end, before, count)
             position = here + 1
-            at = end
+            if data[at + 36] & TRANSIENT:
+                if not inside:
+                    settled.add(here, position)
+                at = end
+                continue
+            at, position, expires = pass_records(data, at, segment.chunk_end, key, here, until)
+            if not inside:
+                segment.left += position - here
+                self.expires = self.expires or expires
         segment.end = max(position, known, segment.delivered)
         if segment.end > position:
             settled.add(position, segment.end)
@@ -504,6 +533,8 @@ class QueueLog:
                 self._files.ftruncate(fd, at)
             finally:
                 self._files.close(fd)
+        if len(self.damages) == damages:
+            segment.check(data)
 
     def _note_damage(self, path: str, at: int, size: int, positions: tuple[int, int], lost: int) -> None:
         self.damages.append(Damage(path, at, size, positions, lost))
@@ -594,88 +625,6 @@ class QueueLog:
     @property
     def files(self) -> Files:
         return self._files
-
-
-class QueueCursor:
-    """A reader's place: `position` is the first that it may give next. Settled messages are passed."""
-
-    __slots__ = ("_at", "_block", "_fd", "_log", "_segment", "_start", "position")
-
-    def __init__(self, log: QueueLog, position: int) -> None:
-        self.position = position
-        self._log = log
-        self._segment: Segment | None = None
-        self._fd = -1
-        self._at = 0  # of the next record, in the file
-        self._block, self._start = b"", 0
-
-    def read(self, count: int, limit: int = BLOCK_BYTES) -> list[Stored]:
-        """Up to `count` messages, fewer when they come to `limit` bytes; [] at the end of what is flushed."""
-        log = self._log
-        log.apply()
-        found: list[Stored] = []
-        while len(found) < count and limit > 0:
-            segment = self._segment
-            if segment is None or self._at >= segment.size:
-                if not self._move():
-                    break
-                continue
-            block, start = self._block, self._at - self._start
-            end, self.position, limit = read_records(
-                block, start, segment.key, self.position, segment.delivered, segment.settled, segment.returned,
-                found, count, limit,
-            )  # fmt: skip
-            if end == start:
-                self._fill(segment)
-            else:
-                self._at += end - start
-        return found
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            self._log.files.close(fd)
-        self._segment = None
-
-    def _move(self) -> bool:
-        """On to the segment that has `position`; whether there is anything to read there."""
-        if self._segment is not None:
-            self.position = max(self.position, self._segment.end)
-        segment = self._log.segment_from(self.position)
-        if segment is None:
-            return False
-        self.close()
-        self._fd = self._log.files.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
-        self._segment = segment
-        self._at = segment.place(self.position)
-        self._block, self._start = b"", 0
-        return True
-
-    def _fill(self, segment: Segment) -> None:
-        """Read on, so that the block begins with a whole record; what is damaged is passed and told."""
-        for size in (BLOCK_BYTES, segment.size - self._at):  # a record may be larger than a block
-            self._load(segment, size)
-            if record_end(self._block, 0, segment.key):
-                return
-        start = find_record(self._block, 0, segment.key)
-        if start >= 0:
-            self._log.damaged(segment, self._at, start, self.position, _position(self._block, start))
-            self._at += start
-        else:
-            self._log.damaged(segment, self._at, len(self._block), self.position, segment.end)
-            self._at, self.position = segment.size, segment.end
-
-    def _load(self, segment: Segment, size: int) -> None:
-        files = self._log.files
-        size = min(size, segment.size - self._at)
-        block = files.pread(self._fd, size, self._at)
-        while len(block) < size and (more := files.pread(self._fd, size - len(block), self._at + len(block))):
-            block += more
-        self._block, self._start = block, self._at
-
-
-def _position(data: bytes, start: int) -> int:
-    return int.from_bytes(data[start + 12 : start + 20], "big")
 
 
 def _unlink(files: Files, path: str) -> None:

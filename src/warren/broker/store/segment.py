@@ -2,14 +2,19 @@
 
 A message costs nothing here. What is settled stands as ranges; positions that no message has (transient ones are not
 stored) count as settled, so that a segment is done when the ranges cover it.
+
+The index cuts the file into chunks that begin with a record. Of each stands the CRC-32 here, so that who reads a whole
+chunk checks it with one call, and its records no more.
 """
 
 from __future__ import annotations
 
 import os
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from itertools import pairwise
 from typing import Final
+from zlib import crc32
 
 from warren.broker.store.files import Files, write_all
 from warren.broker.store.ranges import Ranges
@@ -35,7 +40,7 @@ class Segment:
     """`base` and `end` are positions, `size` is that of the file, `left` counts the messages that are not settled."""
 
     __slots__ = (
-        "base", "delivered", "end", "index", "key", "left", "path", "returned", "settled", "settled_path",
+        "base", "checks", "delivered", "end", "index", "key", "left", "path", "returned", "settled", "settled_path",
         "settled_size", "size", "unwritten",
     )  # fmt: skip
 
@@ -52,6 +57,7 @@ class Segment:
         self.returned: dict[int, int] = {}
         self.unwritten: list[bytes] = []  # settlements
         self.index = (array("Q"), array("Q"))  # positions, and where in the file their records begin
+        self.checks = array("I")  # of the chunks that begin there; empty: something is damaged
 
     def note(self, position: int, at: int) -> None:
         """The record of `position` begins at `at`."""
@@ -59,6 +65,38 @@ class Segment:
         if not places or at - places[-1] >= INDEX_BYTES:
             positions.append(position)
             places.append(at)
+
+    @property
+    def chunk_end(self) -> int:
+        """The record that begins there, or the first one behind, begins another chunk."""
+        places = self.index[1]
+        return places[-1] + INDEX_BYTES if places else self.size
+
+    def extend(self, position: int, data: bytes) -> None:
+        """Records were written, the first of them of that position."""
+        places = self.index[1]
+        chunks = len(places)
+        self.note(position, self.size)
+        if len(places) > chunks and len(self.checks) == chunks:
+            self.checks.append(0)
+        if self.checks:
+            self.checks[-1] = crc32(data, self.checks[-1])
+        self.size += len(data)
+
+    def check(self, data: bytes) -> None:
+        """The whole file is `data`, and each record of it is as it should be."""
+        places = self.index[1]
+        view = memoryview(data)[: self.size]
+        self.checks = array("I", (crc32(view[at:end]) for at, end in pairwise((*places, self.size))))
+
+    def chunk(self, at: int) -> tuple[int, int | None]:
+        """How many bytes of its chunk are left from there on, and its CRC-32, if it begins there and is known."""
+        places, checks = self.index[1], self.checks
+        number = bisect_left(places, at)
+        if checks and number < len(places) and places[number] == at:
+            end = places[number + 1] if number + 1 < len(places) else self.size
+            return end - at, checks[number]
+        return (places[number] if number < len(places) else self.size) - at, None
 
     def place(self, position: int) -> int:
         """Where in the file to begin to look for a position."""

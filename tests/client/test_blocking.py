@@ -1,22 +1,24 @@
-"""The blocking face, against both brokers."""
+"""The blocking face against both brokers: what it shares with the asyncio face, called without await."""
 
 from __future__ import annotations
 
 import gc
 import time
 from collections.abc import Iterator
+from queue import SimpleQueue
 
 import pytest
 
+from tests.client.outages import FAST
 from warren import errors
+from warren.client.blocking import Channel, Connection, Consumer, connect
 from warren.client.records import Message, Publication, QueueInfo, Returned
-from warren.client.sync import Channel, Connection, connect
 from warren.protocol.v091 import Properties
 
 
 @pytest.fixture
 def blocking(broker_url: str) -> Iterator[Connection]:
-    with connect(broker_url, timeout=20) as connection:
+    with connect(broker_url, timeout=20, recovery=FAST) as connection:
         yield connection
 
 
@@ -37,10 +39,10 @@ def numbered(queue: str, count: int) -> Iterator[Publication]:
     return (Publication(str(n).encode(), "", queue) for n in range(count))
 
 
-def receive(channel: Channel, count: int) -> list[bytes]:
+def receive(channel: Channel, consumer: Consumer, count: int) -> list[bytes]:
     bodies: list[bytes] = []
     while len(bodies) < count:
-        batch = channel.receive(timeout=10)
+        batch = consumer.receive(timeout=10)
         assert batch, f"only {len(bodies)} of {count} came"
         bodies += [delivery.body for delivery in batch]
         channel.ack(batch[-1].delivery_tag, multiple=True)
@@ -51,11 +53,23 @@ def test_publish_and_receive_everything_in_order(ch: Channel, queue: str) -> Non
     ch.confirm_select()
     assert ch.publish_many(numbered(queue, 3000), window=500, timeout=20) == 3000
     assert ch.queue_declare(queue, passive=True) == QueueInfo(queue, 3000, 0)
-    ch.qos(prefetch_count=400)
-    tag = ch.consume(queue)
-    assert receive(ch, 3000) == [str(n).encode() for n in range(3000)]
-    assert ch.receive(timeout=0.01) == []
-    ch.cancel(tag)
+    with ch.consume(queue, prefetch=400) as consumer:
+        assert receive(ch, consumer, 3000) == [str(n).encode() for n in range(3000)]
+        assert consumer.receive(timeout=0.01) == []
+    assert consumer.receive(timeout=10) == []  # it has ended
+
+
+def test_iterate_and_acknowledge_each(ch: Channel, queue: str) -> None:
+    ch.confirm_select()
+    ch.publish_many(numbered(queue, 2000))
+    bodies = []
+    for delivery in ch.consume(queue, prefetch=500):
+        bodies.append(delivery.body)
+        delivery.ack()
+        if len(bodies) == 2000:
+            break
+    assert bodies == [str(n).encode() for n in range(2000)]
+    assert ch.queue_declare(queue, passive=True).message_count == 0
 
 
 def test_properties_and_addresses_survive(ch: Channel, queue: str, name: str) -> None:
@@ -64,8 +78,7 @@ def test_properties_and_addresses_survive(ch: Channel, queue: str, name: str) ->
     ch.queue_bind(queue, exchange, "a.#")
     message = Message(b"\0body", content_type="text/plain", headers={"n": 1, "deep": {"list": [1, "x"]}}, priority=3)
     ch.publish(message, exchange, "a.b")
-    ch.consume(queue)
-    (delivery,) = ch.receive(timeout=10)
+    (delivery,) = ch.consume(queue).receive(timeout=10)
     assert (delivery.body, delivery.body_size) == (b"\0body", 5)
     assert (delivery.exchange, delivery.routing_key, delivery.redelivered) == (exchange, "a.b", False)
     assert delivery.properties == message.properties
@@ -78,13 +91,14 @@ def test_properties_and_addresses_survive(ch: Channel, queue: str, name: str) ->
 def test_receive_gives_no_more_than_was_asked_for(ch: Channel, queue: str) -> None:
     ch.confirm_select()
     ch.publish_many(numbered(queue, 10))
-    ch.consume(queue)
-    sizes = []
+    consumer = ch.consume(queue)
+    assert next(consumer).body == b"0"
+    sizes = [1]
     while sum(sizes) < 10:
-        sizes.append(len(ch.receive(max_messages=3, timeout=10)))
+        sizes.append(len(consumer.receive(max_messages=3, timeout=10)))
     assert max(sizes) <= 3
     with pytest.raises(errors.InvalidArgument):
-        ch.receive(max_messages=0)
+        consumer.receive(max_messages=0)
 
 
 def test_get_ack_nack_reject(ch: Channel, queue: str) -> None:
@@ -108,26 +122,42 @@ def test_get_ack_nack_reject(ch: Channel, queue: str) -> None:
     ch.close()
 
 
-def test_a_missing_queue_closes_this_channel_only(blocking: Connection, ch: Channel, name: str) -> None:
+def test_a_missing_queue_costs_the_call_alone(blocking: Connection, ch: Channel, name: str) -> None:
     other = blocking.channel()
     with pytest.raises(errors.NotFound, match=name) as caught:
         ch.queue_declare(name, passive=True)
     assert f"channel {ch.number} on queue.declare" in caught.value.__notes__[0]
-    assert not ch.is_open
-    with pytest.raises(errors.ChannelClosed, match=name) as later:
-        ch.queue_declare(name)
-    assert isinstance(later.value.__cause__, errors.NotFound)
-    other.queue_declare(name, auto_delete=True)
+    ch.queue_declare(name, auto_delete=True)
     other.queue_delete(name)
-    assert blocking.channel().number == ch.number
+    assert not ch.is_closed
 
 
-def test_a_wrong_ack_is_found_out_at_the_next_call(ch: Channel, queue: str) -> None:
-    ch.consume(queue)
-    ch.ack(4711)
-    with pytest.raises(errors.PreconditionFailed, match="4711"):
-        ch.receive(timeout=10)
-    ch.close()
+def test_without_recovery_the_broker_closes_a_channel_for_good(broker_url: str, name: str) -> None:
+    with connect(broker_url, timeout=20, recovery=None) as connection, connection.channel() as channel:
+        with pytest.raises(errors.NotFound):
+            channel.queue_declare(name, passive=True)
+        assert channel.is_closed
+        assert isinstance(channel.closed_reason, errors.NotFound)
+        with pytest.raises(errors.ChannelClosed, match=name) as later:
+            channel.queue_declare(name)
+        assert isinstance(later.value.__cause__, errors.NotFound)
+        with pytest.raises(errors.ChannelClosed, match=name):
+            channel.publish(b"", "", name)
+        with pytest.raises(errors.ChannelClosed, match=name):
+            channel.publish_many(())
+        assert connection.channel().number == channel.number
+
+
+def test_a_wrong_ack_is_found_out_at_the_next_call(broker_url: str, name: str) -> None:
+    with connect(broker_url, timeout=20, recovery=None) as connection, connection.channel() as channel:
+        channel.queue_declare(name, exclusive=True)
+        consumer = channel.consume(name)
+        consumer.start()
+        channel.ack(4711)
+        with pytest.raises(errors.PreconditionFailed, match="4711"):
+            consumer.receive(timeout=10)
+        with pytest.raises(errors.PreconditionFailed, match="4711"):
+            next(consumer)
 
 
 def test_unroutable(ch: Channel, name: str) -> None:
@@ -149,50 +179,71 @@ def test_one_unroutable_of_many(ch: Channel, queue: str, name: str) -> None:
 
 
 def test_returns_without_confirms(ch: Channel, name: str) -> None:
-    returned: list[Returned] = []
-    ch.on_return = returned.append
+    returned: SimpleQueue[Returned] = SimpleQueue()
+    ch.on_return = returned.put
+    assert ch.on_return == returned.put
     assert ch.publish(b"lost", "", name, mandatory=True) is None
-    ch.queue_delete(name)  # its reply comes after the return
-    assert [r.body for r in returned] == [b"lost"]
+    assert returned.get(timeout=10).body == b"lost"
+    ch.on_return = None
 
 
 def test_receive_waits_no_longer_than_its_timeout(ch: Channel, queue: str) -> None:
-    ch.consume(queue)
+    consumer = ch.consume(queue)
     begun = time.monotonic()
-    assert ch.receive(timeout=0.05) == []
+    assert consumer.receive(timeout=0.05) == []
     assert time.monotonic() >= begun + 0.05
 
 
 def test_a_deleted_queue_ends_its_consumer(blocking: Connection, ch: Channel, queue: str) -> None:
-    ch.consume(queue)
+    consumer = ch.consume(queue)
+    consumer.start()
     blocking.channel().queue_delete(queue)
     with pytest.raises(errors.ConsumerCancelled, match=queue):
-        ch.receive(timeout=10)
-    assert ch.receive(timeout=0.01) == []
+        consumer.receive(timeout=10)
+    with pytest.raises(errors.ConsumerCancelled, match=queue):
+        next(consumer)
 
 
 def test_cancel_gives_back_what_was_not_received(ch: Channel, queue: str) -> None:
     ch.confirm_select()
     ch.publish_many(numbered(queue, 100))
-    tag = ch.consume(queue)
-    first = ch.receive(max_messages=1, timeout=10)
-    ch.cancel(tag)
-    first[0].ack()
-    ch.consume(queue)
-    assert len(receive(ch, 99)) == 99
-    with pytest.raises(errors.InvalidArgument, match="no consumer"):
-        ch.cancel(tag)
+    consumer = ch.consume(queue)
+    first = next(consumer)  # others were taken ahead with it
+    consumer.cancel()
+    consumer.cancel()
+    assert consumer.buffered == 0
+    first.ack()
+    assert len(receive(ch, ch.consume(queue), 99)) == 99
+    assert ch.queue_declare(queue, passive=True).message_count == 0
 
 
 def test_recover(ch: Channel, queue: str) -> None:
     ch.confirm_select()
     ch.publish(b"m", "", queue)
-    ch.consume(queue)
-    (first,) = ch.receive(timeout=10)
+    consumer = ch.consume(queue)
+    (first,) = consumer.receive(timeout=10)
     ch.recover(requeue=True)
-    (second,) = ch.receive(timeout=10)
+    (second,) = consumer.receive(timeout=10)
     assert (first.redelivered, second.redelivered) == (False, True)
     second.ack()
+
+
+def test_an_error_of_the_source_comes_after_what_it_gave(ch: Channel, queue: str) -> None:
+    def source() -> Iterator[Publication]:
+        yield from numbered(queue, 700)
+        raise ZeroDivisionError
+
+    for _ in range(2):  # without confirms, and with them
+        with pytest.raises(ZeroDivisionError):
+            ch.publish_many(source())
+        ch.confirm_select()
+    assert ch.publish_many(numbered(queue, 1), window=1) == 1
+    assert ch.publish_many(numbered(queue, 20), window=3) == 20
+    with pytest.raises(errors.InvalidArgument, match="window"):
+        ch.publish_many(numbered(queue, 1), window=0)
+    with pytest.raises(errors.DeadlineExceeded, match="publish_many"):
+        ch.publish_many(numbered(queue, 1), timeout=-1)
+    assert ch.queue_declare(queue, passive=True).message_count == 1421
 
 
 def test_purge_and_delete_count(ch: Channel, queue: str) -> None:
@@ -220,8 +271,7 @@ def test_large_bodies_cross_frames(ch: Channel, queue: str) -> None:
     ch.confirm_select()
     bodies = [bytes([n]) * (300_000 + n) for n in range(20)]
     assert ch.publish_many(Publication(body, "", queue) for body in bodies) == 20
-    ch.consume(queue)
-    assert receive(ch, 20) == bodies
+    assert receive(ch, ch.consume(queue), 20) == bodies
 
 
 def test_a_refused_login(broker_url: str) -> None:
@@ -247,7 +297,7 @@ def test_a_closed_connection(broker_url: str) -> None:
     connection.close()
     connection.close()
     channel.close()
-    assert not connection.is_open
+    assert connection.is_closed
     for call in (connection.channel, channel.confirm_select, lambda: channel.ack(1)):
         with pytest.raises(errors.ChannelClosed, match="closed by this client"):
             call()
@@ -264,12 +314,6 @@ def test_the_frame_size_agreed_on_is_kept(broker_url: str, name: str) -> None:
         connection.channel()
         with pytest.raises(errors.InvalidArgument, match="2 channels"):
             connection.channel()
-
-
-def test_serve_keeps_a_short_heartbeat_alive(broker_url: str) -> None:
-    with connect(f"{broker_url}?heartbeat=1", timeout=20) as connection:
-        connection.serve(2.6)
-        connection.channel()
 
 
 def test_a_publication_that_cannot_be_encoded_sends_nothing_of_itself(ch: Channel, queue: str) -> None:
@@ -290,10 +334,8 @@ def test_leaving_a_stream_early_costs_nobody_the_connection(ch: Channel, queue: 
     try:
         ch.confirm_select()
         ch.publish_many(Publication(Message(b"%d" % n), "", name) for n in range(20))
-        ch.qos(prefetch_count=20)
-        tag = ch.consume(name, arguments={"x-stream-offset": "first"})
-        assert [delivery.body for delivery in ch.receive(max_messages=1, timeout=10)] == [b"0"]
-        ch.cancel(tag)
+        with ch.consume(name, prefetch=20, arguments={"x-stream-offset": "first"}) as consumer:
+            assert next(consumer).body == b"0"
         assert ch.queue_declare(name, passive=True).name == name
     finally:
         ch.queue_delete(name)
@@ -302,12 +344,12 @@ def test_leaving_a_stream_early_costs_nobody_the_connection(ch: Channel, queue: 
 def test_recover_makes_old_tags_orphans(ch: Channel, queue: str) -> None:
     ch.confirm_select()
     ch.publish_many(numbered(queue, 4))
-    ch.consume(queue)
-    old = ch.receive(1, timeout=10)
+    consumer = ch.consume(queue)
+    old = consumer.receive(1, timeout=10)
     ch.recover(requeue=True)
     bodies: set[bytes] = set()
     while len(bodies) < 4:
-        for delivery in ch.receive(timeout=10):
+        for delivery in consumer.receive(timeout=10):
             assert delivery.redelivered
             bodies.add(delivery.body)
             delivery.ack()

@@ -1,0 +1,566 @@
+"""The blocking face: the same methods as the asyncio face, for any thread, whatever befalls the connection."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.client.outages import FAST
+from warren import blocking, errors, events as e
+from warren.client import awaited, channel, connection, consumer, faces, harness
+from warren.client.blocking import thread
+from warren.client.records import Publication
+from warren.testing import FaultProxy
+
+# -- one face like the other -------------------------------------------------------------------------------------------
+
+PAIRS = [
+    (connection.Connection, blocking.Connection),
+    (channel.Channel, blocking.Channel),
+    (consumer.Consumer, blocking.Consumer),
+    (awaited.Confirmations, blocking.Confirmations),
+    (e.Events, blocking.Events),
+    (harness.ConnectionHarness, blocking.ConnectionHarness),
+    (harness.ChannelHarness, blocking.ChannelHarness),
+    (harness.ReconnectSignal, blocking.ReconnectSignal),
+]
+# What stands behind the asyncio face's objects, and no program calls.
+INTERNAL = {
+    awaited.Confirmations: {"settle", "returned", "orphaned", "fail", "end"},
+    e.Events: {"put"},
+}
+# What the blocking face has not: handlers, calls and pools, which are made of tasks.
+ASYNCIO_ONLY = {connection.Connection: set(vars(faces.Faces))}
+# What the blocking face has in addition.
+MORE = {blocking.Consumer: {"receive"}, blocking.Channel: {"parked"}}
+DUNDERS = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__", "__anext__": "__next__"}
+TYPES = {"Opening[Channel]": "Channel", "e.Events": "Events", " | AsyncIterable[Publication]": "", "Event": "e.Event"}
+
+
+def public(cls: type) -> dict[str, Any]:
+    found = {}
+    for base in reversed(cls.__mro__[:-1]):
+        found.update(vars(base))
+    return {name: member for name, member in found.items() if name in DUNDERS or not name.startswith("_")}
+
+
+def shape(member: Any) -> list[object]:
+    """A property's or a method's parameters and types, as the blocking face spells them."""
+    signature = inspect.signature(member.fget if isinstance(member, property) else member)
+    parts: list[object] = [isinstance(member, property)]
+    for parameter in signature.parameters.values():
+        parts += [parameter.name, parameter.kind, parameter.default, spelled(parameter.annotation)]
+    return [*parts, spelled(signature.return_annotation)]
+
+
+def spelled(annotation: object) -> str:
+    text = str(annotation)
+    for theirs, ours in TYPES.items():
+        text = ours if text == theirs else text.replace(theirs, ours) if theirs.startswith(" ") else text
+    return text
+
+
+@pytest.mark.parametrize("model, face", PAIRS, ids=lambda cls: f"{cls.__module__}.{cls.__name__}")
+def test_both_faces_have_the_same_methods(model: type, face: type) -> None:
+    wanted = {
+        DUNDERS.get(name, name): member
+        for name, member in public(model).items()
+        if name not in INTERNAL.get(model, ()) and name not in ASYNCIO_ONLY.get(model, ())
+    }
+    there = {**public(face), **{name: getattr(face, name) for name in DUNDERS.values() if hasattr(face, name)}}
+    assert sorted(set(there) - MORE.get(face, set())) == sorted(wanted)
+    for name, member in wanted.items():
+        assert shape(there[name]) == shape(member), name
+        assert not inspect.iscoroutinefunction(there[name])
+        assert there[name].__doc__ or name.startswith("__") or not member.__doc__, name
+
+
+def test_both_connect_alike() -> None:
+    theirs, ours = inspect.signature(connection.connect), inspect.signature(blocking.connect)
+    assert ours.parameters == theirs.parameters
+    assert theirs.return_annotation == f"Opening[{ours.return_annotation}]"
+
+
+# -- threads -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shared(broker_url: str) -> Iterator[blocking.Connection]:
+    with blocking.connect(broker_url, timeout=20, recovery=FAST) as connection:
+        yield connection
+
+
+def everywhere(work: Callable[[int], None], threads: int) -> None:
+    with ThreadPoolExecutor(threads) as pool:
+        for done in [pool.submit(work, n) for n in range(threads)]:
+            done.result(60)
+
+
+def drained(channel: blocking.Channel, queue: str) -> list[bytes]:
+    found = []
+    while (delivery := channel.get(queue, no_ack=True)) is not None:
+        found.append(delivery.body)
+    return found
+
+
+def test_many_threads_use_one_channel(shared: blocking.Connection, name: str) -> None:
+    channel = shared.channel()
+    channel.queue_declare(name, exclusive=True)
+    channel.confirm_select()
+    tags: set[int] = set()
+
+    def publish(n: int) -> None:
+        for i in range(50):
+            confirmation = channel.publish(b"%d.%d" % (n, i), "", name)
+            assert confirmation is not None
+            tags.add(confirmation.publish_tag)
+        assert channel.publish_many(Publication(b"%d.%d" % (n, i), "", name) for i in range(50, 100)) == 50
+        assert channel.queue_declare(name, passive=True).name == name
+
+    everywhere(publish, 6)
+    assert len(tags) == 300
+    deliveries = channel.consume(name, prefetch=70)
+    got: list[bytes] = []
+
+    def consume(n: int) -> None:
+        for delivery in deliveries:
+            delivery.ack()
+            got.append(delivery.body)
+            if len(got) >= 600:
+                deliveries.cancel()
+                return
+
+    everywhere(consume, 3)
+    assert sorted(got) == sorted(b"%d.%d" % (n, i) for n in range(6) for i in range(100))
+    assert channel.queue_declare(name, passive=True).message_count == 0
+
+
+def test_threads_at_work_outlast_reconnects(shared: blocking.Connection, name: str) -> None:
+    events = shared.events()
+    with shared.channel() as channel:
+        channel.queue_declare(name)
+        stop = threading.Event()
+        sent: list[bytes] = []
+
+        def publish(n: int) -> None:
+            own = shared.channel()
+            own.confirm_select(on_orphan="retry")
+            while not stop.is_set():
+                body = b"%d.%d" % (n, len(sent))
+                own.publish(body, "", name)
+                sent.append(body)
+
+        workers = [threading.Thread(target=publish, args=(n,)) for n in range(3)]
+        for worker in workers:
+            worker.start()
+        for _ in range(5):
+            known = len(sent)
+            shared.test().force_reconnect()
+            while len(sent) < known + 20:
+                channel.queue_declare(name, passive=True)
+        stop.set()
+        for worker in workers:
+            worker.join(20)
+        assert set(drained(channel, name)) == set(sent)
+        channel.queue_delete(name)
+    assert shared.test().reconnection_count == 6
+    recovered = 0
+    for event in events:
+        recovered += isinstance(event, e.Recovered)
+        if recovered == 5:
+            break
+    events.close()
+    assert [event for event in events if isinstance(event, e.Closed)] == []
+
+
+async def test_a_consumer_goes_on_behind_a_network_that_breaks(broker_url: str, name: str) -> None:
+    address = urlsplit(broker_url)
+    loop = asyncio.get_running_loop()
+
+    async with FaultProxy(address.hostname, address.port) as proxy:
+        url = broker_url.replace(f":{address.port}", f":{proxy.port}").replace(f"{address.hostname}:", f"{proxy.host}:")
+
+        def work() -> None:
+            with blocking.connect(broker_url) as firm, blocking.connect(url, timeout=20, recovery=FAST) as connection:
+                source, channel = firm.channel(), connection.channel()
+                source.queue_declare(name)
+                source.confirm_select()
+                source.publish_many(Publication(b"%d" % n, "", name) for n in range(400))
+                done: set[bytes] = set()
+                orphans = 0
+                last = None
+                for delivery in channel.consume(name, prefetch=100):
+                    if len(done) in (50, 150) and delivery.body not in done:
+                        loop.call_soon_threadsafe(proxy.cut)
+                        last = connection.test().signal_on_reconnect()
+                        last.wait()
+                    done.add(delivery.body)
+                    try:
+                        delivery.ack()
+                    except errors.AcknowledgeOrphans:
+                        orphans += 1
+                    if len(done) == 400:
+                        break
+                assert orphans == 2  # those that were in hand; what had only been taken ahead came again, unseen
+                assert connection.test().reconnection_count == 3
+                channel.close()
+                assert drained(source, name) == []
+                source.queue_delete(name)
+
+        await asyncio.to_thread(work)
+
+
+def test_heartbeats_go_on_while_the_program_is_busy(broker_url: str, name: str) -> None:
+    returned, go_on = threading.Event(), threading.Event()
+
+    def hold(back: object) -> None:
+        returned.set()
+        go_on.wait(20)
+
+    with blocking.connect(broker_url, heartbeat=1, timeout=20) as connection, connection.channel() as channel:
+        channel.on_return = hold
+        channel.queue_declare(name, exclusive=True)
+        channel.publish(b"work", "", name)
+        for delivery in channel.consume(name):
+            channel.publish(b"nobody's", "", f"{name}.none", mandatory=True)
+            assert returned.wait(20)
+            threading.Event().wait(2.6)  # a long piece of work: more than two heartbeats
+            delivery.ack()
+            break
+        go_on.set()
+        assert channel.queue_declare(name, passive=True).message_count == 0
+        assert connection.test().reconnection_count == 1
+
+
+def test_a_callback_that_fails_is_logged(
+    shared: blocking.Connection, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    second = threading.Event()
+    left = [ValueError("mine"), None]
+
+    def fail(back: object) -> None:
+        if (error := left.pop(0)) is not None:
+            raise error
+        second.set()
+
+    channel = shared.channel()
+    channel.on_return = fail
+    for _ in range(2):
+        channel.publish(b"", "", name, mandatory=True)
+    assert second.wait(20)
+    assert "failed on Returned(312" in caplog.text
+
+
+def test_confirmations_as_an_iterator(shared: blocking.Connection, name: str) -> None:
+    channel = shared.channel()
+    channel.queue_declare(name, exclusive=True)
+    with pytest.raises(errors.LocalProtocolError):
+        channel.send(b"", "", name)
+    channel.confirm_select()
+    confirmations = channel.confirmations()
+    assert confirmations is channel.confirmations()
+    tags = [channel.send(b"%d" % n, "", name) for n in range(500)]
+    settled = []
+    for confirmation in confirmations:
+        assert confirmation.acked
+        settled.append(confirmation.publish_tag)
+        if len(settled) == len(tags):
+            break
+    assert sorted(settled) == tags
+    channel.close()
+    assert list(confirmations) == []
+
+
+def test_publishing_without_waiting(shared: blocking.Connection, name: str) -> None:
+    channel = shared.channel()
+    channel.queue_declare(name)
+    channel.confirm_select()
+    told: list[str] = []
+
+    class Told:
+        def settle(self, publish_tag: int, acked: bool) -> None:
+            told.append(f"{publish_tag} acked")
+
+        def returned(self, publish_tag: int, returned: object) -> None: ...
+        def fail(self, reason: Exception) -> None: ...
+
+        def orphaned(self, publish_tag: int) -> None:
+            told.append(f"{publish_tag} orphaned")
+
+    assert channel.publish_nowait(b"1", "", name, waiter=Told()) == 1
+    while not told:
+        channel.queue_declare(name, passive=True)
+    assert channel.may_publish
+    with shared.test().reconnect_blocked():
+        assert not channel.may_publish
+        with pytest.raises(errors.DeadlineExceeded):
+            channel.publish(b"", "", name, timeout=0.05)
+        with pytest.raises(errors.DeadlineExceeded):
+            channel.wait_publish(timeout=0.05)
+    channel.wait_publish()
+    assert channel.publish(b"2", "", name) is not None
+    assert channel.message_count(name) == 2
+    channel.drain()
+    assert told == ["1 acked"]
+    assert not channel.parked
+    channel.queue_delete(name)
+
+
+def test_credentials_may_block(broker_url: str) -> None:
+    asked: list[str] = []
+
+    def credentials() -> tuple[str, str]:
+        asked.append(threading.current_thread().name)
+        return "guest", "guest"
+
+    async def later() -> tuple[str, str]:
+        return credentials()
+
+    bare = broker_url.replace("guest:guest@", "nobody:wrong@")
+    for given in (credentials, later):
+        with blocking.connect(bare, credentials=given, timeout=20, recovery=FAST) as connection:
+            connection.test().force_reconnect()
+            connection.channel()
+    assert len(asked) == 4
+    assert "warren-io" not in asked[:2]
+
+
+# -- where it refuses --------------------------------------------------------------------------------------------------
+
+
+async def test_inside_a_running_loop_it_refuses(broker_url: str) -> None:
+    with pytest.raises(errors.LocalProtocolError, match=r"use warren\.connect"):
+        blocking.connect(broker_url)
+    connection = await asyncio.to_thread(blocking.connect, broker_url)
+    channel = await asyncio.to_thread(connection.channel)
+    for call in (connection.close, lambda: channel.publish(b"", "", "q"), lambda: next(channel.consume("q"))):
+        with pytest.raises(errors.LocalProtocolError, match=r"asyncio\.to_thread"):
+            call()
+    await asyncio.to_thread(connection.close)
+
+
+def test_a_call_in_the_middle_of_another_is_refused(shared: blocking.Connection) -> None:
+    with shared._io.turn, pytest.raises(errors.LocalProtocolError, match="signal handler"):
+        shared.channel()
+    shared.channel()
+
+
+def test_a_connection_that_is_dropped_says_so_and_is_closed(broker_url: str) -> None:
+    held = [blocking.connect(broker_url, timeout=20)]
+    inner = held[0]._inner
+    with pytest.warns(ResourceWarning, match="unclosed connection to"):
+        held.clear()
+    assert "closed by this client" in str(thread.io_thread().run(inner.wait_closed))
+
+
+def test_a_result_that_an_interrupt_hides_is_undone(
+    shared: blocking.Connection, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = shared.channel()
+    channel.queue_declare(name, exclusive=True)
+    channel.publish(b"kept", "", name)
+    wait = thread.Waiter.wait
+
+    def interrupted(waiter: thread.Waiter, timeout: float = -1) -> bool:
+        wait(waiter, timeout)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(thread.Waiter, "wait", interrupted)
+        for call in (lambda: channel.get(name), shared.channel, lambda: blocking.connect(shared.parameters)):
+            with pytest.raises(KeyboardInterrupt):
+                call()
+    delivery = channel.get(name)
+    assert delivery is not None
+    assert delivery.redelivered
+    assert len(shared._inner._channels) == 1
+
+
+def test_an_unnumbered_publication_costs_the_transport(
+    shared: blocking.Connection, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal between numbering and writing: what follows must not be confirmed under wrong numbers."""
+    channel = shared.channel()
+    channel.queue_declare(name)
+    channel.confirm_select()
+    signal = shared.test().signal_on_reconnect()
+    with monkeypatch.context() as patch:
+        add = channel._inner._core.publishes.add
+
+        def interrupted(*args: Any) -> int:
+            add(*args)
+            raise KeyboardInterrupt
+
+        patch.setattr(type(channel._inner._core.publishes), "add", lambda self, *args: interrupted(*args))
+        with pytest.raises(KeyboardInterrupt):
+            channel.publish(b"torn", "", name)
+    signal.wait()
+    confirmation = channel.publish(b"whole", "", name)
+    assert confirmation is not None
+    assert drained(channel, name) == [b"whole"]
+    channel.queue_delete(name)
+
+
+# -- signals, forks, the end: in processes of their own ----------------------------------------------------------------
+
+
+def run(script: str, *arguments: str) -> str:
+    """What the script prints. It has to end well, in time, and without a word of complaint."""
+    done = subprocess.run(
+        # A signal between the making of a coroutine and its first step has Python say that it was never awaited.
+        [sys.executable, "-Xdev", "-Wignore::DeprecationWarning", "-Wignore:coroutine", "-c", script, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout
+
+
+SIGNALS = """
+import os, signal, sys, threading
+from warren import blocking, errors
+
+url, queue = sys.argv[1:]
+armed, arm = os.pipe()  # a signal may come in the midst of a semaphore, and leave it broken
+
+def interrupter():
+    while True:
+        os.read(armed, 1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupter, daemon=True).start()
+
+def interrupted(work, times):
+    for _ in range(times):
+        try:
+            os.write(arm, b"!")
+            while True:
+                work()
+        except KeyboardInterrupt:
+            pass
+
+with blocking.connect(url, timeout=20) as connection, connection.channel() as channel:
+    channel.queue_declare(queue)
+    channel.confirm_select()
+    confirmed = 0
+
+    def publish():
+        global confirmed
+        try:
+            channel.publish(b"confirmed", "", queue)
+        except errors.PublishOrphaned:
+            return
+        confirmed += 1
+
+    interrupted(publish, 40)
+    plain = connection.channel()
+    interrupted(lambda: plain.publish(b"plain", "", queue), 40)
+    interrupted(lambda: plain.queue_declare(queue, passive=True), 40)
+    deliveries = connection.channel().consume(queue, prefetch=50)
+    seen = 0
+
+    def consume():
+        global seen
+        for delivery in deliveries:
+            try:
+                delivery.ack()
+            except (errors.AcknowledgeOrphans, errors.LocalProtocolError):
+                pass
+            seen += delivery.body == b"confirmed"
+
+    interrupted(consume, 40)
+    while deliveries.receive(timeout=0.2):
+        pass
+    deliveries.cancel()
+    deliveries._channel.close()
+    assert channel.publish(b"still", "", queue).acked
+    channel.queue_delete(queue)
+print("usable")
+"""
+
+
+def test_interrupts_leave_everything_usable(broker_url: str, name: str) -> None:
+    assert run(SIGNALS, broker_url, name) == "usable\n"
+
+
+FORK = """
+import os, sys
+from warren import blocking, errors
+
+url, queue = sys.argv[1:]
+connection = blocking.connect(url, timeout=20)
+channel = connection.channel()
+channel.queue_declare(queue)
+deliveries = channel.consume(queue)
+deliveries.start()
+child = os.fork()
+if not child:
+    publish, take = lambda: channel.publish(b"", "", queue), lambda: next(deliveries)
+    for call in (connection.close, connection.channel, publish, take, lambda: channel.ack(1)):
+        try:
+            call()
+        except errors.LocalProtocolError as error:
+            assert "before a fork" in str(error), error
+        else:
+            raise AssertionError("the parent's connection was used")
+    with blocking.connect(url, timeout=20) as own, own.channel() as mine:
+        mine.publish(b"from the child", "", queue)
+    sys.exit()
+assert os.waitpid(child, 0)[1] == 0
+print(next(deliveries).body.decode())
+channel.queue_delete(queue)
+connection.close()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_connects_for_itself(broker_url: str, name: str) -> None:
+    assert run(FORK, broker_url, name) == "from the child\n"
+
+
+END = """
+import sys, threading
+from warren import blocking
+
+url, queue = sys.argv[1:]
+connection = blocking.connect(url, timeout=20)
+channel = connection.channel()
+waiting = threading.Event()
+
+def consume():
+    deliveries = channel.consume(queue)
+    deliveries.start()
+    waiting.set()
+    for delivery in deliveries:
+        pass
+
+threading.Thread(target=consume, daemon=True).start()
+waiting.wait()
+events = connection.events()
+for n in range(100):
+    channel.publish(b"%d" % n, "", f"{queue}.out")
+print("the end")
+"""
+
+
+def test_a_program_may_end_without_closing_anything(broker_url: str, name: str) -> None:
+    with blocking.connect(broker_url, timeout=20) as connection, connection.channel() as channel:
+        channel.queue_declare(name)
+        channel.queue_declare(f"{name}.out")
+        assert run(END, broker_url, name) == "the end\n"
+        assert drained(channel, f"{name}.out") == [b"%d" % n for n in range(100)]
+        assert channel.queue_declare(name, passive=True).consumer_count == 0
+        channel.queue_delete(name)
+        channel.queue_delete(f"{name}.out")

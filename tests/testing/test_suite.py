@@ -1,0 +1,159 @@
+"""AmqpSuite and AmqpCase: what a test of an application is given, and what they leave behind."""
+
+from __future__ import annotations
+
+import asyncio
+import unittest
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+import warren
+from warren import errors
+from warren.testing import AmqpCase, AmqpSuite, EmbeddedBroker, RabbitMQ
+
+
+@pytest.fixture(params=["rabbitmq", "warren"])
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    if request.param == "rabbitmq":
+        rabbitmq: RabbitMQ = request.getfixturevalue("rabbitmq")
+        yield rabbitmq.url
+    else:
+        with EmbeddedBroker() as server:
+            yield server.url
+
+
+@pytest.fixture
+def name() -> str:
+    return f"suite.{uuid.uuid4().hex[:12]}"
+
+
+async def test_queues_exchanges_and_messages(url: str, name: str) -> None:
+    async with AmqpSuite(url) as suite:
+        exchange = await suite.create_test_exchange(f"{name}.x", "topic")
+        queue = await suite.create_test_queue(name, exchange, "a.*", durable=True)
+        await suite.publish_messages(exchange, "a.b", 3)
+        for n in range(3):
+            delivery = await suite.get_message(queue)
+            assert delivery.body == str(n).encode()
+            delivery.ack()
+        with pytest.raises(AssertionError, match="0 ready and 0 consumers"):
+            await suite.get_message(queue, timeout=0.01)
+        with pytest.raises(errors.Unroutable):
+            await suite.publish_messages(exchange, "nowhere")
+        assert await suite.create_test_queue(name, durable=False) == name  # the one from before is gone
+    async with warren.connect(url) as connection:
+        for kind in ("queue", "exchange"):
+            async with connection.channel() as channel:
+                with pytest.raises(errors.NotFound):
+                    if kind == "queue":
+                        await channel.queue_declare(name, passive=True)
+                    else:
+                        await channel.exchange_declare(exchange, passive=True)
+
+
+async def test_a_message_that_comes_later_and_one_at_a_time(url: str, name: str) -> None:
+    async with AmqpSuite(url) as suite:
+        queue = await suite.create_test_queue(name)
+        waiting = asyncio.ensure_future(suite.get_message(queue))
+        await suite.publish_messages("", queue, 2, make=lambda n: warren.Message(b"", message_id=f"no. {n}"))
+        first = await waiting
+        second = await suite.get_message(queue)  # the first one is not acknowledged
+        assert [first.properties.message_id, second.properties.message_id] == ["no. 0", "no. 1"]
+        second.ack()
+        first.nack()
+        assert (await suite.get_message(queue)).redelivered
+
+
+async def test_both_ends_bring_the_queue_back(url: str, name: str) -> None:
+    async with AmqpSuite(url) as suite:
+        queue = await suite.create_test_queue(name)
+        nameless = await suite.create_test_queue(exclusive=True)
+        for tester in (suite.consume_connection_tester, suite.publish_connection_tester):
+            with tester.reconnect_blocked():
+                async with warren.connect(url) as connection, connection.channel() as channel:
+                    await channel.queue_delete(queue)
+                signal = tester.signal_on_reconnect()
+            await signal.wait()
+            await suite.publish_messages("", queue)
+        await suite.consume_tester.force_reconnect()
+        await suite.publish_tester.force_reconnect()
+        assert suite.publish_tester.reconnection_count >= 3
+        await suite.consume_channel.queue_declare(nameless, passive=True)
+        old = suite.consume_channel
+        await suite.replace_channels()
+        assert old.is_closed
+        assert suite.publish_tester.reconnection_count == 1
+        await suite.publish_messages("", queue)
+
+
+async def test_what_a_test_held_down_is_let_go(url: str, name: str) -> None:
+    async with AmqpSuite(url) as suite:
+        await suite.create_test_queue(name)
+        suite.publish_connection_tester.block_reconnect()
+        suite.publish_connection_tester.disconnect_transport()
+        await suite.consume_connection.close()
+    assert suite.publish_connection.is_closed
+    async with warren.connect(url) as connection, connection.channel() as channel:
+        with pytest.raises(errors.NotFound):
+            await channel.queue_declare(name, passive=True)
+
+
+async def test_a_broker_that_is_gone_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    with EmbeddedBroker() as server:
+        async with AmqpSuite(server.url, recovery=None) as suite:
+            await suite.create_test_queue("left")
+            await asyncio.to_thread(server.stop)
+    assert "not cleaned up (queue 'left')" in caplog.text
+    with pytest.raises(errors.ConnectionLost):
+        await AmqpSuite(suite.url).open()
+
+
+class Cases(AmqpCase):
+    """Run by the test below, and by pytest itself."""
+
+    __test__ = False
+
+    async def test_one(self) -> None:
+        queue = await self.create_test_queue("same name")
+        await self.publish_messages("", queue)
+        assert (await self.get_message(queue)).body == b"0"
+        assert self.server is not None
+        await asyncio.to_thread(self.server.stop)
+
+    async def test_two(self) -> None:
+        queue = await self.create_test_queue("same name")
+        await self.consume_connection_tester.force_reconnect()
+        info = await self.consume_channel.queue_declare(queue, passive=True)
+        assert info.message_count == 0
+
+
+class TestUnderPytest(Cases):
+    __test__ = True
+
+
+def run(case: type[unittest.TestCase]) -> unittest.TestResult:
+    return unittest.TestLoader().loadTestsFromTestCase(case).run(unittest.TestResult())
+
+
+def test_under_unittest() -> None:
+    result = run(Cases)
+    assert (result.testsRun, result.errors, result.failures) == (2, [], [])
+
+
+def test_another_broker(rabbitmq: RabbitMQ, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Product(AmqpCase):
+        product = "RabbitMQ"
+
+        async def test_it(self) -> None:
+            assert self.consume_connection.server_properties["product"] == self.product
+
+    class Chosen(Product):
+        broker_url = rabbitmq.url
+
+    monkeypatch.delenv("WARREN_TEST_URL", raising=False)
+    assert run(Chosen).wasSuccessful()
+    assert not run(Product).wasSuccessful()
+    monkeypatch.setenv("WARREN_TEST_URL", rabbitmq.url)
+    assert run(Product).wasSuccessful()
