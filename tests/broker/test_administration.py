@@ -15,8 +15,8 @@ from tests.wire import BrokerThread
 from warren.broker.administration import COMMANDS, administer
 from warren.broker.auth.passwords import RABBITMQ_SHA256
 from warren.broker.auth.users import make_user
+from warren.client.blocking import connect
 from warren.client.records import Message
-from warren.client.sync import connect
 from warren.errors import AccessRefused, AmqpError, NotAllowed
 from warren.protocol.v091 import methods as m
 from warren.routing.definitions import Permission
@@ -290,15 +290,16 @@ def test_who_may_ask_for_what(broker: BrokerThread, role: str) -> None:
     assert set(REQUESTS) == set(COMMANDS)
     allowed = ROLES[role][2]
     url = f"amqp://{role}:{role}@127.0.0.1:{broker.port}/"
-    with connect(url) as connection:
+    with connect(url, recovery=None) as connection:
         for command, fields in REQUESTS.items():
             prepared(broker)
             with connection.channel() as channel:
-                channel.consume(REPLIES, no_ack=True)
+                channel.confirm_select()
                 body = json.dumps({"do": command, **fields}).encode()
                 try:
-                    channel.publish(Message(body, reply_to=REPLIES), "amq.system", "amq.administer")
-                    (delivery,) = channel.receive(1)
+                    with channel.consume(REPLIES, no_ack=True) as replies:
+                        channel.publish(Message(body, reply_to=REPLIES), "amq.system", "amq.administer")
+                        (delivery,) = replies.receive(1)
                     answer = json.loads(delivery.body)
                 except AccessRefused:
                     answer = {"error": "access_refused"}
@@ -313,4 +314,4 @@ def test_who_has_no_vhost_cannot_ask(broker: BrokerThread) -> None:
 
     broker.run(outsider)
     with pytest.raises(NotAllowed):
-        connect(f"amqp://outsider:outsider@127.0.0.1:{broker.port}/")
+        connect(f"amqp://outsider:outsider@127.0.0.1:{broker.port}/", recovery=None)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.administering import Command, runner
 from tests.wire import BrokerThread
-from warren.client.sync import connect
+from warren.client.blocking import connect
 from warren.testing.rabbitmq import RabbitMQ
 
 

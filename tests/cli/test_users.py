@@ -9,7 +9,7 @@ import pytest
 from tests.cli.administering import Command
 from tests.wire import BrokerThread
 from warren.broker.auth.passwords import RABBITMQ_SHA256, SCRYPT
-from warren.client.sync import connect
+from warren.client.blocking import connect
 from warren.errors import AccessRefused, WarrenError
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.administering import Command
 from tests.wire import BrokerThread
-from warren.client.sync import connect
+from warren.client.blocking import connect
 from warren.errors import PreconditionFailed
 
 

@@ -7,8 +7,8 @@ import signal
 from pathlib import Path
 
 from tests.cli.test_serve import STOP_SECONDS, serving
+from warren.client.blocking import Channel, connect
 from warren.client.records import Message
-from warren.client.sync import Channel, connect
 
 COUNT = 40
 STREAM = {"x-queue-type": "stream"}
@@ -33,10 +33,10 @@ def contents(url: str) -> tuple[list[int], list[int]]:
             queue.append(int(delivery.body))
         size = channel.queue_declare("s", passive=True).message_count
         channel.qos(prefetch_count=1000)
-        channel.consume("s", arguments={"x-stream-offset": "first"})
         stream: list[int] = []
-        while len(stream) < size:
-            stream += [int(delivery.body) for delivery in channel.receive(timeout=30.0)]
+        with channel.consume("s", arguments={"x-stream-offset": "first"}) as consumer:
+            while len(stream) < size:
+                stream += [int(delivery.body) for delivery in consumer.receive(timeout=30.0)]
         return queue, stream
 
 

@@ -25,9 +25,9 @@ from rich.text import Text
 from warren.broker.auth.passwords import SCRYPT
 from warren.broker.auth.users import SCRAM_KEYS, make_user
 from warren.cli.servers import server_name
+from warren.client.blocking import Connection, connect
 from warren.client.records import Message
-from warren.client.sync import Channel, Connection, connect
-from warren.errors import AmqpError, InvalidArgument, NotFound, WarrenError
+from warren.errors import AmqpError, InvalidArgument, NotFound, Unroutable, WarrenError
 
 __all__ = ["At", "AsJson", "Password", "Vhost", "ask", "hashes", "say", "show"]
 
@@ -81,7 +81,7 @@ def ask(at: At | None, do: str, **fields: object) -> Any:
 
 
 def _ask_broker(url: str, timeout: float, request: Mapping[str, object]) -> Any:
-    with connect(url, timeout=timeout) as connection:
+    with connect(url, timeout=timeout, recovery=None) as connection:
         server, peer = server_name(connection.server_properties), connection.parameters.peer
         if connection.server_properties.get("product") == "RabbitMQ":
             do = str(request["do"])
@@ -97,15 +97,15 @@ def _ask_broker(url: str, timeout: float, request: Mapping[str, object]) -> Any:
 
 
 def _exchange(connection: Connection, request: Mapping[str, object], timeout: float) -> Any:
-    channel: Channel = connection.channel()
-    returned: list[object] = []
-    channel.on_return = returned.append
-    channel.consume(REPLIES, no_ack=True)
+    channel = connection.channel()
+    channel.confirm_select()
     body = json.dumps(request).encode()
-    channel.publish(Message(body, reply_to=REPLIES), "amq.system", "amq.administer", mandatory=True)
-    arrived = channel.receive(1, timeout=timeout)
-    if returned:
-        raise NotFound("it has no service amq.administer")
+    with channel.consume(REPLIES, no_ack=True) as replies:
+        try:
+            channel.publish(Message(body, reply_to=REPLIES), "amq.system", "amq.administer", mandatory=True)
+        except Unroutable:
+            raise NotFound("it has no service amq.administer") from None
+        arrived = replies.receive(1, timeout=timeout)
     if not arrived:
         raise Refused(f"no answer came within {timeout:g} seconds: whether it was done is not known")
     return json.loads(arrived[0].body)
