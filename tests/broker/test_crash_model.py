@@ -411,3 +411,17 @@ Crashes.TestCase.settings = settings(
     max_examples=EXAMPLES, stateful_step_count=30, deadline=None, report_multiple_bugs=False
 )
 TestCrashes = Crashes.TestCase
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_a_failed_store_gives_back_stays_until_its_letter_is_safe(seed: int) -> None:
+    """The connections that close put messages back, over the limit, when nothing can be made safe any more."""
+    case = Crashes()
+    case.transact(commit=True, to=["short", "short"])
+    case.restart()
+    case.get(count=2, queue="short")
+    case.publish(count=5, persistent=False, to="short")
+    case.fail_soon(after=0, error=errno.EIO)
+    case.publish(count=1, persistent=True, to="plain")
+    case.power_cut(seed)
+    case.teardown()

@@ -338,8 +338,13 @@ class Node:
         self.end_batch()
 
     def write(self) -> None:
-        """Write what the batch has left for the disk so far. OSError when the disk refuses."""
+        """Write what the batch has left for the disk so far. OSError when the disk refuses.
+
+        Nothing once the store has failed, not even what closing the connections has given back.
+        """
         written, self.written = self.written, []
+        if self.failed is not None:
+            return
         for each in written:
             if not each.deleted:
                 ticket = each.flush()
@@ -353,8 +358,9 @@ class Node:
         self.written.append(what)
 
     def when_safe(self, callback: Callable[[], None]) -> None:
-        """Call back when everything that this batch writes is on the disk."""
-        self._when_safe.append(callback)
+        """Call back when everything that this batch writes is on the disk: never, once the store has failed."""
+        if self.failed is None:
+            self._when_safe.append(callback)
 
     def _call_safe(self) -> None:
         while self._safe and self._safe[0][0] <= self.commit.synced:
