@@ -1,288 +1,176 @@
-"""Clients side by side against one broker, in turn: publish with confirms, consume with acknowledgements.
+"""AMQP clients side by side against one broker, in turn: what a message costs each of them.
 
-    python benchmarks/client.py [--rounds 3] [--count 20000] [--url amqp://...]
+    python benchmarks/client.py [--rounds 3] [--count 20000] [--rabbitmq | --url amqp://...] [--only consume,window]
 
-Each run is a process of its own, and its CPU (user and system) is the client's cost: the ratio to count on. Messages
-per second are often the broker's limit rather than the client's. Every client gets its best documented way: a batch
-where it has one (Warren's publish_many), many at once where it has not (aio-pika: 500 in flight), one by one where it
-can do no other (pika's BlockingConnection). Each delivery is acknowledged on its own.
+Each run is a process of its own, and its CPU (user and system, all threads) is the client's cost: the ratio to count
+on. Messages per second are often the broker's limit, not the client's. The broker is `warren serve` in its own process,
+a RabbitMQ with --rabbitmq, or whatever --url names.
+
+What a client does is in `clients.py`. Bodies have 100 bytes and no properties, the queue is transient, every delivery
+is acknowledged on its own. Asyncio clients run on asyncio's loop and on uvloop; the others know no loop. A ratio
+compares with Warren on the same loop, and a client without one with Warren on asyncio's. Where a client lacks what the
+row asks for, it does the best it can, and its name says what. Clients that are not installed are left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import multiprocessing
-import os
-import platform
+import inspect
+import json
 import statistics
+import subprocess
 import sys
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
 
-from warren.testing import RabbitMQ
+sys.path.insert(0, str(Path(__file__).parent))
+from broker import STARTS, machine
+from clients import BODY, CASES, QUEUE, TIMEOUT, WINDOW, Result
 
-QUEUE = "benchmark.client"
-SIZE = 100  # bytes of a body
-IN_FLIGHT = 500
-PREFETCH = 500
-TIMEOUT = 300.0  # seconds for one run
-
-
-@dataclass(frozen=True)
-class Result:
-    """Messages per second, and CPU microseconds of the client per message."""
-
-    per_second: float
-    cpu_us: float
-
-
-class Clock:
-    """Wall and CPU time of this process since it was made."""
-
-    def __init__(self) -> None:
-        self._wall, self._cpu = time.perf_counter(), time.process_time()
-
-    def result(self, count: int) -> Result:
-        wall, cpu = time.perf_counter() - self._wall, time.process_time() - self._cpu
-        return Result(count / wall, cpu / count * 1e6)
-
-
-def warren_publish(url: str, count: int) -> Result:
-    import warren
-
-    async def main() -> Result:
-        async with warren.connect(url) as connection, connection.channel() as channel:
-            await channel.confirm_select()
-            clock = Clock()
-            messages = (warren.Publication(b"x" * SIZE, "", QUEUE) for _ in range(count))
-            await channel.publish_many(messages, timeout=TIMEOUT)
-            return clock.result(count)
-
-    return asyncio.run(main())
-
-
-def warren_gather(url: str, count: int) -> Result:
-    import warren
-
-    async def main() -> Result:
-        async with warren.connect(url) as connection, connection.channel() as channel:
-            await channel.confirm_select()
-            clock = Clock()
-            for _ in range(count // IN_FLIGHT):
-                await asyncio.gather(*[channel.publish(b"x" * SIZE, "", QUEUE) for _ in range(IN_FLIGHT)])
-            return clock.result(count)
-
-    return asyncio.run(main())
-
-
-def warren_consume(url: str, count: int) -> Result:
-    import warren
-
-    async def main() -> Result:
-        async with warren.connect(url) as connection, connection.channel() as channel:
-            clock, seen = Clock(), 0
-            async for delivery in channel.consume(QUEUE, prefetch=PREFETCH):
-                assert len(delivery.body) == SIZE
-                delivery.ack()
-                seen += 1
-                if seen == count:
-                    break
-            return clock.result(count)
-
-    return asyncio.run(main())
-
-
-def sync_publish(url: str, count: int) -> Result:
-    from warren import Publication, blocking
-
-    with blocking.connect(url) as connection:
-        channel = connection.channel()
-        channel.confirm_select()
-        clock = Clock()
-        channel.publish_many((Publication(b"x" * SIZE, "", QUEUE) for _ in range(count)), timeout=TIMEOUT)
-        return clock.result(count)
-
-
-def sync_consume(url: str, count: int) -> Result:
-    from warren import blocking
-
-    with blocking.connect(url) as connection:
-        channel = connection.channel()
-        clock = Clock()
-        for seen, delivery in enumerate(channel.consume(QUEUE, prefetch=PREFETCH), 1):
-            assert len(delivery.body) == SIZE
-            delivery.ack()
-            if seen == count:
-                break
-        return clock.result(count)
-
-
-def aio_pika_publish(url: str, count: int) -> Result:
-    import aio_pika
-
-    async def main() -> Result:
-        connection = await aio_pika.connect(url)
-        async with connection:
-            channel = await connection.channel()
-            publish = channel.default_exchange.publish
-            clock = Clock()
-            for _ in range(count // IN_FLIGHT):
-                await asyncio.gather(
-                    *[publish(aio_pika.Message(b"x" * SIZE), routing_key=QUEUE) for _ in range(IN_FLIGHT)]
-                )
-            return clock.result(count)
-
-    return asyncio.run(main())
-
-
-def aio_pika_consume(url: str, count: int) -> Result:
-    import aio_pika
-
-    async def main() -> Result:
-        connection = await aio_pika.connect(url)
-        async with connection:
-            channel = await connection.channel()
-            await channel.set_qos(prefetch_count=PREFETCH)
-            queue = await channel.get_queue(QUEUE)
-            clock, seen = Clock(), 0
-            async with queue.iterator() as messages:
-                async for message in messages:
-                    assert len(message.body) == SIZE
-                    await message.ack()
-                    seen += 1
-                    if seen == count:
-                        break
-            return clock.result(count)
-
-    return asyncio.run(main())
-
-
-def pika_publish(url: str, count: int) -> Result:
-    import pika
-
-    connection = pika.BlockingConnection(pika.URLParameters(url))
-    channel = connection.channel()
-    channel.confirm_delivery()
-    clock = Clock()
-    for _ in range(count):
-        channel.basic_publish("", QUEUE, b"x" * SIZE)
-    result = clock.result(count)
-    connection.close()
-    return result
-
-
-def pika_consume(url: str, count: int) -> Result:
-    import pika
-
-    connection = pika.BlockingConnection(pika.URLParameters(url))
-    channel = connection.channel()
-    channel.basic_qos(prefetch_count=PREFETCH)
-    clock = Clock()
-    for seen, (method, _, body) in enumerate(channel.consume(QUEUE), 1):
-        assert len(body) == SIZE
-        channel.basic_ack(method.delivery_tag)
-        if seen == count:
-            break
-    result = clock.result(count)
-    connection.close()
-    return result
-
-
-Client = Callable[[str, int], Result]
-CLIENTS: dict[str, dict[str, Client]] = {
-    "publish, confirmed": {
-        "warren publish_many": warren_publish,
-        "warren gather": warren_gather,
-        "warren.blocking": sync_publish,
-        "aio-pika": aio_pika_publish,
-        "pika": pika_publish,
-    },
-    "consume, each acknowledged": {
-        "warren": warren_consume,
-        "warren.blocking": sync_consume,
-        "aio-pika": aio_pika_consume,
-        "pika": pika_consume,
-    },
-}
-
-
-def measure(client: Client, url: str, count: int) -> Result:
-    """One run in a fresh process."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=child, args=(client, url, count, theirs))
-    process.start()
-    try:
-        if not ours.poll(TIMEOUT):
-            raise TimeoutError(f"{client.__name__} did not end within {TIMEOUT:g} s")
-        result: Result = ours.recv()
-        return result
-    finally:
-        process.join(5)
-        process.kill()
-
-
-def child(client: Client, url: str, count: int, answer: Connection) -> None:
-    answer.send(client(url, count))
-
-
-def prepare(url: str, fill: int) -> None:
-    """The queue, with just that many messages in it."""
-    from warren import Publication, blocking
-
-    with blocking.connect(url) as connection:
-        channel = connection.channel()
-        channel.queue_delete(QUEUE)
-        channel.queue_declare(QUEUE)
-        channel.confirm_select()
-        channel.publish_many((Publication(b"x" * SIZE, "", QUEUE) for _ in range(fill)), timeout=TIMEOUT)
+LOOPS = ("asyncio", "uvloop")
+PEERS = {"aio-pika": "aio_pika", "pika": "pika", "py-amqp": "amqp", "amqpstorm": "amqpstorm", "uvloop": "uvloop"}
+Run = tuple[str, str, str]  # row, client, loop ("-" for a client without one)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--count", type=int, default=20_000, help="messages per run, a multiple of 500")
-    parser.add_argument("--url", help="a broker to use; without it a RabbitMQ is started")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each case runs; medians are shown")
+    parser.add_argument("--count", type=int, default=20_000, help=f"messages a run, a multiple of {WINDOW}")
+    parser.add_argument("--rabbitmq", action="store_true", help="against a RabbitMQ, started for this")
+    parser.add_argument("--url", help="against this broker; its queue benchmark.client is deleted")
+    parser.add_argument("--loop", choices=LOOPS, help="only this one")
+    parser.add_argument("--only", default="", metavar="NAME,...", help="rows whose names hold one of these")
+    parser.add_argument("--clients", default="", metavar="NAME,...", help="clients whose names begin with one of these")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure there too")
     options = parser.parse_args()
-    if options.url:
-        compare(options.url, options.rounds, options.count)
-    else:
-        with RabbitMQ() as rabbit:
-            compare(rabbit.url, options.rounds, options.count)
+    if options.count < WINDOW or options.count % WINDOW:
+        parser.error(f"--count {options.count}: a multiple of {WINDOW} is needed")
+    runs = list(chosen(words(options.only), words(options.clients), (options.loop,) if options.loop else LOOPS))
+    if not runs:
+        parser.error("--only and --clients leave nothing to run; the rows are " + "; ".join(CASES))
+    with broker(options.url, options.rabbitmq) as url:
+        results = measure_all(url, runs, options.rounds, options.count)
+    name = options.url or ("RabbitMQ" if options.rabbitmq else "warren serve")
+    print(f"against {name}; {machine()}\n{', '.join(versions())}; "
+          f"medians of {options.rounds} rounds of {options.count:,} messages of {len(BODY)} bytes\n")  # fmt: skip
+    show(results)
+    if options.json is not None:
+        figures = [{"row": row, "client": client, "loop": loop, "rounds": [asdict(result) for result in rounds]}
+                   for (row, client, loop), rounds in results.items()]  # fmt: skip
+        options.json.write_text(json.dumps(figures, indent=1) + "\n")
 
 
-def compare(url: str, rounds: int, count: int) -> None:
-    results: dict[tuple[str, str], list[Result]] = {}
+def words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def chosen(rows: list[str], clients: list[str], loops: tuple[str, ...]) -> Iterator[Run]:
+    for row, cases in CASES.items():
+        if rows and not any(part in row for part in rows):
+            continue
+        for name, work in cases.items():
+            if (clients and not name.startswith(tuple(clients))) or not installed(name):
+                continue
+            for loop in loops if inspect.iscoroutinefunction(work) else ("-",):
+                if installed(loop):
+                    yield row, name, loop
+
+
+def installed(name: str) -> bool:
+    """Whether the package is there that the client or loop of this name needs."""
+    return all(find_spec(module) is not None for peer, module in PEERS.items() if name.startswith(peer))
+
+
+def versions() -> Iterator[str]:
+    for name, module in PEERS.items():
+        yield f"{name} {version(module)}" if installed(name) else f"no {name}"
+
+
+@contextmanager
+def broker(url: str | None, rabbitmq: bool) -> Iterator[str]:
+    if url is not None:
+        yield url
+        return
+    with STARTS["rabbitmq" if rabbitmq else "warren"]() as (port, _):
+        yield f"amqp://guest:guest@127.0.0.1:{port}"
+
+
+def measure_all(url: str, runs: list[Run], rounds: int, count: int) -> dict[Run, list[Result]]:
+    results: dict[Run, list[Result]] = {}
     for number in range(rounds):
-        for load, clients in CLIENTS.items():
-            for name, client in clients.items():
-                if sys.stderr.isatty():
-                    print(f"\r[round {number + 1} of {rounds}] {load}: {name}{'':20}", end="", file=sys.stderr)
-                prepare(url, count if load.startswith("consume") else 0)
-                results.setdefault((load, name), []).append(measure(client, url, count))
+        for at, run in enumerate(runs):
+            if sys.stderr.isatty():
+                step = number * len(runs) + at + 1
+                print(f"\r\033[K[{step}/{rounds * len(runs)}] {' '.join(run)}", end="", file=sys.stderr, flush=True)
+            consumes = run[0].startswith("consume")
+            prepare(url, count if consumes else 0)
+            result = measure(*run, url, count)
+            expect(url, 0 if consumes else result.count)
+            results.setdefault(run, []).append(result)
     if sys.stderr.isatty():
-        print("\r" + " " * 70 + "\r", end="", file=sys.stderr)
-    show(results, rounds, count)
+        print("\r\033[K", end="", file=sys.stderr)
+    return results
 
 
-def show(results: dict[tuple[str, str], list[Result]], rounds: int, count: int) -> None:
-    from importlib.metadata import version
+def measure(row: str, client: str, loop: str, url: str, count: int) -> Result:
+    """One run in a fresh process."""
+    command = [sys.executable, str(Path(__file__).parent / "clients.py"), row, client, loop, url, str(count)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, timeout=TIMEOUT, check=True)
+    return Result(**json.loads(done.stdout))
 
-    peers = ", ".join(f"{name} {version(name)}" for name in ("aio-pika", "pika"))
-    print(f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {peers}; "
-          f"medians of {rounds} rounds of {count:,} messages of {SIZE} bytes")  # fmt: skip
-    print(f"{'':28}{'':22}{'CPU x':>8}{'rate x':>8} | {'CPU us/msg':>11}{'msg/s':>10}")
-    for load, clients in CLIENTS.items():
-        first = next(iter(clients))
-        cost = {name: statistics.median(r.cpu_us for r in results[load, name]) for name in clients}
-        rate = {name: statistics.median(r.per_second for r in results[load, name]) for name in clients}
-        for name in clients:
-            print(f"{load if name == first else '':28}{name:22}{cost[name] / cost[first]:>7.1f}x"
-                  f"{rate[first] / rate[name]:>7.1f}x | {cost[name]:>11.2f}{rate[name]:>10,.0f}")  # fmt: skip
-    print("CPU x: how many times Warren's CPU per message; rate x: Warren's messages per second over this client's")
+
+def prepare(url: str, fill: int) -> None:
+    """The queue, with just that many messages in it."""
+    import warren
+
+    async def main() -> None:
+        async with warren.connect(url) as connection, connection.channel() as channel:
+            await channel.queue_delete(QUEUE)
+            await channel.queue_declare(QUEUE)
+            await channel.confirm_select()
+            publications = (warren.Publication(BODY, "", QUEUE) for _ in range(fill))
+            await channel.publish_many(publications, timeout=TIMEOUT)
+
+    asyncio.run(main())
+
+
+HEADS = ("row", "client", "loop", "CPU: times Warren's", "rate: Warren's is", "CPU us a message", "messages a second")
+
+
+def expect(url: str, count: int) -> None:
+    """Returns once the queue has that many messages. TimeoutError when that does not happen: some were lost."""
+    import warren
+
+    async def main() -> None:
+        async with asyncio.timeout(60), warren.connect(url) as connection, connection.channel() as channel:
+            while await channel.message_count(QUEUE) != count:
+                pass
+
+    asyncio.run(main())
+
+
+def show(results: dict[Run, list[Result]]) -> None:
+    """A table in Markdown: how many times Warren's cost and rate, then the figures."""
+    cost = {run: statistics.median(result.cpu_us for result in rounds) for run, rounds in results.items()}
+    rate = {run: statistics.median(result.per_second for result in rounds) for run, rounds in results.items()}
+    rows = [HEADS]
+    for row, client, loop in results:
+        run, first = (row, client, loop), (row, next(iter(CASES[row])), LOOPS[0] if loop == "-" else loop)
+        times = [f"{cost[run] / cost[first]:.1f}x", f"{rate[first] / rate[run]:.1f}x"] if first in cost else ["", ""]
+        rows.append((row, client, loop, times[0], times[1], f"{cost[run]:,.1f}", f"{rate[run]:,.0f}"))
+    widths = [max(len(line[column]) for line in rows) for column in range(len(HEADS))]
+    for line in rows:
+        cells = [f"{cell:{'<' if column < 3 else '>'}{width}}"
+                 for column, (cell, width) in enumerate(zip(line, widths, strict=True))]  # fmt: skip
+        print("| " + " | ".join(cells) + " |")
+        if line is HEADS:
+            print("|" + "|".join("-" * (width + 1) + ("-" if column < 3 else ":")
+                                 for column, width in enumerate(widths)) + "|")  # fmt: skip
 
 
 if __name__ == "__main__":

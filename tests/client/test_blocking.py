@@ -12,7 +12,7 @@ import pytest
 from tests.client.outages import FAST
 from warren import errors
 from warren.client.blocking import Channel, Connection, Consumer, connect
-from warren.client.records import Message, Publication, QueueInfo, Returned
+from warren.client.records import Delivery, Message, Publication, QueueInfo, Returned
 from warren.protocol.v091 import Properties
 
 
@@ -356,3 +356,28 @@ def test_recover_makes_old_tags_orphans(ch: Channel, queue: str) -> None:
     with pytest.raises(errors.AcknowledgeOrphans, match="1 tags orphaned"):
         old[0].ack()
     assert ch.queue_declare(queue, passive=True).message_count == 0
+
+
+def test_each_delivery_to_a_function(blocking: Connection, ch: Channel, queue: str) -> None:
+    ch.confirm_select()
+    ch.publish_many(numbered(queue, 10))
+    seen = []
+
+    def handle(delivery: Delivery) -> None:
+        seen.append(delivery.body)
+        if len(seen) == 7:
+            delivery.nack()
+            raise LookupError("enough")
+        delivery.ack()
+
+    with pytest.raises(LookupError, match="enough"):
+        ch.consume(queue, prefetch=8).each(handle)
+    assert len(seen) == 7
+    left = blocking.channel()
+    rest = left.consume(queue)
+    assert len(receive(left, rest, 4)) == 4
+    rest.cancel()
+    consumer = ch.consume(queue)
+    consumer.start()
+    ch.close()
+    consumer.each(handle)  # ends as the iteration does

@@ -9,7 +9,8 @@ import pytest
 from warren import errors
 from warren.client.channel import Channel
 from warren.client.connection import Connection
-from warren.client.records import Publication
+from warren.client.consumer import FAIR
+from warren.client.records import Delivery, Publication
 
 
 async def fill(channel: Channel, queue: str, count: int) -> None:
@@ -57,14 +58,17 @@ async def test_leaving_the_block_gives_back_the_rest(channel: Channel, queue: st
 
 async def test_a_cancelled_iteration_gives_back_the_rest(channel: Channel, queue: str) -> None:
     await fill(channel, queue, 5)
+    handed = asyncio.Event()
 
     async def work() -> None:
         async with channel.consume(queue) as consumer:
             async for _ in consumer:
+                handed.set()
                 await asyncio.Event().wait()
 
     task = asyncio.create_task(work())
     await ready(channel, queue, 0)
+    await handed.wait()  # RabbitMQ may answer before it delivers
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -187,3 +191,88 @@ async def test_leaving_a_stream_early_costs_nobody_the_connection(channel: Chann
             assert channel.is_open
     finally:
         await channel.queue_delete(name)
+
+
+async def test_each_delivery_to_a_function(channel: Channel, queue: str) -> None:
+    await fill(channel, queue, 1000)
+    seen, done = [], asyncio.Event()
+
+    def handle(delivery: Delivery) -> None:
+        seen.append(delivery.body)
+        delivery.ack()
+        if len(seen) == 1000:
+            done.set()
+
+    consuming = asyncio.ensure_future(channel.consume(queue, prefetch=700).each(handle))
+    await done.wait()
+    consuming.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await consuming
+    assert seen == [str(n).encode() for n in range(1000)]
+    await ready(channel, queue, 0)
+    assert (await channel.queue_declare(queue, passive=True)).consumer_count == 0
+
+
+async def test_a_function_that_fails_ends_the_subscription(channel: Channel, queue: str) -> None:
+    await fill(channel, queue, 10)
+    seen: list[Delivery] = []
+
+    def handle(delivery: Delivery) -> None:
+        seen.append(delivery)
+        if len(seen) == 3:
+            raise LookupError("no third")
+        delivery.ack()
+
+    with pytest.raises(LookupError, match="no third"):
+        await channel.consume(queue, prefetch=8).each(handle)
+    await ready(channel, queue, 7)  # the third is the program's to settle
+    seen[2].nack()
+    await ready(channel, queue, 8)
+
+
+async def test_a_function_does_not_keep_the_loop(channel: Channel, queue: str) -> None:
+    """Acknowledgements go out, and other tasks run, while deliveries do not run dry."""
+    await fill(channel, queue, 2000)
+    turns = seen = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def handle(delivery: Delivery) -> None:
+        nonlocal seen
+        seen += 1
+        if seen == 2000:
+            raise LookupError("that was the last")
+
+    counting = asyncio.ensure_future(count_turns())
+    consumer = channel.consume(queue)
+    await consumer.start()
+    while consumer.buffered < 2000:
+        await channel.queue_declare(queue, passive=True)
+    turns = 0
+    with pytest.raises(LookupError):
+        await consumer.each(handle)
+    assert turns >= 2000 // FAIR
+    counting.cancel()
+
+
+async def test_a_function_on_a_queue_that_goes_away(connection: Connection, channel: Channel, queue: str) -> None:
+    consumer = channel.consume(queue)
+    await consumer.start()
+    consuming = asyncio.ensure_future(consumer.each(Delivery.ack))
+    async with connection.channel() as other:
+        await other.queue_delete(queue)
+    with pytest.raises(errors.ConsumerCancelled, match=queue):
+        await consuming
+
+
+async def test_cancelling_ends_the_function_quietly(channel: Channel, queue: str) -> None:
+    consumer = channel.consume(queue)
+    await consumer.start()
+    consuming = asyncio.ensure_future(consumer.each(Delivery.ack))
+    await asyncio.sleep(0)
+    await consumer.cancel()
+    await consuming

@@ -357,8 +357,7 @@ class Channel(LastingChannel):
         future: asyncio.Future[object] = connection.loop.create_future()
         published = Published(future)
         tag = core.publish(raw, body, exchange, routing_key, mandatory, published)
-        connection.expecting()
-        connection.flush()
+        connection.ask()
         deadline = connection.deadlines.add(future, seconds)
         try:
             result = await future

@@ -1,7 +1,9 @@
-"""A subscription as an asynchronous iterator.
+"""A subscription as an asynchronous iterator, or with a function that takes each delivery.
 
     async for delivery in channel.consume("work", prefetch=500):
         delivery.ack()
+
+    await channel.consume("work", prefetch=500).each(Delivery.ack)
 
 The iterator lives on over a reconnect. It ends with the reason when the channel or the connection is closed for good or
 the broker cancels the consumer, and without one after a cancel or close of our own. Leaving the `async with` block, or
@@ -11,6 +13,7 @@ dropping the iterator, cancels the subscription and gives back what was not take
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -129,6 +132,33 @@ class Consumer:
         self._handed += 1
         if not self._handed % FAIR:
             await asyncio.sleep(0)
+        if not subscription.buffer:
+            await self._filled()
+        return subscription.take()
+
+    async def each(self, callback: Callable[[Delivery], object]) -> None:
+        """Hand every delivery to a function, until the subscription ends; then return or raise as the iteration does.
+
+        callback  called in the event loop, one delivery after the other. What it raises ends the subscription, and is
+                  raised here; so does cancelling this call. What was not handed out goes back to the queue.
+        """
+        async with self:
+            subscription = self._subscription
+            while True:
+                try:
+                    await self._filled()
+                except StopAsyncIteration:
+                    return
+                for _ in range(FAIR):
+                    if not subscription.buffer:
+                        break
+                    callback(subscription.take())
+                else:
+                    await asyncio.sleep(0)
+
+    async def _filled(self) -> None:
+        """Wait for a delivery. Raises what ends the iteration."""
+        subscription = self._subscription
         while not subscription.buffer:
             if subscription.finished:
                 if subscription.reason is not None:
@@ -144,7 +174,6 @@ class Consumer:
                 elif waiter in subscription.waiters:
                     subscription.waiters.remove(waiter)
                 raise
-        return subscription.take()
 
     def __del__(self) -> None:
         # `async for` has no way to say that it was left; the last reference going away says it.

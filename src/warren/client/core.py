@@ -163,8 +163,7 @@ class ChannelCore:
         self.check_open()
         self.connection.engine.send_method(self.number, slot.request)
         self.slots.append(slot)
-        self.connection.expecting()
-        self.connection.flush()
+        self.connection.ask()
 
     def abandon(self, slot: Slot) -> None:
         """Nobody waits for this reply any more: it is dropped when it comes, and what it grants is given back."""
@@ -193,8 +192,7 @@ class ChannelCore:
             slot = Slot(m.ChannelClose())
             slot.abandoned = True
         self.slots.append(slot)
-        self.connection.expecting()
-        self.connection.flush()
+        self.connection.ask()
 
     def next_consumer_tag(self) -> str:
         self.tags_given += 1
@@ -530,6 +528,11 @@ class ConnectionCore:
     def expecting(self) -> None:
         """An answer will be waited for."""
 
+    def ask(self) -> None:
+        """Something is in `engine.outgoing` whose answer will be waited for: have it written."""
+        self.expecting()
+        self.flush()
+
     def resumed(self) -> None:
         """Publishers that were held up (blocked, flow) should look again."""
 
@@ -584,8 +587,7 @@ class ConnectionCore:
         self.check_open()
         self.engine.send_method(0, slot.request)
         self.slots.append(slot)
-        self.expecting()
-        self.flush()
+        self.ask()
 
     def answer(self, number: int, method: m.Method) -> None:
         """Answer what the broker said, unless something it said after that, in the same read, makes it pointless."""
@@ -601,13 +603,18 @@ class ConnectionCore:
         self.engine.send_method(0, m.ConnectionClose(200, "closed by the client"))
         self._fail(errors.ChannelClosed("the connection was closed by this client"), ours=True)
         self.slots.append(slot)
-        self.expecting()
-        self.flush()
+        self.ask()
 
     # -- what the broker sends ---------------------------------------------------------------------------------------
 
     def receive(self, data: bytes) -> None:
         """Sort what was read. A protocol error of the broker's closes the connection, with that error as reason."""
+        confirm = self.engine.lone_confirm(data)
+        if confirm is not None:
+            number, tag, multiple = confirm
+            if (channel := self.channels.get(number)) is not None:
+                channel.publishes.settle(tag, multiple, True)
+            return
         violation: errors.RemoteProtocolError | None = None
         try:
             self.engine.receive_data(data)

@@ -1,7 +1,9 @@
 """The transport: the core as an asyncio.BufferedProtocol.
 
-Output is gathered during a turn of the loop and written once at its end. When the transport holds more than it likes
-(pause_writing) publishers wait; requests and acks, which are small and bounded by what was received, do not. Reading
+Output is gathered during a turn of the loop and written once at its end. Only what somebody will wait for is written at
+once, when nothing was written since the last read: who asks one thing at a time saves a turn of the loop by that, and
+of many who ask in one turn only the first does. When the transport holds more than it likes (pause_writing) publishers
+wait; requests and acks, which are small and bounded by what was received, do not. Reading
 stops when consumers have not taken what already came (MAX_BUFFERED_BYTES, MAX_BUFFERED_MESSAGES), but only while
 nothing waits for an answer on this connection: a reply behind unread deliveries would never come.
 """
@@ -26,7 +28,7 @@ __all__ = ["AsyncCore", "FutureSlot"]
 
 MAX_BUFFERED_BYTES: Final = 64 << 20  # of bodies of one consumer that the program has not taken
 MAX_BUFFERED_MESSAGES: Final = 50_000
-READ_SIZE: Final = 262_144  # bytes a read: a batch for the engine, still a cheap buffer
+READ_SIZE: Final = 262_144  # bytes a read: a batch for the engine; what no read reaches takes no memory
 MAX_GATHERED: Final = 1024  # pieces of output gathered before they are written within a turn
 GOODBYE_SECONDS: Final = 5.0  # how long a closing transport may take to get rid of its output
 
@@ -65,9 +67,10 @@ class AsyncCore(ConnectionCore, asyncio.BufferedProtocol):
         self.writing_paused = False
         self.reading_paused = False
         self._transport: asyncio.Transport | None = None
-        # Read into, again and again: memory of that size for each read would cost system calls.
+        # For each read of a plain Protocol asyncio's own loop makes a buffer as large: 15 us where mmap has to do it.
         self._received = memoryview(bytearray(READ_SIZE))
         self.flush_due = False  # the loop's next turn writes what was gathered
+        self._quiet = False  # nothing was written since the last read
         self._gate: list[asyncio.Future[None]] = []
         self._last_sent = self._last_received = 0.0
         self._suspected = False
@@ -76,7 +79,7 @@ class AsyncCore(ConnectionCore, asyncio.BufferedProtocol):
         self.on_end: Callable[[errors.WarrenError], None] | None = None  # it has ended without our doing
         self.on_blocking: Callable[[str | None], None] | None = None
 
-    # -- asyncio.Protocol --------------------------------------------------------------------------------------------
+    # -- asyncio.BufferedProtocol ------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -87,11 +90,9 @@ class AsyncCore(ConnectionCore, asyncio.BufferedProtocol):
         return cast(bytearray, self._received)  # not one: asyncio's TLS fills slices of it
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.data_received(bytes(self._received[:nbytes]))
-
-    def data_received(self, data: bytes) -> None:
         self._last_received = self.loop.time()
-        self.receive(data)
+        self._quiet = True
+        self.receive(bytes(self._received[:nbytes]))
         if self.overfull and not self.reading_paused and not self._answer_awaited():
             self._pause_reading()
 
@@ -122,7 +123,15 @@ class AsyncCore(ConnectionCore, asyncio.BufferedProtocol):
 
     def expecting(self) -> None:
         if self.reading_paused:
-            self.resume_reading()  # data_received pauses again once the answer is there
+            self.resume_reading()  # buffer_updated pauses again once the answer is there
+
+    def ask(self) -> None:
+        if self.reading_paused:
+            self.expecting()
+        if self._quiet and not self.flush_due:
+            self.flush_now()
+        else:
+            self.flush()
 
     def flush_now(self) -> None:
         """Write what was gathered, in this turn of the loop."""
@@ -130,6 +139,7 @@ class AsyncCore(ConnectionCore, asyncio.BufferedProtocol):
         if transport is None or transport.is_closing():
             engine.outgoing.clear()
         elif engine.outgoing:
+            self._quiet = False
             transport.write(engine.data_to_send())
             self._last_sent = self.loop.time()
 

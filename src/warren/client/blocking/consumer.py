@@ -9,6 +9,7 @@ The deliveries are the asyncio consumer's: this takes them from its subscription
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -84,6 +85,16 @@ class Consumer:
                 self._fetch()
             else:
                 raise StopIteration
+
+    def each(self, callback: Callable[[Delivery], object]) -> None:
+        """Hand every delivery to a function, until the subscription ends; then return or raise as the iteration does.
+
+        callback  called by the thread that calls this. What it raises ends the subscription, and is raised here. What
+                  was not handed out goes back to the queue.
+        """
+        with self:
+            for delivery in self:
+                callback(delivery)
 
     def receive(self, max_messages: int = 20_000, timeout: float | None = None) -> list[Delivery]:
         """What has arrived: waits for at least one delivery, gives at most `max_messages`.

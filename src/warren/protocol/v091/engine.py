@@ -67,6 +67,8 @@ MAX_MESSAGE_SIZE: Final = 134_217_728  # 128 MiB, RabbitMQ 3.10's default
 
 _METHOD, _HEADER, _BODY, _HEARTBEAT = m.FRAME_METHOD, m.FRAME_HEADER, m.FRAME_BODY, m.FRAME_HEARTBEAT
 _CONTENT_HEADER: Final = Struct(">BHIIQ")  # a header frame up to its property flags; class and weight as one number
+_ACK_FRAME: Final = Struct(">BHIIQBB")  # all of a basic.ack
+_ACK: Final = 60 << 16 | 80
 _BASIC_WEIGHT_0: Final = 60 << 16
 _MIN_HEADER_PAYLOAD: Final = HEADER_FIXED.size + 2  # class, weight, size, flags
 _CONTENT_KEYS: Final = {
@@ -231,6 +233,21 @@ class Engine:
         """What was received since the last call, in order: (channel number, method or message)."""
         events, self._events = self._events, []
         return events
+
+    def lone_confirm(self, data: bytes) -> tuple[int, int, bool] | None:
+        """(channel, delivery tag, multiple) when the data are one basic.ack, as `receive_data` and `events` give it.
+
+        For a client that waits for each confirm. None when they are anything else, or something came before: then those
+        are to be called.
+        """
+        if len(data) != _ACK_FRAME.size or self._held or self._events or self._deaf:
+            return None
+        kind, channel, size, key, tag, bits, end = _ACK_FRAME.unpack(data)
+        if key != _ACK or kind != _METHOD or size != 13 or end != 206:
+            return None
+        if self.channels.get(channel) is not ChannelState.OPEN or channel in self._assemblies:
+            return None
+        return channel, tag, bits & 1 != 0
 
     def _whole_content(self, data: bytes, at: int, end: int, channel: int, method: bytes) -> Content | None:
         """The message whose header frame starts at `at`, if all of it is in this buffer and in one body frame."""

@@ -1,0 +1,68 @@
+"""The page on the client says what its docstrings say."""
+
+from __future__ import annotations
+
+import inspect
+
+import warren
+from tools.client_reference import PAGE, Page, fenced, linked, listed, methods, prose
+
+
+def test_the_page_is_that_of_the_code() -> None:
+    assert Page().write() == PAGE.read_text("utf-8"), "run: python tools/client_reference.py"
+
+
+def test_every_exported_name_has_its_section_and_every_method_its_signature() -> None:
+    page = PAGE.read_text("utf-8")
+    for name in warren.__all__:
+        value = getattr(warren, name)
+        assert f"\n## {name}\n" in page or f"\n## `{name}`\n" in page or f"\n## `warren.{name}`\n" in page, name
+        if inspect.isclass(value):
+            for method, function in methods(value):
+                assert f"{method}: " in page if isinstance(function, property) else f"{method}(" in page, method
+
+
+def test_every_link_within_the_page_leads_somewhere() -> None:
+    page = PAGE.read_text("utf-8")
+    targets = {part.split(")")[0] for part in page.split("](#")[1:]}
+    headings = {line.lstrip("# ").strip("`").lower() for line in page.splitlines() if line.startswith("#")}
+    assert targets <= headings
+
+
+DOC = """One message.
+
+    Goes on
+    here.
+
+queue      where it is
+no_ack, x  two at once, and what is said of them
+           goes on
+"""
+
+
+def test_prose() -> None:
+    assert prose(DOC, {}) == [
+        "One message.\n",
+        "```text\nGoes on\nhere.\n```\n",
+        "- `queue`: where it is\n- `no_ack`, `x`: two at once, and what is said of them goes on\n",
+    ]
+    assert prose(None, {}) == []
+
+
+def test_names_that_leave_one_blank_only() -> None:
+    assert listed(["headers, content_type, ... the properties"], {}) == (
+        "- `headers`, `content_type`, ...: the properties\n"
+    )
+
+
+def test_links() -> None:
+    anchors = {"NotFound": "notfound", "Open": "open"}
+    assert linked("NotFound; Open `NotFound` `Open` `x NotFound`", anchors) == (
+        "[`NotFound`](#notfound); Open [`NotFound`](#notfound) [`Open`](#open) `x NotFound`"
+    )
+
+
+def test_a_long_signature_takes_a_line_for_each_parameter() -> None:
+    assert fenced("f", ["a: int"], " -> int") == "```python\nf(a: int) -> int\n```\n"
+    long = ["a" * 60, "*", "b" * 60]
+    assert fenced("f", long, "") == f"```python\nf(\n    {long[0]},\n    *,\n    {long[2]},\n)\n```\n"
