@@ -410,6 +410,23 @@ async def test_how_the_broker_before_ended(tmp_path: Path) -> None:
     assert await last_stop() is LastStop.KILLED
 
 
+async def test_a_start_that_fails_leaves_a_power_cut_one(tmp_path: Path) -> None:
+    async with Broker(data=tmp_path):
+        pass
+    (tmp_path / "running").write_text("another boot")
+    catalog = (tmp_path / CATALOG).read_bytes()
+    (tmp_path / CATALOG).write_bytes(b"spoiled" * 1000)
+    for _ in range(2):
+        with pytest.raises(CatalogError):
+            await Broker(data=tmp_path).start()
+    (tmp_path / CATALOG).write_bytes(catalog)
+    async with Broker(data=tmp_path) as broker:
+        assert broker.node.last_stop is LastStop.POWER_CUT
+        mended = Broker(data=shutil.copytree(tmp_path, tmp_path.with_name("copy")))
+    async with mended:
+        assert mended.node.last_stop is LastStop.KILLED, "it was recovered, and had not stopped"
+
+
 async def test_what_a_program_changes_is_kept_when_the_call_returns(tmp_path: Path) -> None:
     async with Broker(data=tmp_path) as broker:
         for change in (

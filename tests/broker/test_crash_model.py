@@ -1,7 +1,8 @@
 """A whole node on a disk that fails, in every way at every call, against what it promised.
 
 What was confirmed is kept until a consumer has acknowledged it; nothing comes from nowhere; what was seen comes again
-only as redelivered; what was acknowledged stays away, but for a power cut. The catalog is a real file, for SQLite looks
+only as redelivered; what was acknowledged stays away, but for a power cut. What stands in a stream stays at its offset
+once it was confirmed or read, until retention drops it. The catalog is a real file, for SQLite looks
 after that; the messages are on the `Disk`.
 """
 
@@ -27,12 +28,14 @@ from warren.broker import journal, node as node_module
 from warren.broker.node import Node
 from warren.broker.store.folder import LastStop
 from warren.broker.store.queue_log import QueueLog
+from warren.broker.stream import StreamQueue
 from warren.protocol.v091 import Content, Properties, Table, methods as m
 
 PAGE: Final = 4  # messages of a queue in memory, so that there is paging
 SEGMENT_BYTES: Final = 700  # so that there are several
 TTL: Final = 100  # milliseconds
 LONGEST_DELAY: Final = 200
+WALL: Final = 1_700_000_000_000
 
 TO_DEAD: Final[Table] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
 QUEUES: Final[dict[str, Table]] = {
@@ -45,18 +48,26 @@ QUEUES: Final[dict[str, Table]] = {
     "safe": {
         "x-queue-type": "quorum", "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish", **TO_DEAD,
     },
+    "limited": {"x-queue-type": "quorum", "x-delivery-limit": 1, **TO_DEAD},
+    "full": {"x-max-length": 3, "x-overflow": "reject-publish"},
     "later": {},
 }  # fmt: skip
-BOUND: Final = {"fan": ("plain", "levels", "short"), "delays": ("later",)}
-TARGETS: Final = [*QUEUES, *BOUND]
+STREAM: Final[Table] = {"x-queue-type": "stream", "x-stream-max-segment-size-bytes": 500}
+STREAMS: Final[dict[str, Table]] = {"log": STREAM, "kept": {**STREAM, "x-max-length-bytes": 1200}}
+BOUND: Final = {"fan": ("plain", "levels", "short", "log"), "delays": ("later",)}
+TARGETS: Final = [*QUEUES, *STREAMS, *BOUND]
+COMMITTED: Final = [target for target in TARGETS if target != "full"]  # a commit-ok does not say what was refused
 HANDED_ON: Final = ("dead", "later")  # what came from elsewhere on the disk may have come twice when there was a crash
-IN_ORDER: Final = ("plain", "quorum", "short", "brief", "safe")
+IN_ORDER: Final = ("plain", "quorum", "short", "brief", "safe", "limited", "full")
 
 Home = tuple[str, int]  # a queue, and the number of a message that was routed there
 
 
 class Crashes(RuleBasedStateMachine):
-    """`due` must be there after any crash; `gone` must not be there after a kill; `seen` says redelivered."""
+    """`due` must be there after any crash; `gone` must not be there after a kill; `seen` says redelivered.
+
+    `offsets` are those of messages that were read from streams; `firsts` what retention may have dropped all before.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,8 +76,11 @@ class Crashes(RuleBasedStateMachine):
         self.patch.setattr(journal, "PAGE_MESSAGES", PAGE)
         self.patch.setattr(journal, "RUN", 3)
         self.patch.setitem(QueueLog.__init__.__kwdefaults__, "segment_bytes", SEGMENT_BYTES)  # type: ignore[arg-type]
+        self.patch.setattr("time.time_ns", lambda: (self.wall + self.clock.now) * 1_000_000)  # expiry is on disk
+        self.wall = WALL
+        self.clock = Clock()
         self.disk = Disk()
-        for name in ("queues", "delays"):
+        for name in ("queues", "delays", "streams"):
             self.disk.make(f"{self.folder.name}/{name}")
         self.number = 0
         self.published: set[Home] = set()
@@ -75,6 +89,9 @@ class Crashes(RuleBasedStateMachine):
         self.gone: set[Home] = set()
         self.seen: set[Home] = set()
         self.rolled_back: set[Home] = set()
+        self.refused: set[Home] = set()
+        self.offsets: dict[str, dict[int, int]] = {name: {} for name in STREAMS}
+        self.firsts = dict.fromkeys(STREAMS, 0)
         self.deaths = Counter[str]()
         self.start(LastStop.CLEAN)
         self.declare()
@@ -97,7 +114,8 @@ class Crashes(RuleBasedStateMachine):
     # -- the broker's life
 
     def start(self, last_stop: LastStop) -> None:
-        self.clock = Clock()
+        now, self.clock = self.clock.now, Clock()
+        self.wall += now - self.clock.now  # this one goes on
 
         def commit(_: object, on_synced: Any, on_failed: Any, *, sync: bool, files: Disk) -> HandCommit:
             self.commit = HandCommit(files, on_failed, on_synced)
@@ -110,7 +128,8 @@ class Crashes(RuleBasedStateMachine):
         self.publisher, self.committer, self.consumer, self.browser = (Client(self.node) for _ in range(4))
         self.publisher.send(1, m.ConfirmSelect())
         self.committer.send(1, m.TxSelect())
-        for client in (self.publisher, self.committer):
+        self.browser.send(1, m.BasicQos(0, 10_000))  # streams want one
+        for client in (self.publisher, self.committer, self.browser):
             client.events.clear()
         self.tags: dict[int, list[Home]] = {}  # publish tag -> the homes of a persistent message
         self.commits: list[list[Home]] = []  # of transactions that wait for their commit-ok
@@ -119,7 +138,7 @@ class Crashes(RuleBasedStateMachine):
 
     def declare(self) -> None:
         client = self.browser
-        for name, arguments in QUEUES.items():
+        for name, arguments in (QUEUES | STREAMS).items():
             client.call(m.QueueDeclare(name, durable=True, arguments=arguments), m.QueueDeclareOk)
         delayed: Table = {"x-delayed-type": "fanout"}
         client.call(m.ExchangeDeclare("fan", "fanout", durable=True), m.ExchangeDeclareOk)
@@ -158,14 +177,26 @@ class Crashes(RuleBasedStateMachine):
     def hear(self) -> None:
         """Confirms and commit-oks: from now on these messages are due."""
         self.publisher.receive()
-        for ack in self.publisher.take(m.BasicAck):
-            least = 0 if ack.multiple else ack.delivery_tag
-            for tag in [tag for tag in self.tags if least <= tag <= ack.delivery_tag]:
-                self.due |= {home for home in self.tags.pop(tag) if home not in self.acked}
-        assert not self.publisher.events, self.publisher.events
+        for _, answer in self.publisher.events:
+            assert isinstance(answer, m.BasicAck | m.BasicNack), answer
+            least = 0 if answer.multiple else answer.delivery_tag
+            for tag in [tag for tag in self.tags if least <= tag <= answer.delivery_tag]:
+                homes = self.tags.pop(tag)
+                if isinstance(answer, m.BasicAck):
+                    self.due |= {home for home in homes if home not in self.acked}
+                else:
+                    self.refused |= {home for home in homes if home[0] == "full"}
+        self.publisher.events.clear()
         self.committer.receive()
         for _ in self.committer.take(m.TxCommitOk):
             self.due |= {home for home in self.commits.pop(0) if home not in self.acked}
+        for name in STREAMS:
+            self.note_first(name)
+
+    def note_first(self, name: str) -> None:
+        queue = self.node.vhosts["/"].queues[name]
+        assert isinstance(queue, StreamQueue)
+        self.firsts[name] = max(self.firsts[name], queue.log.first)
 
     def look(self, *, delayed: bool = False) -> None:
         """Everything that is due is there, and nothing that should not be; if `delayed`, what was held back too."""
@@ -178,7 +209,12 @@ class Crashes(RuleBasedStateMachine):
             found[name] = [int(body.split()[0]) for _, _, body in shown]
             self.browser.send(1, m.BasicCancel(name))
             self.browser.events.clear()
+        for name in STREAMS:
+            self.note_first(name)
+            self.read(name, "first")
         for queue, number in self.due:
+            if queue in STREAMS:
+                continue
             there = number in found[queue] or (queue in DYING and number in found["dead"])
             assert there or (queue == "later" and not delayed), f"{number} of {queue} is lost; there are {found}"
         for name, numbers in found.items():
@@ -187,13 +223,48 @@ class Crashes(RuleBasedStateMachine):
                 letters = {number for queue, number in self.published if queue in DYING or queue == "dead"}
                 assert set(numbers) <= letters, f"{set(numbers) - letters} in dead come from nowhere"
                 continue
-            assert homes <= self.published - self.rolled_back, f"{homes - self.published} come from nowhere"
+            nowhere = homes - (self.published - self.rolled_back - self.refused)
+            assert not nowhere, f"{nowhere} come from nowhere"
             if name in HANDED_ON:
                 continue
             assert not homes & self.gone, f"{homes & self.gone} are back"
             assert len(homes) == len(numbers), f"{numbers} in {name}: copies"
             if name in IN_ORDER:
                 assert numbers == sorted(numbers), f"{numbers} in {name}"
+
+    @rule(name=st.sampled_from(list(STREAMS)), start=st.sampled_from(["first", "last", "next"]) | st.integers(0, 30))
+    def read_stream(self, name: str, start: str | int) -> None:
+        self.do(lambda: self.read(name, start))
+
+    def read(self, name: str, start: str | int) -> None:
+        """What stands in a stream from there on stands where it stood, in order; all that is due is there."""
+        browser, tag = self.browser, f"{name} reader"
+        browser.send(1, m.BasicConsume(name, tag, arguments={"x-stream-offset": start}))
+        if self.node.failed is not None:
+            return
+        contents = [event for _, event in browser.events if isinstance(event, Content)]
+        browser.send(1, m.BasicCancel(tag))
+        browser.events.clear()
+        offsets = [int((each.decode_properties().headers or {})["x-stream-offset"]) for each in contents]  # type: ignore[call-overload]
+        numbers = [int(each.body.split()[0]) for each in contents]
+        homes = {(name, number) for number in numbers}
+        nowhere = homes - (self.published - self.rolled_back)
+        assert not nowhere, f"{nowhere} come from nowhere"
+        assert numbers == sorted(set(numbers)), f"{numbers} in {name}"
+        assert offsets == sorted(set(offsets)), f"offsets {offsets} in {name}"
+        for offset, number in zip(offsets, numbers, strict=True):
+            known = self.offsets[name].setdefault(offset, number)
+            assert known == number, f"offset {offset} of {name} was {known} and is {number}"
+        self.due |= homes
+        if start == "first":
+            kept = [number for offset, number in zip(offsets, numbers, strict=True) if offset >= self.firsts[name]]
+            least = min(kept, default=self.number + 1)
+            lost = {number for queue, number in self.due if queue == name and number >= least} - set(kept)
+            assert not lost, f"{lost} of {name} are lost; there are {numbers} from {offsets[:1]} on"
+            if name == "log":
+                lost = {number for queue, number in self.due if queue == name} - set(numbers)
+                assert not lost, f"{lost} of {name} are lost; there are {numbers}"
+                assert offsets == list(range(len(offsets))), f"a gap in {offsets}"
 
     # -- what is done to it
 
@@ -220,7 +291,7 @@ class Crashes(RuleBasedStateMachine):
             self.send(self.publisher, to, *self.message(homes, persistent))
         self.do(self.publisher.pump)
 
-    @rule(to=st.lists(st.sampled_from(TARGETS), min_size=1, max_size=4), commit=st.booleans())
+    @rule(to=st.lists(st.sampled_from(COMMITTED), min_size=1, max_size=4), commit=st.booleans())
     def transact(self, to: list[str], commit: bool) -> None:
         all_homes: list[Home] = []
         for target in to:
@@ -248,7 +319,7 @@ class Crashes(RuleBasedStateMachine):
             home = queue, int(event.body.split()[0])
             assert home not in self.rolled_back, f"{home} was rolled back"
             if queue not in HANDED_ON:
-                assert home in self.published, f"{home} comes from nowhere"
+                assert home in self.published - self.refused, f"{home} comes from nowhere"
                 assert home not in self.gone, f"{home} is back"
                 assert home not in self.unacked.values(), f"{home} is there twice"
                 assert method.redelivered or home not in self.seen, f"{home} comes again as if it were new"
@@ -340,3 +411,17 @@ Crashes.TestCase.settings = settings(
     max_examples=EXAMPLES, stateful_step_count=30, deadline=None, report_multiple_bugs=False
 )
 TestCrashes = Crashes.TestCase
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_a_failed_store_gives_back_stays_until_its_letter_is_safe(seed: int) -> None:
+    """The connections that close put messages back, over the limit, when nothing can be made safe any more."""
+    case = Crashes()
+    case.transact(commit=True, to=["short", "short"])
+    case.restart()
+    case.get(count=2, queue="short")
+    case.publish(count=5, persistent=False, to="short")
+    case.fail_soon(after=0, error=errno.EIO)
+    case.publish(count=1, persistent=True, to="plain")
+    case.power_cut(seed)
+    case.teardown()

@@ -141,10 +141,10 @@ def test_a_write_that_fails_ends_all_connections(
     client = kit.client()
     declare(client)
 
-    def write(fd: int, data: bytes) -> int:
+    def write(fd: int, data: bytes, offset: int) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(os, "write", write)
+    monkeypatch.setattr(os, "pwrite", write)
     client.publish("s", b"1")
     monkeypatch.undo()
     (close,) = client.take(m.ConnectionClose)
@@ -156,7 +156,7 @@ def test_a_write_that_fails_ends_all_connections(
 def test_after_a_failure_nobody_comes_in(kit: NodeKit, monkeypatch: pytest.MonkeyPatch) -> None:
     client = kit.client()
     declare(client)
-    monkeypatch.setattr(os, "write", lambda fd, data: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
     client.publish("s", b"1")
     monkeypatch.undo()
     (close,) = kit.client().take(m.ConnectionClose)

@@ -118,7 +118,7 @@ def test_a_disk_that_refuses_ends_the_broker(kit: NodeKit, wall: WallClock, monk
     def refuse(*arguments: object, **keywords: object) -> None:
         raise OSError(5, os.strerror(5))
 
-    monkeypatch.setattr(Path, "unlink", refuse)
+    monkeypatch.setattr(os, "unlink", refuse)
     wall.now += 60_001
     kit.pass_time(RETENTION_MS)
     assert kit.node.failed is not None

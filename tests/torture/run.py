@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from tests.torture.declarations import Declarer
 from tests.torture.history import Book, History, Stream, Verdict
 from tests.torture.peer import Peer
 from tests.torture.scenery import FAN, LATER, QUEUES, Queue, sources
@@ -23,7 +24,7 @@ from warren.testing import FaultProxy
 
 __all__ = ["churn", "kills"]
 
-PATIENCE: Final = 120.0  # seconds for the queues to be emptied
+PATIENCE: Final = 120.0  # seconds in which the queues get no emptier, or nothing of a stream comes
 LINGER: Final = 15.0  # ... and for a dead letter that waits to be sent again
 Ordeal = Callable[[Server, Stage], Awaitable[None]]
 Progress = Callable[[str], None]
@@ -54,7 +55,7 @@ async def kills(
             server.up.set()
             progress(f"kill {number} of {count}: start {server.start_seconds:.2f} s, {_short(stage.history)}")
 
-    return await _run(folder, seed, queues, ordeal)
+    return await _run(folder, seed, queues, ordeal, declaring=True)
 
 
 async def churn(
@@ -97,7 +98,9 @@ async def churn(
     return await _run(folder, seed, queues, ordeal)
 
 
-async def _run(folder: Path, seed: int, queues: tuple[Queue, ...], ordeal: Ordeal) -> Verdict:
+async def _run(
+    folder: Path, seed: int, queues: tuple[Queue, ...], ordeal: Ordeal, *, declaring: bool = False
+) -> Verdict:
     began = time.monotonic()
     history, server = History(), Server(folder / "data")
     try:
@@ -105,6 +108,8 @@ async def _run(folder: Path, seed: int, queues: tuple[Queue, ...], ordeal: Ordea
         await _declare(server.port, queues)
         stage = Stage(history, Random(seed), server.port, server.up)
         workers = _workers(stage, queues)
+        declarer = Declarer(stage) if declaring else None
+        workers += [declarer] if declarer is not None else []
         async with asyncio.TaskGroup() as tasks:
             async with asyncio.TaskGroup() as publishing:
                 for worker in workers:
@@ -118,6 +123,10 @@ async def _run(folder: Path, seed: int, queues: tuple[Queue, ...], ordeal: Ordea
         await server.stop()
         await server.start()
         await _look(server, queues, left=history)
+        if declarer is not None:
+            peer = await Peer.connect(server.port)
+            await declarer.look(peer)
+            peer.close()
         await server.stop()
     finally:
         await server.kill()
@@ -184,10 +193,12 @@ async def _drain(stage: Stage, queues: tuple[Queue, ...], consumers: list[Consum
     """Wait until the queues are empty; consumers are told to take everything."""
     stage.draining = True
     peer = await Peer.connect(stage.port)
-    began = time.monotonic()
+    began, least = time.monotonic(), 1 << 62
     while True:
         await peer.sleep(0.1)
         counts = {queue.name: await _count(peer, queue) for queue in queues if not queue.stream}
+        if (left := sum(counts.values())) < least:
+            began, least = time.monotonic(), left
         emptied = not any(counts.values()) and all(consumer.idle for consumer in consumers)
         if emptied and not any(book.missing() for book in stage.history.books.values()):
             break
@@ -222,8 +233,10 @@ async def _read_stream(port: int, queue: Queue, stream: Stream) -> None:
     peer.receive = receive
     await peer.call(m.BasicQos(0, 2000), m.BasicQosOk)
     await peer.call(m.BasicConsume(queue.name, "all", arguments={"x-stream-offset": "first"}), m.BasicConsumeOk)
-    deadline = time.monotonic() + PATIENCE
-    while len(found) < count and time.monotonic() < deadline:
+    began, before = time.monotonic(), 0
+    while len(found) < count and time.monotonic() < began + PATIENCE:
+        if len(found) > before:
+            began, before = time.monotonic(), len(found)
         await peer.sleep(0.02)
     peer.close()
     stream.read_whole(found)

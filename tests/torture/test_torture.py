@@ -24,6 +24,8 @@ async def test_a_broker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
     verdict = await kills(tmp_path, count=5, seed=SEED)
     check(verdict)
     assert verdict.figures["kills"] == 5
+    for name in ("declared", "deleted", "looks at what is declared"):
+        assert verdict.figures[name] > 0, f"it did not do what it should: {verdict}"
     assert verdict.figures["redeliveries, flagged"] > 0
 
 

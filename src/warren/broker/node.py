@@ -33,7 +33,7 @@ from warren.broker.statistics import Churn, Drops
 from warren.broker.store.catalog import Catalog
 from warren.broker.store.commit import GroupCommit
 from warren.broker.store.files import Files
-from warren.broker.store.folder import LastStop
+from warren.broker.store.folder import LastStop, make_folders
 from warren.broker.store.streams import StreamStore
 from warren.broker.timers import Timers
 from warren.broker.user_changes import UserChanges
@@ -88,7 +88,7 @@ class Node:
     limits      what clients may use
     clock       milliseconds that never go back
     components  what acts on parameters, by the name of their component
-    files       the operating system, for the messages of queues and delayed exchanges
+    files       the operating system, for the messages of queues, streams and delayed exchanges
     """
 
     def __init__(
@@ -144,9 +144,8 @@ class Node:
         self.rearm: Callable[[], None] = _nothing  # told after a batch in which the next deadline changed
         self.commit = GroupCommit(call_soon, self._synced, self.store_failed, sync=sync, files=files)
         self.data, self.files = data, files
-        for folder in ("queues", "delays"):
-            (data / folder).mkdir(parents=True, exist_ok=True)
-        self.streams = StreamStore(data, self.commit)
+        make_folders(data, "queues", "delays", "streams")
+        self.streams = StreamStore(data, self.commit, clean=last_stop is LastStop.CLEAN, files=files)
         try:
             recover(self)
         except BaseException:
@@ -339,8 +338,13 @@ class Node:
         self.end_batch()
 
     def write(self) -> None:
-        """Write what the batch has left for the disk so far. OSError when the disk refuses."""
+        """Write what the batch has left for the disk so far. OSError when the disk refuses.
+
+        Nothing once the store has failed, not even what closing the connections has given back.
+        """
         written, self.written = self.written, []
+        if self.failed is not None:
+            return
         for each in written:
             if not each.deleted:
                 ticket = each.flush()
@@ -354,8 +358,9 @@ class Node:
         self.written.append(what)
 
     def when_safe(self, callback: Callable[[], None]) -> None:
-        """Call back when everything that this batch writes is on the disk."""
-        self._when_safe.append(callback)
+        """Call back when everything that this batch writes is on the disk: never, once the store has failed."""
+        if self.failed is None:
+            self._when_safe.append(callback)
 
     def _call_safe(self) -> None:
         while self._safe and self._safe[0][0] <= self.commit.synced:

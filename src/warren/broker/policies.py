@@ -15,6 +15,7 @@ from warren.broker.events import INTERNAL_USER
 from warren.broker.settings import check_implemented
 from warren.errors import NotImplemented as NotImplemented540
 from warren.protocol.v091 import FieldValue, Table
+from warren.routing import SYSTEM_EXCHANGE
 from warren.routing.policies import Policy, Setting, check_policy, effective, matching
 from warren.routing.settings import QueueSettings, QueueType, settings_of
 
@@ -101,7 +102,12 @@ class Policies:
         return settings
 
     def apply_to_exchange(self, name: str) -> None:
-        """Give the exchange the alternate that a policy names, or take away one that none names any more."""
+        """Give the exchange the alternate that a policy names, or take away one that none names any more.
+
+        Not the system exchange: what is asked of it is for the broker alone.
+        """
+        if name == SYSTEM_EXCHANGE:
+            return
         policy, _ = self.in_force(name, "exchange")
         alternate = policy.definition.get("alternate-exchange") if policy is not None else None
         self._vhost.router.set_alternate(name, alternate if isinstance(alternate, str) else None)

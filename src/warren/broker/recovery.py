@@ -44,7 +44,7 @@ def recover(node: Node) -> None:
     _adopt_streams(node)
     node.catalog.commit()
     known = {folder for vhost in node.vhosts.values() for folder in vhost.folders.values()}
-    queues = sorted(f"queues/{path.name}" for path in (node.data / "queues").iterdir())
+    queues = (f"queues/{name}" for name in sorted(node.files.listdir(str(node.data / "queues"))))
     for folder in (*node.streams.folders(), *queues):
         if folder not in known:
             log.warning("%s belongs to no queue (a deletion was interrupted): it may be removed", folder)

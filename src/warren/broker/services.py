@@ -5,6 +5,7 @@
     amq.routes         exchanges and bindings, as JSON
     amq.change-queue   {"queue": name, "arguments": {...}} changes a queue's optional arguments (`changes`)
     amq.revoke         {"exchange": name, "id": id} takes back delayed messages; {"revoked": how many}
+    amq.administer     {"do": ..., ...} of an administrator: users, vhosts, permissions, policies (`administration`)
     amq.lease          more time for deliveries of the same channel (`leases`), answered with what was granted
 
 The answer goes through the default exchange to the message's reply_to, with its correlation_id. A message without
@@ -16,12 +17,15 @@ channel, as any refusal does. Source: the draft's section 2.2.3.5.
 from __future__ import annotations
 
 import json
+import logging
 from typing import TYPE_CHECKING, Any
 
+from warren.broker.administration import COMMANDS, administer
 from warren.broker.leases import lease_request
 from warren.broker.message import Address, Message
 from warren.broker.statistics import vhost_statistics
-from warren.errors import AmqpError, PreconditionFailed
+from warren.broker.trace import ADMINISTER
+from warren.errors import AccessRefused, AmqpError, PreconditionFailed
 from warren.protocol.v091 import Content, Properties, encode_content
 
 if TYPE_CHECKING:
@@ -30,6 +34,8 @@ if TYPE_CHECKING:
     from warren.broker.connection import Connection
 
 __all__ = ["SERVICES", "Service"]
+
+log = logging.getLogger("warren.broker.services")
 
 
 def _ping(connection: Connection, request: Content) -> bytes:
@@ -75,17 +81,41 @@ def _revoke(connection: Connection, request: Content) -> bytes:
     return _json({"revoked": connection.vhost.revoke_delayed(exchange, message_id)})
 
 
+def _administer(connection: Connection, request: Content) -> bytes:
+    """Asked for by an administrator, who may not take away what the answer needs. What was changed is logged."""
+    node, user = connection.node, connection.user
+    if not node.users.has_tag(user, "administrator"):
+        raise AccessRefused(f"user '{user}' is no administrator: only one may ask amq.administer")
+    asked = _json_of(request)
+    does, name = (asked.get("do"), asked.get("name")) if isinstance(asked, dict) else (None, None)
+    if does == "delete-user" and name == user:
+        raise PreconditionFailed(f"user '{name}' is asking for this: log in as another to delete it")
+    if does == "delete-vhost" and name == connection.vhost.name:
+        raise PreconditionFailed(f"this connection is to vhost '{name}': connect to another to delete it")
+    answer = administer(node, asked)
+    if COMMANDS[asked["do"]].changes:
+        about = ", ".join(f"{field} {asked[field]!r}" for field in ("name", "user", "vhost") if field in asked)
+        log.info("%s: user '%s' did %s: %s", connection.name, user, does, about)
+    return _json(answer)
+
+
 def _asked(request: Content, **fields: type[str | dict[str, Any]]) -> tuple[Any, ...]:
     """The fields of a JSON object, each of its type. PreconditionFailed when they are not what came."""
-    try:
-        asked = json.loads(request.body)
-    except ValueError as error:
-        raise PreconditionFailed(f"the body is not JSON: {error}") from None
+    asked = _json_of(request)
     for name, kind in fields.items():
         if not isinstance(asked, dict) or not isinstance(asked.get(name), kind):
             wanted = ", ".join(f'"{each}": {"string" if of is str else "object"}' for each, of in fields.items())
             raise PreconditionFailed(f"the body must be {{{wanted}}}")
     return tuple(asked[name] for name in fields)
+
+
+def _json_of(request: Content) -> Any:
+    try:
+        return json.loads(request.body)
+    except (ValueError, RecursionError) as error:
+        raise PreconditionFailed(f"the body is not JSON: {error}") from None
+
+
 def _lease(connection: Connection, request: Content) -> bytes:
     asked = lease_request(request.decode_properties().headers or {})
     tags = connection.channels[request.channel].lease(asked)
@@ -102,6 +132,7 @@ SERVICES: dict[str, Callable[[Connection, Content], bytes]] = {
     "amq.routes": _routes,
     "amq.change-queue": _change_queue,
     "amq.revoke": _revoke,
+    ADMINISTER: _administer,
     "amq.lease": _lease,
 }
 

@@ -4,7 +4,8 @@ Copies go to the exchange `amq.rabbitmq.trace` with the routing key `publish.EXC
 say what the message was, their body is its body. While it is off nothing asks for it per message: switching it on
 makes publishers route each message anew and queues deliver one by one, and these slower ways look here.
 
-Copies are not traced themselves. Source: RabbitMQ's firehose, headers and types as RabbitMQ 3.10 sends them.
+Copies are not traced themselves, nor are requests to `amq.administer`: they hold hashes of passwords. Source:
+RabbitMQ's firehose, headers and types as RabbitMQ 3.10 sends them.
 """
 
 from __future__ import annotations
@@ -14,16 +15,18 @@ from typing import TYPE_CHECKING, Final
 
 from warren.broker.message import Message
 from warren.protocol.v091 import FieldValue, Properties, Table
-from warren.routing import cc_keys
+from warren.routing import SYSTEM_EXCHANGE, cc_keys
 
 if TYPE_CHECKING:
     from warren.broker.channel import Channel
     from warren.broker.queue import Queue
     from warren.broker.vhost import VirtualHost
 
-__all__ = ["TRACE_EXCHANGE", "Trace"]
+__all__ = ["ADMINISTER", "TRACE_EXCHANGE", "Trace"]
 
 TRACE_EXCHANGE: Final = "amq.rabbitmq.trace"
+ADMINISTER: Final = "amq.administer"
+"""The service of the system exchange whose requests nobody but the broker may see."""
 
 
 class Trace:
@@ -36,6 +39,8 @@ class Trace:
         self, channel: Channel, message: Message, keys: tuple[str, ...], properties: Properties, queues: tuple[str, ...]
     ) -> None:
         """A client published a message with these keys, and it was routed to these queues."""
+        if message.address.exchange == SYSTEM_EXCHANGE and message.address.routing_key == ADMINISTER:
+            return
         headers = self._headers(channel, message, keys, properties)
         headers["routed_queues"] = list(queues)
         self._copy(f"publish.{message.address.exchange}", headers, message)

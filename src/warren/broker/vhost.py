@@ -306,7 +306,7 @@ class VirtualHost:
         if self.folders.pop(queue.name, None) is not None:
             self.node.catalog.remove_queue(self.name, queue.name)
         if isinstance(queue, StreamQueue):
-            self.node.after_commit.append(partial(self.node.streams.delete, queue.log))
+            self.node.after_commit.append(queue.log.delete)
         if journal is not None:
             self.node.after_commit.append(journal.delete)
         self.node.churn.queue_deleted += 1

@@ -7,7 +7,7 @@ its exit status; an error of ours is one line on standard error, without a trace
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from warren import __version__
@@ -19,6 +19,24 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 INTERRUPTED: Final = 130  # 128 + SIGINT, as shells have it
+
+ADMINISTRATION: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
+    "users": (
+        "Who may log in to a broker.",
+        {"list": "listed", "add": "add", "delete": "delete", "set-password": "set_password", "set-tags": "set_tags",
+         "set-limits": "set_limits"},
+    ),
+    "vhosts": (
+        "The virtual hosts of a broker.",
+        {"list": "listed", "add": "add", "delete": "delete", "set-limits": "set_limits"},
+    ),
+    "permissions": (
+        "What users may do in a virtual host.",
+        {"list": "listed", "set": "set_", "clear": "clear", "list-topic": "list_topic", "set-topic": "set_topic",
+         "clear-topic": "clear_topic"},
+    ),
+}  # fmt: skip
+"""Commands of two words: noun, what it is about, and verb -> function of the noun's module."""
 
 ABOUT: Final = "AMQP for Python: a broker, a client, and Spark pipelines over the messages."
 
@@ -38,6 +56,11 @@ def application() -> App:
         "warren.cli.demo:flights", name="flights", help="336,776 flights through the broker, the client and Spark."
     )
     app.command(demo)
+    for noun, (about, commands) in ADMINISTRATION.items():
+        group = App(name=noun, help=about)
+        for name, function in commands.items():
+            group.command(f"warren.cli.{noun}:{function}", name=name)
+        app.command(group)
     return app
 
 

@@ -26,7 +26,7 @@ from warren.broker.net.transport import SocketTransport
 from warren.broker.node import DEFAULT_LIMITS, Node
 from warren.broker.parameters import Component
 from warren.broker.statistics import statistics
-from warren.broker.store.folder import LastStop, hold_folder, mark_running, mark_stopped
+from warren.broker.store.folder import LastStop, hold_folder, mark_recovered, mark_running, mark_stopped
 from warren.broker.vhost import VirtualHost
 from warren.broker.watermarks import Machine, Watermarks
 from warren.config import DEFAULT_MECHANISMS, Limits
@@ -358,6 +358,8 @@ class Broker(UserAdministration):
                 limits=self._limits,
                 components=self._components,
             )
+            if not temporary and node.last_stop is LastStop.POWER_CUT:
+                mark_recovered(folder)
             self._last_descriptor = last_for_connections()
             self._hurried.clear()
             for factory in self._decorators:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from typing import Final, TextIO
 
-__all__ = ["LastStop", "hold_folder", "mark_running", "mark_stopped"]
+__all__ = ["LastStop", "hold_folder", "make_folders", "mark_recovered", "mark_running", "mark_stopped"]
 
 LOCK: Final = "lock"
 RUNNING: Final = "running"
@@ -34,7 +35,11 @@ def hold_folder(folder: Path) -> TextIO:
 
     OSError when it cannot be used; BlockingIOError when another broker holds it.
     """
+    new = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
+    for each in new:
+        with suppress(PermissionError):  # to make a name there takes no right to read
+            _sync(each.parent)
     lock = (folder / LOCK).open("a")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -46,25 +51,47 @@ def hold_folder(folder: Path) -> TextIO:
     return lock
 
 
+def make_folders(folder: Path, *names: str) -> None:
+    """These are in the folder, and on disk if they are new. OSError as the disk says."""
+    missing = [name for name in names if not (folder / name).is_dir()]
+    for name in missing:
+        (folder / name).mkdir()
+    if missing:
+        _sync(folder)
+
+
 def mark_running(folder: Path, *, boot_id: Path = BOOT_ID) -> LastStop:
-    """Note that a broker runs on the folder, which it holds; how the one before ended. OSError as the disk says."""
+    """Note that a broker runs on the folder, which it holds; how the one before ended. OSError as the disk says.
+
+    What a power cut has left is noted as that until it is recovered: `mark_recovered`.
+    """
     try:
-        boot = boot_id.read_text().strip()
-    except OSError:
-        boot = ""
-    marker = folder / RUNNING
-    try:
-        before = marker.read_text()
+        before = (folder / RUNNING).read_text()
     except FileNotFoundError:
-        last = LastStop.CLEAN
-    else:
-        last = LastStop.KILLED if boot and before == boot else LastStop.POWER_CUT
-    with marker.open("w") as file:
+        _write_marker(folder, _boot(boot_id))
+        return LastStop.CLEAN
+    return LastStop.KILLED if before and before == _boot(boot_id) else LastStop.POWER_CUT
+
+
+def mark_recovered(folder: Path, *, boot_id: Path = BOOT_ID) -> None:
+    """Note that what the broker before had left is recovered: from now on, what ends this one counts."""
+    _write_marker(folder, _boot(boot_id))
+
+
+def _boot(boot_id: Path) -> str:
+    """What tells this boot of the machine from others; "" where nothing does."""
+    try:
+        return boot_id.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _write_marker(folder: Path, boot: str) -> None:
+    with (folder / RUNNING).open("w") as file:
         file.write(boot)
         file.flush()
         os.fsync(file.fileno())
     _sync(folder)
-    return last
 
 
 def mark_stopped(folder: Path) -> None:

@@ -8,10 +8,12 @@ A record is what a delivery needs, in wire form:
 
 Offsets count records from 0. A segment file is named by the offset of its first record. In memory stand only a sparse
 index per segment (one entry per 64 KiB) and what was appended in the current batch. Recovery reads the segments, cuts
-a torn tail at the last whole record, and says what it cut. Retention drops whole segments, the oldest first: offsets
-stay, `first` moves, and a reader whose place is gone goes on there. The segment that is written always stays.
+a torn tail at the last whole record, and says what it cut. What it found it shows to readers, so it has it on disk
+before, where the process before may not have synced it. Retention drops whole segments, the oldest first: offsets
+stay, `first` moves, and a reader whose place is gone goes on there. The segment that is written always stays. After a
+power cut, segments that retention has dropped may be there again, with a gap behind them.
 
-It knows nothing of queues, consumers or protocols; it does not sync (`commit` does).
+It knows nothing of queues, consumers or protocols; what is appended it does not sync (`commit` does).
 """
 
 from __future__ import annotations
@@ -22,20 +24,24 @@ import zlib
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 
 from warren.broker.store.commit import GroupCommit
+from warren.broker.store.files import Files, write_all
+from warren.broker.store.syncing import sync_files
 
 __all__ = ["SEGMENT_BYTES", "Cursor", "Record", "SegmentLog"]
 
 SEGMENT_BYTES: Final = 8 * 1024 * 1024
 INDEX_BYTES: Final = 64 * 1024  # a seek reads at most this much before its record
 READ_BYTES: Final = 256 * 1024  # one read of a cursor: several hundred messages, and no more memory than that
-MAX_RECORD: Final = 1 << 30
 
+_SEGMENT: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _HEAD: Final = Struct(">II")
 _REST: Final = Struct(">QH")
 
@@ -50,9 +56,9 @@ class Record(NamedTuple):
 class _Segment:
     __slots__ = ("base", "count", "fd", "index", "indexed", "last", "path", "size")
 
-    def __init__(self, path: Path, base: int) -> None:
-        self.path, self.base = path, base
-        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+    def __init__(self, files: Files, folder: Path, base: int) -> None:
+        self.path, self.base = f"{folder}/{base:020}.log", base
+        self.fd = files.open(self.path, _SEGMENT, 0o640)
         self.size = self.count = 0
         self.last = 0  # time of the last record
         self.index: list[tuple[int, int, int]] = []  # (offset, position, time of that record)
@@ -65,7 +71,7 @@ class _Segment:
 
 
 class SegmentLog:
-    """The log in the folder `path`, which is made when it is missing.
+    """The log in the folder `path`, which is made when it is missing. `clean`: whoever wrote it has synced it all.
 
     `first` is the offset of the oldest record, `written` the offset after the last one in the files, `durable` the
     offset after the last one that is synced (readers see no further), `cut` the bytes that recovery took off a torn
@@ -73,8 +79,11 @@ class SegmentLog:
     what `retain` drops follows from them; `rolled` says that it may have something to do since it was last asked.
     """
 
-    def __init__(self, path: Path, commit: GroupCommit, *, segment_bytes: int = SEGMENT_BYTES) -> None:
-        self.path, self._commit, self.segment_bytes = path, commit, segment_bytes
+    def __init__(
+        self, path: Path, commit: GroupCommit, *, segment_bytes: int = SEGMENT_BYTES, clean: bool = False,
+        files: Files = os,
+    ) -> None:  # fmt: skip
+        self.path, self._commit, self._files, self.segment_bytes = path, commit, files, segment_bytes
         self.max_bytes: int | None = None
         self.max_age: int | None = None
         self.cut = 0
@@ -83,17 +92,34 @@ class SegmentLog:
         self._buffered_bytes = self._buffered = 0
         self._awaiting: deque[tuple[int, int]] = deque()  # (ticket, offset after what it covers)
         self._ticket = 0
-        path.mkdir(parents=True, exist_ok=True)
-        self._segments = [_Segment(file, int(file.stem)) for file in sorted(path.glob("*.log"))]
-        for segment in self._segments:
-            self._recover(segment)
-        if not self._segments:
-            self._segments.append(_Segment(path / f"{0:020}.log", 0))
-            self._sync_folder()
+        self._segments: list[_Segment] = []
+        try:
+            names = files.listdir(str(path))
+        except FileNotFoundError:
+            files.mkdir(str(path), 0o750)
+            names = []
+        try:
+            self._open(sorted(name for name in names if name.endswith(".log")), clean)
+        except BaseException:
+            for segment in self._segments:
+                files.close(segment.fd)
+            raise
         last = self._segments[-1]
         self.written = self.durable = self.last_batch = last.base + last.count
         if last.index:
             self.last_batch = last.index[-1][0]
+
+    def _open(self, names: list[str], clean: bool) -> None:
+        for name in names:
+            segment = _Segment(self._files, self.path, int(name.removesuffix(".log")))
+            self._segments.append(segment)
+            self._recover(segment)
+        if names and not clean:
+            sync_files(self._files, [segment.fd for segment in self._segments])
+        if not names:
+            self._segments.append(_Segment(self._files, self.path, 0))
+        if not names or not clean:
+            self._sync_folder()
 
     @property
     def first(self) -> int:
@@ -127,9 +153,7 @@ class SegmentLog:
         if self._buffer:
             segment = self._segments[-1]
             data = b"".join(self._buffer)
-            done = 0
-            while done < len(data):
-                done += os.write(segment.fd, data[done:] if done else data)
+            write_all(self._files, segment.fd, data, segment.size)
             self.last_batch = self.written
             segment.last = _REST.unpack_from(self._buffer[-1])[0]
             segment.size += len(data)
@@ -149,18 +173,21 @@ class SegmentLog:
         return self.durable != before
 
     def _roll(self) -> _Segment:
-        segment = _Segment(self.path / f"{self.written:020}.log", self.written)
+        """Begin another segment, once this one is on disk: a power cut leaves no gap between two."""
+        if self._ticket > self._commit.synced:
+            self._files.fdatasync(self._segments[-1].fd)
+        segment = _Segment(self._files, self.path, self.written)
         self._segments.append(segment)
         self.rolled = True
         self._sync_folder()
         return segment
 
     def _sync_folder(self) -> None:
-        fd = os.open(self.path, os.O_RDONLY)
+        fd = self._files.open(str(self.path), _FOLDER)
         try:
-            os.fsync(fd)  # the new file's name must survive a power loss too
+            self._files.fsync(fd)  # the new file's name must survive a power loss too
         finally:
-            os.close(fd)
+            self._files.close(fd)
 
     # -- retention -----------------------------------------------------------------------------------------------
 
@@ -177,7 +204,8 @@ class SegmentLog:
             old = self.max_age is not None and segment.last < now - self.max_age
             if not (large or old) or following.base > self.durable:
                 break
-            segment.path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                self._files.unlink(segment.path)
             self._commit.hand_over(segment.fd)
             size -= segment.size
             dropped += 1
@@ -200,6 +228,9 @@ class SegmentLog:
             return segment, segment.base, 0
         known, position, _ = segment.index[entry]
         return segment, known, position
+
+    def pread(self, segment: _Segment, size: int, position: int) -> bytes:
+        return self._files.pread(segment.fd, size, position)
 
     def after(self, segment: _Segment) -> _Segment | None:
         at = bisect_right(self._segments, segment.base, key=lambda other: other.base)
@@ -228,14 +259,19 @@ class SegmentLog:
             self._commit.close(segment.fd)
 
     def delete(self) -> None:
+        """Remove the log and its folder."""
         for segment in self._segments:
-            self._commit.close(segment.fd)
-            segment.path.unlink(missing_ok=True)
+            self._commit.hand_over(segment.fd)
+        with suppress(FileNotFoundError):
+            for name in sorted(self._files.listdir(str(self.path))):
+                self._files.unlink(f"{self.path}/{name}")
+            self._files.rmdir(str(self.path))
 
     def _recover(self, segment: _Segment) -> None:
-        size = os.fstat(segment.fd).st_size
+        files, fd = self._files, segment.fd
+        size = files.lseek(fd, 0, os.SEEK_END)
         position, offset = 0, segment.base
-        for length, record in _scan(segment.fd):
+        for length, record in _scan(files, fd, size):
             if position - segment.indexed >= INDEX_BYTES:
                 segment.note(offset, position, record[0])
             segment.last = record[0]
@@ -243,8 +279,8 @@ class SegmentLog:
             offset += 1
         segment.size, segment.count = position, offset - segment.base
         if position < size:
-            os.ftruncate(segment.fd, position)
-            os.fsync(segment.fd)
+            files.ftruncate(fd, position)
+            files.fsync(fd)
             self.cut += size - position
 
 
@@ -301,28 +337,24 @@ class Cursor:
         return self._block[at + _HEAD.size : end]
 
     def _load(self, size: int) -> int:
-        self._block, self._start = os.pread(self._segment.fd, size, self._position), self._position
+        self._block, self._start = self._log.pread(self._segment, size, self._position), self._position
         return 0
 
 
-def _scan(fd: int) -> Iterator[tuple[int, tuple[int, int]]]:
-    """The whole records of a file from its start: (length on disk, (time, length of the address))."""
+def _scan(files: Files, fd: int, size: int) -> Iterator[tuple[int, tuple[int, int]]]:
+    """The whole records of a file of that size, from its start: (length on disk, (time, length of the address))."""
     position = 0
     block = b""
     start = 0
-    while True:
+    while position + _HEAD.size <= size:
         at = position - start
         if at + _HEAD.size > len(block):
-            block, start, at = os.pread(fd, 1 << 20, position), position, 0
-            if len(block) < _HEAD.size:
-                return
+            block, start, at = files.pread(fd, 1 << 20, position), position, 0
         length, crc = _HEAD.unpack_from(block, at)
-        if not _REST.size <= length <= MAX_RECORD:
+        if not _REST.size <= length <= size - position - _HEAD.size:
             return
         if at + _HEAD.size + length > len(block):
-            block, start, at = os.pread(fd, max(1 << 20, _HEAD.size + length), position), position, 0
-            if len(block) < _HEAD.size + length:
-                return
+            block, start, at = files.pread(fd, max(1 << 20, _HEAD.size + length), position), position, 0
         rest = block[at + _HEAD.size : at + _HEAD.size + length]
         if zlib.crc32(rest) != crc:
             return

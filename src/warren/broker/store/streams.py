@@ -6,7 +6,6 @@ they can be put into the catalog.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import secrets
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from warren.broker.store.commit import GroupCommit
+from warren.broker.store.files import Files
 from warren.broker.store.log import SegmentLog
 from warren.routing.definitions import QueueDefinition
 
@@ -36,11 +36,13 @@ class DeclaredStream:
 
 
 class StreamStore:
-    """The streams below the data folder `data`. Folders are named by their path from there."""
+    """The streams below the data folder `data`. Folders are named by their path from there.
 
-    def __init__(self, data: Path, commit: GroupCommit) -> None:
-        self._data, self._commit = data, commit
-        (data / FOLDER).mkdir(parents=True, exist_ok=True)
+    `clean`: the broker before has synced everything. `files`: the operating system.
+    """
+
+    def __init__(self, data: Path, commit: GroupCommit, *, clean: bool = False, files: Files = os) -> None:
+        self._data, self._commit, self._clean, self._files = data, commit, clean, files
 
     def new_folder(self) -> str:
         """A name that no stream ever had: what is left of one that was deleted is nobody's beginning."""
@@ -48,25 +50,23 @@ class StreamStore:
 
     def create(self, folder: str) -> SegmentLog:
         """A new, empty log. OSError when the disk refuses."""
-        log = SegmentLog(self._data / folder, self._commit)
-        _sync(log.path.parent)
+        log = SegmentLog(self._data / folder, self._commit, files=self._files)
+        fd = self._files.open(str(log.path.parent), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._files.fsync(fd)
+        finally:
+            self._files.close(fd)
         return log
 
     def recover(self, folder: str) -> SegmentLog:
         """The log that is there, its torn tail cut. FileNotFoundError when it is gone, OSError as the disk says."""
         path = self._data / folder
-        if not path.is_dir():
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-        return SegmentLog(path, self._commit)
+        self._files.listdir(str(path))
+        return SegmentLog(path, self._commit, clean=self._clean, files=self._files)
 
-    def delete(self, log: SegmentLog) -> None:
-        log.delete()
-        log.path.rmdir()
-
-    def folders(self) -> Iterator[str]:
+    def folders(self) -> list[str]:
         """Those that are there, whoever they belong to."""
-        for path in sorted((self._data / FOLDER).iterdir()):
-            yield f"{FOLDER}/{path.name}"
+        return [f"{FOLDER}/{name}" for name in sorted(self._files.listdir(str(self._data / FOLDER)))]
 
     def declared(self) -> Iterator[DeclaredStream]:
         """The streams of a version before the catalog. OSError for a declaration that cannot be read."""
@@ -85,10 +85,3 @@ class StreamStore:
                 raise OSError(f"{declaration} is unreadable: restore it from a backup ({error})") from None
             yield DeclaredStream(queue, f"{FOLDER}/{declaration.parent.name}", declaration)
 
-
-def _sync(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
