@@ -47,7 +47,7 @@ class History:
             "x-max-length-bytes": KEPT_BYTES,
             "x-stream-max-segment-size-bytes": SEGMENT_BYTES,
         }
-        await declaring.exchange_declare(names.group(group), "fanout", auto_delete=True)
+        await declaring.exchange_declare(names.group(group), "fanout", durable=True, auto_delete=True)
         await declaring.queue_declare(names.history(group), durable=True, arguments=arguments)
         await declaring.queue_bind(names.history(group), names.group(group))
         await declaring.exchange_bind(names.group(group), names.groups, group)
