@@ -8,7 +8,7 @@ changes the topology on 5; connection b consumes on 1 and touches what is a's on
 What docs/reference/differences.md lists is left out here: basic.qos under a consumer, basic.recover(requeue=false),
 messages that expire behind one that does not, those without time in a queue that drops its head, global prefetch with
 basic.get or with quorum queues, quorum queues without a limit, basic.get from quorum queues, their exclusive and their
-cancelled consumers, queue.delete of them with conditions, and several priorities in one write. So is what is chance in
+cancelled consumers, queue.delete of them with conditions, and several priorities in one write or one commit. So is what is chance in
 RabbitMQ: the order in a queue of dead letters and what is published to it meanwhile.
 
 Time: a message or lease lasts for LIFE, and a `Wait` is longer. What comes between two waits must be quicker, or the
@@ -201,10 +201,12 @@ def scripts(draw: st.DrawFn, *, timed: st.SearchStrategy[bool] = flags, most: in
     # an expiration is every message's or nobody's: one behind another that lives is a difference
     expirations = (None, str(LIFE)) if waits else (None, None, "600000")
     expiration = draw(st.sampled_from(expirations)) if not is_quorum else None
-    publication = publications(expiration)
     several = st.lists(publications(expiration, (2,), (None, 0)), min_size=2, max_size=5)
     batch = several.map(lambda each: Together(tuple(each)))
     mode = draw(st.sampled_from((m.TxSelect(), m.ConfirmSelect(), m.ConfirmSelect(), m.BasicQos())))
+    publication = publications(expiration)
+    if isinstance(mode, m.TxSelect):
+        publication = publications(expiration, (1,)) | publications(expiration, (2,), (None, 0))
     choices: list[st.SearchStrategy[Step]] = [steps, steps, publication, publication, batch]
     drawn = draw(st.lists(st.one_of(*choices), min_size=8, max_size=14 if waits else most))
     if waits:
