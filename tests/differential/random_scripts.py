@@ -8,8 +8,8 @@ changes the topology on 5; connection b consumes on 1 and touches what is a's on
 What docs/reference/differences.md lists is left out here: basic.qos under a consumer, basic.recover(requeue=false),
 messages that expire behind one that does not, those without time in a queue that drops its head, global prefetch with
 basic.get or with quorum queues, quorum queues without a limit, basic.get from quorum queues, their exclusive and their
-cancelled consumers, queue.delete of them with conditions, and several priorities in one write or one commit. So is what is chance in
-RabbitMQ: the order in a queue of dead letters and what is published to it meanwhile.
+cancelled consumers, queue.delete of them with conditions, and several priorities in one write or one commit. So is
+what is chance in RabbitMQ: the order in a queue of dead letters and what is published to it meanwhile.
 
 Time: a message or lease lasts for LIFE, and a `Wait` is longer. What comes between two waits must be quicker, or the
 script says nothing.
