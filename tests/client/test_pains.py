@@ -277,7 +277,7 @@ async def test_c17_reconnects_leave_nothing_behind(connection: Connection, queue
     def alive() -> list[int]:
         gc.collect()
         objects = gc.get_objects()
-        return [sum(isinstance(o, kind) for o in objects) for kind in (Channel, ChannelCore, Subscription)]
+        return [sum(issubclass(type(o), kind) for o in objects) for kind in (Channel, ChannelCore, Subscription)]
 
     kept = await connection.channel()
     consumer = kept.consume(queue)

@@ -250,6 +250,12 @@ TX, COMMIT, ROLLBACK = a(1, m.TxSelect()), a(1, m.TxCommit()), a(1, m.TxRollback
 case("tx: commit", TX, a(1, declare()), *fill(2), a(2, passive()), COMMIT, a(2, passive()))
 case("tx: rollback", TX, a(1, declare()), *fill(2), ROLLBACK, a(2, passive()), put("3"), COMMIT, a(2, get()))
 case("tx: select again", TX, a(1, declare()), put("1"), TX, COMMIT, a(1, get()))
+case("tx: a queue that is deleted before the commit", a(2, declare()), TX, put("1", mandatory=True), put("2"), a(2, m.QueueDelete("q")),
+     COMMIT, put("3", mandatory=True), COMMIT)
+case("tx: a queue that is declared anew before the commit", a(2, declare()), TX, put("1", mandatory=True), a(2, m.QueueDelete("q")),
+     a(2, declare()), COMMIT, a(2, get()))
+case("tx: a command while the commit waits for the disk", a(2, declare(durable=True)), TX,
+     Together((put("1", delivery_mode=2), COMMIT, ROLLBACK)))
 case("tx: nothing to commit", TX, COMMIT, ROLLBACK, COMMIT)
 case("tx: commit without select", COMMIT)
 case("tx: rollback without select", ROLLBACK)

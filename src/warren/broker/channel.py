@@ -25,6 +25,7 @@ from warren.broker.reply_to import PSEUDO_QUEUE, ReplyQueue
 from warren.broker.statistics import ChannelCounts
 from warren.broker.unacked import Entry, Unacked, check_negative
 from warren.errors import (
+    ChannelMisused,
     CommandInvalid,
     NotAllowed,
     NotFound,
@@ -89,6 +90,8 @@ class Channel:
         handler = HANDLERS.get(type(method))
         if handler is None:
             raise NotImplemented540(f"{method.NAME}")
+        if self._commits.awaited:  # its answer would overtake commit-ok; RabbitMQ 3.10 answers 504, too
+            raise ChannelMisused("unexpected command while processing 'tx.commit'")
         handler(self, method)
 
     def reply(self, method: m.Method) -> None:
@@ -490,7 +493,7 @@ class Channel:
         self.publisher.transaction = []
         accepted, stored = True, False
         for target, message, queues in publications:
-            accepted &= self.publisher.deliver(target, message, tuple(map(self._of_that_name, queues)))
+            accepted &= self.publisher.deliver(target, message, self._still_there(queues))
             stored |= target.stored or target.per_message
         for target, _, _ in publications:  # the topology may have changed since, and they with it
             self.counts.publish += target.settle(self.vhost)
@@ -504,15 +507,25 @@ class Channel:
         self.publisher.transaction = []
         if not accepted:
             raise PreconditionFailed("partial tx completion")
-        self._commits.commit(stored)
+        if publications:
+            self._commits.commit(stored)
+        else:
+            self.reply(m.TxCommitOk())
 
-    def _of_that_name(self, sink: Sink) -> Sink:
-        """A transaction's messages go to queues by name: to one that was declared anew since they were published."""
-        if not isinstance(sink, Queue) or not sink.deleted or sink.name not in self.vhost.queues:
-            return sink
-        queue = self.vhost.queues[sink.name]
-        queue.enrich()  # it was not told what the messages need
-        return queue
+    def _still_there(self, sinks: tuple[Sink, ...]) -> tuple[Sink, ...]:
+        """A transaction's messages go to queues by name: to one that was declared anew since, to none that is gone."""
+        if not any(isinstance(sink, Queue) and sink.deleted for sink in sinks):
+            return sinks
+        there: list[Sink] = []
+        for sink in sinks:
+            if isinstance(sink, Queue) and sink.deleted:
+                queue = self.vhost.queues.get(sink.name)
+                if queue is not None:
+                    queue.enrich()  # it was not told what the messages need
+                    there.append(queue)
+            else:
+                there.append(sink)
+        return tuple(there)
 
     def _tx_rollback(self, method: m.TxRollback) -> None:
         """Drop the publishes; what was acknowledged or rejected is unacknowledged again, and not redelivered."""

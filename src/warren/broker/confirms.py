@@ -50,8 +50,13 @@ class Confirms:
         """Publications that are neither confirmed nor refused yet."""
         return self.published - self._confirmed
 
+    @property
+    def awaited(self) -> bool:
+        """Whether a commit-ok is due."""
+        return bool(self._replies or self._pending)
+
     def commit(self, stored: bool) -> None:
-        """A tx.commit-ok is due when everything before it is durable."""
+        """A tx.commit-ok is due after what it published has been delivered, and is durable where it is `stored`."""
         self._replies += 1
         self._stored |= stored
         if not self._in_batch:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from channels.exceptions import MessageTooLarge
 
 from warren.channels.mailbox import Letter
+from warren.channels.names import check_channel
 from warren.channels.office import Office
 from warren.channels.serializing import ChannelMessage, Serializer, Unreadable, serializer_of
 from warren.channels.settings import Capacities, Settings, urls_of
@@ -34,6 +35,7 @@ class Face:
     serializer        "msgpack", "json", or an object with dumps and loads
     timeout           seconds after which a call fails when the broker is not there
     max_message_size  bytes of a serialized message; a larger one is MessageTooLarge
+    group_history     how many of a group's last messages are kept, by pattern of its name; none where nothing matches
     on_missed         called, in a thread of the layer's, with the name of a channel whose message was dropped
 
     Raises InvalidArgument for a setting that cannot be understood.
@@ -54,6 +56,7 @@ class Face:
         timeout: float = 30,
         max_message_size: int = 16 * 1024 * 1024,
         on_missed: Callable[[str], None] | None = None,
+        group_history: Mapping[str | re.Pattern[str], int] | None = None,
     ) -> None:
         self.prefix = prefix
         self.group_expiry = group_expiry
@@ -66,6 +69,7 @@ class Face:
             group_expiry=group_expiry,
             capacities=Capacities(capacity, channel_capacity),
             timeout=timeout,
+            history=Capacities(0, group_history, "group_history"),
         )
         self._on_missed = on_missed
         self._made: Office | None = None
@@ -87,6 +91,10 @@ class Face:
         """What this process counted: see `Office.statistics`."""
         return self._office.statistics()
 
+    def missed(self, channel: str) -> int:
+        """How many messages to a channel of this process were dropped since this was asked last."""
+        return self._office.boxes.reading(check_channel(channel)).take_missed()
+
     def _written(self, message: ChannelMessage) -> bytes:
         if not isinstance(message, dict):
             raise TypeError(f"a message is a dict, not a {type(message).__name__}")
@@ -99,10 +107,13 @@ class Face:
 
     def _read(self, office: Office, letter: Letter) -> ChannelMessage | None:
         """None, and it was told, when it is not of this layer's format."""
+        return self._loaded(office, letter.channel, letter.body)
+
+    def _loaded(self, office: Office, where: str, body: bytes) -> ChannelMessage | None:
         try:
-            return self._serializer.loads(letter.body)
+            return self._serializer.loads(body)
         except Unreadable as error:
-            office.unreadable(letter.channel, error)
+            office.unreadable(where, error)
             return None
 
     def _full(self, office: Office, channel: str) -> str:

@@ -1,7 +1,8 @@
 """Joining channels to groups and leaving them. In the I/O thread.
 
 A group is a fanout exchange behind the groups' exchange, which knows it by its name: publishing to a group that is gone
-is no error, and the exchange goes with its last member. Behind it stand
+is no error, and the exchange goes with its last member. All of it is durable: after the broker was restarted, what the
+first process to come back sends reaches those that come later. Behind it stand
 - for the process-local channels of this process: this process's queue, once, and the table of `members`;
 - for a process-local channel of another process: a queue of length zero with the channel's full name, from which the
   broker hands each message on to that process's queue;
@@ -95,14 +96,14 @@ class Groups:
         await core.declare(channel)
         await self._mark(group, channel)
         await self._declare_group(group)
-        await core.declaring.exchange_declare(names.channel(channel), "fanout", auto_delete=True)
+        await core.declaring.exchange_declare(names.channel(channel), "fanout", durable=True, auto_delete=True)
         await core.declaring.queue_bind(names.queue(channel), names.channel(channel))
         await core.declaring.exchange_bind(names.channel(channel), names.group(group))
 
     async def _declare_group(self, group: str) -> None:
         names, declaring = self._core.names, self._core.declaring
         self.known.add(group)
-        await declaring.exchange_declare(names.group(group), "fanout", auto_delete=True)
+        await declaring.exchange_declare(names.group(group), "fanout", durable=True, auto_delete=True)
         await declaring.exchange_bind(names.group(group), names.groups, group)
 
     async def _mark(self, group: str, channel: str) -> None:

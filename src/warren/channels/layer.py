@@ -21,6 +21,7 @@ from warren.channels.office import Office
 from warren.channels.sending import Full
 from warren.channels.serializing import ChannelMessage, Serializer
 from warren.channels.thread import AsyncAnswer
+from warren.errors import InvalidArgument
 
 __all__ = ["ChannelLayer"]
 
@@ -47,6 +48,7 @@ class ChannelLayer(Face, BaseChannelLayer):  # type: ignore[misc]
         timeout: float = 30,
         max_message_size: int = 16 * 1024 * 1024,
         on_missed: Callable[[str], None] | None = None,
+        group_history: Mapping[str | re.Pattern[str], int] | None = None,
     ) -> None:
         BaseChannelLayer.__init__(self, expiry=expiry, capacity=capacity)
         self.channel_capacity = self.compile_capacities(channel_capacity or {})
@@ -64,6 +66,7 @@ class ChannelLayer(Face, BaseChannelLayer):  # type: ignore[misc]
             timeout=timeout,
             max_message_size=max_message_size,
             on_missed=on_missed,
+            group_history=group_history,
         )
 
     # -- channels ----------------------------------------------------------------------------------------------------
@@ -158,8 +161,23 @@ class ChannelLayer(Face, BaseChannelLayer):  # type: ignore[misc]
         body = self._written(message)
         office = self._office
         answer: AsyncAnswer[None] = AsyncAnswer(office.thread)
+        if office.history.keeps(group) and group not in office.history.known:
+            await office.call(lambda: office.history.ensure(group))
         office.thread.post(lambda: office.sender.send_group(group, body, answer))
         await answer.future
+
+    async def group_history(self, group: str, *, seconds: float = 10.0) -> list[ChannelMessage]:
+        """The group's last messages, the oldest first, as many as the setting `group_history` says.
+
+        InvalidArgument for a group that it does not name; DeadlineExceeded.
+        """
+        check_group(group)
+        office = self._office
+        if not office.history.keeps(group):
+            raise InvalidArgument(f"no history is kept of group {group!r}: name it in the setting group_history")
+        bodies = await office.call(lambda: office.history.read(group, seconds))
+        messages = [self._loaded(office, group, body) for body in bodies]
+        return [message for message in messages if message is not None]
 
     async def group_channels(self, group: str, *, seconds: float = 1.0) -> list[str]:
         """The channels in a group, of every process, as far as they answer within `seconds`; see `presence`."""

@@ -105,6 +105,12 @@ class Mailbox:
             self._wake_one()
         return True
 
+    def take_missed(self) -> int:
+        """How many were dropped since this was asked last."""
+        with self._lock:
+            missed, self.missed = self.missed, 0
+        return missed
+
     def put_back(self, letter: Letter) -> None:
         """Leave a letter that was taken: it is the first again."""
         with self._lock:

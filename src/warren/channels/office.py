@@ -11,6 +11,7 @@ from warren import errors
 from warren.channels.core import Core
 from warren.channels.expiry import DeadLetters
 from warren.channels.groups import Groups
+from warren.channels.history import History
 from warren.channels.members import Members
 from warren.channels.presence import Presence
 from warren.channels.process import Mailboxes, ProcessReader
@@ -47,6 +48,7 @@ class Office:
         self.sender = Sender(self.core)
         self.groups = Groups(self.core, self.members, self.process)
         self.presence = Presence(self.core, self.members, self.process)
+        self.history = History(self.core)
         self.dead_letters = DeadLetters(self.core, self.groups)
         self.core.on_open += [self.dead_letters.start, self._sweep_later]
         self.full = 0

@@ -31,16 +31,18 @@ OF_ARGUMENT: Final = {
 
 
 class Capacities:
-    """How many messages may wait in a channel: the first pattern that matches its name decides."""
+    """A number by name, of messages that may wait or are kept: the first pattern that matches decides."""
 
     __slots__ = ("_default", "_patterns")
 
-    def __init__(self, default: int, patterns: Mapping[str | re.Pattern[str], int] | None) -> None:
+    def __init__(
+        self, default: int, patterns: Mapping[str | re.Pattern[str], int] | None, name: str = "channel_capacity"
+    ) -> None:
         self._default = _whole("capacity", default)
         self._patterns = [
             (
                 pattern if isinstance(pattern, re.Pattern) else re.compile(fnmatch.translate(pattern)),
-                _whole(f"channel_capacity[{pattern!r}]", capacity),
+                _whole(f"{name}[{pattern!r}]", capacity),
             )
             for pattern, capacity in (patterns or {}).items()
         ]

@@ -56,6 +56,9 @@ def application() -> App:
         "warren.cli.demo:flights", name="flights", help="336,776 flights through the broker, the client and Spark."
     )
     app.command(demo)
+    channels = App(name="channels", help="What a channel layer leaves on its broker.")
+    channels.command("warren.cli.channels:dropped", name="dropped", help="List the messages that nobody read in time.")
+    app.command(channels)
     for noun, (about, commands) in ADMINISTRATION.items():
         group = App(name=noun, help=about)
         for name, function in commands.items():

@@ -1,6 +1,7 @@
 """The feature "logging": what happens to connections and channels, in the log `warren.client`.
 
-- Losses, what could not be put back, a broker that blocks: warnings and errors. Connects, reconnects: info.
+- Losses, what could not be put back, a broker that blocks: warnings and errors. Connects, reconnects, channels that a
+  refused call has cost, which the call raised: info.
 - Calls with their arguments and results: debug, where the log takes that when the connection or channel is made; one
   that failed: info. Nothing per message, unless asked for with `Logging(messages=True)`.
 - A line names its entity: "channel 3 of localhost:5672: ...". Bodies and secrets are in none.
@@ -21,6 +22,7 @@ from warren import errors
 from warren.client import events as e
 from warren.client.middleware.hooks import HOOKS, CloseEvent, DialEvent, DisconnectEvent
 from warren.client.records import Delivery, Message
+from warren.protocol.v091 import methods as m
 
 if TYPE_CHECKING:
     from warren.client.channel import Channel
@@ -36,6 +38,10 @@ class DataclassInstance(Protocol):
 
 
 PER_MESSAGE: Final = frozenset({"publish", "send", "publish_nowait", "get", "ack", "nack", "reject", "delivery_event"})
+# What has no answer, so that nobody is told of a refusal but by the end of the channel.
+UNANSWERED: Final = frozenset(
+    (method.CLASS_ID, method.METHOD_ID) for method in (m.BasicPublish, m.BasicAck, m.BasicNack, m.BasicReject)
+) | {(0, 0)}
 HIDDEN: Final = frozenset({"channel", "connection", "source"})  # where a call was made: in front of the line
 MAX_SHOWN: Final = 500  # characters of one argument or result
 
@@ -67,11 +73,14 @@ class Logging:
     def disconnect_event(self, call_next: Callable[[DisconnectEvent], None], event: DisconnectEvent) -> None:
         if _stands_alone(event.source):
             more = "; reconnecting" if event.reconnecting else ""
-            logger.warning("%s: %s%s", _entity(event.source), event.error, more)
+            level = logging.INFO if _was_raised(event.error) else logging.WARNING
+            logger.log(level, "%s: %s%s", _entity(event.source), event.error, more)
         call_next(event)
 
     def close_event(self, call_next: Callable[[CloseEvent], None], event: CloseEvent) -> None:
-        level = logging.DEBUG if isinstance(event.error, errors.ChannelClosed) else logging.ERROR
+        level = logging.INFO if _was_raised(event.error) else logging.ERROR
+        if isinstance(event.error, errors.ChannelClosed):
+            level = logging.DEBUG
         if logger.isEnabledFor(level) and _stands_alone(event.source):
             logger.log(level, "%s: closed: %s", _entity(event.source), event.error)
         call_next(event)
@@ -92,6 +101,11 @@ class Logging:
             case e.ConsumerEnded():
                 logger.error("consumer %r of queue %r ended: %s", event.consumer_tag, event.queue, event.error)
         call_next(event)
+
+
+def _was_raised(error: BaseException | None) -> bool:
+    """Whether it is a channel's refusal of a call, which has raised it: the program knows."""
+    return isinstance(error, errors.ChannelError) and (error.class_id, error.method_id) not in UNANSWERED
 
 
 def _stands_alone(source: Connection | Channel) -> bool:
