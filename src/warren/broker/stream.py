@@ -77,6 +77,7 @@ class StreamQueue(Queue):
 
     @property
     def message_count(self) -> int:
+        """Offsets that readers may ask for; those that damage took count too, so that no start changes the number."""
         return self.log.durable - self.log.first
 
     def publish(self, message: Message) -> bool:

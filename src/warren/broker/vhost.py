@@ -25,6 +25,7 @@ from warren.broker.policies import Policies
 from warren.broker.queue import ClassicQueue, Queue
 from warren.broker.reply_to import ReplyQueue
 from warren.broker.statistics import ChannelCounts, ExchangeCounts
+from warren.broker.store.files import Damage
 from warren.broker.store.folder import LastStop
 from warren.broker.store.log import SegmentLog
 from warren.broker.store.queue_log import QueueLog
@@ -237,18 +238,30 @@ class VirtualHost:
         return f"queues/{secrets.token_hex(8)}"
 
     def _open_log(self, name: str, folder: str, recovered: bool) -> SegmentLog:
-        if not recovered:
-            return self.node.streams.create(folder)
+        stream = self._recover_log(name, folder) if recovered else self.node.streams.create(folder)
+        stream.on_damage = partial(self._tell_damage, name)
+        return stream
+
+    def _recover_log(self, name: str, folder: str) -> SegmentLog:
         try:
             stream = self.node.streams.recover(folder)
         except FileNotFoundError as error:
             log.error("stream '%s' in vhost '%s': %s is gone; the stream is empty", name, self.name, error.filename)
             return self.node.streams.create(folder)
+        for damage in stream.damages:
+            self._tell_damage(name, damage)
         if stream.cut:
             log.warning(
                 "stream '%s' in vhost '%s': cut %d bytes of a torn record at its end", name, self.name, stream.cut
             )
         return stream
+
+    def _tell_damage(self, name: str, damage: Damage) -> None:
+        log.error(
+            "stream '%s' in vhost '%s': %s is damaged: %d bytes at %d cannot be read, with at most %d messages "
+            "(offsets %d to before %d)",
+            name, self.name, damage.path, damage.size, damage.at, damage.lost, *damage.positions,
+        )  # fmt: skip
 
     def _store_queue(self, queue: Queue) -> None:
         self.node.catalog.put_queue(

@@ -1,4 +1,4 @@
-"""The segment log: offsets, roll-over, seeking, and what recovery cuts and keeps."""
+"""The segment log: offsets, roll-over, seeking, and what recovery cuts. What is damaged: test_log_damage."""
 
 from __future__ import annotations
 
@@ -64,9 +64,8 @@ def test_what_is_appended_is_read(tmp_path: Path) -> None:
 def test_segments_roll_over(tmp_path: Path, batch: int) -> None:
     log = open_log(tmp_path, segment_bytes=300)
     fill(log, 60, batch=batch)
-    bases = sorted(int(file.stem) for file in tmp_path.glob("*.log"))
-    assert len(bases) > 5
-    assert bases[0] == 0
+    assert len(bases(log)) > 5
+    assert bases(log)[0] == 0
     for offset in range(60):
         assert everything(log.cursor(offset)) == list(range(offset, 60))
     log.close()
@@ -165,7 +164,7 @@ def test_a_tail_torn_at_any_byte_is_cut_to_the_last_whole_record(tmp_path: Path)
     for size in range(len(data) + 1):
         folder = tmp_path / str(size)
         folder.mkdir()
-        (folder / f"{0:020}.log").write_bytes(data[:size])
+        (folder / only_file(tmp_path / "whole").name).write_bytes(data[:size])
         log = open_log(folder)
         whole = max(n for n, end in enumerate(ends) if end <= size)
         assert (log.written, log.cut) == (whole, size - ends[whole])
@@ -183,22 +182,6 @@ def test_garbage_behind_the_last_record_is_cut(tmp_path: Path) -> None:
             file.write(garbage)
         log = open_log(tmp_path)
         assert (log.written, log.cut) == (3, len(garbage))
-        log.close()
-
-
-def test_any_flipped_bit_is_noticed(tmp_path: Path) -> None:
-    log = open_log(tmp_path / "whole")
-    fill(log, 3)
-    log.close()
-    data = only_file(log.path).read_bytes()
-    record = len(data) // 3
-    for at in range(record, 2 * record):  # every byte of the second record
-        folder = tmp_path / str(at)
-        folder.mkdir()
-        (folder / f"{0:020}.log").write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
-        log = open_log(folder)
-        assert log.written == 1
-        assert log.cut == 2 * record
         log.close()
 
 
@@ -221,7 +204,7 @@ def test_any_log_comes_back(
 
 
 def bases(log: SegmentLog) -> list[int]:
-    return sorted(int(file.stem) for file in log.path.glob("*.log"))
+    return sorted(int(file.stem[:20]) for file in log.path.glob("*.log"))
 
 
 def test_retention_by_size_drops_whole_segments_from_the_front(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from warren.routing.policies import Policy
 
 __all__ = ["SCHEMA", "Catalog", "CatalogError", "Contents"]
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 APPLICATION: Final = 0x57524E43  # "WRNC": what makes the file a catalog
 
 Record: TypeAlias = (
@@ -92,7 +92,9 @@ CREATE INDEX sources ON records (source, vhost, section) WHERE source IS NOT NUL
 CREATE INDEX targets ON records (target, vhost) WHERE target IS NOT NULL;
 """
 
-_MIGRATIONS: Final[dict[int, str]] = {}
+_MIGRATIONS: Final[dict[int, str]] = {
+    1: "",  # the segments of streams have seeds and marks since (log_records); no older version may write there
+}
 """What brings a catalog of that schema to the next one."""
 
 

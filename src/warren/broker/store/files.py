@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
-__all__ = ["Files", "read_all", "write_all"]
+__all__ = ["Damage", "Files", "read_all", "write_all"]
 
 _READ: Final = 8 * 1024 * 1024
 
@@ -28,6 +28,21 @@ class Files(Protocol):
     def listdir(self, path: str, /) -> list[str]: ...
     def mkdir(self, path: str, mode: int = ..., /) -> None: ...
     def rmdir(self, path: str, /) -> None: ...
+
+
+class Damage(NamedTuple):
+    """Bytes of a file that cannot be read. `positions`: (first, end) of what may have stood there, for a segment; in a
+    stream they are offsets.
+
+    `lost` is the most messages that may be lost: positions there that were not settled. For a file of settlements it
+    is 0: what they settled may come again.
+    """
+
+    path: str
+    at: int
+    size: int
+    positions: tuple[int, int]
+    lost: int
 
 
 def write_all(files: Files, fd: int, data: bytes, offset: int) -> None:

@@ -1,17 +1,18 @@
 """A segment log: records appended to 8 MiB files, read by offset, never rewritten. The body of a stream queue.
 
-A record is what a delivery needs, in wire form:
+A record is what a delivery needs, in wire form (`log_records`). Offsets count records from 0. A segment file is named
+by the offset of its first record, and by the seed of its checksums. In memory stand only a sparse index per segment
+(one entry per 64 KiB), its holes, and what was appended in the current batch.
 
-    length of the rest (u32) | CRC-32 of the rest (u32)
-    | time in ms since 1970 (u64) | length of the address (u16) | address: exchange and routing key as short strings
-    | header frame and body frames, their channel number 1
+Recovery reads the segments, cuts a torn tail (behind the last whole record of the last segment), and says what it cut.
+What it found it shows to readers, so it has it on disk before, where the process before may not have synced it.
 
-Offsets count records from 0. A segment file is named by the offset of its first record. In memory stand only a sparse
-index per segment (one entry per 64 KiB) and what was appended in the current batch. Recovery reads the segments, cuts
-a torn tail at the last whole record, and says what it cut. What it found it shows to readers, so it has it on disk
-before, where the process before may not have synced it. Retention drops whole segments, the oldest first: offsets
-stay, `first` moves, and a reader whose place is gone goes on there. The segment that is written always stays. After a
-power cut, segments that retention has dropped may be there again, with a gap behind them.
+A record that is damaged takes no other with it: the others keep their offsets, what is lost is told, and readers go on
+behind the hole. So it is with bytes that come to be others later, when a reader meets them.
+
+Retention drops whole segments, the oldest first: offsets stay, `first` moves, and a reader whose place is gone goes on
+there. The segment that is written always stays. After a power cut, segments that retention has dropped may be there
+again, with a gap behind them.
 
 It knows nothing of queues, consumers or protocols; what is appended it does not sync (`commit` does).
 """
@@ -20,18 +21,19 @@ from __future__ import annotations
 
 import os
 import time
-import zlib
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
+from zlib import crc32
 
 from warren.broker.store.commit import GroupCommit
-from warren.broker.store.files import Files, write_all
+from warren.broker.store.files import Damage, Files, write_all
+from warren.broker.store.log_records import HEAD, LEAST, MARKS, REST, TIME, Record, read_records, record_end, scan
 from warren.broker.store.syncing import sync_files
 
 __all__ = ["SEGMENT_BYTES", "Cursor", "Record", "SegmentLog"]
@@ -42,24 +44,19 @@ READ_BYTES: Final = 256 * 1024  # one read of a cursor: several hundred messages
 
 _SEGMENT: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_HEAD: Final = Struct(">II")
-_REST: Final = Struct(">QH")
-
-
-class Record(NamedTuple):
-    offset: int
-    timestamp: int  # milliseconds
-    address: bytes
-    frames: bytes
+_pack_head, _pack_rest = HEAD.pack, REST.pack
 
 
 class _Segment:
-    __slots__ = ("base", "count", "fd", "index", "indexed", "last", "path", "size")
+    __slots__ = ("base", "end", "fd", "holes", "index", "indexed", "last", "path", "seed", "size")
 
-    def __init__(self, files: Files, folder: Path, base: int) -> None:
-        self.path, self.base = f"{folder}/{base:020}.log", base
+    def __init__(self, files: Files, folder: Path, name: str) -> None:
+        base, _, seed = name.removesuffix(".log").partition("-")
+        self.path, self.base, self.seed = f"{folder}/{name}", int(base), int(seed or "0", 16)
         self.fd = files.open(self.path, _SEGMENT, 0o640)
-        self.size = self.count = 0
+        self.size = 0
+        self.end = self.base  # the offset after its last record
+        self.holes: dict[int, tuple[int, int]] = {}  # where damage begins: where it ends, and the offset there
         self.last = 0  # time of the last record
         self.index: list[tuple[int, int, int]] = []  # (offset, position, time of that record)
         self.indexed = -INDEX_BYTES
@@ -74,9 +71,11 @@ class SegmentLog:
     """The log in the folder `path`, which is made when it is missing. `clean`: whoever wrote it has synced it all.
 
     `first` is the offset of the oldest record, `written` the offset after the last one in the files, `durable` the
-    offset after the last one that is synced (readers see no further), `cut` the bytes that recovery took off a torn
-    tail. `segment_bytes`, `max_bytes` and `max_age` (milliseconds; None: without limit) may be changed at any time, and
-    what `retain` drops follows from them; `rolled` says that it may have something to do since it was last asked.
+    offset after the last one that is synced (readers see no further), `next_offset` that of the next one to append,
+    `cut` the bytes that recovery took off a torn tail, `damages` what else it found unreadable; `on_damage` is told
+    what readers find so later. `segment_bytes`, `max_bytes` and `max_age` (milliseconds; None: without limit) may be
+    changed at any time, and what `retain` drops follows from them; `rolled` says that it may have something to do since
+    it was last asked.
     """
 
     def __init__(
@@ -87,9 +86,11 @@ class SegmentLog:
         self.max_bytes: int | None = None
         self.max_age: int | None = None
         self.cut = 0
+        self.damages: list[Damage] = []
+        self.on_damage: Callable[[Damage], None] = self.damages.append
         self.rolled = False
         self._buffer: list[bytes] = []
-        self._buffered_bytes = self._buffered = 0
+        self._buffered_bytes = 0
         self._awaiting: deque[tuple[int, int]] = deque()  # (ticket, offset after what it covers)
         self._ticket = 0
         self._segments: list[_Segment] = []
@@ -105,19 +106,20 @@ class SegmentLog:
                 files.close(segment.fd)
             raise
         last = self._segments[-1]
-        self.written = self.durable = self.last_batch = last.base + last.count
+        self.written = self.durable = self.last_batch = self.next_offset = last.end
         if last.index:
             self.last_batch = last.index[-1][0]
 
     def _open(self, names: list[str], clean: bool) -> None:
         for name in names:
-            segment = _Segment(self._files, self.path, int(name.removesuffix(".log")))
-            self._segments.append(segment)
-            self._recover(segment)
+            self._segments.append(_Segment(self._files, self.path, name))
+        for segment, following in pairwise((*self._segments, None)):
+            if segment is not None:
+                self._recover(segment, following)
         if names and not clean:
             sync_files(self._files, [segment.fd for segment in self._segments])
         if not names:
-            self._segments.append(_Segment(self._files, self.path, 0))
+            self._segments.append(_Segment(self._files, self.path, _new_name(0)))
         if not names or not clean:
             self._sync_folder()
 
@@ -127,26 +129,23 @@ class SegmentLog:
 
     # -- writing -------------------------------------------------------------------------------------------------
 
-    @property
-    def next_offset(self) -> int:
-        """The offset that the next appended record will have."""
-        return self.written + self._buffered
-
     def append(self, address: bytes, frames: Iterable[bytes], timestamp: int | None = None) -> None:
         """Add a record to the current batch, its frames in any pieces; `flush` writes the batch."""
         if timestamp is None:
             timestamp = time.time_ns() // 1_000_000
-        rest = b"".join((_REST.pack(timestamp, len(address)), address, *frames))
+        offset = self.next_offset
+        rest = b"".join((_pack_rest(offset % MARKS + 1 << 48 | timestamp, len(address)), address, *frames))
         segment = self._segments[-1]
-        if segment.size + self._buffered_bytes >= max(self.segment_bytes, 1):
+        position = segment.size + self._buffered_bytes
+        if position >= self.segment_bytes and position:
             self.flush()
             segment = self._roll()
-        position = segment.size + self._buffered_bytes
+            position = 0
         if position - segment.indexed >= INDEX_BYTES:
-            segment.note(self.next_offset, position, timestamp)
-        self._buffer += (_HEAD.pack(len(rest), zlib.crc32(rest)), rest)
-        self._buffered_bytes += _HEAD.size + len(rest)
-        self._buffered += 1
+            segment.note(offset, position, timestamp)
+        self._buffer += (_pack_head(len(rest), crc32(rest, segment.seed)), rest)
+        self._buffered_bytes += 8 + len(rest)
+        self.next_offset = offset + 1
 
     def flush(self) -> int:
         """Write the batch; the ticket of the sync that will cover it. OSError when the disk refuses."""
@@ -155,12 +154,11 @@ class SegmentLog:
             data = b"".join(self._buffer)
             write_all(self._files, segment.fd, data, segment.size)
             self.last_batch = self.written
-            segment.last = _REST.unpack_from(self._buffer[-1])[0]
+            segment.last = REST.unpack_from(self._buffer[-1])[0] & TIME
             segment.size += len(data)
-            segment.count += self._buffered
-            self.written += self._buffered
+            segment.end = self.written = self.next_offset
             self._buffer.clear()
-            self._buffered_bytes = self._buffered = 0
+            self._buffered_bytes = 0
             self._ticket = self._commit.ticket(segment.fd)
             self._awaiting.append((self._ticket, self.written))
         return self._ticket
@@ -176,7 +174,7 @@ class SegmentLog:
         """Begin another segment, once this one is on disk: a power cut leaves no gap between two."""
         if self._ticket > self._commit.synced:
             self._files.fdatasync(self._segments[-1].fd)
-        segment = _Segment(self._files, self.path, self.written)
+        segment = _Segment(self._files, self.path, _new_name(self.written))
         self._segments.append(segment)
         self.rolled = True
         self._sync_folder()
@@ -229,8 +227,12 @@ class SegmentLog:
         known, position, _ = segment.index[entry]
         return segment, known, position
 
-    def pread(self, segment: _Segment, size: int, position: int) -> bytes:
-        return self._files.pread(segment.fd, size, position)
+    def load(self, segment: _Segment, size: int, position: int) -> bytes:
+        """So many bytes of its file; fewer only where the file ends."""
+        data = self._files.pread(segment.fd, size, position)
+        while len(data) < size and (more := self._files.pread(segment.fd, size - len(data), position + len(data))):
+            data += more
+        return data
 
     def after(self, segment: _Segment) -> _Segment | None:
         at = bisect_right(self._segments, segment.base, key=lambda other: other.base)
@@ -267,21 +269,51 @@ class SegmentLog:
                 self._files.unlink(f"{self.path}/{name}")
             self._files.rmdir(str(self.path))
 
-    def _recover(self, segment: _Segment) -> None:
+    # -- damage --------------------------------------------------------------------------------------------------
+
+    def _recover(self, segment: _Segment, following: _Segment | None) -> None:
         files, fd = self._files, segment.fd
         size = files.lseek(fd, 0, os.SEEK_END)
         position, offset = 0, segment.base
-        for length, record in _scan(files, fd, size):
-            if position - segment.indexed >= INDEX_BYTES:
-                segment.note(offset, position, record[0])
-            segment.last = record[0]
-            position += length
-            offset += 1
-        segment.size, segment.count = position, offset - segment.base
-        if position < size:
+        limit = following.base if following else None
+        for found in scan(partial(self.load, segment), 0, size, segment.seed, offset, limit):
+            if found.at != position or found.offset != offset:
+                self._hole(segment, position, found.at, offset, found.offset)
+            if found.at - segment.indexed >= INDEX_BYTES:
+                segment.note(found.offset, found.at, found.timestamp)
+            segment.last = found.timestamp
+            position, offset = found.end, found.offset + 1
+        if position < size and following is None:
             files.ftruncate(fd, position)
             files.fsync(fd)
             self.cut += size - position
+            size = position
+        elif position < size and following is not None:
+            end = min(following.base, offset + max(1, (size - position) // LEAST))
+            self._hole(segment, position, size, offset, end)
+            offset = end
+        segment.size, segment.end = size, offset
+
+    def _hole(self, segment: _Segment, at: int, end: int, offset: int, following: int) -> None:
+        """The bytes from `at` to `end` cannot be read; `following` is the offset of what comes behind."""
+        if segment.holes.get(at) != (end, following):
+            segment.holes[at] = end, following
+            lost = following - offset
+            if not segment.seed:  # without marks, more may be lost than were counted
+                lost = max(lost, (end - at) // LEAST)
+            self.on_damage(Damage(segment.path, at, end - at, (offset, following), lost))
+
+    def behind_damage(self, segment: _Segment, position: int, offset: int) -> tuple[int, int]:
+        """Where reading goes on, and with which offset, when the record there cannot be read."""
+        if position not in segment.holes:
+            at, following = position, offset
+            for found in scan(partial(self.load, segment), at, segment.size, segment.seed, offset, segment.end):
+                if found.at != at or found.offset != following:
+                    self._hole(segment, at, found.at, following, found.offset)
+                at, following = found.end, found.offset + 1
+            if at < segment.size:
+                self._hole(segment, at, segment.size, following, segment.end)
+        return segment.holes.get(position, (position, offset))
 
 
 class Cursor:
@@ -298,66 +330,47 @@ class Cursor:
     def read(self, count: int) -> list[Record]:
         """Up to `count` records, as many as are durable; [] at the end."""
         records: list[Record] = []
-        if self._segment.base < self._log.first:  # it was dropped
-            self.offset = max(self.offset, self._log.first)
-            self._segment, self._at, self._position = self._log.locate(self.offset)
+        log = self._log
+        if self._segment.base < log.first:  # it was dropped
+            self.offset = max(self.offset, log.first)
+            self._segment, self._at, self._position = log.locate(self.offset)
             self._block, self._start = b"", 0
-        while len(records) < count and self._at < self._log.durable:
-            rest = self._next()
-            if rest is None:
-                break
-            offset = self._at
-            self._at += 1
-            if offset < self.offset:
-                continue  # the index leads to a little before the place
-            timestamp, length = _REST.unpack_from(rest)
-            at = _REST.size + length
-            records.append(Record(offset, timestamp, rest[_REST.size : at], rest[at:]))
-            self.offset = self._at
+        while len(records) < count and self._at < log.durable:
+            segment = self._segment
+            if self._position >= segment.size:
+                following = log.after(segment)
+                if following is None:
+                    break
+                self._go(following, 0, following.base)  # there may be a gap between them
+                continue
+            at, self._at = read_records(
+                self._block, self._position - self._start, segment.seed, self._at, self.offset, log.durable,
+                records, count,
+            )  # fmt: skip
+            if self._start + at == self._position:
+                self._fill()
+            else:
+                self._position = self._start + at
+        self.offset = max(self.offset, self._at)
         return records
 
-    def _next(self) -> bytes | None:
-        """The rest of the record at the cursor, which moves behind it; None at the end of what is written."""
-        if self._position >= self._segment.size:
-            following = self._log.after(self._segment)
-            if following is None or following.count == 0:
-                return None
-            self._segment, self._position = following, 0
-            self._block, self._start = b"", 0
-            self._at = following.base  # differs only where recovery had to cut a segment that is not the last
-        at = self._position - self._start
-        if not 0 <= at <= len(self._block) - _HEAD.size:
-            at = self._load(READ_BYTES)
-        length = _HEAD.unpack_from(self._block, at)[0]
-        end = at + _HEAD.size + length
-        if end > len(self._block):
-            at = self._load(max(READ_BYTES, _HEAD.size + length))
-            end = at + _HEAD.size + length
-        self._position += _HEAD.size + length
-        return self._block[at + _HEAD.size : end]
+    def _go(self, segment: _Segment, position: int, offset: int) -> None:
+        self._segment, self._position, self._at = segment, position, offset
+        self._block, self._start = b"", position
 
-    def _load(self, size: int) -> int:
-        self._block, self._start = self._log.pread(self._segment, size, self._position), self._position
-        return 0
+    def _fill(self) -> None:
+        """Read on, so that the block begins with a whole record; what is damaged is passed."""
+        log, segment, position = self._log, self._segment, self._position
+        left = segment.size - position
+        block = log.load(segment, min(READ_BYTES, left), position)
+        length = HEAD.size + int.from_bytes(block[:4], "big")
+        if len(block) < length <= left:
+            block = log.load(segment, length, position)
+        if record_end(block, 0, segment.seed, self._at):
+            self._block, self._start = block, position
+        else:
+            self._go(segment, *log.behind_damage(segment, position, self._at))
 
 
-def _scan(files: Files, fd: int, size: int) -> Iterator[tuple[int, tuple[int, int]]]:
-    """The whole records of a file of that size, from its start: (length on disk, (time, length of the address))."""
-    position = 0
-    block = b""
-    start = 0
-    while position + _HEAD.size <= size:
-        at = position - start
-        if at + _HEAD.size > len(block):
-            block, start, at = files.pread(fd, 1 << 20, position), position, 0
-        length, crc = _HEAD.unpack_from(block, at)
-        if not _REST.size <= length <= size - position - _HEAD.size:
-            return
-        if at + _HEAD.size + length > len(block):
-            block, start, at = files.pread(fd, max(1 << 20, _HEAD.size + length), position), position, 0
-        rest = block[at + _HEAD.size : at + _HEAD.size + length]
-        if zlib.crc32(rest) != crc:
-            return
-        timestamp, address = _REST.unpack_from(rest)
-        yield _HEAD.size + length, (timestamp, address)
-        position += _HEAD.size + length
+def _new_name(base: int) -> str:
+    return f"{base:020}-{os.urandom(4).hex()}.log"

@@ -24,11 +24,11 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 from zlib import crc32
 
 from warren.broker.store.commit import GroupCommit
-from warren.broker.store.files import Files, read_all, write_all
+from warren.broker.store.files import Damage, Files, read_all, write_all
 from warren.broker.store.queue_cursor import QueueCursor
 from warren.broker.store.records import (
     FIELDS,
@@ -48,7 +48,7 @@ from warren.broker.store.records import (
 )  # fmt: skip
 from warren.broker.store.segment import Segment
 
-__all__ = ["SEGMENT_BYTES", "Damage", "QueueLog"]
+__all__ = ["SEGMENT_BYTES", "QueueLog"]
 
 SEGMENT_BYTES: Final = 8 * 1024 * 1024
 _pack_head, _pack_fields = HEAD.pack, FIELDS.pack
@@ -57,20 +57,6 @@ _POSITION: Final = itemgetter(0)
 _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 _OLD: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-
-
-class Damage(NamedTuple):
-    """Bytes of a file that cannot be read. `positions`: (first, end) of what may have stood there, for a segment.
-
-    `lost` is the most messages that may be lost: positions there that were not settled. For a file of settlements it
-    is 0: what they settled may come again.
-    """
-
-    path: str
-    at: int
-    size: int
-    positions: tuple[int, int]
-    lost: int
 
 
 class QueueLog:

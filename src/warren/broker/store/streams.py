@@ -59,7 +59,10 @@ class StreamStore:
         return log
 
     def recover(self, folder: str) -> SegmentLog:
-        """The log that is there, its torn tail cut. FileNotFoundError when it is gone, OSError as the disk says."""
+        """The log that is there, its torn tail cut, its damages noted.
+
+        FileNotFoundError when it is gone, OSError as the disk says.
+        """
         path = self._data / folder
         self._files.listdir(str(path))
         return SegmentLog(path, self._commit, clean=self._clean, files=self._files)

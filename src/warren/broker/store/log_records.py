@@ -1,0 +1,225 @@
+"""The records of a segment log, byte by byte, and how reading goes on behind what is damaged.
+
+    length of the rest (u32) | CRC-32 of the rest, begun with the segment's seed (u32)
+    | mark (u16): 1 + offset modulo 65,535 | time in ms since 1970 (u48) | length of the address (u16)
+    | address: exchange and routing key as short strings
+    | header frame and body frames, their channel number 1
+
+Behind damage, the next record is the first place where length, CRC and mark fit; the mark says its offset, where fewer
+than 65,535 records are lost in between. No more can be lost than have room there. The seed is random and stands in the
+segment's name: nobody outside knows it, so a message whose body looks like a record is not taken for one.
+
+Versions before the catalog's schema 2 wrote neither: there the seed and the mark are 0. Such a record counts by its
+place; what is damaged between two of them counts as one record.
+
+It knows bytes; files, and what is done about damage, are the business of `log`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from struct import Struct
+from typing import Final, NamedTuple
+from zlib import crc32
+
+__all__ = ["HEAD", "LEAST", "MARKS", "REST", "TIME", "Found", "Record", "read_records", "record_end", "scan"]
+
+MARKS: Final = 65_535  # different ones; 0 is none
+HEAD: Final = Struct(">II")
+REST: Final = Struct(">QH")
+LEAST: Final = HEAD.size + REST.size  # bytes of a record
+TIME: Final = (1 << 48) - 1
+_RECORD: Final = Struct(">IIQH")  # HEAD and REST
+_BLOCK: Final = 1 << 20  # of one read, while nothing is damaged
+_STEP: Final = 1024
+_POLYNOMIAL: Final = 0xEDB88320  # of CRC-32, its lowest power in the highest bit
+
+
+class Record(NamedTuple):
+    offset: int
+    timestamp: int  # milliseconds
+    address: bytes
+    frames: bytes
+
+
+class Found(NamedTuple):
+    """A whole and right record: where it begins and ends in its file, its offset, its time."""
+
+    at: int
+    end: int
+    offset: int
+    timestamp: int
+
+
+def record_end(data: bytes, at: int, seed: int, offset: int) -> int:
+    """Where the whole and right record at `at` ends, which has that offset; 0 when there is none."""
+    if at + LEAST > len(data):
+        return 0
+    length, crc, stamp, _ = _RECORD.unpack_from(data, at)
+    end: int = at + HEAD.size + length
+    mark = stamp >> 48
+    if length < REST.size or end > len(data) or mark not in (0, offset % MARKS + 1):
+        return 0
+    return end if crc32(data[at + HEAD.size : end], seed) == crc else 0
+
+
+def read_records(
+    data: bytes, at: int, seed: int, offset: int, first: int, end: int, found: list[Record], count: int
+) -> tuple[int, int]:
+    """Put the records at `at` and behind into `found`, those from offset `first` to before `end`.
+
+    The one at `at` has the offset `offset`. It ends when `found` has `count`, or at what is not a whole and right
+    record. Gives the place where it ended, and the offset of what comes there. One loop without calls: a stream is read
+    at this speed.
+    """
+    size = len(data)
+    last = size - LEAST
+    unpack, make = _RECORD.unpack_from, tuple.__new__  # which takes half the time of Record(...)
+    while at <= last and offset < end and len(found) < count:
+        length, crc, stamp, width = unpack(data, at)
+        stop = at + 8 + length
+        rest = data[at + 8 : stop]
+        mark = stamp >> 48
+        if stop > size or length < 10 or crc32(rest, seed) != crc or (mark and mark != offset % MARKS + 1):
+            break
+        if offset >= first:
+            found.append(make(Record, (offset, stamp & TIME, rest[10 : 10 + width], rest[10 + width :])))
+        offset += 1
+        at = stop
+    return at, offset
+
+
+def scan(
+    load: Callable[[int, int], bytes], at: int, size: int, seed: int, offset: int, limit: int | None
+) -> Iterator[Found]:
+    """The records of a file of that size, from `at` on, where the one with that offset should begin.
+
+    load   gives so many bytes from that place
+    limit  the offset that all are before; None: any may come
+
+    What is damaged is passed, and the rest of the file then held in memory.
+    """
+    block, start = b"", at
+    sums: _Sums | None = None
+    slack = 0  # how many more may be lost, by the bytes that were passed, than were counted
+    unpack, make = _RECORD.unpack_from, tuple.__new__
+    while True:
+        place, whole = at - start, len(block)
+        while place <= whole - LEAST:  # without calls: a start takes as long as this
+            length, crc, stamp, _ = unpack(block, place)
+            end, mark = place + 8 + length, stamp >> 48
+            if end > whole or length < 10 or (mark and mark != offset % MARKS + 1):
+                break
+            if crc32(block[place + 8 : end], seed) != crc:
+                break
+            yield make(Found, (start + place, start + end, offset, stamp & TIME))
+            place, offset = end, offset + 1
+        at = start + place
+        if at >= size:
+            return
+        if start + whole < size:
+            block, start, sums = load(min(_BLOCK, size - at), at), at, None
+            length = int.from_bytes(block[:4], "big")
+            if len(block) - HEAD.size < length <= size - at - HEAD.size:
+                block = load(HEAD.size + length, at)
+            if record_end(block, 0, seed, offset):
+                continue
+            block = load(size - at, at)
+        sums = sums or _Sums(block)
+        damaged = at - start
+        here, lost = _find_record(sums, damaged, seed, offset, slack, None if limit is None else limit - offset)
+        if here < 0:
+            return
+        marked = block[here + 8 : here + 10] != b"\0\0"
+        slack = 0 if marked else max(0, slack + (here - damaged) // LEAST - lost)
+        at, offset = start + here, offset + lost
+
+
+def _find_record(
+    sums: _Sums, damaged: int, seed: int, offset: int, slack: int, room: int | None
+) -> tuple[int, int]:  # fmt: skip
+    """Where from `damaged` on the first record begins, and how many are lost before; place -1 when there is none.
+
+    `offset` is that of the record that should be at `damaged`. As many may be lost as had room in the bytes that are
+    passed, and `slack` more, but fewer than `room`.
+    """
+    data = sums.data
+    size = len(data)
+    for match in _places((size - damaged) >> 24).finditer(data, damaged):
+        at = match.start()
+        if at + LEAST > size:
+            break
+        length, crc, stamp, width = _RECORD.unpack_from(data, at)
+        end = at + HEAD.size + length
+        if end > size or width > length - REST.size:
+            continue
+        mark = stamp >> 48
+        if not mark and seed:
+            continue
+        lost = (mark - 1 - offset) % MARKS if mark else 1
+        if mark and lost > (at - damaged) // LEAST + slack:
+            continue
+        if (room is None or lost < room) and sums.of(at + HEAD.size, end, seed) == crc:
+            return at, lost
+    return -1, 0
+
+
+@lru_cache(maxsize=8)
+def _places(highest: int) -> re.Pattern[bytes]:
+    """Where a length may stand, as far as C code can tell: its first byte is `highest` at most, and it is no less than
+    that of the smallest record."""
+    return re.compile(b"(?s)(?=[\\x00-\\x%02x])(?!\\x00\\x00\\x00[\\x00-\\x09])" % min(highest, 255))
+
+
+class _Sums:
+    """CRC-32 of any part of `data`, at a cost that does not grow with the part: bytes that look like many long records
+    must not hold up a start."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self._view = memoryview(data)
+        self._sums = [0]  # of what is before each _STEP
+
+    def of(self, start: int, end: int, seed: int) -> int:
+        if end - start <= 4 * _STEP:
+            return crc32(self._view[start:end], seed)
+        return self._until(end) ^ _shift(self._until(start) ^ seed, end - start)
+
+    def _until(self, end: int) -> int:
+        steps, sums = end // _STEP, self._sums
+        while len(sums) <= steps:
+            at = (len(sums) - 1) * _STEP
+            sums.append(crc32(self._view[at : at + _STEP], sums[-1]))
+        return crc32(self._view[steps * _STEP : end], sums[steps])
+
+
+def _shift(crc: int, count: int) -> int:
+    """What a CRC adds to that of `count` bytes more: the polynomial times x to the power of 8 * count."""
+    for power in _powers():
+        if not count:
+            break
+        if count & 1:
+            crc = _multiply(power, crc)
+        count >>= 1
+    return crc
+
+
+@lru_cache(maxsize=1)
+def _powers() -> list[int]:
+    """x to the powers of 8, 16, 32 ..., for counts below 2 to the power of 48."""
+    powers = [1 << 23]
+    for _ in range(47):
+        powers.append(_multiply(powers[-1], powers[-1]))
+    return powers
+
+
+def _multiply(a: int, b: int) -> int:
+    product = 0
+    while a:
+        if a & 0x80000000:
+            product ^= b
+        a = a << 1 & 0xFFFFFFFF
+        b = b >> 1 ^ (_POLYNOMIAL if b & 1 else 0)
+    return product
