@@ -291,6 +291,7 @@ class Crashes(RuleBasedStateMachine):
             self.send(self.publisher, to, *self.message(homes, persistent))
         self.do(self.publisher.pump)
 
+    @precondition(lambda self: not self.commits)  # until it is answered, a channel takes nothing more
     @rule(to=st.lists(st.sampled_from(COMMITTED), min_size=1, max_size=4), commit=st.booleans())
     def transact(self, to: list[str], commit: bool) -> None:
         all_homes: list[Home] = []

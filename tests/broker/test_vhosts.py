@@ -9,6 +9,7 @@ import pytest
 
 from tests.broker.kit import Client, NodeKit
 from warren.broker import Broker
+from warren.broker.store.log import SegmentLog
 from warren.errors import InvalidArgument, NotFound
 from warren.protocol.v091 import Content, Table, methods as m
 from warren.routing import definitions
@@ -189,7 +190,7 @@ def test_a_disk_that_will_not_let_go_of_a_stream(kit: NodeKit, monkeypatch: pyte
     add(kit)
     client = kit.client()
     declare(kit.client(vhost="v"), "s", durable=True, arguments=STREAM)
-    monkeypatch.setattr(kit.node.streams, "delete", refuse)
+    monkeypatch.setattr(SegmentLog, "delete", refuse)
     kit.node.delete_vhost("v")
     client.receive()
     assert client.take(m.ConnectionClose)[0].reply_code == 541
