@@ -166,6 +166,55 @@ async def warren_iterator(url: str, count: int) -> Result:
         return clock.result(count)
 
 
+# -- warren, blocking ----------------------------------------------------------------------------------------------
+
+
+def blocking_unconfirmed(url: str, count: int) -> Result:
+    from warren import blocking
+
+    with blocking.connect(url) as connection, connection.channel() as channel:
+        clock = Clock()
+        for _ in range(count):
+            channel.publish(BODY, "", QUEUE)
+        channel.queue_declare(QUEUE, passive=True)
+        return clock.result(count)
+
+
+def blocking_one_by_one(url: str, count: int) -> Result:
+    from warren import blocking
+
+    with blocking.connect(url) as connection, connection.channel() as channel:
+        channel.confirm_select()
+        clock = Clock()
+        for _ in range(count):
+            channel.publish(BODY, "", QUEUE)
+        return clock.result(count)
+
+
+def blocking_publish_many(url: str, count: int) -> Result:
+    import warren
+
+    with warren.blocking.connect(url) as connection, connection.channel() as channel:
+        channel.confirm_select()
+        clock = Clock()
+        channel.publish_many((warren.Publication(BODY, "", QUEUE) for _ in range(count)), timeout=TIMEOUT)
+        return clock.result(count)
+
+
+def blocking_iterator(url: str, count: int) -> Result:
+    from warren import blocking
+
+    with blocking.connect(url) as connection, connection.channel() as channel:
+        clock = Clock()
+        for seen, delivery in enumerate(channel.consume(QUEUE, prefetch=PREFETCH), 1):
+            assert len(delivery.body) == len(BODY)
+            delivery.ack()
+            if seen == count:
+                break
+        channel.drain()
+        return clock.result(count)
+
+
 # -- aio-pika ----------------------------------------------------------------------------------------------------
 
 
@@ -552,6 +601,7 @@ Work = Callable[[str, int], Result] | Callable[[str, int], Coroutine[Any, Any, R
 CASES: dict[str, dict[str, Work]] = {
     "publish, unconfirmed": {
         "warren": warren_unconfirmed,
+        "warren, blocking": blocking_unconfirmed,
         "aio-pika": aio_pika_unconfirmed,
         "pika": pika_unconfirmed,
         "pika's asyncio adapter": pika_asyncio_unconfirmed,
@@ -560,6 +610,7 @@ CASES: dict[str, dict[str, Work]] = {
     },
     "publish, confirmed one by one": {
         "warren": warren_one_by_one,
+        "warren, blocking": blocking_one_by_one,
         "aio-pika": aio_pika_one_by_one,
         "pika": pika_one_by_one,
         "py-amqp": py_amqp_one_by_one,
@@ -577,6 +628,7 @@ CASES: dict[str, dict[str, Work]] = {
     },
     "publish_many": {
         "warren": warren_publish_many,
+        "warren, blocking": blocking_publish_many,
         "aio-pika, gather": aio_pika_gather,
         "pika's asyncio adapter": pika_asyncio_window,
         "py-amqp, a window": py_amqp_window,
@@ -591,6 +643,7 @@ CASES: dict[str, dict[str, Work]] = {
     },
     "consume by iterator": {
         "warren": warren_iterator,
+        "warren, blocking": blocking_iterator,
         "aio-pika": aio_pika_iterator,
         "pika": pika_iterator,
         "py-amqp, callback": py_amqp_callback,
