@@ -330,6 +330,12 @@ case("quorum: consumer, delivery limit", a(1, declare("dead")), LIMITED, put("1"
 case("quorum: dead letter", a(1, declare("dead")), LIMITED, put("1"), a(1, get()), a(1, reject(1, False)), Until("dead", 1), a(1, get("dead")))
 case("quorum: max-length", a(1, declare("dead")), a(1, declare(durable=True, arguments={**QUORUM, **DEAD, "x-max-length": 2})), *fill(4),
      Until("q", 2), Until("dead", 2), *drain(3), *drain(3, "dead"))
+case("quorum: max-length, several come back at once", a(1, declare("dead")),
+     a(1, declare(durable=True, arguments={**QUORUM, **DEAD, "x-max-length": 2, "x-delivery-limit": 9})), a(2, consume()), *fill(5),
+     a(2, m.ChannelClose(200, "")), Until("dead", 3), *drain(4, "dead"), *drain(3))
+case("quorum: max-length, several are recovered", a(1, declare("dead")),
+     a(1, declare(durable=True, arguments={**QUORUM, **DEAD, "x-max-length": 2, "x-delivery-limit": 9})), a(2, consume()), *fill(5),
+     a(2, m.BasicCancel("c")), a(2, m.BasicNack(0, True, True)), Until("dead", 3), *drain(4, "dead"))
 case("quorum: ttl", a(1, declare("dead")), a(1, declare(durable=True, arguments={**QUORUM, **DEAD, "x-message-ttl": 20})), *fill(2),
      Until("dead", 2), *drain(2, "dead"))
 case("quorum: reject-publish", SELECT, a(1, declare(durable=True, arguments={**QUORUM, "x-max-length": 2, "x-overflow": "reject-publish"})),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from warren.broker.decorators import QueueDecorator, Verdict
-from warren.broker.message import Message
+from warren.broker.message import Held, Message
 from warren.broker.queue import ClassicQueue, Queue
 
 __all__ = ["LengthLimit"]
@@ -60,11 +60,18 @@ class LengthLimit(QueueDecorator):
             self._queue.deliver()
 
     def returned(self) -> None:
-        """drop-head: before a consumer can have it, and in a quorum queue after (RabbitMQ's order)."""
-        if self._queue.type == "quorum":
-            self.enqueued()
-        elif self._drops:
-            self._drop_head()
+        """drop-head: before a consumer can have it; in a quorum queue after, the last one first (RabbitMQ's order)."""
+        queue = self._queue
+        if queue.type != "quorum":
+            if self._drops:
+                self._drop_head()
+        elif self._drops and self._over() and queue.backlog is not None:
+            queue.deliver()
+            over: list[Held] = []
+            while self._over() and (held := queue.backlog.pop()) is not None:
+                over.append(held)
+            for held in reversed(over):
+                queue.drop(held, "maxlen")
 
     def settings_changed(self) -> None:
         self._set_limits()
