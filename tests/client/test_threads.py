@@ -432,6 +432,8 @@ SIGNALS = """
 import os, signal, sys, threading
 from warren import blocking, errors
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever was started in the background ignores it
+
 url, queue = sys.argv[1:]
 armed, arm = os.pipe()  # a signal may come in the midst of a semaphore, and leave it broken
 

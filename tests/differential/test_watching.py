@@ -191,6 +191,8 @@ class Watcher:
                 continue
             if method.routing_key == "vhost.down" or headers.get("name") == "amq.system":
                 continue
+            if method.routing_key.startswith("node"):  # gauges, every few seconds
+                continue
             found.append(Copy(method.routing_key, headers, body, (properties.delivery_mode, properties.content_type)))
             if len(found) == count:
                 break
@@ -318,8 +320,7 @@ def managed(broker: Watched) -> list[Copy]:
     with watching(broker, "amq.rabbitmq.event") as watcher:
         watcher.take(1)  # its own binding
         broker.people()
-        told = watcher.take(1000)  # to the last
-    return [copy for copy in told if not copy.routing_key.startswith("node")]  # RabbitMQ's gauges, every few seconds
+        return watcher.take(1000)  # to the last
 
 
 def test_the_events_of_virtual_hosts_users_and_parameters_are_the_same(brokers: tuple[Watched, Watched]) -> None:

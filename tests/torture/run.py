@@ -18,7 +18,7 @@ from tests.torture.history import Book, History, Stream, Verdict
 from tests.torture.peer import Peer
 from tests.torture.scenery import FAN, LATER, QUEUES, Queue, sources
 from tests.torture.server import Server
-from tests.torture.workers import Committer, Confirmer, Consumer, Reader, Stage, Worker, read
+from tests.torture.workers import MOST_DELAY, Committer, Confirmer, Consumer, Reader, Stage, Worker, read
 from warren.protocol.v091 import Content, methods as m
 from warren.testing import FaultProxy
 
@@ -194,13 +194,15 @@ async def _drain(stage: Stage, queues: tuple[Queue, ...], consumers: list[Consum
     stage.draining = True
     peer = await Peer.connect(stage.port)
     began, least = time.monotonic(), 1 << 62
+    released = began + MOST_DELAY / 1000 + 1  # by then what was delayed has come, confirmed or not
     while True:
         await peer.sleep(0.1)
         counts = {queue.name: await _count(peer, queue) for queue in queues if not queue.stream}
         if (left := sum(counts.values())) < least:
             began, least = time.monotonic(), left
         emptied = not any(counts.values()) and all(consumer.idle for consumer in consumers)
-        if emptied and not any(book.missing() for book in stage.history.books.values()):
+        missing = any(book.missing() for book in stage.history.books.values())
+        if emptied and not missing and time.monotonic() > released:
             break
         if emptied and time.monotonic() > began + LINGER:
             break  # what is missing does not come any more
