@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 import warren
-from tests.client.outages import FAST
+from tests.client.outages import FAST, NOTICED
 from warren.client.channel import Channel
 from warren.client.connection import Connection
 from warren.client.recovery import Recovery
@@ -37,8 +37,9 @@ def name() -> str:
 
 
 @pytest.fixture
-async def connection(broker_url: str) -> AsyncIterator[Connection]:
-    async with warren.connect(broker_url, timeout=20, recovery=FAST) as connection:
+async def connection(broker_url: str, warren_url: str) -> AsyncIterator[Connection]:
+    recovery = FAST if broker_url == warren_url else NOTICED
+    async with warren.connect(broker_url, timeout=20, recovery=recovery) as connection:
         yield connection
 
 

@@ -11,6 +11,17 @@ from warren.client.channel import Channel
 from warren.client.recovery import Backoff, Recovery
 
 FAST = Recovery(backoff=Backoff(0.001, 0.05))
+
+
+class Behind(Backoff):
+    """Delays that leave a broker the time to notice that the old connection is gone."""
+
+    def delay(self, attempt: int) -> float:
+        return 0.05 + super().delay(attempt)
+
+
+# RabbitMQ deletes a dead connection's exclusive queues by their names, also when they were just declared anew.
+NOTICED = Recovery(backoff=Behind(0.001, 0.05))
 E = TypeVar("E", bound=e.Event)
 
 
