@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from tests.differential.driver import BEYOND, Confirmed, Drop, Login, Publish, Raw, Send, Step, Together
+from tests.differential.driver import BEYOND, Confirmed, Drop, Login, Publish, Raw, Send, Step, Together, Until
 from warren.protocol.v091 import Properties, Table, methods as m
 from warren.protocol.v091.codec import encode_frame, encode_method
 
@@ -452,7 +452,7 @@ case("get no_ack", a(1, declare()), *fill(2), a(1, get("q", True)), a(1, ack(1))
 case("ack", a(1, declare()), *fill(3), a(1, get()), a(1, get()), a(1, ack(2)), a(1, ack(1)), a(1, passive()))
 for name, method in {"ack": ack(99), "nack": nack(99), "reject": reject(99), "ack 0": ack(0), "nack 0": nack(0),
                      "reject 0": reject(0), "ack multiple": ack(99, True), "nack multiple": nack(99, True)}.items():  # fmt: skip
-    case(f"unknown tag: {name}", a(1, declare()), *fill(2), a(1, get()), a(1, method), a(1, passive()))
+    case(f"unknown tag: {name}", a(1, declare()), *fill(2), a(1, get()), a(1, method), Until("q", 2), a(1, passive()))
 case("ack 0 multiple with nothing outstanding", a(1, ack(0, True)), a(1, nack(0, True)), a(1, qos(1)))
 case("ack 0 multiple: everything", a(1, declare()), *fill(3), a(1, get()), a(1, get()), a(1, ack(0, True)), a(1, passive()),
      a(1, ack(2)))
