@@ -328,6 +328,37 @@ async def test_different_settings_are_explained(make: Make) -> None:
         await make(capacity=3, expiry=9).send("work", HELLO)
 
 
+async def test_a_reader_with_other_settings_is_told_and_does_not_wait_for_ever(make: Make) -> None:
+    await make(capacity=3).send("work", HELLO)
+    other = make(capacity=4)
+    for _ in range(2):
+        with pytest.raises(errors.InvalidArgument, match="another capacity or channel_capacity"):
+            await asyncio.wait_for(other.receive("work"), 10)
+
+
+async def test_leaving_while_joining_leaves_the_group_as_it_should_be(layer: ChannelLayer) -> None:
+    for number in range(20):
+        group = f"g{number}"
+        hasty, stays = await layer.new_channel(), await layer.new_channel()
+        joining = asyncio.create_task(layer.group_add(group, hasty))
+        await asyncio.sleep(0.0003 * (number % 8))
+        joining.cancel()
+        await asyncio.gather(joining, return_exceptions=True)
+        await layer.group_discard(group, hasty)  # what a consumer does whose client left at once
+        await layer.group_add(group, stays)
+        await layer.group_send(group, {"type": "x", "n": number})
+        assert (await layer.receive(stays))["n"] == number
+        assert await layer.group_channels(group, seconds=0.05) == [stays]
+
+
+async def test_layers_that_start_together_share_the_embedded_broker(prefix: str) -> None:
+    layers = [ChannelLayer("embedded://", prefix=prefix) for _ in range(3)]
+    await asyncio.gather(*(layer.send("work", HELLO) for layer in layers))
+    assert [await layers[0].receive("work") for _ in layers] == [HELLO] * 3
+    for layer in layers:
+        await layer.close()
+
+
 async def test_a_closed_layer_opens_again(layer: ChannelLayer) -> None:
     await layer.send("work", HELLO)
     await layer.close()

@@ -12,6 +12,9 @@ takes the whole delivery path:
 
 A durable queue has a `Journal` besides: what it holds and what leaves it is on disk, and of a long backlog only the
 head is in memory. It knows no sockets and no wire format.
+
+The file is long because a message's whole way through a queue is in it, and each step of that runs for every message:
+what can be told apart (`backlog`, `journal`, `consumers`, `dead_letters`, `decorators`) stands in its own module.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Core:
         self.connection: Connection
         self.publishing: Channel
         self.declaring: Channel
-        self.deduplicates = False  # whether the broker does
+        self.on_warren = False  # whether the broker is one: it deduplicates, and says who is bound
         self.on_open: list[Callable[[Core], None]] = []
         self._opening: asyncio.Future[None] | None = None
         self._declared: dict[str, float] = {}  # queues, and when
@@ -111,7 +111,7 @@ class Core:
         urls = [await embedded.url() if url.startswith("embedded:") else url for url in settings.urls]
         connection = await warren.connect(urls, timeout=settings.timeout, recovery=FAST)
         try:
-            self.deduplicates = connection.server_properties.get("product") == "Warren"
+            self.on_warren = connection.server_properties.get("product") == "Warren"
             self.declaring = declaring = await connection.channel()
             await declaring.exchange_declare(names.groups, "direct", durable=True)
             await declaring.exchange_declare(names.dead_letters, "fanout", durable=True)
@@ -126,6 +126,9 @@ class Core:
         except BaseException:
             await connection.close()
             raise
+        if self.closed:  # meanwhile
+            await connection.close()
+            return
         self.connection = connection
         for tell in self.on_open:
             tell(self)
@@ -159,7 +162,7 @@ class Core:
         await asyncio.shield(task)
 
     async def _declare(self, name: str) -> QueueInfo:
-        arguments = self.settings.queue_arguments(self.names, name, self.deduplicates)
+        arguments = self.settings.queue_arguments(self.names, name, self.on_warren)
         try:
             info = await self.declaring.queue_declare(self.names.queue(name), durable=True, arguments=arguments)
         except errors.PreconditionFailed as error:

@@ -5,20 +5,25 @@ The only place of the layer that needs the broker, and it is imported when the U
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 from typing import Any
 
 __all__ = ["url"]
 
-_broker: Any = None
+_starting: asyncio.Task[Any] | None = None
 
 
 async def url() -> str:
     """Where it listens; the first call starts it, in the loop of the I/O thread."""
-    global _broker
-    if _broker is None:
-        broker = importlib.import_module("warren.broker").Broker()
-        await broker.__aenter__()
-        _broker = broker
-    address: str = _broker.url
+    global _starting
+    if _starting is None or (_starting.done() and _starting.exception() is not None):
+        _starting = asyncio.ensure_future(_start())
+    address: str = (await asyncio.shield(_starting)).url
     return address
+
+
+async def _start() -> Any:
+    broker = importlib.import_module("warren.broker").Broker()
+    await broker.__aenter__()
+    return broker

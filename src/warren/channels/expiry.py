@@ -97,6 +97,6 @@ class DeadLetters:
 
     async def _has_reader(self, queue: str, channel: str) -> bool:
         core = self._core
-        arguments = core.settings.queue_arguments(core.names, channel, core.deduplicates)
+        arguments = core.settings.queue_arguments(core.names, channel, core.on_warren)
         info = await core.declaring.queue_declare(queue, durable=True, arguments=arguments)
         return info.consumer_count > 0

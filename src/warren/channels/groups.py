@@ -71,7 +71,11 @@ class Groups:
                 task = self._core.thread.loop.create_task(self._bind(group, process))
                 self._binding[group, process] = task
                 task.add_done_callback(lambda _: self._binding.pop((group, process), None))
-            await asyncio.shield(task)
+            try:
+                await asyncio.shield(task)
+            except BaseException:
+                self._members.discard(group, channel, process)
+                raise
 
     async def _bind(self, group: str, process: str) -> None:
         async def bind() -> None:
@@ -135,6 +139,9 @@ class Groups:
         process = non_local(channel)
         await declaring.queue_unbind(names.member(channel), names.group(group))
         if self.is_own(channel):
+            binding = self._binding.get((group, process))
+            if binding is not None:  # else its end would be taken for a binding that this unbinds
+                await asyncio.wait([binding])
             if self._members.discard(group, channel, process):
                 await declaring.queue_unbind(names.queue(process), names.group(group))
         else:

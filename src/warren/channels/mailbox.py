@@ -80,13 +80,14 @@ class Mailbox:
     missed     how many letters were dropped since the reader was told last: over capacity, or expired
     """
 
-    __slots__ = ("_letters", "_lock", "_waiters", "capacity", "dropped", "last_read", "missed")
+    __slots__ = ("_letters", "_lock", "_waiters", "capacity", "dropped", "failure", "last_read", "missed")
 
     def __init__(self, capacity: int, now: float) -> None:
         self.capacity = capacity
         self.last_read = now
         self.missed = 0
         self.dropped = 0
+        self.failure: Exception | None = None
         self._letters: deque[Letter] = deque()
         self._waiters: deque[Waiter] = deque()
         self._lock = threading.Lock()
@@ -123,7 +124,7 @@ class Mailbox:
             pass
 
     def take(self, now: float) -> Letter | None:
-        """The first letter that has not expired; None when there is none."""
+        """The first letter that has not expired; None when there is none. Raises the failure when none will come."""
         self.last_read = now
         with self._lock:
             letters = self._letters
@@ -133,12 +134,14 @@ class Mailbox:
                     return letter
                 self.missed += 1
                 self.dropped += 1
+        if self.failure is not None:
+            raise self.failure
         return None
 
     def wait(self, waiter: Waiter) -> bool:
         """Have the next letter wake this one; False when there is one already."""
         with self._lock:
-            if self._letters:
+            if self._letters or self.failure is not None:
                 return False
             self._waiters.append(waiter)
             return True
@@ -166,6 +169,13 @@ class Mailbox:
             self.missed += count
             self.dropped += count
         return count
+
+    def fail(self, failure: Exception) -> None:
+        """No letter will come any more: whoever takes, now or later, is told why."""
+        with self._lock:
+            self.failure = failure
+            while self._waiters:
+                self._waiters.popleft().wake()
 
     def remove(self, unwanted: Callable[[Letter], bool]) -> None:
         """Take out letters that nobody shall read."""

@@ -58,7 +58,7 @@ class Presence:
             b"", headers=headers, reply_to=names.queue(mine), expiration=str(max(1, round(seconds * 1000)))
         )
         try:
-            if core.deduplicates:  # a Warren
+            if core.on_warren:
                 asked, normal = await self._routes(group)
                 found.update(normal)
                 for process in asked:

@@ -35,6 +35,7 @@ logger = logging.getLogger("warren.channels")
 # A word from layer to layer: the process queue it came to, its headers, body and reply_to.
 Control = Callable[[str, Table, bytes, str], None]
 
+ACK_EVERY: Final = 500  # messages, where they come without a pause
 ABANDONED: Final = 10  # expiries without a reader after which a channel whose messages expire leaves its groups
 
 
@@ -132,7 +133,7 @@ class ProcessReader:
                         self._take(process, delivery)
                     except Exception:
                         logger.exception("a message of %s cannot be understood", process)
-                    if not deliveries.buffered:
+                    if not deliveries.buffered or not self.received % ACK_EVERY:
                         try:
                             channel.ack(delivery.delivery_tag, multiple=True)
                         except errors.AcknowledgeOrphans:

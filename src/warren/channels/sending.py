@@ -110,7 +110,7 @@ class Sender:
         if local:
             headers[CHANNEL_HEADER] = local_part(channel)
         self._enqueue(
-            Parcel(self, channel, "", self._properties(headers), body, local or self.core.deduplicates, answer)
+            Parcel(self, channel, "", self._properties(headers), body, local or self.core.on_warren, answer)
         )
 
     def send_group(self, group: str, body: bytes, answer: Answer[None]) -> None:

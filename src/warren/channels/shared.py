@@ -146,7 +146,13 @@ class SharedReaders:
                 return
             except errors.ConsumerCancelled:
                 core.undeclared(reader.name)  # somebody deleted the queue: it is declared again
-            except (errors.WarrenError, ImportError) as error:
+            except (errors.InvalidArgument, errors.AccessRefused, ImportError) as error:
+                with self._lock:  # the next one who reads tries again
+                    if self._readers.get(reader.name) is reader:
+                        del self._readers[reader.name]
+                reader.box.fail(error)
+                return
+            except errors.WarrenError as error:
                 if core.closed:
                     return
                 logger.warning("reading %s: %s", reader.name, error)

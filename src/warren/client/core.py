@@ -15,6 +15,8 @@ Rules:
    they are interrupted, not ended, publications are orphaned, and the two tables of what is unsettled go on to the next
    core with their numbering. What a program sees is numbered publicly; wire tags do not leave this module.
 5. A return is matched to its publication (`publishes.py` says how), never to a property that consumers would see.
+
+The file is long because these rules bind a connection and its channels together, and its inner part runs per message.
 """
 
 from __future__ import annotations

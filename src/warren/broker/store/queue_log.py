@@ -13,6 +13,9 @@
 
 In memory stand a few numbers per segment and the ranges of what is settled; no message. It knows neither queues nor
 protocols, and it does not sync (`commit` does). The files' format is that of `records`.
+
+The file is long because writing, settling and recovery keep the same numbers, and must agree on them at every failure;
+reading on (`queue_cursor`), segments (`segment`) and ranges (`ranges`) are modules of their own.
 """
 
 from __future__ import annotations
