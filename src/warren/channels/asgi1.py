@@ -40,7 +40,6 @@ class AsgiChannelLayer(Face):
     def __init__(self, url: str | None = None, *, block_seconds: float = BLOCK_SECONDS, **settings: Any) -> None:
         super().__init__(url, **settings)
         self.block_seconds = block_seconds
-        self.expiry = self._settings.expiry
         self._sent = 0
 
     # -- channels ----------------------------------------------------------------------------------------------------

@@ -59,15 +59,19 @@ class Face:
         group_history: Mapping[str | re.Pattern[str], int] | None = None,
     ) -> None:
         self.prefix = prefix
+        self.expiry = expiry
+        self.capacity = capacity
         self.group_expiry = group_expiry
         self.max_message_size = max_message_size
         self._serializer = serializer_of(serializer, symmetric_encryption_keys)
+        capacities = Capacities(capacity, channel_capacity)
+        self.channel_capacity = capacities.patterns  # where Channels' `get_capacity` looks
         self._settings = Settings(
             urls=urls_of(url, hosts),
             prefix=prefix,
             expiry=expiry,
             group_expiry=group_expiry,
-            capacities=Capacities(capacity, channel_capacity),
+            capacities=capacities,
             timeout=timeout,
             history=Capacities(0, group_history, "group_history"),
         )

@@ -6,9 +6,7 @@ waiting `receive` outlives a lost connection, and one that is cancelled has take
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from channels.exceptions import ChannelFull, MessageTooLarge
@@ -19,7 +17,7 @@ from warren.channels.mailbox import Letter, first_letter
 from warren.channels.names import check_channel, check_group, is_local, non_local
 from warren.channels.office import Office
 from warren.channels.sending import Full
-from warren.channels.serializing import ChannelMessage, Serializer
+from warren.channels.serializing import ChannelMessage
 from warren.channels.thread import AsyncAnswer
 from warren.errors import InvalidArgument
 
@@ -32,42 +30,6 @@ class ChannelLayer(Face, BaseChannelLayer):  # type: ignore[misc]
     ChannelFull = ChannelFull
     MessageTooLarge = MessageTooLarge
     extensions: ClassVar[list[str]] = ["groups", "flush"]
-
-    def __init__(
-        self,
-        url: str | None = None,
-        *,
-        hosts: Sequence[str] | None = None,
-        prefix: str = "asgi",
-        expiry: float = 60,
-        group_expiry: float = 86400,
-        capacity: int = 100,
-        channel_capacity: Mapping[str | re.Pattern[str], int] | None = None,
-        symmetric_encryption_keys: Sequence[str | bytes] | None = None,
-        serializer: str | Serializer = "msgpack",
-        timeout: float = 30,
-        max_message_size: int = 16 * 1024 * 1024,
-        on_missed: Callable[[str], None] | None = None,
-        group_history: Mapping[str | re.Pattern[str], int] | None = None,
-    ) -> None:
-        BaseChannelLayer.__init__(self, expiry=expiry, capacity=capacity)
-        self.channel_capacity = self.compile_capacities(channel_capacity or {})
-        Face.__init__(
-            self,
-            url,
-            hosts=hosts,
-            prefix=prefix,
-            expiry=expiry,
-            group_expiry=group_expiry,
-            capacity=capacity,
-            channel_capacity=channel_capacity,
-            symmetric_encryption_keys=symmetric_encryption_keys,
-            serializer=serializer,
-            timeout=timeout,
-            max_message_size=max_message_size,
-            on_missed=on_missed,
-            group_history=group_history,
-        )
 
     # -- channels ----------------------------------------------------------------------------------------------------
 

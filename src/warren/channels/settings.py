@@ -33,13 +33,13 @@ OF_ARGUMENT: Final = {
 class Capacities:
     """A number by name, of messages that may wait or are kept: the first pattern that matches decides."""
 
-    __slots__ = ("_default", "_patterns")
+    __slots__ = ("_default", "patterns")
 
     def __init__(
         self, default: int, patterns: Mapping[str | re.Pattern[str], int] | None, name: str = "channel_capacity"
     ) -> None:
         self._default = _whole("capacity", default)
-        self._patterns = [
+        self.patterns = [
             (
                 pattern if isinstance(pattern, re.Pattern) else re.compile(fnmatch.translate(pattern)),
                 _whole(f"{name}[{pattern!r}]", capacity),
@@ -48,7 +48,7 @@ class Capacities:
         ]
 
     def of(self, channel: str) -> int:
-        for pattern, capacity in self._patterns:
+        for pattern, capacity in self.patterns:
             if pattern.match(channel):
                 return capacity
         return self._default
