@@ -38,6 +38,9 @@ ADMINISTRATION: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
 }  # fmt: skip
 """Commands of two words: noun, what it is about, and verb -> function of the noun's module."""
 
+SPARK: Final[Mapping[str, str]] = {}
+"""The jobs of `warren spark`: name -> "module:function" below warren.cli.spark."""
+
 ABOUT: Final = "AMQP for Python: a broker, a client, and Spark pipelines over the messages."
 
 
@@ -59,6 +62,11 @@ def application() -> App:
     channels = App(name="channels", help="What a channel layer leaves on its broker.")
     channels.command("warren.cli.channels:dropped", name="dropped", help="List the messages that nobody read in time.")
     app.command(channels)
+    spark = App(name="spark", help="Spark jobs over queues and streams.")
+    for name, function in SPARK.items():
+        spark.command(f"warren.cli.spark.{function}", name=name)
+    if SPARK:
+        app.command(spark)
     for noun, (about, commands) in ADMINISTRATION.items():
         group = App(name=noun, help=about)
         for name, function in commands.items():

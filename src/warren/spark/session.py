@@ -14,7 +14,7 @@ from warren.errors import MissingDependency
 from warren.spark.java import find_java
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import SparkSession as SparkSession
 
 __all__ = ["session"]
 
@@ -47,7 +47,7 @@ def session(app_name: str = "warren", master: str = "local[2]", **conf: str) -> 
     """
     try:
         import pyarrow  # noqa: F401
-        from pyspark.sql import SparkSession
+        from pyspark.sql import SparkSession as SparkSession
     except ImportError as error:
         raise MissingDependency(
             f"{error.name} is not installed, which Spark needs: pip install 'warren[spark]'"

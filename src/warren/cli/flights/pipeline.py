@@ -7,14 +7,15 @@ step says in its docstring what its number counts. A query that fails raises Spa
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from warren.cli.flights import topology
 from warren.cli.flights.data import ALERT_MINUTES
 from warren.errors import MissingDependency
 from warren.spark import find_java, session
+from warren.spark.progress import follow
 
 __all__ = ["Pipeline", "Row"]
 
@@ -32,18 +33,6 @@ X_DEATH: Final = (
 ALERT: Final = "carrier STRING, day STRING, flights BIGINT, mean_delay DOUBLE"
 
 MESSAGES_PER_BATCH: Final = 100_000
-LOOK_SECONDS: Final = 0.2
-
-
-class Query(Protocol):
-    """As much of a StreamingQuery as is used here."""
-
-    @property
-    def isActive(self) -> bool: ...
-    @property
-    def recentProgress(self) -> Sequence[Any]: ...
-    def awaitTermination(self, timeout: int | None = None) -> bool | None: ...
-    def exception(self) -> Exception | None: ...
 
 
 class Pipeline:
@@ -208,19 +197,3 @@ class Pipeline:
 
     def _rows(self, query: str) -> list[Row]:
         return [row.asDict() for row in self._spark.sql(query).collect()]
-
-
-def follow(query: Query, progress: Callable[[int], None]) -> int:
-    """Wait for a query's end, telling how many rows it has read so far; how many they were. Raises its exception."""
-    while query.isActive:
-        progress(rows_read(query))
-        query.awaitTermination(LOOK_SECONDS)  # type: ignore[arg-type]  # a fraction works, its annotation is too narrow
-    error = query.exception()
-    if error is not None:
-        raise error
-    progress(rows_read(query))
-    return rows_read(query)
-
-
-def rows_read(query: Query) -> int:
-    return sum(int(batch["numInputRows"]) for batch in query.recentProgress)

@@ -9,10 +9,7 @@ and so a Ctrl-C always arrives there and never in the middle of PySpark's talk w
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -22,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 import warren
 from warren.broker import Broker
@@ -32,14 +29,13 @@ from warren.cli.flights.background import Background
 from warren.cli.flights.counts import Group
 from warren.cli.flights.data import CANCELLED, FLIGHTS, Expected, airlines, flights
 from warren.cli.flights.pipeline import Pipeline, Row
+from warren.cli.quiet import logging_into, stderr_into, tail
 from warren.cli.servers import server_name
 
 __all__ = ["Outcome", "run"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-LOG_TAIL: Final = 20  # lines of the log that are shown when Spark failed
 
 
 @dataclass(slots=True)
@@ -288,39 +284,3 @@ def interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def logging_into(path: Path) -> Iterator[None]:
-    """What our own packages and PySpark log goes into a file: it would break up the display."""
-    handler = logging.FileHandler(path)
-    root = logging.getLogger()
-    root.addHandler(handler)
-    try:
-        yield
-    finally:
-        root.removeHandler(handler)
-        handler.close()
-
-
-@contextmanager
-def stderr_into(path: Path) -> Iterator[None]:
-    """Standard error of this process, and for good that of the processes started meanwhile, goes into a file.
-
-    Java and Spark write warnings there for their own developers, through every setting of their logging.
-    """
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with path.open("ab") as file:
-        os.dup2(file.fileno(), 2)
-    try:
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
-
-
-def tail(path: Path) -> str:
-    lines = path.read_text(errors="replace").splitlines() if path.exists() else []
-    return "\n".join(["the log ends with:", *lines[-LOG_TAIL:]])

@@ -1,0 +1,83 @@
+"""What every `warren spark` command needs: where Spark runs, and a way to run a job there that Ctrl-C can end.
+
+Rules: Spark's calls are made in a thread of their own, for an interrupt in the middle of PySpark's talk with Java would
+not be survived: the main thread waits, and stops the session. What Java and Spark write goes into a file whose end is
+shown when the job fails.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+
+from cyclopts import Parameter
+from rich.console import Console
+
+from warren.cli.display import Display
+from warren.cli.quiet import logging_into, stderr_into, tail
+from warren.errors import InvalidArgument, WarrenError
+
+if TYPE_CHECKING:
+    from warren.spark.session import SparkSession
+
+__all__ = ["Cluster", "Url", "job"]
+
+T = TypeVar("T")
+
+DEFAULT_URL: Final = "amqp://guest:guest@127.0.0.1:5672/"
+
+Url = Annotated[
+    str, Parameter(env_var="WARREN_URL", help="The broker; the variable keeps a password off the command line.")
+]
+"""The option `--url` of a job; its default is DEFAULT_URL."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where Spark runs, and how."""
+
+    master: Annotated[str, Parameter(help="Spark's master: local[*], spark://host:7077, k8s://...")] = "local[*]"
+    conf: Annotated[tuple[str, ...], Parameter(help="A Spark setting as KEY=VALUE; may be repeated.")] = ()
+
+    def settings(self) -> dict[str, str]:
+        """`conf` by name. Raises InvalidArgument for one that is not KEY=VALUE."""
+        settings = {}
+        for text in self.conf:
+            key, equals, value = text.partition("=")
+            if not (key and equals):
+                raise InvalidArgument(f"--conf takes KEY=VALUE, not {text!r}")
+            settings[key] = value
+        return settings
+
+
+def job(name: str, cluster: Cluster, work: Callable[[SparkSession, Display], T], display: Display | None = None) -> T:
+    """What `work` gives, called with a session and the display in Spark's thread.
+
+    Raises WarrenError when Spark or Java is missing, and whatever `work` raises, after the end of the log is shown
+    when that is no error of ours. KeyboardInterrupt stops the session, and with it the job.
+    """
+    from warren.spark import session
+
+    settings = cluster.settings()
+    shown = display or Display(Console(stderr=True))
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="warren-", ignore_cleanup_errors=True)))
+        log = folder / "log"
+        stack.enter_context(logging_into(log))
+        executor = stack.enter_context(ThreadPoolExecutor(1, "spark"))
+        with shown.stage("start Spark"), stderr_into(log):
+            spark = executor.submit(session, f"warren spark {name}", cluster.master, **settings).result()
+        stack.callback(spark.stop)
+        try:
+            return executor.submit(work, spark, shown).result()
+        except WarrenError:
+            raise
+        except Exception:
+            shown.say(tail(log))
+            raise

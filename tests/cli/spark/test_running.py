@@ -1,0 +1,76 @@
+"""What every `warren spark` command shares; without Spark."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+import warren.spark
+from warren.cli.display import Display
+from warren.cli.spark.running import Cluster, job
+from warren.errors import InvalidArgument, NotFound
+
+
+class Session:
+    """Stands in for a SparkSession: notes that it was stopped."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What session() was called with, and the session that it gave."""
+    asked: list[object] = []
+
+    def session(name: str, master: str, **conf: str) -> Session:
+        made = Session()
+        asked.extend([name, master, conf, made])
+        return made
+
+    monkeypatch.setattr(warren.spark, "session", session)
+    return asked
+
+
+def shown() -> tuple[Display, io.StringIO]:
+    text = io.StringIO()
+    return Display(Console(file=text, width=120)), text
+
+
+def test_a_job_gets_the_session_that_was_asked_for(asked: list[object]) -> None:
+    display, text = shown()
+    cluster = Cluster("spark://host:7077", ("spark.executor.memory=2g", "spark.x=a=b"))
+    assert job("archive", cluster, lambda spark, _: spark, display) is asked[3]
+    assert asked[:3] == ["warren spark archive", "spark://host:7077", {"spark.executor.memory": "2g", "spark.x": "a=b"}]
+    assert isinstance(asked[3], Session)
+    assert asked[3].stopped
+    assert "start Spark" in text.getvalue()
+
+
+@pytest.mark.parametrize(("error", "log"), [(NotFound(404, "no queue"), False), (ValueError("odd"), True)])
+def test_the_log_is_shown_for_errors_that_are_not_ours(asked: list[object], error: Exception, log: bool) -> None:
+    def work(spark: object, display: Display) -> None:
+        raise error
+
+    display, text = shown()
+    with pytest.raises(type(error)):
+        job("replay", Cluster(), work, display)
+    assert ("the log ends with" in text.getvalue()) is log
+    assert isinstance(asked[3], Session)
+    assert asked[3].stopped
+
+
+@pytest.mark.parametrize("text", ["spark.x", "=1"])
+def test_settings_are_checked_before_anything_starts(asked: list[object], text: str) -> None:
+    with pytest.raises(InvalidArgument, match="KEY=VALUE"):
+        job("archive", Cluster(conf=(text,)), lambda spark, display: None)
+    assert not asked
+
+
+def test_a_setting_may_be_empty_and_hold_equals_signs() -> None:
+    assert Cluster(conf=("spark.x=", "spark.y=a=b")).settings() == {"spark.x": "", "spark.y": "a=b"}
