@@ -2,7 +2,7 @@
 channels_rabbitmq, and Channels' own in memory.
 
     pip install channels_redis channels_rabbitmq      # the peers; what is missing is left out
-    python benchmarks/channels.py [--rounds 3] [--layers warren,redis] [--rows "round trip,fan-out 100"]
+    python benchmarks/channels.py [--rounds 3] [--layers warren,redis] [--rows "round trip;fan-out 1,000"]
 
 Redis and RabbitMQ are those of the machine, started for the run on ports of their own, as is `warren serve`.
 Rows: one message at a time to a reader in another process, and its answer; 50 senders to one reader; one group message
@@ -90,6 +90,7 @@ async def _serve(kind: str, url: str, pipe: Connection, readers: int) -> None:
     channels = [await layer.new_channel() for _ in range(max(readers, 1))]
     for channel in channels if readers else ():
         await layer.group_add("readers", channel)
+    before = time.process_time()
     pipe.send(channels)
 
     async def echo() -> None:
@@ -107,7 +108,7 @@ async def _serve(kind: str, url: str, pipe: Connection, readers: int) -> None:
     got: dict[int, int] = {}
     tasks = [asyncio.create_task(read(channel)) for channel in channels] if readers else [asyncio.create_task(echo())]
     await loop.run_in_executor(None, pipe.recv)
-    pipe.send(time.process_time())
+    pipe.send(time.process_time() - before)
     for task in tasks:
         task.cancel()
     os._exit(0)  # the peers' connections have no common way to be closed
@@ -291,7 +292,7 @@ def main() -> None:
     parser.add_argument("--layers", default="")
     parser.add_argument("--rows", default="")
     arguments = parser.parse_args()
-    rows = arguments.rows.split(",") if arguments.rows else list(ROWS)
+    rows = arguments.rows.split(";") if arguments.rows else list(ROWS)
     wanted = arguments.layers.split(",") if arguments.layers else None
     with contextlib.ExitStack() as stack:
         urls: dict[str, str] = {"memory": ""}

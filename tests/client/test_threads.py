@@ -281,6 +281,18 @@ def test_confirmations_as_an_iterator(shared: blocking.Connection, name: str) ->
     assert list(confirmations) == []
 
 
+@pytest.mark.parametrize("at_once", [False, True])
+def test_publish_nowait_needs_no_second_call(shared: blocking.Connection, name: str, at_once: bool) -> None:
+    channel = shared.channel()
+    channel.queue_declare(name)
+    with channel.consume(name) as consumer:
+        channel.publish_nowait(b"alone", "", name, at_once=at_once)
+        delivery = next(consumer)
+        assert delivery.body == b"alone"
+        delivery.ack()
+    channel.queue_delete(name)
+
+
 def test_publishing_without_waiting(shared: blocking.Connection, name: str) -> None:
     channel = shared.channel()
     channel.queue_declare(name)

@@ -115,9 +115,7 @@ class Core:
             self.declaring = declaring = await connection.channel()
             await declaring.exchange_declare(names.groups, "direct", durable=True)
             await declaring.exchange_declare(names.dead_letters, "fanout", durable=True)
-            await declaring.queue_declare(
-                names.dead_letters, durable=True, arguments=settings.dead_letter_arguments()
-            )
+            await declaring.queue_declare(names.dead_letters, durable=True, arguments=settings.dead_letter_arguments())
             await declaring.queue_bind(names.dead_letters, names.dead_letters)
             await declaring.queue_declare(names.dropped, durable=True, arguments=settings.dropped_arguments())
             await declaring.queue_bind(names.dropped, names.dead_letters)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
 import string
@@ -16,6 +15,7 @@ from warren.channels.names import check_channel
 from warren.channels.office import Office
 from warren.channels.serializing import ChannelMessage, Serializer, Unreadable, serializer_of
 from warren.channels.settings import Capacities, Settings, urls_of
+from warren.channels.thread import this_process
 
 __all__ = ["Face", "random_letters"]
 
@@ -77,19 +77,20 @@ class Face:
         )
         self._on_missed = on_missed
         self._made: Office | None = None
-        self._made_in = 0
+        self._made_in: object = None
 
     @property
     def _office(self) -> Office:
         """The layer's machinery in this process; another one after a fork."""
-        if self._made is None or self._made_in != os.getpid():
-            self._made, self._made_in = Office(self._settings, self._on_missed), os.getpid()
+        process = this_process()
+        if self._made is None or self._made_in is not process:
+            self._made, self._made_in = Office(self._settings, self._on_missed), process
         return self._made
 
     def _left(self) -> Office | None:
         """The machinery, which is then to be closed; the next call makes another one."""
         office, self._made = self._made, None
-        return office if self._made_in == os.getpid() else None
+        return office if self._made_in is this_process() else None
 
     def statistics(self) -> dict[str, int]:
         """What this process counted: see `Office.statistics`."""
@@ -97,7 +98,8 @@ class Face:
 
     def missed(self, channel: str) -> int:
         """How many messages to a channel of this process were dropped since this was asked last."""
-        return self._office.boxes.reading(check_channel(channel)).take_missed()
+        box = self._office.boxes.get(check_channel(channel))
+        return 0 if box is None else box.take_missed()
 
     def _written(self, message: ChannelMessage) -> bytes:
         if not isinstance(message, dict):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
 from warren import errors
@@ -59,13 +59,11 @@ class Groups:
             await self._repeated(lambda: self._add_shared(group, channel))
 
     async def _add_own(self, group: str, channel: str) -> None:
-        process = non_local(channel)
+        process, members = non_local(channel), self._members
         await self._process.ensure(process)
-        while True:
-            expires = time.monotonic() + self._core.settings.group_expiry
-            self._members.add(group, channel, expires)
-            if self._members.refresh(group, channel, process, expires):
-                return
+        members.add(group, channel, time.monotonic() + self._core.settings.group_expiry)
+        # It may be taken out again while we wait; then it stays out, and needs no binding.
+        while members.contains(group, channel) and not members.is_bound(group, process):
             task = self._binding.get((group, process))
             if task is None:
                 task = self._core.thread.loop.create_task(self._bind(group, process))
@@ -74,15 +72,17 @@ class Groups:
             try:
                 await asyncio.shield(task)
             except BaseException:
-                self._members.discard(group, channel, process)
+                members.discard(group, channel, process)
                 raise
 
     async def _bind(self, group: str, process: str) -> None:
-        async def bind() -> None:
-            await self._declare_group(group)
-            await self._core.declaring.queue_bind(self._core.names.queue(process), self._core.names.group(group))
-
-        await self._repeated(bind)
+        names, declaring = self._core.names, self._core.declaring
+        await self._repeated(
+            lambda: _together(
+                *self._group(group),
+                declaring.queue_bind(names.queue(process), names.group(group)),
+            )
+        )
         self._members.bound(group, process)
 
     async def _add_foreign(self, group: str, channel: str) -> None:
@@ -90,25 +90,30 @@ class Groups:
         if not core.is_declared(channel):
             await core.declare(channel)
         await self._mark(group, channel)
-        await self._declare_group(group)
         arguments = core.settings.member_arguments(names, channel)
-        await core.declaring.queue_declare(names.member(channel), durable=True, arguments=arguments)
-        await core.declaring.queue_bind(names.member(channel), names.group(group))
+        await _together(
+            *self._group(group),
+            core.declaring.queue_declare(names.member(channel), durable=True, arguments=arguments),
+            core.declaring.queue_bind(names.member(channel), names.group(group)),
+        )
 
     async def _add_shared(self, group: str, channel: str) -> None:
         core, names = self._core, self._core.names
         await core.declare(channel)
         await self._mark(group, channel)
-        await self._declare_group(group)
-        await core.declaring.exchange_declare(names.channel(channel), "fanout", durable=True, auto_delete=True)
-        await core.declaring.queue_bind(names.queue(channel), names.channel(channel))
-        await core.declaring.exchange_bind(names.channel(channel), names.group(group))
+        await _together(
+            *self._group(group),
+            core.declaring.exchange_declare(names.channel(channel), "fanout", durable=True, auto_delete=True),
+            core.declaring.queue_bind(names.queue(channel), names.channel(channel)),
+            core.declaring.exchange_bind(names.channel(channel), names.group(group)),
+        )
 
-    async def _declare_group(self, group: str) -> None:
+    def _group(self, group: str) -> Iterable[Coroutine[Any, Any, object]]:
+        """The calls that make the group's exchange."""
         names, declaring = self._core.names, self._core.declaring
         self.known.add(group)
-        await declaring.exchange_declare(names.group(group), "fanout", durable=True, auto_delete=True)
-        await declaring.exchange_bind(names.group(group), names.groups, group)
+        yield declaring.exchange_declare(names.group(group), "fanout", durable=True, auto_delete=True)
+        yield declaring.exchange_bind(names.group(group), names.groups, group)
 
     async def _mark(self, group: str, channel: str) -> None:
         core = self._core
@@ -165,3 +170,13 @@ class Groups:
         for group in list(self.known):
             await core.declaring.exchange_delete(names.group(group))
         self.known.clear()
+
+
+async def _together(*calls: Coroutine[Any, Any, object]) -> None:
+    """Make the calls of one channel in this order, without waiting for each answer before the next.
+
+    Where one is refused, the broker ignores those behind it, and all of them fail with its error.
+    """
+    for result in await asyncio.gather(*calls, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result

@@ -13,7 +13,7 @@ from channels.exceptions import ChannelFull, MessageTooLarge
 from channels.layers import BaseChannelLayer
 
 from warren.channels.face import Face, random_letters
-from warren.channels.mailbox import Letter, first_letter
+from warren.channels.mailbox import Letter
 from warren.channels.names import check_channel, check_group, is_local, non_local
 from warren.channels.office import Office
 from warren.channels.sending import Full
@@ -47,10 +47,25 @@ class ChannelLayer(Face, BaseChannelLayer):  # type: ignore[misc]
 
     async def receive(self, channel: str) -> ChannelMessage:
         """The next message of a channel; waits for it, over a lost connection too."""
-        check_channel(channel)
         office = self._office
-        if not is_local(channel):
-            return await self._receive_shared(office, channel)
+        box = office.boxes.get(channel)
+        if box is None:
+            check_channel(channel)
+            if not is_local(channel):
+                return await self._receive_shared(office, channel)
+            await self._reads(office, channel)
+            box = office.boxes.reading(channel)
+        while True:
+            letter = box.take(time.monotonic())
+            if letter is not None:
+                if (message := self._read(office, letter)) is not None:
+                    return message
+                continue
+            if not await box.letter_comes(office.thread):
+                box = office.boxes.reading(channel)
+
+    async def _reads(self, office: Office, channel: str) -> None:
+        """Have this process read the queue of its own process-local channel."""
         process = non_local(channel)
         if not office.groups.is_own(channel):
             raise AssertionError(
@@ -58,13 +73,6 @@ class ChannelLayer(Face, BaseChannelLayer):  # type: ignore[misc]
             )
         if not office.process.reads(process):
             await office.call(lambda: office.process.ensure(process))
-        while True:
-            box = office.boxes.reading(channel)
-            letter = box.take(time.monotonic())
-            if letter is None:
-                await first_letter(office.thread, (box,))
-            elif (message := self._read(office, letter)) is not None:
-                return message
 
     async def _receive_shared(self, office: Office, channel: str) -> ChannelMessage:
         box = office.shared.reading(channel)
@@ -72,7 +80,7 @@ class ChannelLayer(Face, BaseChannelLayer):  # type: ignore[misc]
             while True:
                 letter = box.take(time.monotonic())
                 if letter is None:
-                    await first_letter(office.thread, (box,))
+                    await box.letter_comes(office.thread)
                 elif await self._secured(office, letter) and (message := self._read(office, letter)) is not None:
                     return message
         finally:
@@ -91,9 +99,7 @@ class ChannelLayer(Face, BaseChannelLayer):  # type: ignore[misc]
         office = self._office
         channel = f"{prefix}.{office.core.client_id}!{random_letters(20)}"
         check_channel(channel)
-        process = non_local(channel)
-        if not office.process.reads(process):
-            await office.call(lambda: office.process.ensure(process))
+        await self._reads(office, channel)
         office.boxes.reading(channel)
         return channel
 

@@ -10,13 +10,13 @@ import asyncio
 import concurrent.futures
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from warren.channels.thread import IOThread
 from warren.client.records import Delivery
 
-__all__ = ["FOREVER", "AsyncWaiter", "Letter", "Mailbox", "SyncWaiter", "first_letter"]
+__all__ = ["FOREVER", "AsyncWaiter", "Letter", "Mailbox", "SyncWaiter"]
 
 FOREVER: Final = float("inf")
 
@@ -80,7 +80,7 @@ class Mailbox:
     missed     how many letters were dropped since the reader was told last: over capacity, or expired
     """
 
-    __slots__ = ("_letters", "_lock", "_waiters", "capacity", "dropped", "failure", "last_read", "missed")
+    __slots__ = ("_letters", "_lock", "_retired", "_waiters", "capacity", "dropped", "failure", "last_read", "missed")
 
     def __init__(self, capacity: int, now: float) -> None:
         self.capacity = capacity
@@ -88,6 +88,7 @@ class Mailbox:
         self.missed = 0
         self.dropped = 0
         self.failure: Exception | None = None
+        self._retired = False
         self._letters: deque[Letter] = deque()
         self._waiters: deque[Waiter] = deque()
         self._lock = threading.Lock()
@@ -139,12 +140,24 @@ class Mailbox:
         return None
 
     def wait(self, waiter: Waiter) -> bool:
-        """Have the next letter wake this one; False when there is one already."""
+        """Have the next letter wake this one; False when there is one already, or when it will come to another box."""
         with self._lock:
-            if self._letters or self.failure is not None:
+            if self._letters or self.failure is not None or self._retired:
                 return False
             self._waiters.append(waiter)
             return True
+
+    async def letter_comes(self, thread: IOThread) -> bool:
+        """Wait, in the caller's loop, until there may be a letter; False at once when `wait` says so."""
+        waiter = AsyncWaiter(thread)
+        if not self.wait(waiter):
+            return False
+        try:
+            await waiter.future
+        except BaseException:
+            self.leave(waiter)
+            raise
+        return True
 
     def leave(self, waiter: Waiter) -> None:
         """This one waits no more. If he was woken already, the next in line is."""
@@ -153,6 +166,12 @@ class Mailbox:
                 self._waiters.remove(waiter)
             elif self._letters:
                 self._wake_one()
+
+    def retire(self, unread_since: float) -> bool:
+        """No letter comes here any more, if it is empty, nobody waits, and nobody has looked into it since then."""
+        with self._lock:
+            self._retired = not self._letters and not self._waiters and self.last_read < unread_since
+            return self._retired
 
     @property
     def awaited(self) -> bool:
@@ -189,18 +208,3 @@ class Mailbox:
             letters = list(self._letters)
             self._letters.clear()
         return letters
-
-
-async def first_letter(thread: IOThread, boxes: Iterable[Mailbox]) -> None:
-    """Wait, in the caller's loop, until one of them may have a letter."""
-    waiter = AsyncWaiter(thread)
-    waiting: list[Mailbox] = []
-    try:
-        for box in boxes:
-            waiting.append(box)
-            if not box.wait(waiter):
-                return
-        await waiter.future
-    finally:
-        for box in waiting:
-            box.leave(waiter)

@@ -43,6 +43,9 @@ class Members:
         with self._lock:
             self._bound.add((group, process))
 
+    def is_bound(self, group: str, process: str) -> bool:
+        return (group, process) in self._bound
+
     def discard(self, group: str, channel: str, process: str) -> bool:
         """Take a channel out; True when it was the last one of that process queue: the binding can go, too."""
         with self._lock:

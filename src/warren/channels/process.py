@@ -35,7 +35,8 @@ logger = logging.getLogger("warren.channels")
 # A word from layer to layer: the process queue it came to, its headers, body and reply_to.
 Control = Callable[[str, Table, bytes, str], None]
 
-ACK_EVERY: Final = 500  # messages, where they come without a pause
+ACK_EVERY: Final = 500  # messages
+ACK_SECONDS: Final = 0.02  # later at most: nobody waits for it, and one for several costs less
 ABANDONED: Final = 10  # expiries without a reader after which a channel whose messages expire leaves its groups
 
 
@@ -47,6 +48,10 @@ class Mailboxes:
         self._lock = threading.Lock()
         self._boxes: dict[str, Mailbox] = {}
         self.dropped = 0
+
+    def get(self, channel: str) -> Mailbox | None:
+        """The mailbox of a channel, if it has one."""
+        return self._boxes.get(channel)
 
     def of(self, channel: str) -> Mailbox:
         """The mailbox of a channel, for a letter."""
@@ -74,7 +79,7 @@ class Mailboxes:
         """Drop an empty mailbox that nobody has looked into since then."""
         with self._lock:
             box = self._boxes.get(channel)
-            if box is not None and not len(box) and not box.awaited and box.last_read < unread_since:
+            if box is not None and box.retire(unread_since):
                 del self._boxes[channel]
 
     def clear(self) -> None:
@@ -126,6 +131,7 @@ class ProcessReader:
         core.thread.start(self._read(process, channel, consumer))
 
     async def _read(self, process: str, channel: Channel, deliveries: Consumer) -> None:
+        acks = _Acks(self._core, channel)
         while not self._core.closed:
             try:
                 async for delivery in deliveries:
@@ -133,11 +139,7 @@ class ProcessReader:
                         self._take(process, delivery)
                     except Exception:
                         logger.exception("a message of %s cannot be understood", process)
-                    if not deliveries.buffered or not self.received % ACK_EVERY:
-                        try:
-                            channel.ack(delivery.delivery_tag, multiple=True)
-                        except errors.AcknowledgeOrphans:
-                            pass  # it comes again, and is known
+                    acks.took(delivery.delivery_tag)
             except errors.ConsumerCancelled:
                 pass  # somebody deleted the queue
             except errors.WarrenError as error:
@@ -231,6 +233,40 @@ class ProcessReader:
         return over
 
 
+class _Acks:
+    """The acknowledgements of one consumer, for many deliveries at a time."""
+
+    __slots__ = ("_channel", "_core", "_count", "_due", "_tag")
+
+    def __init__(self, core: Core, channel: Channel) -> None:
+        self._core = core
+        self._channel = channel
+        self._tag = self._count = 0
+        self._due = False
+
+    def took(self, delivery_tag: int) -> None:
+        """Acknowledge this delivery, and all before it, soon."""
+        self._tag = delivery_tag
+        self._count += 1
+        if self._count == ACK_EVERY:
+            self._write()
+        elif not self._due:
+            self._due = True
+            self._core.thread.loop.call_later(ACK_SECONDS, self._late)
+
+    def _late(self) -> None:
+        self._due = False
+        if self._count:
+            self._write()
+
+    def _write(self) -> None:
+        self._count = 0
+        try:
+            self._channel.ack(self._tag, multiple=True)
+        except (errors.AcknowledgeOrphans, errors.ChannelClosed):
+            pass  # it comes again, and is known; or nobody reads the queue any more
+
+
 def _first_routing_key(headers: object) -> str | None:
     """With which routing key, that is for which group, a handed-on message was published."""
     deaths = cast(dict[str, object], headers).get("x-death")
@@ -239,4 +275,3 @@ def _first_routing_key(headers: object) -> str | None:
         if isinstance(keys, list) and keys and isinstance(keys[0], str):
             return keys[0]
     return None
-

@@ -109,9 +109,7 @@ class Sender:
         local = is_local(channel)
         if local:
             headers[CHANNEL_HEADER] = local_part(channel)
-        self._enqueue(
-            Parcel(self, channel, "", self._properties(headers), body, local or self.core.on_warren, answer)
-        )
+        self._enqueue(Parcel(self, channel, "", self._properties(headers), body, local or self.core.on_warren, answer))
 
     def send_group(self, group: str, body: bytes, answer: Answer[None]) -> None:
         """A message to whoever is in the group. It is no error that nobody is, or that somebody's queue is full."""
@@ -139,7 +137,7 @@ class Sender:
             return False
         if parcel.exchange:
             publishing.publish_nowait(
-                parcel.body, parcel.exchange, parcel.channel, raw_properties=parcel.raw, waiter=parcel
+                parcel.body, parcel.exchange, parcel.channel, raw_properties=parcel.raw, waiter=parcel, at_once=True
             )
             return True
         if not core.is_declared(parcel.channel):
@@ -151,6 +149,7 @@ class Sender:
             mandatory=True,
             raw_properties=parcel.raw,
             waiter=parcel,
+            at_once=True,
         )
         return True
 
@@ -230,5 +229,3 @@ class Sender:
         self._sweeping = bool(self._out)
         if self._sweeping:
             self.core.thread.loop.call_later(SWEEP_SECONDS, self._sweep)
-
-

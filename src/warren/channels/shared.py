@@ -186,9 +186,7 @@ class SharedReaders:
         """End the consumers that nobody waits for."""
         now = time.monotonic()
         with self._lock:
-            idle = [
-                reader for reader in self._readers.values() if not reader.readers and now - reader.left >= LINGER
-            ]
+            idle = [reader for reader in self._readers.values() if not reader.readers and now - reader.left >= LINGER]
             for reader in idle:
                 del self._readers[reader.name]
             self._sweeping = bool(self._readers)

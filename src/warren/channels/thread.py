@@ -1,9 +1,9 @@
 """The thread that does all input and output of the channel layers of this process, and the way to it and back.
 
 A caller may be any thread, with an event loop or without one, and its loop may end before the answer comes. So nothing
-that waits for the network runs in the caller: `IOThread.post` has the thread call something, and an Answer brings the
-result to whoever waits, in the form that he waits in. Many posts wake the thread once, many answers for one loop wake
-that loop once.
+that waits for the network runs in the caller: `IOThread.post` has something called in the thread's name, by the caller
+himself while the thread sleeps (`TurnLoop`), and an Answer brings the result to whoever waits, in the form that he
+waits in. Many posts wake the thread once, many answers for one loop wake that loop once.
 
 After a fork there is no thread in the child: `the_thread` gives a new one.
 """
@@ -19,7 +19,9 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, Protocol, TypeVar
 
-__all__ = ["Answer", "AsyncAnswer", "IOThread", "SyncAnswer", "the_thread"]
+from warren.client.blocking.loop import TurnLoop
+
+__all__ = ["Answer", "AsyncAnswer", "IOThread", "SyncAnswer", "the_thread", "this_process"]
 
 logger = logging.getLogger("warren.channels")
 
@@ -99,35 +101,51 @@ class IOThread:
     """A daemon thread with an event loop."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
+        self.loop = TurnLoop()
         self._work: deque[Callable[[], object]] = deque()
-        self._woken = False
+        self._woken = self._doing = False
         self._homeward: dict[asyncio.AbstractEventLoop, _Homeward] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._run, name="warren-channels", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
+        with self.loop.lock:
+            asyncio.set_event_loop(self.loop)
+            self.loop.run_forever()
 
     # -- to the thread: from anywhere --------------------------------------------------------------------------------
 
     def post(self, work: Callable[[], object]) -> None:
-        """Have the thread call it, after all that was posted before."""
+        """Have it called in the thread's name, after all that was posted before; now, while the thread sleeps."""
+        loop = self.loop
+        if loop.asleep and not self._work and loop.lock.acquire(blocking=False):
+            try:
+                # A signal's handler may come here in the middle of another work of this very thread.
+                if loop.asleep and not self._work and not self._doing:
+                    self._do(work)
+                    return
+            finally:
+                loop.lock.release()
         self._work.append(work)
         if not self._woken:
             self._woken = True
-            self.loop.call_soon_threadsafe(self._drain)
+            loop.call_soon_threadsafe(self._drain)
 
     def _drain(self) -> None:
         self._woken = False  # before the work is looked at: what is posted from now on wakes again
         work = self._work
         while work:
-            try:
-                work.popleft()()
-            except Exception:
-                logger.exception("the channel layer's thread made a mistake")
+            self._do(work.popleft())
+
+    def _do(self, work: Callable[[], object]) -> None:
+        self._doing = True
+        try:
+            work()
+        except Exception:
+            logger.exception("the channel layer's thread made a mistake")
+        finally:
+            self._doing = False
 
     def run(self, work: Callable[[], Coroutine[Any, Any, _T]], answer: Answer[_T]) -> None:
         """Have the thread run a coroutine; its result, or what it raised, is the answer."""
@@ -184,6 +202,7 @@ class IOThread:
 
 _lock = threading.Lock()
 _the_thread: IOThread | None = None
+_process = object()
 
 
 def the_thread() -> IOThread:
@@ -196,9 +215,14 @@ def the_thread() -> IOThread:
     return _the_thread
 
 
+def this_process() -> object:
+    """Something that is the same as long as the process is: asked at every call, where os.getpid() is a system call."""
+    return _process
+
+
 def _forked() -> None:
-    global _the_thread, _lock
-    _the_thread, _lock = None, threading.Lock()
+    global _the_thread, _lock, _process
+    _the_thread, _lock, _process = None, threading.Lock(), object()
 
 
 if hasattr(os, "register_at_fork"):

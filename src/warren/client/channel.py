@@ -471,11 +471,13 @@ class Channel(SubscribingChannel):
         mandatory: bool = False,
         raw_properties: bytes | None = None,
         waiter: PublishWaiter | None = None,
+        at_once: bool = False,
     ) -> int:
         """Write one publication without waiting, and give its publish tag (0 with confirms off).
 
         raw_properties  in place of the message's own, as `Delivery.raw_properties` has them; nobody looks into them
         waiter          hears, with confirms on, of its return, its confirm, or the end of the channel
+        at_once         to the socket now, when that has been quiet: for what is waited for alone, not for one of many
 
         For programs that keep a window of their own: nothing is held back here, so ask `wait_publish` first.
         """
@@ -485,8 +487,12 @@ class Channel(SubscribingChannel):
         tag = self._core.publish(raw, body, exchange, routing_key, mandatory, waiter)
         if not tag:
             self._unnumbered += 1
-        self._connection.expecting()
-        self._connection.flush()
+        connection = self._connection
+        if at_once:
+            connection.ask()
+        else:
+            connection.expecting()
+            connection.flush()
         return tag
 
     @property
@@ -574,9 +580,7 @@ class Channel(SubscribingChannel):
         try:
             for publication in source:
                 raw, body = encoded(publication.message)
-                tag = publish(
-                    raw, body, publication.exchange, publication.routing_key, publication.mandatory, batch
-                )
+                tag = publish(raw, body, publication.exchange, publication.routing_key, publication.mandatory, batch)
                 batch.sent += 1
                 if keep is not None:
                     keep(tag, publication)
@@ -625,9 +629,7 @@ class Channel(SubscribingChannel):
 
     def _put(self, publication: Publication, batch: AwaitedBatch) -> None:
         raw, body = encoded(publication.message)
-        tag = self._core.publish(
-            raw, body, publication.exchange, publication.routing_key, publication.mandatory, batch
-        )
+        tag = self._core.publish(raw, body, publication.exchange, publication.routing_key, publication.mandatory, batch)
         batch.sent += 1
         if not tag:
             self._unnumbered += 1
@@ -654,6 +656,9 @@ class Channel(SubscribingChannel):
         await self._call(m.TxRollback(), timeout)
 
     async def _call(
-        self, request: m.Method, timeout: float | None, reply: type[_M] = m.Method  # type: ignore[assignment]
+        self,
+        request: m.Method,
+        timeout: float | None,
+        reply: type[_M] = m.Method,  # type: ignore[assignment]
     ) -> _M:
         return cast(_M, await self._ask(request, timeout))

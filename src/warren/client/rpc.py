@@ -187,7 +187,7 @@ class Rpc:
         await channel.wait_publish(timeout=seconds)
         call = self._calls[number] = _Call(self._loop.create_future(), channel._core, where)
         try:
-            channel.publish_nowait(request, exchange, routing_key, mandatory=True, waiter=call)
+            channel.publish_nowait(request, exchange, routing_key, mandatory=True, waiter=call, at_once=True)
             return await call.future
         finally:
             del self._calls[number]
@@ -282,9 +282,7 @@ class Server(Workers):
         if isinstance(error, Requeue) or settling.settled:
             settling.refuse(requeue=True)
             return
-        logger.error(
-            "request %d of queue %r failed: %r", delivery.delivery_tag, self._queue, error, exc_info=error
-        )
+        logger.error("request %d of queue %r failed: %r", delivery.delivery_tag, self._queue, error, exc_info=error)
         await self._told_error(delivery, error)
         headers: Table = {ERROR_TYPE: type(error).__name__, ERROR: str(error)[:MAX_ERROR]}
         await self._reply(delivery, Message(b"", headers=headers))

@@ -389,17 +389,19 @@ class Channel(Settler):
         mandatory: bool = False,
         raw_properties: bytes | None = None,
         waiter: PublishWaiter | None = None,
+        at_once: bool = False,
     ) -> int:
         """Write one publication without waiting, and give its publish tag (0 with confirms off).
 
         raw_properties  in place of the message's own, as `Delivery.raw_properties` has them; nobody looks into them
         waiter          hears, with confirms on, of its return, its confirm, or the end of the channel; it is told so
                         on the I/O thread, and must return at once
+        at_once         to the socket now, when that has been quiet: for what is waited for alone, not for one of many
 
         For programs that keep a window of their own: nothing is held back here, so ask `wait_publish` first.
         """
         with self._io.turn:
-            return self._io.step(
+            tag = self._io.step(
                 self._inner,
                 lambda: self._inner.publish_nowait(
                     message,
@@ -410,6 +412,12 @@ class Channel(Settler):
                     waiter=waiter,
                 ),
             )
+            connection = self._inner._connection
+            if at_once:
+                connection.ask()
+            else:
+                connection.flush()
+            return tag
 
     @property
     def may_publish(self) -> bool:

@@ -4,7 +4,7 @@ Rules:
 1. Whoever touches the loop, or what lives on it, holds `turn`. The loop's thread holds it all the time, but for the
    moments in which it waits for the network. Any other thread takes it for the length of a plain call, and is then as
    good as on the loop: a publish or an acknowledgement costs no change of threads. The loop is woken when such a call
-   has left it something to do (`_Loop`).
+   has left it something to do (`TurnLoop`).
 2. Nobody waits while holding it. A coroutine is a task of the loop that the caller waits for (`run`), or the caller
    takes each of its steps himself (`drive`): for publishing, whose coroutines await nothing but futures.
 3. A signal's exception may strike the main thread anywhere. In a wait it cancels the call. Elsewhere: `turn` is taken
@@ -13,25 +13,22 @@ Rules:
 5. A forked child has no such thread. What it inherited raises, and its first `connect` makes a thread of its own.
 6. The interpreter's end says goodbye on what is still open, after writing what was published.
 
-One thread for all connections: Python runs one at a time anyway, and more would only change places more often. The
-loop is asyncio's own; uvloop has no selector in which turns could be taken.
+One thread for all connections: Python runs one at a time anyway, and more would only change places more often.
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
-import contextvars
 import os
-import selectors
 import threading
-import time
 import weakref
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeVar, TypeVarTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeVar, cast
 
 from warren import errors
+from warren.client.blocking.loop import TurnLoop
 
 if TYPE_CHECKING:
     from warren.client.channel import Channel
@@ -41,10 +38,8 @@ __all__ = ["IoThread", "Waiter", "io_thread"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
 
 LEAVE_SECONDS: Final = 2.0  # for all goodbyes together when the interpreter ends
-GIVE_WAY_SECONDS: Final = 50e-6  # about what a thread takes to wake up and take the turn
 
 
 class Waiter:
@@ -74,90 +69,6 @@ class Waiter:
         return self._lock.acquire(True, timeout)
 
 
-class _Selector(selectors.DefaultSelector):
-    """Gives the turn away while it waits for the network."""
-
-    def __init__(self, loop: _Loop) -> None:
-        super().__init__()
-        self._loop = loop
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        loop = self._loop
-        loop.asleep = True
-        loop.lock.release()
-        try:
-            if loop.woken:
-                loop.wake_waiters()
-            ready = super().select(timeout)
-            if loop.wanted:
-                # A free lock goes to whoever tries first, and a thread that was just woken is never the first.
-                loop.wanted = False
-                time.sleep(GIVE_WAY_SECONDS)
-        finally:
-            loop.lock.acquire()
-            loop.asleep = False
-        return ready
-
-    # Not every kind of selector sees a change while it waits.
-
-    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        key = super().register(fileobj, events, data)
-        self._loop.wake()
-        return key
-
-    def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        key = super().modify(fileobj, events, data)
-        self._loop.wake()
-        return key
-
-
-class _Loop(asyncio.SelectorEventLoop):
-    """asyncio's loop, also for threads that hold its lock.
-
-    lock    held by whoever runs what belongs to the loop
-    asleep  nobody but a holder of the lock has something to do: what he schedules must wake the loop
-    wanted  somebody is about to wait for the lock; advice, not a fact
-    woken   locks of those whose wait is over; released when the loop goes to sleep, as nobody can run before that
-    """
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.asleep = False
-        self.wanted = False
-        self.woken: list[threading.Lock] = []
-        super().__init__(_Selector(self))
-        self.set_debug(False)  # asyncio's debug mode wants one thread only
-
-    def wake_waiters(self) -> None:
-        woken, self.woken = self.woken, []
-        for lock in woken:
-            lock.release()
-
-    def wake(self) -> None:
-        if self.asleep:
-            self.call_soon(_nothing)
-
-    def call_soon(
-        self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
-    ) -> asyncio.Handle:
-        if self.asleep:
-            handle = super().call_soon_threadsafe(callback, *args, context=context)
-            self.asleep = False  # once is enough; not before it is done, which a signal may prevent
-            return handle
-        return super().call_soon(callback, *args, context=context)
-
-    def call_at(
-        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
-    ) -> asyncio.TimerHandle:
-        handle = super().call_at(when, callback, *args, context=context)
-        self.wake()  # to sleep no longer than this
-        return handle
-
-
-def _nothing() -> None:
-    pass
-
-
 class _Refused(AbstractContextManager[None]):
     """A turn that is never given."""
 
@@ -180,7 +91,7 @@ class IoThread:
     """
 
     def __init__(self) -> None:
-        self.loop = _Loop()
+        self.loop = TurnLoop()
         self.turn: AbstractContextManager[object] = self.loop.lock
         self.connections: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._refused: _Refused | None = None
@@ -249,8 +160,8 @@ class IoThread:
     def step(self, channel: Channel, work: Callable[[], T]) -> T:
         """What `work` gives, something that may publish on the channel. With the turn in hand.
 
-        What it wrote goes out with the loop's next turn. A publication that was numbered and not written, because a
-        signal came between, would give every later confirm to the wrong one: then the transport is dropped, and what
+        What it published is the caller's to flush. A publication that was numbered and not written, because a signal
+        came between, would give every later confirm to the wrong one: then the transport is dropped, and what
         is unconfirmed is told as orphaned.
         """
         connection, publishes = channel._connection, channel._core.publishes

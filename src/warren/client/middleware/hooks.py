@@ -33,6 +33,7 @@ __all__ = ["HOOKS", "Hook", "Kind", "Level"]
 Kind = Literal["async", "plain", "event"]
 Level = Literal["connection", "channel"]
 
+
 @dataclass(frozen=True, slots=True)
 class OnChannel:
     channel: Channel = field(kw_only=True, repr=False, compare=False)
@@ -260,6 +261,7 @@ class PublishNowaitArgs(OnChannel):
     mandatory: bool = field(default=False, kw_only=True)
     raw_properties: bytes | None = field(default=None, kw_only=True)
     waiter: PublishWaiter | None = field(default=None, kw_only=True)
+    at_once: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,9 +456,7 @@ _ALL: Final = (
     Hook("tx_rollback", "async", _CHANNEL, TxArgs),
     Hook("notify_publish", "plain", _CHANNEL, NotifyPublishArgs, "NotifyPublish"),
     Hook("notify_confirm", "plain", _CHANNEL, NotifyConfirmArgs, "NotifyConfirm"),
-    Hook(
-        "notify_confirm_or_orphaned", "plain", _CHANNEL, NotifyConfirmOrOrphanedArgs, "NotifyConfirmOrOrphaned"
-    ),
+    Hook("notify_confirm_or_orphaned", "plain", _CHANNEL, NotifyConfirmOrOrphanedArgs, "NotifyConfirmOrOrphaned"),
     Hook("notify_return", "plain", _CHANNEL, NotifyReturnArgs, "NotifyReturn"),
     Hook("notify_cancel", "plain", _CHANNEL, NotifyCancelArgs, "NotifyCancel"),
     Hook("notify_flow", "plain", _CHANNEL, NotifyFlowArgs, "NotifyFlow"),
