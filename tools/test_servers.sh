@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Sees to it that what the tests need from Debian is there: RabbitMQ and amqp-tools to compare with, and a browser.
+# Sees to it that what the tests need from Debian is there: RabbitMQ and amqp-tools to compare with, a browser, and
+# the tutorial of Channels.
 # Installs what is missing when run by root on a machine with apt-get; otherwise says what will be skipped, and why.
 # It leaves no service running that did not run before: each test starts a node of its own.
 set -u
@@ -15,6 +16,7 @@ have_rabbitmq() { [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || command -v rab
 have_amqp_tools() { command -v amqp-publish >/dev/null 2>&1 && command -v amqp-consume >/dev/null 2>&1; }
 
 have_chromium() { command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1; }
+have_tutorial() { command -v chromedriver >/dev/null 2>&1 && [ -d /usr/share/doc/python-django-channels-doc/html ]; }
 
 install() {
     DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "$@" </dev/null
@@ -31,6 +33,7 @@ missing=
 have_rabbitmq || missing="$missing rabbitmq-server"
 have_amqp_tools || missing="$missing amqp-tools"
 have_chromium || missing="$missing chromium"
+have_tutorial || missing="$missing chromium-driver python-django-channels-doc"
 
 if [ -n "$missing" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     echo "test servers: installing$missing with apt-get"
@@ -69,5 +72,11 @@ if have_chromium; then
 else
     echo "test servers: NO Chromium: the chat example's test in a browser will be SKIPPED."
     echo "test servers:   remedy: apt-get install chromium, or run make test as root"
+fi
+if have_tutorial; then
+    echo "test servers: the tutorial of Channels and a driver for the browser are there"
+else
+    echo "test servers: NO chromedriver or python-django-channels-doc: the tutorial of Channels will be SKIPPED."
+    echo "test servers:   remedy: apt-get install chromium-driver python-django-channels-doc, or make test as root"
 fi
 exit 0
