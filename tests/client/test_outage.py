@@ -611,6 +611,7 @@ async def test_a_rabbitmq_that_is_restarted(name: str) -> None:
             consumer = channel.consume(name)
             await consumer.start()
             (await anext(consumer)).nack()
+            held = await anext(consumer)
             events = connection.events()
             await asyncio.to_thread(server.kill)
             await asyncio.to_thread(server.start)
@@ -619,10 +620,16 @@ async def test_a_rabbitmq_that_is_restarted(name: str) -> None:
                     if isinstance(event, e.Recovered):
                         assert event.skipped == []
                         break
+                with pytest.raises(errors.AcknowledgeOrphans):
+                    held.ack()
+                await channel.publish(Message(b"new", delivery_mode=2), "", name)
+                arrived = []
                 async for delivery in consumer:
-                    assert delivery.body == b"kept"
                     delivery.ack()
-                    break
+                    arrived.append(delivery.body)
+                    if delivery.body == b"new":
+                        break
+            assert arrived == [b"kept", b"new"]
             assert (await channel.queue_declare(f"{name}.mine", passive=True)).message_count == 0
 
 
