@@ -360,6 +360,18 @@ async def test_layers_that_start_together_share_the_embedded_broker(prefix: str)
         await layer.close()
 
 
+@pytest.mark.parametrize("channel", ["work", None])
+async def test_who_waits_is_told_that_the_layer_is_closed(layer: ChannelLayer, channel: str | None) -> None:
+    waiting = [asyncio.ensure_future(layer.receive(channel or await layer.new_channel())) for _ in range(2)]
+    await layer.send("other", HELLO)
+    assert await layer.receive("other") == HELLO
+    await layer.close()
+    for receive in waiting:
+        with pytest.raises(errors.ChannelClosed, match="layer was closed"):
+            async with asyncio.timeout(10):
+                await receive
+
+
 async def test_a_closed_layer_opens_again(layer: ChannelLayer) -> None:
     await layer.send("work", HELLO)
     await layer.close()

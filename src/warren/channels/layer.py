@@ -46,7 +46,10 @@ class ChannelLayer(Face, BaseChannelLayer):  # type: ignore[misc]
             raise ChannelFull(self._full(office, channel)) from None
 
     async def receive(self, channel: str) -> ChannelMessage:
-        """The next message of a channel; waits for it, over a lost connection too."""
+        """The next message of a channel; waits for it, over a lost connection too.
+
+        ChannelClosed for who waits when the layer is closed.
+        """
         office = self._office
         box = office.boxes.get(channel)
         if box is None:

@@ -113,6 +113,9 @@ class Office:
 
     async def close(self) -> None:
         await self.core.close()
+        closed = errors.ChannelClosed("the channel layer was closed")
+        self.boxes.fail(closed)
+        self.shared.fail(closed)
 
     # -- now and then ------------------------------------------------------------------------------------------------
 

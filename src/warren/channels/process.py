@@ -83,10 +83,17 @@ class Mailboxes:
                 del self._boxes[channel]
 
     def clear(self) -> None:
-        with self._lock:
-            boxes = list(self._boxes.values())
-        for box in boxes:
+        for box in self._all():
             box.empty()
+
+    def fail(self, failure: Exception) -> None:
+        """No letters come any more: whoever waits is told why."""
+        for box in self._all():
+            box.fail(failure)
+
+    def _all(self) -> list[Mailbox]:
+        with self._lock:
+            return list(self._boxes.values())
 
 
 class ProcessReader:

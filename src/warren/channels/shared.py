@@ -195,6 +195,13 @@ class SharedReaders:
         if self._sweeping:
             self._core.thread.loop.call_later(LINGER, self._sweep)
 
+    def fail(self, failure: Exception) -> None:
+        """No letters come any more: whoever waits is told why."""
+        with self._lock:
+            readers = list(self._readers.values())
+        for reader in readers:
+            reader.box.fail(failure)
+
     async def get(self, name: str) -> Letter | None:
         """One message, if there is one now, off its queue."""
         core = self._core
