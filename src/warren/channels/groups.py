@@ -41,6 +41,7 @@ class Groups:
         self._members = members
         self._process = process
         self._binding: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._unbinding: dict[tuple[str, str], asyncio.Task[None]] = {}
         self.known: set[str] = set()  # groups that this layer has added something to, but for its own channels
 
     def is_own(self, channel: str) -> bool:
@@ -77,6 +78,9 @@ class Groups:
 
     async def _bind(self, group: str, process: str) -> None:
         names, declaring = self._core.names, self._core.declaring
+        unbinding = self._unbinding.get((group, process))
+        if unbinding is not None:  # after an outage it might be made again behind this
+            await asyncio.wait([unbinding])
         await self._repeated(
             lambda: _together(
                 *self._group(group),
@@ -148,7 +152,12 @@ class Groups:
             if binding is not None:  # else its end would be taken for a binding that this unbinds
                 await asyncio.wait([binding])
             if self._members.discard(group, channel, process):
-                await declaring.queue_unbind(names.queue(process), names.group(group))
+                unbinding = core.thread.loop.create_task(
+                    declaring.queue_unbind(names.queue(process), names.group(group))
+                )
+                self._unbinding[group, process] = unbinding
+                unbinding.add_done_callback(lambda _: self._unbinding.pop((group, process), None))
+                await asyncio.shield(unbinding)
         else:
             # Its own process may have put it there; the word comes before any message that is sent from now on.
             headers: Table = {CHANNEL_HEADER: local_part(channel), CONTROL_HEADER: "discard", GROUP_HEADER: group}
