@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import copy
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -136,7 +137,7 @@ class Mailbox:
                 self.missed += 1
                 self.dropped += 1
         if self.failure is not None:
-            raise self.failure
+            raise copy.copy(self.failure)  # one object raised in many places would mix up their tracebacks
         return None
 
     def wait(self, waiter: Waiter) -> bool:

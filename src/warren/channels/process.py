@@ -86,7 +86,7 @@ class Mailboxes:
         for box in self._all():
             box.empty()
 
-    def fail(self, failure: Exception) -> None:
+    def fail(self, failure: errors.WarrenError) -> None:
         """No letters come any more: whoever waits is told why."""
         for box in self._all():
             box.fail(failure)

@@ -195,7 +195,7 @@ class SharedReaders:
         if self._sweeping:
             self._core.thread.loop.call_later(LINGER, self._sweep)
 
-    def fail(self, failure: Exception) -> None:
+    def fail(self, failure: errors.WarrenError) -> None:
         """No letters come any more: whoever waits is told why."""
         with self._lock:
             readers = list(self._readers.values())
