@@ -8,11 +8,7 @@ Spark's own Arrow schema, because Spark refuses any other. Headers are JSON text
 
 from __future__ import annotations
 
-import base64
-import json
-from collections.abc import Mapping, Sequence
-from datetime import datetime
-from decimal import Decimal
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -31,10 +27,11 @@ from pyspark.sql.types import (
 )
 
 from warren.errors import InvalidArgument
+from warren.spark.headers import STREAM_OFFSET, headers_from_json, headers_to_json
 
 if TYPE_CHECKING:
     from warren.client.records import Delivery
-    from warren.protocol.v091 import Properties, Table
+    from warren.protocol.v091 import Properties
 
 __all__ = ["PROPERTY_COLUMNS", "Rows", "arrow_schema", "headers_from_json", "headers_to_json", "project", "row_schema"]
 
@@ -64,9 +61,6 @@ COLUMNS: Final[dict[str, DataType]] = {
     **PROPERTY_COLUMNS,
     "body": BinaryType(),
 }
-
-STREAM_OFFSET: Final = "x-stream-offset"  # it is the column `offset`, so the column `headers` leaves it out
-_BINARY: Final = "!base64"
 
 
 def row_schema() -> StructType:
@@ -148,51 +142,6 @@ def _text(queue: str, bodies: pa.Array, kind: pa.DataType) -> pa.Array:
         raise InvalidArgument(
             f"a message of queue '{queue}' is not UTF-8 text; read the column as 'body binary' and decode it in Spark"
         ) from error
-
-
-def headers_to_json(headers: Mapping[str, object] | None) -> str | None:
-    """A header table as JSON text, None when there is none.
-
-    Timestamps become ISO 8601 text, decimals their digits as text, byte arrays {"!base64": "..."}.
-    """
-    if not headers:
-        return None
-    if STREAM_OFFSET in headers:
-        headers = {name: value for name, value in headers.items() if name != STREAM_OFFSET}
-        if not headers:
-            return None
-    return _to_json(headers)
-
-
-def headers_from_json(text: str) -> Table:
-    """The header table that JSON text describes. Raises InvalidArgument when it is not a JSON object."""
-    try:
-        table = json.loads(text, object_hook=_unpack)
-    except ValueError as error:
-        raise InvalidArgument(f"column 'headers' holds {text[:80]!r}, which is not JSON: {error}") from error
-    if not isinstance(table, dict):
-        raise InvalidArgument(f"column 'headers' holds {text[:80]!r}; it takes a JSON object")
-    return table
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, datetime):
-        return value.isoformat().replace("+00:00", "Z")
-    if isinstance(value, Decimal):
-        return str(value)
-    if isinstance(value, bytes | bytearray | memoryview):
-        return {_BINARY: base64.b64encode(value).decode()}
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"a header value of type {type(value).__name__} has no JSON form")
-
-
-_to_json: Final = json.JSONEncoder(default=_plain, ensure_ascii=False, separators=(",", ":")).encode
-
-
-def _unpack(table: dict[str, object]) -> object:
-    packed = table.get(_BINARY)
-    return base64.b64decode(packed) if len(table) == 1 and isinstance(packed, str) else table
 
 
 def _strings(values: Sequence[str | None], kind: pa.DataType) -> pa.Array:
