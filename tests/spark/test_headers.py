@@ -23,7 +23,7 @@ values = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-(1 << 63), (1 << 63) - 1)
-    | st.floats()
+    | st.floats().map(lambda number: math.nan if math.isnan(number) else number)  # a NaN has no other bits here
     | decimals
     | texts
     | st.sampled_from(["2026-01-05T12:00:00Z", "b\udcfe"])

@@ -9,7 +9,22 @@ Importing this package imports neither PySpark nor pyarrow.
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
 from warren.spark.java import JavaHome, find_java
 from warren.spark.session import session
 
-__all__ = ["JavaHome", "find_java", "session"]
+if TYPE_CHECKING:
+    from warren.spark.payload.infer import infer_schema as infer_schema
+
+__all__ = ["JavaHome", "find_java", "infer_schema", "session"]
+
+# Names whose modules import PySpark: loaded at the first use.
+_LATER: Final = {"infer_schema": "warren.spark.payload.infer"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LATER[name]), name)

@@ -3,7 +3,7 @@
 Rules: what JSON can say is said plainly (text, whole numbers, numbers with a point, true, false, null, arrays,
 tables). What it cannot is a table with one key that begins with "!":
 
-    {"!timestamp": "2026-01-05T12:00:00Z"}    T; a number of seconds where no date holds it
+    {"!timestamp": "2026-01-05T12:00:00Z"}    T; far ones: the seconds as a number
     {"!decimal": "1.50"}                      D
     {"!base64": "AAE="}                       x, and long strings that are not UTF-8
     {"!float": "NaN"}                         NaN, Infinity, -Infinity
@@ -11,8 +11,8 @@ tables). What it cannot is a table with one key that begins with "!":
     {"!string": "2026-01-05T12:00:00Z"}       text where a timestamp is expected, see below
 
 One exception keeps dead letters readable: `time` in the entries of `x-death` is a timestamp and is written as plain
-text; a text that stands there instead and reads as one is {"!string": ...}. The header table itself is never such a form, whatever its
-keys. The width of a number is not kept, because the codec does not keep it.
+text; a text that stands there instead and reads as one is {"!string": ...}. The header table itself is never such a
+form, whatever its keys. The width of a number is not kept, because the codec does not keep it.
 
 `x-stream-offset` is left out: it is the column `offset`. This module knows neither rows nor connections.
 """

@@ -12,10 +12,11 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, TypeVar, cast
+from typing import Any, Final, Literal, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 from warren.errors import InvalidArgument
+from warren.spark.payload.options import BINARY, DEFAULT_CORRUPT, DEFAULT_SAMPLE, PayloadOptions
 
 __all__ = ["SinkOptions", "SourceOptions", "StartingOffsets", "default_spool"]
 
@@ -32,9 +33,21 @@ _COMMON: Final = ("url", "timeout", "retryTimeout")
 _SOURCE: Final = ("queue", "queues", "queueType", "minPartitions", "prefetch", "batchRows", "readTimeout")
 _STREAM_QUEUE: Final = ("startingOffsets", "failOnDataLoss")
 _SPOOL: Final = ("spool", "dedupWindow")
+_PAYLOAD: Final = (
+    "payload",
+    "payloadSchema",
+    "sampleMessages",
+    "extraFields",
+    "encoding",
+    "compression",
+    "badRows",
+    "corruptColumn",
+    "badRowsExchange",
+    "badRowsRoutingKey",
+)
 _SINK: Final = ("exchange", "routingKey", "mandatory", "window", "ids", "persistent")
-SOURCE_BATCH: Final = (*_COMMON, *_SOURCE, *_STREAM_QUEUE, "endingOffsets", *_SPOOL, "ticket")
-SOURCE_STREAM: Final = (*_COMMON, *_SOURCE, *_STREAM_QUEUE, "maxMessagesPerTrigger", *_SPOOL)
+SOURCE_BATCH: Final = (*_COMMON, *_SOURCE, *_STREAM_QUEUE, "endingOffsets", *_SPOOL, "ticket", *_PAYLOAD)
+SOURCE_STREAM: Final = (*_COMMON, *_SOURCE, *_STREAM_QUEUE, "maxMessagesPerTrigger", *_SPOOL, *_PAYLOAD)
 SINK: Final = (*_COMMON, *_SINK)
 # What Spark itself puts among a source's or sink's options. `path` is the argument of load() and save().
 SPARKS_OWN: Final = frozenset({"path", "checkpointlocation"})
@@ -61,6 +74,7 @@ class SourceOptions:
     read_timeout: float
     retry_timeout: float
     given: frozenset[str]  # the lower-cased names that the caller wrote, to refuse those that a queue type excludes
+    payload: PayloadOptions = BINARY
 
     @property
     def vhost(self) -> str:
@@ -119,6 +133,56 @@ def source_options(options: Mapping[str, str], streaming: bool) -> SourceOptions
         read_timeout=_number(given, "readTimeout", float, 0.001, 30.0),
         retry_timeout=_number(given, "retryTimeout", float, 0, 60.0),
         given=frozenset(given),
+        payload=payload_options(given),
+    )
+
+
+def payload_options(options: Mapping[str, str]) -> PayloadOptions:
+    """What a reader was asked for about payloads; other options are not looked at. Raises InvalidArgument."""
+    given = {key.lower(): value for key, value in options.items()}
+    kind = _choice(given, "payload", "binary", ("binary", "text", "json", "avro"))
+    bad_rows = _choice(given, "badRows", "column", ("column", "fail", "dead-letter"))
+    for name, meaning, holds in (
+        *((name, "payload=text, json or avro", kind != "binary") for name in _PAYLOAD[1:]),
+        *((name, "payload=json", kind == "json") for name in ("sampleMessages", "extraFields")),
+        ("payloadSchema", "payload=json or avro", kind in ("json", "avro")),
+        ("encoding", "payload=text or json", kind in ("text", "json")),
+        ("corruptColumn", "badRows=column", bad_rows == "column"),
+        ("badRowsExchange", "badRows=dead-letter", bad_rows == "dead-letter"),
+        ("badRowsRoutingKey", "badRows=dead-letter", bad_rows == "dead-letter"),
+        ("sampleMessages", "payload=json without payloadSchema", "payloadschema" not in given),
+    ):
+        if name.lower() in given and not holds:
+            raise InvalidArgument(f"option '{name}' means nothing here: it goes with {meaning}")
+    schema = given.get("payloadschema")
+    if schema is None and kind == "avro":
+        raise InvalidArgument("payload=avro needs option 'payloadSchema': the Avro schema in JSON, or a file with it")
+    exchange, key = given.get("badrowsexchange"), given.get("badrowsroutingkey")
+    if bad_rows == "dead-letter" and exchange is None:
+        raise InvalidArgument("badRows=dead-letter needs option 'badRowsExchange', the exchange that bad rows go to")
+    if exchange == "" and key is None:
+        raise InvalidArgument(
+            "option 'badRowsExchange' is the default exchange, where the routing key is a queue: "
+            "give option 'badRowsRoutingKey', or bad rows would go back to the queue they came from"
+        )
+    charset = given.get("encoding", "auto").strip().lower()
+    try:
+        known = charset == "auto" or "".encode(charset) is not None
+    except (LookupError, ValueError):
+        known = False
+    if not known:
+        raise InvalidArgument(f"option 'encoding' is {charset!r}; it takes 'auto' or a charset, for example utf-8")
+    return PayloadOptions(
+        format=cast(Any, kind),
+        schema=schema,
+        bad_rows=cast(Any, bad_rows),
+        corrupt_column=given.get("corruptcolumn", DEFAULT_CORRUPT),
+        bad_exchange=exchange,
+        bad_routing_key=key,
+        extra_fields=cast(Any, _choice(given, "extraFields", "ignore", ("ignore", "corrupt"))),
+        charset=None if charset == "auto" else charset,
+        compression=cast(Any, _choice(given, "compression", "auto", ("auto", "none", "gzip", "deflate", "zstd"))),
+        sample=_number(given, "sampleMessages", int, 1, DEFAULT_SAMPLE),
     )
 
 

@@ -33,7 +33,20 @@ if TYPE_CHECKING:
     from warren.client.records import Delivery
     from warren.protocol.v091 import Properties
 
-__all__ = ["PROPERTY_COLUMNS", "Rows", "arrow_schema", "headers_from_json", "headers_to_json", "project", "row_schema"]
+__all__ = [
+    "COLUMNS",
+    "HEADERS_MAP",
+    "PROPERTY_COLUMNS",
+    "STREAM_OFFSET",
+    "Rows",
+    "arrow_schema",
+    "check_schema",
+    "headers_from_json",
+    "headers_to_json",
+    "project",
+    "row_schema",
+    "strings",
+]
 
 # The basic properties of AMQP 0-9-1, in the order of the specification; cluster_id is not used by anyone.
 PROPERTY_COLUMNS: Final[dict[str, DataType]] = {
@@ -61,6 +74,7 @@ COLUMNS: Final[dict[str, DataType]] = {
     **PROPERTY_COLUMNS,
     "body": BinaryType(),
 }
+HEADERS_MAP: Final = "headers_map"  # by request only; made by warren.spark.payload.step out of `headers`
 
 
 def row_schema() -> StructType:
@@ -73,7 +87,10 @@ def check_schema(schema: StructType) -> None:
     for field in schema.fields:
         wanted = COLUMNS.get(field.name)
         if wanted is None:
-            raise InvalidArgument(f"format 'amqp' has no column '{field.name}'; it has: {', '.join(COLUMNS)}")
+            raise InvalidArgument(
+                f"format 'amqp' has no column '{field.name}'; it has: {', '.join(COLUMNS)}, {HEADERS_MAP}; "
+                "and with option 'payload' (text, json or avro) payload"
+            )
         allowed = (wanted, StringType()) if field.name == "body" else (wanted,)
         if field.dataType not in allowed:
             raise InvalidArgument(
@@ -110,9 +127,9 @@ class Rows:
             elif name == "offset":
                 array = pa.nulls(len(deliveries), kind) if offsets is None else pa.array(offsets, kind)
             elif name == "exchange":
-                array = _strings([d.exchange for d in deliveries], kind)
+                array = strings([d.exchange for d in deliveries], kind)
             elif name == "routing_key":
-                array = _strings([d.routing_key for d in deliveries], kind)
+                array = strings([d.routing_key for d in deliveries], kind)
             elif name == "redelivered":
                 array = pa.array([d.redelivered for d in deliveries], kind)
             else:
@@ -144,21 +161,22 @@ def _text(queue: str, bodies: pa.Array, kind: pa.DataType) -> pa.Array:
         ) from error
 
 
-def _strings(values: Sequence[str | None], kind: pa.DataType) -> pa.Array:
+def strings(values: Sequence[str | None], kind: pa.DataType) -> pa.Array:
+    """A text column; bytes that are not UTF-8 and came as surrogate escapes become the replacement character."""
     try:
         return pa.array(values, kind)
     except UnicodeEncodeError:
         # A peer sent bytes that are not UTF-8 where text belongs; one such message must not stop the whole read.
         return pa.array(
-            [v if v is None else v.encode("utf-8", "surrogateescape").decode(errors="replace") for v in values]
+            [v if v is None else v.encode("utf-8", "surrogateescape").decode(errors="replace") for v in values], kind
         )
 
 
 def _property(name: str, properties: Sequence[Properties], kind: pa.DataType) -> pa.Array:
     if name == "headers":
-        return _strings([headers_to_json(p.headers) for p in properties], kind)
+        return strings([headers_to_json(p.headers) for p in properties], kind)
     values = list(map(attrgetter(name), properties))
     if name == "timestamp":
         # An int is a number of seconds that no datetime holds (people send milliseconds).
         return pa.array([None if type(value) is int else value for value in values], kind)
-    return _strings(values, kind) if pa.types.is_string(kind) else pa.array(values, kind)
+    return strings(values, kind) if pa.types.is_string(kind) else pa.array(values, kind)

@@ -35,7 +35,7 @@ from warren.client.records import Message, Publication
 from warren.errors import InvalidArgument
 from warren.spark.amqp import TRANSIENT, Link, retrying
 from warren.spark.options import SinkOptions
-from warren.spark.schema import PROPERTY_COLUMNS, headers_from_json
+from warren.spark.schema import HEADERS_MAP, PROPERTY_COLUMNS, headers_from_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,6 +48,7 @@ CHUNK: Final = 10_000  # messages published between two waits for the last confi
 BODIES: Final = ("body", "value")
 # What a read adds about the reading itself; a row that was read can be written without dropping them first.
 OF_A_READ: Final = ("queue", "offset", "redelivered")
+_RENAMED: Final = {"value": "body", HEADERS_MAP: "headers"}
 
 
 class Published(WriterCommitMessage):
@@ -59,7 +60,7 @@ class Published(WriterCommitMessage):
 
 def check_columns(schema: StructType, options: SinkOptions) -> None:
     """Raises InvalidArgument when the DataFrame's columns cannot become messages; the text names what can."""
-    known = (*BODIES, "exchange", "routing_key", *PROPERTY_COLUMNS)
+    known = (*BODIES, "exchange", "routing_key", *PROPERTY_COLUMNS, HEADERS_MAP)
     names = schema.fieldNames()
     for field in schema.fields:
         name, kind = field.name, field.dataType
@@ -69,8 +70,8 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
             raise InvalidArgument(f"format 'amqp' cannot write column '{name}'; it writes: {', '.join(known)}")
         if name in BODIES:
             fits = isinstance(kind, BinaryType | StringType)
-        elif name == "headers":
-            fits = isinstance(kind, StringType) or (
+        elif name in ("headers", HEADERS_MAP):
+            fits = (name == "headers" and isinstance(kind, StringType)) or (
                 isinstance(kind, MapType)
                 and isinstance(kind.keyType, StringType)
                 and isinstance(kind.valueType, StringType)
@@ -83,6 +84,8 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
             fits = isinstance(kind, StringType)
         if not fits:
             raise InvalidArgument(f"column '{name}' cannot be {kind.simpleString()} in format 'amqp'")
+    if "headers" in names and HEADERS_MAP in names:
+        raise InvalidArgument(f"a message's headers come from one column: 'headers' or '{HEADERS_MAP}', not both")
     if sum(name in names for name in BODIES) != 1:
         raise InvalidArgument("a message needs exactly one of the columns 'body' and 'value' (binary or string)")
     for name, option in (("exchange", options.exchange), ("routing_key", options.routing_key)):
@@ -136,7 +139,7 @@ class _Publisher:
         columns: dict[str, list[Any]] = {}
         for field, column in zip(self._schema.fields, batch.columns, strict=True):
             if field.name not in OF_A_READ:
-                columns["body" if field.name == "value" else field.name] = _values(field.name, column)
+                columns[_RENAMED.get(field.name, field.name)] = _values(field.name, column)
         exchanges = _filled(columns.pop("exchange", None), options.exchange, rows, "exchange")
         keys = _filled(columns.pop("routing_key", None), options.routing_key, rows, "routing_key")
         bodies = columns.pop("body")
@@ -170,7 +173,7 @@ def _values(name: str, column: pa.Array) -> list[Any]:
     values: list[Any] = column.to_pylist()
     if name in BODIES:
         return [value.encode() if isinstance(value, str) else value for value in values]
-    if name == "headers":
+    if name in ("headers", HEADERS_MAP):
         # A map column arrives as a list of pairs.
         return [
             None if value is None else headers_from_json(value) if isinstance(value, str) else dict(value)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import MutableMapping
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Literal
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -18,11 +19,15 @@ from pyspark.sql.datasource import (
     DataSourceStreamWriter,
     DataSourceWriter,
 )
+from pyspark.sql.types import StringType
 
 from warren.errors import InvalidArgument
 from warren.spark.amqp import probe_family, retrying
-from warren.spark.options import SourceOptions, refuse, sink_options, source_options
-from warren.spark.schema import check_schema, row_schema
+from warren.spark.options import SourceOptions, payload_options, refuse, sink_options, source_options
+from warren.spark.payload.avro import avro_type, schema_text
+from warren.spark.payload.infer import sampled_type
+from warren.spark.payload.step import check_rows, payload_schema
+from warren.spark.schema import row_schema
 from warren.spark.sink import StreamWriter, Writer
 from warren.spark.spool_reader import SpoolReader, SpoolStreamReader
 from warren.spark.stream_reader import StreamQueueReader, StreamQueueStreamReader
@@ -32,6 +37,11 @@ if TYPE_CHECKING:
 
 __all__ = ["AmqpDataSource"]
 
+_STREAMING_SAMPLE: Final = (
+    "a streaming read with payload=json needs option 'payloadSchema': a sample would be another one at every start; "
+    "warren.spark.infer_schema() makes it from a sample"
+)
+
 
 class AmqpDataSource(DataSource):
     """The data source and sink "amqp". Options and guarantees: docs/reference/spark.md."""
@@ -39,24 +49,31 @@ class AmqpDataSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._ticket = uuid.uuid4().hex
+        self._described = False  # schema() was asked for: the user gave no schema of his own
 
     @classmethod
     def name(cls) -> str:
         return "amqp"
 
-    def schema(self) -> StructType:
-        return row_schema()
+    def schema(self) -> StructType | str:
+        self._described = True
+        payload = payload_options(self.options)
+        if payload.format == "binary":
+            return row_schema()
+        if payload.format == "text":
+            return payload_schema(payload, StringType())
+        if payload.format == "avro":
+            return payload_schema(payload, avro_type(schema_text(payload.schema or "")))
+        return payload_schema(payload, payload.schema or self._sampled())
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        check_schema(schema)
-        options = source_options(self.options, streaming=False)
+        options = self._checked(schema, streaming=False)
         if family(options) == "stream":
             return StreamQueueReader(options, schema)
         return SpoolReader(options, schema, options.ticket or self._ticket)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        check_schema(schema)
-        options = source_options(self.options, streaming=True)
+        options = self._checked(schema, streaming=True)
         if family(options) == "stream":
             return StreamQueueStreamReader(options, schema)
         return SpoolStreamReader(options, schema)
@@ -68,6 +85,36 @@ class AmqpDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         return StreamWriter(sink_options(self.options), schema)
+
+    def _checked(self, schema: StructType, streaming: bool) -> SourceOptions:
+        """The options of a read with these columns."""
+        options = source_options(self.options, streaming)
+        payload = options.payload
+        if payload.format == "avro":
+            payload = replace(payload, schema=schema_text(payload.schema or ""))
+            options = replace(options, payload=payload)
+        elif payload.format == "json":
+            if payload.schema is not None and not self._described:
+                raise InvalidArgument(
+                    "give the payload's type once: as option 'payloadSchema' or as column 'payload' in schema()"
+                )
+            if payload.schema is None and self._described and streaming:
+                raise InvalidArgument(_STREAMING_SAMPLE)
+        check_rows(schema, payload)
+        return options
+
+    def _sampled(self) -> StructType:
+        try:
+            options = source_options(self.options, streaming=False)
+        except InvalidArgument:
+            source_options(self.options, streaming=True)  # raises when it is not for want of that
+            raise InvalidArgument(_STREAMING_SAMPLE) from None
+        if family(options) != "stream":
+            raise InvalidArgument(
+                "payload=json needs option 'payloadSchema' for a classic or quorum queue: looking at a sample would "
+                "take the messages; warren.spark.infer_schema() makes it from a DataFrame of them"
+            )
+        return sampled_type(options)
 
 
 def family(options: SourceOptions) -> Literal["stream", "spool"]:

@@ -25,7 +25,8 @@ from pyspark.sql.streaming.datasource import (
 from warren.spark.amqp import Link, retrying
 from warren.spark.offsets import water_fill
 from warren.spark.options import SourceOptions
-from warren.spark.schema import arrow_schema, check_schema, project
+from warren.spark.payload.step import RowStep
+from warren.spark.schema import arrow_schema, project
 from warren.spark.spool import Spool, Ticket, drain
 
 if TYPE_CHECKING:
@@ -50,6 +51,12 @@ def read_partition(options: SourceOptions, schema: StructType, partition: InputP
     """The rows of one partition, as Arrow batches."""
     if not isinstance(partition, SpoolPartition):
         return  # Spark plans one empty partition when a batch read has none
+    step = RowStep(options, schema)
+    yield from step.over(read_base(options, step.base, partition))
+
+
+def read_base(options: SourceOptions, schema: StructType, partition: SpoolPartition) -> Iterator[pa.RecordBatch]:
+    """The rows of one partition with the columns that are in the spool's files."""
     wanted = arrow_schema(schema)
     ticket = Spool(options.spool, options.vhost, partition.queue).ticket(partition.ticket)
     for segment in drain(options, ticket, partition.part, partition.limit):
@@ -67,7 +74,6 @@ class SpoolReader(DataSourceReader):
     """Batch read: what the queues hold when the first action on the DataFrame starts; later actions, the same rows."""
 
     def __init__(self, options: SourceOptions, schema: StructType, ticket: str) -> None:
-        check_schema(schema)
         self._options = options
         self._schema = schema
         self._ticket = ticket
@@ -100,7 +106,6 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Streaming read: every micro-batch is one drain, named in the checkpoint, replayed from the spool."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        check_schema(schema)
         self._options = options
         self._schema = schema
         self._link: Link | None = None

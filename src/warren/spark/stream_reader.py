@@ -23,6 +23,7 @@ from warren.errors import InvalidArgument
 from warren.spark import offsets
 from warren.spark.offsets import Offsets, Range
 from warren.spark.options import SourceOptions
+from warren.spark.payload.step import RowStep
 from warren.spark.schema import Rows
 from warren.spark.stream_queue import StreamEnds, check_not_behind, read_range
 
@@ -47,9 +48,12 @@ def read_partition(options: SourceOptions, schema: StructType, partition: InputP
     """The rows of one partition, as Arrow batches."""
     if not isinstance(partition, RangePartition):
         return  # Spark plans one empty partition when a batch read has none
-    rows = Rows(schema)
-    for deliveries, numbers in read_range(options, partition.wanted):
-        yield rows.batch(partition.wanted.queue, deliveries, numbers)
+    step = RowStep(options, schema)
+    rows = Rows(step.base)
+    yield from step.over(
+        rows.batch(partition.wanted.queue, deliveries, numbers)
+        for deliveries, numbers in read_range(options, partition.wanted)
+    )
 
 
 def plan(options: SourceOptions, ranges: list[Range]) -> Sequence[InputPartition]:

@@ -1,0 +1,14 @@
+"""Bodies as columns: what `payload=text|json|avro` does with the rows of format("amqp") after they were read.
+
+    options   what was asked for, a frozen record
+    content   bodies out of their compression, in their charset
+    columns   Spark's types: as msgspec's for JSON, and Python objects back into Arrow columns
+    json      bodies -> objects, strictly by a type
+    avro      the same for Avro; the only place that imports fastavro
+    bad_rows  what becomes of the rows whose body cannot be read
+    step      all of it: from a batch of the source's columns to a batch of the user's
+    infer     a type out of a sample
+
+Rules: nothing here reads a queue; both kinds of source use the same step after their own batches. A body that cannot
+be read is never dropped in silence.
+"""
