@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from warren.errors import InvalidArgument
-from warren.spark.options import default_spool, refuse, sink_options, source_options
+from warren.spark.options import default_spool, payload_options, refuse, sink_options, source_options
+from warren.spark.payload.options import PayloadOptions
 
 
 def test_defaults_of_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,3 +93,46 @@ def test_options_that_the_kind_of_queue_excludes() -> None:
 def test_the_default_spool_is_not_in_a_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert default_spool() == tmp_path / "warren" / "spool"
+
+
+def test_what_is_asked_for_about_payloads() -> None:
+    assert source_options({"queue": "a"}, streaming=True).payload == PayloadOptions()
+    given = {"queue": "a", "payload": "JSON", "payloadschema": "a int", "extrafields": "corrupt", "encoding": "Latin-1"}
+    more = {"compression": "gzip", "badrows": "dead-letter", "badrowsexchange": "", "badrowsroutingkey": "dead"}
+    assert source_options(given | more, streaming=True).payload == PayloadOptions(
+        format="json",
+        schema="a int",
+        bad_rows="dead-letter",
+        bad_exchange="",
+        bad_routing_key="dead",
+        extra_fields="corrupt",
+        charset="latin-1",
+        compression="gzip",
+    )
+    assert payload_options({"payload": "json", "samplemessages": "5", "encoding": "auto"}) == PayloadOptions("json", sample=5)
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ({"payload": "xml"}, "'payload' is 'xml'; it takes one of: binary, text, json, avro"),
+        ({"badrows": "fail"}, "'badRows' means nothing here: it goes with payload=text, json or avro"),
+        ({"payload": "binary", "encoding": "utf-8"}, "'encoding' means nothing here"),
+        ({"payload": "avro", "payloadschema": "{}", "encoding": "utf-8"}, "it goes with payload=text or json"),
+        ({"payload": "text", "payloadschema": "a int"}, "it goes with payload=json or avro"),
+        ({"payload": "text", "extrafields": "ignore"}, "it goes with payload=json"),
+        ({"payload": "json", "payloadschema": "a int", "samplemessages": "5"}, "payload=json without payloadSchema"),
+        ({"payload": "json", "samplemessages": "0"}, "'sampleMessages' is '0'"),
+        ({"payload": "avro"}, "payload=avro needs option 'payloadSchema'"),
+        ({"payload": "text", "badrows": "dead-letter"}, "needs option 'badRowsExchange'"),
+        ({"payload": "text", "badrows": "fail", "corruptcolumn": "c"}, "it goes with badRows=column"),
+        ({"payload": "text", "badrowsexchange": "x"}, "it goes with badRows=dead-letter"),
+        ({"payload": "text", "badrows": "dead-letter", "badrowsexchange": ""}, "give option 'badRowsRoutingKey'"),
+        ({"payload": "text", "encoding": "klingon"}, "'encoding' is 'klingon'; it takes 'auto' or a charset"),
+        ({"payload": "text", "encoding": "base64"}, "'encoding' is 'base64'"),
+        ({"payload": "text", "compression": "br"}, "'compression' is 'br'; it takes one of: auto, none, gzip"),
+    ],
+)
+def test_what_is_refused_about_payloads(given: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidArgument, match=said):
+        source_options({"queue": "a", **given}, streaming=False)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import MapType, StringType, StructField, StructType
 
 from warren.client.records import Message, Publication
 from warren.errors import ConnectionLost, InvalidArgument, Unroutable
@@ -163,3 +163,18 @@ def test_what_reaches_no_queue_is_not_tried_again(
 def test_rows_that_are_no_message(publish: Callable[..., list[Publication]], columns: dict[str, list[Any]]) -> None:
     with pytest.raises(InvalidArgument):
         publish(columns)
+
+
+def test_a_map_of_headers_is_a_table_of_texts(link: type[FakeLink]) -> None:
+    texts = MapType(StringType(), StringType())
+    schema = StructType([StructField("body", StringType()), StructField("headers_map", texts)])
+    publisher = _Publisher(sink_options({"exchange": "ex", "routingKey": "key"}), schema)
+    maps = pa.array([[("a", "1"), ("b", None)], None], pa.map_(pa.string(), pa.string()))
+    publisher.publish(iter([pa.RecordBatch.from_arrays([pa.array(["x", "y"]), maps], ["body", "headers_map"])]), "p")
+    assert [p.message.properties.headers for p in link.taken if isinstance(p.message, Message)] == [
+        {"a": "1", "b": None},
+        None,
+    ]
+    both = StructType([*schema.fields, StructField("headers", StringType())])
+    with pytest.raises(InvalidArgument, match="one column: 'headers' or 'headers_map', not both"):
+        _Publisher(sink_options({"exchange": "ex", "routingKey": "key"}), both)

@@ -82,10 +82,10 @@ def type_of_bodies(bodies: Iterable[bytes | None], where: str) -> StructType:
     for body in bodies:
         try:
             value = msgspec.json.decode(body or b"")
+            kind = _type_of(value, "payload")
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
-        if isinstance(value, dict):
-            kind = _type_of(value, "payload")
+        if isinstance(kind, StructType):
             found = [_struct(found[0], kind, "payload")] if found else [kind]
     if not found:
         raise InvalidArgument(f"there is no JSON object in the sample of {where}: give option 'payloadSchema'")
@@ -113,7 +113,7 @@ def _quoted(name: str) -> str:
 # -- from values ---------------------------------------------------------------------------------------------------
 
 
-def _type_of(value: Any, where: str) -> Any:
+def _type_of(value: Any, where: str) -> DataType:
     if isinstance(value, dict):
         return StructType([StructField(name, _type_of(inner, f"{where}.{name}")) for name, inner in value.items()])
     if isinstance(value, list):

@@ -115,7 +115,8 @@ class RowStep:
             payload = self._decode(content)
             reasons = content.reasons
             if self._payload.bad_rows == "column":
-                corrupt = pa.array([reasons.get(row) for row in range(batch.num_rows)], pa.string())
+                rows = batch.num_rows
+                corrupt = pa.array([reasons.get(row) for row in range(rows)] if reasons else [None] * rows, pa.string())
             elif reasons:
                 if self._payload.bad_rows == "fail":
                     fail(batch, reasons)
@@ -150,7 +151,7 @@ def _base(schema: StructType, payload: PayloadOptions) -> StructType:
             needed |= {"queue", "offset", "message_id"}
         elif payload.bad_rows == "dead-letter":
             needed |= set(COLUMNS)
-    if "body" in needed:
+    if "body" in schema.names and schema["body"].dataType == StringType():
         needed.add("queue")  # for the error about a body that is not text
     return StructType([StructField(name, kind) for name, kind in COLUMNS.items() if name in needed])
 
