@@ -109,7 +109,8 @@ def test_what_is_asked_for_about_payloads() -> None:
         charset="latin-1",
         compression="gzip",
     )
-    assert payload_options({"payload": "json", "samplemessages": "5", "encoding": "auto"}) == PayloadOptions("json", sample=5)
+    sampled = payload_options({"payload": "json", "samplemessages": "5", "encoding": "auto"})
+    assert sampled == PayloadOptions("json", sample=5)
 
 
 @pytest.mark.parametrize(

@@ -91,9 +91,7 @@ def test_a_type_from_a_dataframe_of_bodies(spark: SparkSession) -> None:
     ]
 
 
-def test_bad_rows_of_a_drained_queue_go_to_an_exchange(
-    spark: SparkSession, broker: Broker, spool: str
-) -> None:
+def test_bad_rows_of_a_drained_queue_go_to_an_exchange(spark: SparkSession, broker: Broker, spool: str) -> None:
     queue, dead = broker.queue("classic"), broker.queue("classic")
     broker.publish(queue, FLIGHTS)
     options = {"payload": "json", "badRows": "dead-letter", "badRowsExchange": "", "badRowsRoutingKey": dead}

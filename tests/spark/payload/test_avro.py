@@ -139,7 +139,10 @@ def test_a_value_that_no_column_holds() -> None:
         ('"long"', "describes bigint; payload=avro takes a record"),
         (record(("a", ["int", "string"])), "'payload.a' is a union of several types"),
         (record(("a", "null")), "'payload.a' is null, which has no column type"),
-        (record(("a", {"type": "array", "items": record(name="Empty")})), r"'payload.a\[\]' is a record without fields"),
+        (
+            record(("a", {"type": "array", "items": record(name="Empty")})),
+            r"'payload.a\[\]' is a record without fields",
+        ),
         (record(("a", {"type": "fixed", "name": "F", "size": 0})), "'payload.a' is fixed with no bytes"),
         (record(("next", ["null", "Flight"])), "'payload.next' is Flight inside of itself"),
         (record(("a", logical("bytes", "decimal", precision=39))), "'payload.a' has 39 digits"),
@@ -156,7 +159,9 @@ def test_a_schema_is_text_or_a_file(tmp_path: Path) -> None:
     path.write_text('{"type": "record"}')
     assert schema_text(str(path)) == '{"type": "record"}'
     assert schema_text(' {"type": "string"}') == ' {"type": "string"}'
-    with pytest.raises(InvalidArgument, match="'nowhere.avsc', neither an Avro schema in JSON nor a file: No such file"):
+    with pytest.raises(
+        InvalidArgument, match=r"'nowhere\.avsc', neither an Avro schema in JSON nor a file: No such file"
+    ):
         schema_text("nowhere.avsc")
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -42,7 +42,7 @@ def test_a_failure_names_the_message() -> None:
     with pytest.raises(errors.UndecodableBody) as caught:
         fail(batch([5, 6, 7]), {2: "later", 1: "why"})
     assert str(caught.value) == "message 6 of queue 'q' (message_id 'm') cannot be read: why; 1 more in this batch"
-    with pytest.raises(errors.UndecodableBody, match="^a message of queue 'q' cannot be read: why$"):
+    with pytest.raises(errors.UndecodableBody, match=r"^a message of queue 'q' cannot be read: why$"):
         fail(batch(None), {2: "why"})
 
 
@@ -87,8 +87,8 @@ class Link:
     """Takes what is published, after failing as often as it is told to."""
 
     made = 0
-    failures: list[Exception] = []
-    published: list[Publication] = []
+    failures: ClassVar[list[Exception]] = []
+    published: ClassVar[list[Publication]] = []
 
     def __init__(self, url: str, timeout: float) -> None:
         type(self).made += 1
@@ -114,7 +114,13 @@ def link(monkeypatch: pytest.MonkeyPatch) -> type[Link]:
 
 
 def publisher(retry: str = "60") -> BadRowsPublisher:
-    given = {"queue": "q", "payload": "text", "badrows": "dead-letter", "badrowsexchange": "dead", "retrytimeout": retry}
+    given = {
+        "queue": "q",
+        "payload": "text",
+        "badrows": "dead-letter",
+        "badrowsexchange": "dead",
+        "retrytimeout": retry,
+    }
     return BadRowsPublisher(source_options(given, streaming=False))
 
 
@@ -145,7 +151,9 @@ def test_a_lost_connection_is_opened_again(link: type[Link]) -> None:
     assert link.made == 1
 
 
-@pytest.mark.parametrize("error", [errors.Nacked("no"), errors.NotFound("no exchange 'dead'"), errors.ConnectionLost("x")])
+@pytest.mark.parametrize(
+    "error", [errors.Nacked("no"), errors.NotFound("no exchange 'dead'"), errors.ConnectionLost("x")]
+)
 def test_what_cannot_be_published_fails(link: type[Link], error: Exception) -> None:
     link.failures.append(error)
     with pytest.raises(type(error)):

@@ -86,7 +86,12 @@ def test_what_content_type_says(content_type: str, body: bytes) -> None:
     [
         (None, None, b"ab\xff", "not utf-8 text: invalid start byte at byte 2"),
         ("br", None, b"", "content_encoding 'br' is not known (known: gzip, deflate, zstd, identity and charsets)"),
-        ("base64", None, b"", "content_encoding 'base64' is not known (known: gzip, deflate, zstd, identity and charsets)"),
+        (
+            "base64",
+            None,
+            b"",
+            "content_encoding 'base64' is not known (known: gzip, deflate, zstd, identity and charsets)",
+        ),
         (None, "text/plain; charset=klingon", b"", "charset 'klingon' of the content_type is not known"),
         ("gzip", None, b"", "not gzip: empty"),
         ("gzip", None, b"plain", "not gzip: Error -3 while decompressing data: incorrect header check"),
@@ -96,7 +101,7 @@ def test_what_content_type_says(content_type: str, body: bytes) -> None:
         (None, "text/plain; charset=utf-16", b"\x00\xd8", "not utf-16 text: unexpected end of data at byte 0"),
         (None, "text/plain; charset=utf-7", b"+2AA-", "not text: surrogates not allowed"),
     ],
-)  # fmt: skip
+)
 def test_bodies_that_cannot_be_read(encoding: str | None, content_type: str | None, body: bytes, reason: str) -> None:
     texts, content = read([UTF8, body], [None, encoding], [None, content_type])
     assert texts == [TEXT, None]
@@ -124,4 +129,6 @@ def test_options_overrule_the_message() -> None:
     assert read([gzip.compress(UTF8)], [None], None, PayloadOptions("text", compression="gzip"))[0] == [TEXT]
     assert read([UTF8], ["gzip"], None, PayloadOptions("text", compression="none"))[0] == [TEXT]
     assert read([UTF8], ["br"], None, PayloadOptions("text", compression="none"))[0] == [TEXT]
-    assert read([LATIN], ["utf-8"], ["text/plain; charset=utf-8"], PayloadOptions("text", charset="latin-1"))[0] == [TEXT]
+    assert read([LATIN], ["utf-8"], ["text/plain; charset=utf-8"], PayloadOptions("text", charset="latin-1"))[0] == [
+        TEXT
+    ]

@@ -13,7 +13,9 @@ from warren.spark.payload.infer import ddl, infer_schema, type_of_bodies, varian
 
 
 def inferred(*values: Any) -> str:
-    return ddl(type_of_bodies([value if isinstance(value, bytes) else json.dumps(value).encode() for value in values], "q"))
+    return ddl(
+        type_of_bodies([value if isinstance(value, bytes) else json.dumps(value).encode() for value in values], "q")
+    )
 
 
 def test_a_type_that_fits_all() -> None:
@@ -31,7 +33,9 @@ def test_a_type_that_fits_all() -> None:
 
 
 def test_arrays_of_objects_and_odd_names() -> None:
-    assert inferred({"a": [{"x`y": 1}, {"Z": [[None]]}]}) == "a array<struct<`x``y`: bigint, `Z`: array<array<string>>>>"
+    assert (
+        inferred({"a": [{"x`y": 1}, {"Z": [[None]]}]}) == "a array<struct<`x``y`: bigint, `Z`: array<array<string>>>>"
+    )
 
 
 @pytest.mark.parametrize(
@@ -52,7 +56,8 @@ def test_what_has_no_type(values: list[Any], said: str) -> None:
 
 def test_what_spark_says_of_a_sample() -> None:
     kind = variant_type(
-        "OBJECT<a: ARRAY<BIGINT>, `b``c d`: DECIMAL(3,1), `e`: OBJECT<>, f-g: VOID, h: ARRAY<OBJECT<i: BOOLEAN>>, j: DOUBLE>"
+        "OBJECT<a: ARRAY<BIGINT>, `b``c d`: DECIMAL(3,1), `e`: OBJECT<>, f-g: VOID, h: ARRAY<OBJECT<i: BOOLEAN>>, "
+        "j: DOUBLE>"
     )
     assert kind.simpleString() == (
         "struct<a:array<bigint>,b`c d:double,e:struct<>,f-g:void,h:array<struct<i:boolean>>,j:double>"

@@ -102,11 +102,15 @@ def test_each_type(kind: DataType, text: str, value: object) -> None:
         (ArrayType(LongType()), '[1,"x"]', "Expected `int | null`, got `str` - at `$.a[1]`"),
         (struct(b=LongType()), '{"b":"x"}', "Expected `int | null`, got `str` - at `$.a.b`"),
         (DecimalType(4, 2), "1.555", "does not fit: Rescaling Decimal value would cause data loss"),
-        (DecimalType(4, 2), "12345", "does not fit: Decimal type with precision 5 does not fit into precision inferred "
-                                     "from first array element: 4"),
+        (
+            DecimalType(4, 2),
+            "12345",
+            "does not fit: Decimal type with precision 5 does not fit into precision inferred "
+            "from first array element: 4",
+        ),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_wrong_type_spoils_its_row_alone(kind: DataType, text: str, reason: str) -> None:
     rows, reasons = parse(struct(a=kind), b"{}", b'{"a":%b}' % text.encode(), b"{}")
     assert rows == [{"a": None}, None, {"a": None}]
@@ -178,8 +182,12 @@ def test_types_that_are_refused(kind: StructType, said: str) -> None:
 
 scalars = st.none() | st.integers(-(1 << 63), (1 << 63) - 1)
 KIND = struct(
-    n=LongType(), s=StringType(), l=ArrayType(struct(n=LongType())), m=MapType(StringType(), LongType()), o=struct(n=LongType())
-)  # fmt: skip
+    n=LongType(),
+    s=StringType(),
+    l=ArrayType(struct(n=LongType())),
+    m=MapType(StringType(), LongType()),
+    o=struct(n=LongType()),
+)
 leaf = st.none() | st.fixed_dictionaries({"n": scalars})
 records = st.none() | st.fixed_dictionaries(
     {
@@ -195,6 +203,8 @@ records = st.none() | st.fixed_dictionaries(
 @given(st.lists(records, max_size=6))
 def test_what_was_encoded_comes_back(values: list[Any]) -> None:
     rows, reasons = parse(KIND, *[json.dumps(value).encode() for value in values])
-    expected = [value and {**value, "m": value["m"] if value["m"] is None else list(value["m"].items())} for value in values]
+    expected = [
+        value and {**value, "m": value["m"] if value["m"] is None else list(value["m"].items())} for value in values
+    ]
     assert rows == expected
     assert set(reasons) == {row for row, value in enumerate(values) if value is None}

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from hypothesis import given as drawn, strategies as st
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -15,6 +16,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+import tests.protocol.v091.strategies  # noqa: F401  its profile
 from tests.spark.fakes import FakeDelivery
 from warren.errors import InvalidArgument, UndecodableBody
 from warren.protocol.v091 import Properties
@@ -86,7 +88,9 @@ def test_json_with_reasons_in_a_column() -> None:
 
 def test_text_and_a_corrupt_column_of_another_name() -> None:
     schema = schema_of(payload=StringType(), why=StringType())
-    assert rows(options(payload="text", corruptcolumn="why"), schema, FakeDelivery("é".encode()), FakeDelivery(b"\xff")) == [
+    assert rows(
+        options(payload="text", corruptcolumn="why"), schema, FakeDelivery("é".encode()), FakeDelivery(b"\xff")
+    ) == [
         {"payload": "é", "why": None},
         {"payload": None, "why": "not utf-8 text: invalid start byte at byte 0"},
     ]
@@ -104,7 +108,9 @@ def test_avro() -> None:
 def test_a_bad_row_fails_the_task() -> None:
     given, schema = options(payload="json", badrows="fail"), schema_of(payload=IDS)
     assert rows(given, schema, FakeDelivery(b"{}")) == [{"payload": {"id": None}}]
-    with pytest.raises(UndecodableBody, match="message 1 of queue 'q' cannot be read: not JSON: Input data was truncated"):
+    with pytest.raises(
+        UndecodableBody, match="message 1 of queue 'q' cannot be read: not JSON: Input data was truncated"
+    ):
         rows(given, schema, FakeDelivery(b"{}"), FakeDelivery(b""))
 
 
@@ -131,7 +137,11 @@ def test_bad_rows_are_published_before_the_good_are_handed_on(monkeypatch: pytes
         ({"payload": "json"}, ["payload", "_corrupt"], ["content_type", "content_encoding", "body"]),
         ({"payload": "json", "encoding": "utf-8", "compression": "none"}, ["payload", "_corrupt"], ["body"]),
         ({"payload": "json", "encoding": "utf-8"}, ["payload", "_corrupt"], ["content_encoding", "body"]),
-        ({"payload": "json", "compression": "gzip"}, ["payload", "_corrupt"], ["content_type", "content_encoding", "body"]),
+        (
+            {"payload": "json", "compression": "gzip"},
+            ["payload", "_corrupt"],
+            ["content_type", "content_encoding", "body"],
+        ),
         (
             {"payload": "json", "encoding": "utf-8", "compression": "none", "badrows": "fail"},
             ["payload"],
@@ -172,7 +182,11 @@ CORRUPT = {"_corrupt": StringType()}
         (JSON, {"payload": IDS}, "badRows=column needs a column '_corrupt string'"),
         (JSON, {"payload": IDS, "_corrupt": LongType()}, "badRows=column needs a column '_corrupt string'"),
         (JSON, {"payload": ArrayType(IDS), **CORRUPT}, "'payload' is a struct with payload=json, not array<"),
-        (JSON, {"payload": schema_of(a=schema_of(b=MapType(LongType(), LongType()))), **CORRUPT}, r"'payload.a.b' is map"),
+        (
+            JSON,
+            {"payload": schema_of(a=schema_of(b=MapType(LongType(), LongType()))), **CORRUPT},
+            r"'payload.a.b' is map",
+        ),
         ({**JSON, "badrows": "fail"}, {"payload": IDS, **CORRUPT}, "no column '_corrupt'"),
         ({**JSON, "corruptcolumn": "body"}, {"payload": IDS}, "'corruptColumn' is 'body', which is a column already"),
         ({"payload": "text"}, {"payload": IDS, **CORRUPT}, "'payload' is string with payload=text, not struct<id:"),
@@ -182,3 +196,16 @@ CORRUPT = {"_corrupt": StringType()}
 def test_schemas_that_are_refused(given: dict[str, str], schema: dict[str, DataType], said: str) -> None:
     with pytest.raises(InvalidArgument, match=said):
         check_rows(schema_of(**schema), options(**given).payload)
+
+
+@drawn(
+    st.sampled_from(["json", "text", "avro"]),
+    st.lists(st.tuples(st.binary(max_size=40), st.sampled_from([None, "gzip", "deflate", "zstd", "utf-16", "?"]))),
+)
+def test_any_bytes_make_a_row_or_a_reason(kind: str, sent: list[tuple[bytes, str | None]]) -> None:
+    given = options(**AVRO) if kind == "avro" else options(payload=kind)
+    type_of = {"json": IDS, "text": StringType(), "avro": schema_of(a=LongType())}[kind]
+    deliveries = [FakeDelivery(body, properties=Properties(content_encoding=encoding)) for body, encoding in sent]
+    made = rows(given, schema_of(payload=type_of, body=BinaryType(), **CORRUPT), *deliveries)
+    assert [row["body"] for row in made] == [body for body, _ in sent]
+    assert all((row["payload"] is None) == (row["_corrupt"] is not None) for row in made)

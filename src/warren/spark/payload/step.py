@@ -56,9 +56,7 @@ def check_rows(schema: StructType, payload: PayloadOptions) -> None:
     check_schema(StructType([f for f in schema.fields if f.name not in derived and f.name != HEADERS_MAP]))
     given = {field.name: field.dataType for field in schema.fields}
     if given.get(HEADERS_MAP, MAP_TYPE) != MAP_TYPE:
-        raise InvalidArgument(
-            f"column '{HEADERS_MAP}' is map<string,string>, not {given[HEADERS_MAP].simpleString()}"
-        )
+        raise InvalidArgument(f"column '{HEADERS_MAP}' is map<string,string>, not {given[HEADERS_MAP].simpleString()}")
     if not derived:
         return
     if PAYLOAD not in given:
