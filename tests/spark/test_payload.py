@@ -153,21 +153,6 @@ def test_a_streaming_read(spark: SparkSession, broker: Broker, tmp_path: Path) -
     assert run(by_option, tmp_path / "option") == expected
 
 
-@pytest.mark.parametrize("broker", ["warren_server"], indirect=True)
-def test_a_payloads_type_is_given_once_and_not_sampled_where_that_takes(spark: SparkSession, broker: Broker) -> None:
-    stream, classic = broker.queue("stream"), broker.queue("classic")
-    columns = "payload struct<id: bigint>, _corrupt string"
-    for queue, schema, options, said in (
-        (stream, columns, {"payloadSchema": "id bigint"}, "give the payload's type once"),
-        (classic, None, {}, "needs option 'payloadSchema' for a classic or quorum queue"),
-        (stream, None, {}, "there is no JSON object in the sample of"),
-        (stream, "payload struct<id: bigint>", {}, "needs a column '_corrupt string' in the schema"),
-    ):
-        with pytest.raises(Exception) as caught:
-            load(spark, broker, queue, schema, payload="json", **options).count()
-        assert said in cause(caught.value)
-
-
 def test_headers_are_the_same_after_a_journey(spark: SparkSession, broker: Broker, spool: str) -> None:
     queue = broker.queue("classic")
     table: dict[str, Any] = {
