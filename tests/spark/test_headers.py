@@ -4,6 +4,7 @@ import json
 import math
 from datetime import UTC, datetime
 from decimal import Decimal
+from enum import IntEnum
 from typing import Any
 
 import pytest
@@ -13,6 +14,11 @@ from tests.protocol.v091.strategies import decimals, short_strings, texts, times
 from warren.errors import InvalidArgument
 from warren.protocol.v091.fields import FarSeconds, read_table, write_table
 from warren.spark.headers import headers_from_json, headers_to_json, headers_to_texts
+
+
+class Mode(IntEnum):
+    PERSISTENT = 2
+
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
@@ -72,12 +78,13 @@ def test_each_form() -> None:
         "nan": math.inf,
         "like": {"!base64": "AAE="},
         "two": {"!a": 1, "!b": NOON},
+        "enum": Mode.PERSISTENT,
     }
     assert headers_to_json(table) == (
         '{"text":"é","n":1,"big":4611686018427387904,"x":1.0,"yes":true,"none":null,"list":[1,{"!base64":"AA=="}],'
         '"at":{"!timestamp":"2026-01-05T12:00:00Z"},"far":{"!timestamp":1700000000000},"price":{"!decimal":"1.50"},'
         '"raw":{"!base64":"AAE="},"nan":{"!float":"Infinity"},"like":{"!table":{"!base64":"AAE="}},'
-        '"two":{"!a":1,"!b":{"!timestamp":"2026-01-05T12:00:00Z"}}}'
+        '"two":{"!a":1,"!b":{"!timestamp":"2026-01-05T12:00:00Z"}},"enum":2}'
     )
 
 

@@ -75,6 +75,7 @@ def parse(kind: StructType, *bodies: bytes, strict: bool = False, charset: str =
         (MapType(StringType(), LongType()), '{"a":1,"b":null}', [("a", 1), ("b", None)]),
         (struct(b=LongType()), '{"b":1,"c":2}', {"b": 1}),
         (struct(b=LongType()), "{}", {"b": None}),
+        (struct(), '{"b":1}', {}),
         (ArrayType(struct(b=StringType())), '[{"b":"x"},null,{}]', [{"b": "x"}, None, {"b": None}]),
         (MapType(StringType(), struct(b=LongType())), '{"k":{"b":1}}', [("k", {"b": 1})]),
     ],

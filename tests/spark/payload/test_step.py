@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +22,7 @@ from tests.spark.fakes import FakeDelivery
 from warren.errors import InvalidArgument, UndecodableBody
 from warren.protocol.v091 import Properties
 from warren.spark.options import SourceOptions, source_options
+from warren.spark.payload import content
 from warren.spark.payload.bad_rows import BadRowsPublisher
 from warren.spark.payload.step import RowStep, check_rows, payload_schema
 from warren.spark.schema import COLUMNS, Rows, arrow_schema, row_schema
@@ -40,17 +42,16 @@ def options(**given: str) -> SourceOptions:
 def rows(given: SourceOptions, schema: StructType, *deliveries: FakeDelivery) -> list[dict[str, Any]]:
     step = RowStep(given, schema)
     batch = Rows(step.base).batch("q", deliveries, range(len(deliveries)))  # type: ignore[arg-type]
-    (made,) = step.over([batch])
-    assert made.schema == arrow_schema(schema)
-    found: list[dict[str, Any]] = made.to_pylist()
-    return found
+    made = list(step.over([batch]))
+    assert all(part.schema == arrow_schema(schema) for part in made)
+    return [row for part in made for row in part.to_pylist()]
 
 
 def test_without_a_payload_batches_pass_untouched() -> None:
     step = RowStep(options(), row_schema())
     batch = Rows(step.base).batch("q", [], None)
     assert step.base == row_schema()
-    assert step(batch) is batch
+    assert list(step.over([batch])) == [batch]
 
 
 def test_headers_as_a_map() -> None:
@@ -84,6 +85,18 @@ def test_json_with_reasons_in_a_column() -> None:
             "headers_map": None,
         },
     ]
+
+
+def test_large_bodies_are_done_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(content, "BATCH_INFLATED", 10)
+    schema = schema_of(payload=StringType(), offset=LongType(), why=StringType())
+    step = RowStep(options(payload="text", compression="gzip", corruptcolumn="why"), schema)
+    bodies = [gzip.compress(b"x" * size) for size in (4, 4, 4, 20, 1)] + [b"?"]
+    batch = Rows(step.base).batch("q", [FakeDelivery(body) for body in bodies], range(6))  # type: ignore[arg-type]
+    made = list(step.over([batch]))
+    assert [part.column("offset").to_pylist() for part in made] == [[0, 1, 2], [3], [4, 5]]
+    assert made[2].column("payload").to_pylist() == ["x", None]
+    assert made[2].column("why").to_pylist() == [None, "not gzip: it ends too early"]
 
 
 def test_text_and_a_corrupt_column_of_another_name() -> None:

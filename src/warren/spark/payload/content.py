@@ -3,7 +3,7 @@
 Rules: a message says both itself, in `content_encoding` and in the charset of `content_type`; an option overrules it.
 content_encoding carries compressions (as in HTTP, several with commas, the last one applied last) and, from senders
 such as Celery, a charset. A word that is neither is a reason not to read the body, and so is a body that inflates to
-more than MAX_INFLATED bytes.
+more than MAX_INFLATED bytes. A batch whose bodies inflate to more than BATCH_INFLATED bytes in all is done in parts.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from warren.spark.payload.options import PayloadOptions
 __all__ = ["MAX_INFLATED", "Content", "contents", "decoded"]
 
 MAX_INFLATED: Final = 256 << 20  # bytes: a small message must not fill a worker's memory
+BATCH_INFLATED: Final = 64 << 20  # bytes: neither must ten thousand small ones
 UTF8: Final = "utf-8"
 
 # Words of content_encoding (and of transfer encodings, which senders put there) that change nothing.
@@ -30,7 +31,8 @@ _UNCHANGED: Final = frozenset({"", "identity", "binary", "7bit", "8bit", "none"}
 class Content:
     """Bodies that are ready to be parsed; None where that failed, with the reason by row number.
 
-    `charsets` has one entry a row, or is a single name that holds for all.
+    They are the batch's first ones: all, or as many as memory should hold at once. `charsets` has one entry a row (or
+    more), or is a single name that holds for all.
     """
 
     __slots__ = ("bodies", "charsets", "reasons")
@@ -96,6 +98,7 @@ def _texts(batch: pa.RecordBatch, name: str, names: list[str]) -> str | list[str
 
 
 def _unpack(content: Content, recipes: Sequence[_Recipe]) -> None:
+    size = 0
     for row, (body, recipe) in enumerate(zip(content.bodies, recipes, strict=True)):
         if recipe.plain or body is None:
             continue
@@ -105,9 +108,13 @@ def _unpack(content: Content, recipes: Sequence[_Recipe]) -> None:
             for inflate in recipe.inflaters:
                 body = inflate(body)
             content.bodies[row] = body
+            size += len(body)
         except Unreadable as error:
             content.bodies[row] = None
             content.reasons[row] = str(error)
+        if size > BATCH_INFLATED:
+            del content.bodies[row + 1 :]
+            return
 
 
 class _Recipe:
@@ -135,7 +142,9 @@ class _Recipe:
         if options.compression in _INFLATERS:
             self.inflaters.append(_INFLATERS[options.compression])
         self.charset = options.charset or charset or UTF8
-        if not is_charset(self.charset):
+        if options.format == "avro":
+            self.charset = UTF8  # of no interest
+        elif not is_charset(self.charset):
             self.unknown = f"charset '{self.charset}' of the content_type is not known"
         elif codecs.lookup(self.charset).name == "ascii":
             self.charset = UTF8  # of which it is a part

@@ -96,20 +96,26 @@ class RowStep:
         self._decode = None if payload.format == "binary" else _decoder(payload, schema, self._arrow)
 
     def over(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The step's batches for a source's, one for one."""
+        """The step's batches for a source's: one for one, or several where compressed bodies are large.
+
+        Raises UndecodableBody with badRows=fail, and what publishing raises with badRows=dead-letter.
+        """
+        if self._plain:
+            yield from batches
+            return
         try:
             for batch in batches:
-                yield self(batch)
+                while batch.num_rows:
+                    content = None if self._decode is None else contents(batch, self._payload)
+                    rows = batch.num_rows if content is None else len(content.bodies)
+                    yield self._made(batch.slice(0, rows), content)
+                    batch = batch.slice(rows)
         finally:
             self._publisher.close()
 
-    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """One batch. Raises UndecodableBody with badRows=fail, and what publishing raises with dead-letter."""
-        if self._plain:
-            return batch
+    def _made(self, batch: pa.RecordBatch, content: Content | None) -> pa.RecordBatch:
         payload, corrupt = None, None
-        if self._decode is not None:
-            content = contents(batch, self._payload)
+        if content is not None and self._decode is not None:
             payload = self._decode(content)
             reasons = content.reasons
             if self._payload.bad_rows == "column":
