@@ -73,6 +73,7 @@ def test_what_spark_says_of_a_sample() -> None:
         ("OBJECT<a: BIGINT", "'>' is missing"),
         ("OBJECT<a BIGINT>", "':' is missing"),
         ("BIGINT>", "ends too late"),
+        ("OBJECT<a.b: BIGINT>", "in a form that is not known here"),
         ("", "is nothing in the sample"),
     ],
 )

@@ -202,6 +202,8 @@ _VARIANT_SCALARS: Final[dict[str, DataType]] = {
 def variant_type(text: str) -> DataType:
     """The type that schema_of_variant_agg describes: OBJECT<...>, ARRAY<...> or a scalar."""
     tokens = _TOKEN.findall(text)
+    if "".join("".join(tokens).split()) != "".join(text.split()):
+        raise InvalidArgument(f"Spark described the sample as {text!r}, in a form that is not known here")
     kind = _variant(tokens, "payload")
     if tokens:
         raise InvalidArgument(f"Spark described the sample as {text!r}, which ends too late")
