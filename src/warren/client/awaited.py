@@ -1,4 +1,4 @@
-"""Who waits for confirms in the asyncio face: one publication, a batch of them, or a stream of confirmations."""
+"""Who waits for confirms in the asyncio face: one publication, many of them, or a stream of confirmations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from warren.client.core import fresh
 from warren.client.publishes import Batch
 from warren.client.records import Confirmation, Publication, Returned
 
-__all__ = ["ORPHANED", "AwaitedBatch", "Confirmations", "KeptBatch", "Published"]
+__all__ = ["ORPHANED", "AwaitedBatch", "Bulk", "Confirmations", "KeptBatch", "Published"]
 
 
 class _Orphaned:
@@ -128,6 +128,110 @@ class KeptBatch(AwaitedBatch):
         self.settled += 1
         if self.settled >= self.wake_at:
             self.wake()
+
+
+class Bulk:
+    """What becomes of the publications of one `channel.publish_bulk`, each known by its place in it.
+
+    count      how many they are
+    first_tag  the publish tag of the first, those of the others follow; 0 with confirms off
+    settled    how many have an answer, or will never have one because the connection was lost
+    returns    what came back of mandatory ones that reached no queue, by place; the broker confirms these too
+    failure    why the channel was closed before all had an answer
+    """
+
+    __slots__ = ("_loop", "_states", "_waiter", "count", "failure", "first_tag", "returns", "settled")
+
+    def __init__(self, count: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.count = count
+        self.settled = 0
+        self.returns: dict[int, Returned] = {}
+        self.failure: errors.WarrenError | None = None
+        self._states = bytearray(count)  # a place each, one byte: what is asked at the end is found by bytes.find
+        self.first_tag = 0
+        self._loop = loop
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def acked(self) -> int:
+        """How many the broker has confirmed."""
+        return self._states.count(_ACKED)
+
+    @property
+    def nacked(self) -> list[int]:
+        """The places of those that the broker refused."""
+        return self._places(_NACKED)
+
+    @property
+    def unanswered(self) -> list[int]:
+        """The places of those that have no answer: with a loss behind them, they may or may not have arrived."""
+        return sorted(self._places(0) + self._places(_LOST))
+
+    def _places(self, state: int) -> list[int]:
+        places, at = [], self._states.find(state)
+        while at >= 0:
+            places.append(at)
+            at = self._states.find(state, at + 1)
+        return places
+
+    async def wait(self, *, timeout: float | None = None) -> None:
+        """Until every one has an answer, or a loss has settled that it gets none.
+
+        timeout  seconds, without end when left out
+
+        DeadlineExceeded when it passes; the reason when the channel is closed before. Both leave this as it is: it may
+        be waited for again, and asked.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                while self.failure is None and self.settled < self.count:
+                    self._waiter = self._loop.create_future()
+                    try:
+                        await self._waiter
+                    finally:
+                        self._waiter = None
+        except TimeoutError:
+            raise errors.DeadlineExceeded(
+                f"{self.settled} of {self.count} publications were confirmed within {timeout:g} s"
+            ) from None
+        if self.failure is not None:
+            raise fresh(self.failure)
+
+    # -- asked by the core -------------------------------------------------------------------------------------------
+
+    def begin(self, first_tag: int) -> None:
+        """They are written. 0: without confirms there will be no answers, and none is waited for."""
+        self.first_tag = first_tag
+        if not first_tag:
+            self.settled = self.count
+
+    def settle(self, publish_tag: int, acked: bool) -> None:
+        self._states[publish_tag - self.first_tag] = _ACKED if acked else _NACKED
+        self.settled += 1
+        if self.settled == self.count:
+            self._wake()
+
+    def returned(self, publish_tag: int, returned: Returned) -> None:
+        self.returns[publish_tag - self.first_tag] = returned
+
+    def orphaned(self, publish_tag: int) -> None:
+        self._states[publish_tag - self.first_tag] = _LOST
+        self.settled += 1
+        if self.settled == self.count:
+            self._wake()
+
+    def fail(self, reason: errors.WarrenError) -> None:
+        self.failure = reason
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+_ACKED: Final = 1  # the states of a publication in a Bulk; 0: no answer yet
+_NACKED: Final = 2
+_LOST: Final = 3
 
 
 class Confirmations:

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar, cast
 
 from warren import errors
-from warren.client.awaited import ORPHANED, AwaitedBatch, Confirmations, KeptBatch, Published
+from warren.client.awaited import ORPHANED, AwaitedBatch, Bulk, Confirmations, KeptBatch, Published
 from warren.client.consumer import Consumer
 from warren.client.core import ChannelCore, fresh
 from warren.client.deadlines import EXPIRED, Deadlines
@@ -495,6 +495,51 @@ class Channel(SubscribingChannel):
             connection.flush()
         return tag
 
+    async def publish_bulk(
+        self,
+        bodies: Sequence[bytes],
+        raw_properties: Sequence[bytes],
+        exchange: str | Sequence[str] = "",
+        routing_key: str | Sequence[str] = "",
+        *,
+        mandatory: bool = False,
+        timeout: float | None = None,
+    ) -> Bulk:
+        """Write many messages at once, without waiting for their confirms, and give what becomes of them.
+
+        For programs that have columns rather than messages (`protocol.v091.bulk` encodes properties by column): no
+        object is made per message, which costs about a third of `publish_many`.
+
+        raw_properties  of each message, as `Properties.encode` gives them; nobody looks into them
+        exchange, routing_key  one for all messages, or one for each
+
+        All are written, or none. Waits, at most `timeout` seconds, while the broker or the transport takes nothing;
+        how many are under way is up to the caller, who waits for earlier ones (`Bulk.wait`). What is orphaned is told
+        there and not published again, whatever `confirm_select` said. No middleware stands around this call.
+        """
+        if len(bodies) != len(raw_properties):
+            raise errors.InvalidArgument(f"{len(bodies)} bodies and {len(raw_properties)} raw_properties: one of each")
+        for name, given in (("exchange", exchange), ("routing_key", routing_key)):
+            if not isinstance(given, str) and len(given) != len(bodies):
+                raise errors.InvalidArgument(f"{name} has {len(given)} values for {len(bodies)} messages")
+        core, connection = self._core, self._connection
+        if not connection.may_publish(core):
+            core = await self._may_publish(connection.timeout if timeout is None else timeout)
+            connection = self._connection
+        bulk = Bulk(len(bodies), connection.loop)
+        if "publish" in vars(core):  # somebody is told of each (`notices`)
+            places = zip(_each(exchange, len(bodies)), _each(routing_key, len(bodies)), strict=True)
+            for raw, body, (to, key) in zip(raw_properties, bodies, places, strict=True):
+                tag = core.publish(raw, body, to, key, mandatory, bulk)
+                bulk.begin(bulk.first_tag or tag)
+        else:
+            bulk.begin(core.publish_bulk(raw_properties, bodies, exchange, routing_key, mandatory, bulk))
+        if not bulk.first_tag:
+            self._unnumbered += len(bodies)
+        connection.expecting()
+        connection.flush_now()
+        return bulk
+
     @property
     def may_publish(self) -> bool:
         """Whether the broker and the transport take publications now."""
@@ -662,3 +707,7 @@ class Channel(SubscribingChannel):
         reply: type[_M] = m.Method,  # type: ignore[assignment]
     ) -> _M:
         return cast(_M, await self._ask(request, timeout))
+
+
+def _each(value: str | Sequence[str], count: int) -> Sequence[str]:
+    return [value] * count if isinstance(value, str) else value

@@ -25,6 +25,7 @@ import copy
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, repeat
 from typing import Final, Protocol, cast
 
 from warren import errors
@@ -34,6 +35,7 @@ from warren.client.publishes import Publishes, PublishWaiter
 from warren.client.records import Acknowledger, Delivery, Returned
 from warren.client.url import ConnectionParameters
 from warren.protocol.v091 import ConnectionState, Content, Engine, OversizedContent, Role, encode_content, methods as m
+from warren.protocol.v091.bulk import encode_contents
 from warren.protocol.v091.codec import decode_method
 from warren.protocol.v091.hot import DELIVER, GET_OK, ClientFrames, DeliverReader
 
@@ -270,6 +272,36 @@ class ChannelCore:
         tag = self.publishes.add(waiter, method, raw_properties, body, mandatory) if self.publishes.confirming else 0
         self._outgoing += (method, content)  # both or none, whatever interrupts a thread here
         return tag
+
+    def publish_bulk(
+        self,
+        raw_properties: Sequence[bytes],
+        bodies: Sequence[bytes],
+        exchange: str | Sequence[str],
+        routing_key: str | Sequence[str],
+        mandatory: bool,
+        waiter: PublishWaiter,
+    ) -> int:
+        """Put many messages into the output, all or none, and give the first one's publish tag (0 with confirms off).
+
+        exchange, routing_key  one for all, or one for each. The caller flushes.
+        """
+        if self.reason is not None:
+            self.check_open()
+        count, frame = len(bodies), self.frames.publish
+        if isinstance(exchange, str) and isinstance(routing_key, str):
+            methods = [frame(exchange, routing_key, mandatory)] * count
+        else:
+            exchanges = repeat(exchange, count) if isinstance(exchange, str) else exchange
+            keys = repeat(routing_key, count) if isinstance(routing_key, str) else routing_key
+            methods = [frame(name, key, mandatory) for name, key in zip(exchanges, keys, strict=True)]
+        contents = encode_contents(self.number, raw_properties, bodies, self.connection.engine.frame_max)
+        pieces = list(chain.from_iterable(zip(methods, contents, strict=True)))
+        first = 0
+        if self.publishes.confirming:
+            first = self.publishes.add_many(waiter, methods, raw_properties, bodies, mandatory)
+        self._outgoing += pieces
+        return first
 
     # -- acknowledgements --------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ properties, they are left out of the comparison.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Protocol
 
 from warren import errors
@@ -74,6 +75,27 @@ class Publishes:
                 candidates.popleft()
             candidates.append((tag, method, raw_properties, body))
         return tag
+
+    def add_many(
+        self,
+        waiter: PublishWaiter,
+        methods: Sequence[bytes],
+        raw_properties: Sequence[bytes],
+        bodies: Sequence[bytes],
+        mandatory: bool,
+    ) -> int:
+        """Number as many publications, with one waiter for all of them; the first number."""
+        first = self.last_tag + 1
+        tags = range(first, first + len(bodies))
+        waiters = self.waiters
+        waiters.update(dict.fromkeys(tags, waiter))
+        if mandatory:
+            candidates = self._mandatory
+            while candidates and candidates[0][0] not in waiters:
+                candidates.popleft()
+            candidates.extend(zip(tags, methods, raw_properties, bodies, strict=True))
+        self.last_tag += len(bodies)
+        return first
 
     def abandon(self, publish_tag: int) -> None:
         """Nobody waits for this one any more; it stays a candidate for returns until it is settled."""

@@ -13,12 +13,13 @@ at the top of `thread`.
 
 from __future__ import annotations
 
-from warren.client.blocking.channel import Channel, Confirmations
+from warren.client.blocking.channel import Bulk, Channel, Confirmations
 from warren.client.blocking.connection import Connection, Events, connect
 from warren.client.blocking.consumer import Consumer
 from warren.client.blocking.harness import ChannelHarness, ConnectionHarness, ReconnectSignal
 
 __all__ = [
+    "Bulk",
     "Channel",
     "ChannelHarness",
     "Confirmations",

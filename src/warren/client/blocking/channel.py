@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
 from types import TracebackType
@@ -32,7 +32,7 @@ from warren.protocol.v091 import Table
 if TYPE_CHECKING:
     from warren.client.blocking.connection import Connection
 
-__all__ = ["Channel", "Confirmations", "asked"]
+__all__ = ["Bulk", "Channel", "Confirmations", "asked"]
 
 _E = TypeVar("_E")
 
@@ -484,6 +484,27 @@ class Channel(Settler):
             inner._connection.flush_now()
             return True
 
+    def publish_bulk(
+        self,
+        bodies: Sequence[bytes],
+        raw_properties: Sequence[bytes],
+        exchange: str | Sequence[str] = "",
+        routing_key: str | Sequence[str] = "",
+        *,
+        mandatory: bool = False,
+        timeout: float | None = None,
+    ) -> Bulk:
+        inner = self._io.run(
+            self._inner.publish_bulk,
+            bodies,
+            raw_properties,
+            exchange,
+            routing_key,
+            mandatory=mandatory,
+            timeout=timeout,
+        )
+        return Bulk(self._io, inner)
+
     # -- being told --------------------------------------------------------------------------------------------------
 
     # As `on_return`: the callbacks are called on a thread of their own, in the order in which it happened.
@@ -573,3 +594,47 @@ class Confirmations:
             return self._channel._io.run_or_undo(self._inner._waiting.appendleft, self._inner.__anext__)
         except StopAsyncIteration:
             raise StopIteration from None
+
+
+@documented_by(awaited.Bulk)
+class Bulk:
+    """What becomes of the publications of one `channel.publish_bulk`, each known by its place in it.
+
+    count  how many they are
+    """
+
+    def __init__(self, io: IoThread, inner: awaited.Bulk) -> None:
+        self._io = io
+        self._inner = inner
+        self.count = inner.count
+
+    @property
+    def settled(self) -> int:
+        """How many have an answer, or will never have one because the connection was lost."""
+        return self._inner.settled
+
+    @property
+    def returns(self) -> dict[int, Returned]:
+        """What came back of mandatory ones that reached no queue, by place; the broker confirms these too."""
+        return self._inner.returns
+
+    @property
+    def acked(self) -> int:
+        with self._io.turn:
+            return self._inner.acked
+
+    @property
+    def nacked(self) -> list[int]:
+        with self._io.turn:
+            return self._inner.nacked
+
+    @property
+    def unanswered(self) -> list[int]:
+        with self._io.turn:
+            return self._inner.unanswered
+
+    def wait(self, *, timeout: float | None = None) -> None:
+        inner = self._inner
+        if inner.failure is None and inner.settled == inner.count:
+            return
+        self._io.run(inner.wait, timeout=timeout)

@@ -1,0 +1,79 @@
+"""Columns of properties and many contents: to the byte what one message after the other gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from tests.protocol.v091 import strategies
+from warren.errors import LocalProtocolError
+from warren.protocol.v091 import Properties, encode_content
+from warren.protocol.v091.bulk import PROPERTY_NAMES, encode_contents, encode_property_columns
+from warren.protocol.v091.fields import write_table
+
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    **dict.fromkeys(PROPERTY_NAMES, strategies.short_strings),
+    "headers": strategies.tables,
+    "delivery_mode": strategies.octets,
+    "priority": strategies.octets,
+    "timestamp": strategies.timestamps,
+}
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[int, dict[str, list[Any]], dict[str, Any]]:
+    rows = draw(st.integers(0, 5))
+    columns, constants = {}, {}
+    for name in draw(st.sets(st.sampled_from(PROPERTY_NAMES))):
+        if draw(st.booleans()):
+            constants[name] = draw(VALUES[name])
+        else:
+            columns[name] = draw(st.lists(st.none() | VALUES[name], min_size=rows, max_size=rows))
+    return rows, columns, constants
+
+
+@given(tables())
+def test_columns_are_what_the_rows_are(table: tuple[int, dict[str, list[Any]], dict[str, Any]]) -> None:
+    rows, columns, constants = table
+    one_by_one = [
+        Properties(**constants, **{name: values[row] for name, values in columns.items()}).encode()
+        for row in range(rows)
+    ]
+    assert encode_property_columns(rows, columns, constants) == one_by_one
+
+
+@given(st.lists(st.tuples(strategies.properties, st.binary(max_size=40)), max_size=8), st.sampled_from([0, 24, 4096]))
+def test_contents_are_what_each_is(messages: list[tuple[Properties, bytes]], frame_max: int) -> None:
+    raws = [properties.encode() for properties, _ in messages]
+    bodies = [body for _, body in messages]
+    assert encode_contents(3, raws, bodies, frame_max) == [
+        encode_content(3, raw, body, frame_max) for raw, body in zip(raws, bodies, strict=True)
+    ]
+
+
+def test_a_headers_table_may_be_encoded_already() -> None:
+    table = write_table({"a": 1})
+    assert encode_property_columns(2, {"headers": [table, None]}, {}) == [
+        Properties(headers={"a": 1}).encode(),
+        Properties().encode(),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "constants", "text"),
+    [
+        ({"message_id": ["ok", "x" * 256]}, {}, "message_id is 256 bytes long"),
+        ({"app_id": [None, "é" * 128]}, {}, "app_id is 256 bytes long"),
+        ({"type": ["\ud800", "x"]}, {}, "type .* has no UTF-8 form"),
+        ({}, {"expiration": "9" * 300}, "expiration is 300 bytes long"),
+        ({"priority": [1, 256]}, {}, "priority is 256"),
+        ({"timestamp": [0, -1]}, {}, "timestamp -1 is outside"),
+        ({"cluster": ["x", "y"]}, {}, "no property is named 'cluster'"),
+        ({"type": ["x"]}, {}, "column type has 1 values, and there are 2"),
+    ],
+)
+def test_what_the_wire_cannot_hold(columns: dict[str, list[Any]], constants: dict[str, Any], text: str) -> None:
+    with pytest.raises(LocalProtocolError, match=text):
+        encode_property_columns(2, columns, constants)
