@@ -1,180 +1,328 @@
-"""The sink without Spark: rows become publications, a lost connection repeats a chunk under the same ids."""
+"""A task of a write against real brokers, without Spark: what arrives, and what becomes of it on bad days."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
-from typing import Any, ClassVar
+import asyncio
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import MapType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from warren.client.records import Message, Publication
-from warren.errors import ConnectionLost, InvalidArgument, Unroutable
+from tests.spark.conftest import DRAINED, Broker
+from warren import errors
+from warren.broker import Broker as WarrenBroker
+from warren.broker.node import DEFAULT_LIMITS
+from warren.client.blocking import connect
 from warren.spark import sink
 from warren.spark.options import sink_options
-from warren.spark.sink import _Publisher
+from warren.spark.sink import Published, publish, report
+from warren.testing import EmbeddedBroker, FaultProxy
+from warren.testing.rabbitmq import RabbitMQ
+
+SCHEMA = StructType([StructField("body", BinaryType())])
+NO_EXCHANGE = ""
 
 
-class FakeLink:
-    """Takes publications; loses the connection in the middle of the calls whose number is in `cut`."""
-
-    cut: ClassVar[set[int]] = set()
-    calls = 0
-    taken: ClassVar[list[Publication]] = []
-    opened = 0
-    error: Exception | None = None
-
-    def __init__(self, url: str, timeout: float) -> None:
-        type(self).opened += 1
-        self.confirming = False
-
-    def confirm_select(self) -> None:
-        self.confirming = True
-
-    def publish(self, publications: Iterable[Publication], window: int, timeout: float) -> int:
-        assert self.confirming
-        kind = type(self)
-        kind.calls += 1
-        if kind.error:
-            raise kind.error
-        all_of_them = list(publications)
-        if kind.calls in kind.cut:
-            kind.taken += all_of_them[: len(all_of_them) // 2]
-            raise ConnectionLost("cut")
-        kind.taken += all_of_them
-        return len(all_of_them)
-
-    def close(self) -> None:
-        self.confirming = False
+def batches(count: int, rows: int = 1000) -> Iterator[pa.RecordBatch]:
+    """Bodies are the numbers of the rows."""
+    for start in range(0, count, rows):
+        bodies = [b"%d" % n for n in range(start, min(start + rows, count))]
+        yield pa.RecordBatch.from_arrays([pa.array(bodies, pa.binary())], names=["body"])
 
 
-@pytest.fixture
-def link(monkeypatch: pytest.MonkeyPatch) -> type[FakeLink]:
-    fresh = type("FreshLink", (FakeLink,), {"taken": [], "cut": set()})
-    monkeypatch.setattr(sink, "Link", fresh)
-    monkeypatch.setattr("warren.spark.amqp.time.sleep", lambda seconds: None)
-    return fresh
+def cut_short(count: int, after: int) -> Iterator[pa.RecordBatch]:
+    """As `batches`, by a task that fails after so many rows."""
+    for n, batch in enumerate(batches(count, 1000)):
+        if n * 1000 >= after:
+            raise OSError("executor lost")
+        yield batch
 
 
-@pytest.fixture
-def publish(link: type[FakeLink]) -> Callable[..., list[Publication]]:
-    def publish(columns: dict[str, list[Any]], rows_a_batch: int = 1000, **options: str) -> list[Publication]:
-        table = pa.table({name: pa.array(values, _kind(name)) for name, values in columns.items()})
-        schema = StructType([StructField(name, StringType()) for name in columns])
-        plain = sink_options({"exchange": "ex", "routingKey": "key", **options})
-        publisher = _Publisher.__new__(_Publisher)  # the columns' Spark types are checked elsewhere
-        publisher._options, publisher._schema = plain, schema
-        done = publisher.publish(iter(table.to_batches(max_chunksize=rows_a_batch)), "p")
-        assert done.count == table.num_rows
-        return link.taken
-
-    return publish
+def write(url: str, queue: str, rows: Iterator[pa.RecordBatch], **options: str) -> Published:
+    given = {"url": url, "exchange": NO_EXCHANGE, "routingKey": queue, "retryTimeout": "30", **options}
+    return publish(rows, sink_options(given), SCHEMA, "query/0/0")
 
 
-def _kind(name: str) -> pa.DataType:
-    kinds = {"priority": pa.int32(), "delivery_mode": pa.int32(), "timestamp": pa.timestamp("us", tz="UTC")}
-    return kinds.get(name, pa.string())
+def drained(url: str, queue: str) -> list[tuple[str | None, bytes]]:
+    """(message id, body) of all that the queue holds, in its order; it is empty after that."""
+    found: list[tuple[str | None, bytes]] = []
+    with connect(url, timeout=30) as connection, connection.channel() as channel:
+        count = channel.message_count(queue)
+        with channel.consume(queue, no_ack=True) as consumer:
+            while len(found) < count:
+                got = consumer.receive(timeout=30)
+                assert got, f"{len(found)} of {count} came"
+                found += [(delivery.properties.message_id, delivery.body) for delivery in got]
+    return found
 
 
-def one(publications: list[Publication]) -> tuple[Publication, Message]:
-    (publication,) = publications
-    assert isinstance(publication.message, Message)
-    return publication, publication.message
+def numbered(count: int) -> list[tuple[str | None, bytes]]:
+    return [(f"query/0/0/{n}", b"%d" % n) for n in range(count)]
 
 
-def ids(publications: list[Publication]) -> list[str | None]:
-    return [p.message.properties.message_id for p in publications if isinstance(p.message, Message)]
+@pytest.mark.parametrize("broker, kind", DRAINED, indirect=["broker"])
+def test_all_rows_arrive_in_order(broker: Broker, kind: str) -> None:
+    queue = broker.queue(kind)
+    assert write(broker.url, queue, batches(4500), window="1500").counts == {"confirmed": 4500}
+    assert drained(broker.url, queue) == numbered(4500)
 
 
-def test_a_body_goes_where_the_options_say_persistent_and_mandatory(publish: Callable[..., list[Publication]]) -> None:
-    publication, message = one(publish({"body": ["é"]}))
-    assert (publication.exchange, publication.routing_key, publication.mandatory) == ("ex", "key", True)
-    assert message.body == "é".encode()
-    assert message.properties.delivery_mode == 2
-    assert message.properties.message_id == "p/0"
+# -- losses -----------------------------------------------------------------------------------------------------------
 
 
-def test_every_property_column_is_taken(publish: Callable[..., list[Publication]]) -> None:
-    values: dict[str, Any] = {
-        "content_type": "a/b",
-        "content_encoding": "gzip",
-        "headers": '{"n":[1]}',
-        "delivery_mode": 1,
-        "priority": 4,
-        "correlation_id": "c",
-        "reply_to": "r",
-        "expiration": "100",
-        "message_id": "m",
-        "timestamp": datetime(2026, 1, 5, tzinfo=UTC),
-        "type": "t",
-        "user_id": "u",
-        "app_id": "a",
-    }
-    columns = {name: [value] for name, value in values.items()}
-    _, message = one(publish({"value": ["x"], "queue": ["q"], "offset": ["4"], **columns}))
-    assert {name: getattr(message.properties, name) for name in values} == {**values, "headers": {"n": [1]}}
+Cut = Callable[[FaultProxy], None]
 
 
-def test_a_row_without_a_place_of_its_own_takes_the_options(publish: Callable[..., list[Publication]]) -> None:
-    got = publish({"body": ["a", "b"], "exchange": ["other", None], "routing_key": [None, "k"]}, mandatory="false")
-    assert [(p.exchange, p.routing_key, p.mandatory) for p in got] == [("other", "key", False), ("ex", "k", False)]
+def half_written(proxy: FaultProxy) -> None:
+    proxy.cut_after(200_000, "to_server")
 
 
-def test_ids_are_numbered_over_all_batches_and_kept_where_given(publish: Callable[..., list[Publication]]) -> None:
-    assert ids(publish({"body": ["x"] * 5}, rows_a_batch=2)) == ["p/0", "p/1", "p/2", "p/3", "p/4"]
+def after_the_first_confirm(proxy: FaultProxy) -> None:
+    proxy.cut_after_frames(6, "to_client")  # five until confirms are on
 
 
-def test_ids_of_the_column(publish: Callable[..., list[Publication]]) -> None:
-    columns = {"body": ["x", "y"], "message_id": ["m", None]}
-    assert ids(publish(columns)) == ["m", "p/1"]
-    with pytest.raises(InvalidArgument, match="'message_id' is null"):
-        publish(columns, ids="column")
+def cut_while_writing(url: str, queue: str, cut: Cut, **options: str) -> Published:
+    """Writes 6000 rows over a connection that is cut once."""
+    host, _, port = url.rpartition("@")[2].partition("/")[0].partition(":")
+
+    async def writing() -> Published:
+        async with FaultProxy(host, int(port)) as proxy:
+            through = url.replace(f"{host}:{port}", f"{proxy.host}:{proxy.port}")
+            cut(proxy)
+            return await asyncio.to_thread(write, through, queue, batches(6000), **options)
+
+    return asyncio.run(writing())
 
 
-def test_no_ids(publish: Callable[..., list[Publication]]) -> None:
-    assert ids(publish({"body": ["x", "y"]}, ids="none")) == [None, None]
+@pytest.mark.parametrize("cut", [half_written, after_the_first_confirm])
+def test_a_connection_cut_in_the_middle_loses_nothing(broker: Broker, cut: Cut) -> None:
+    queue = broker.queue("classic")
+    done = cut_while_writing(broker.url, queue, cut, window="2000")
+    assert (done.count, 0 < done.counts["repeated"] <= 2000) == (6000, True)
+    assert sorted(set(drained(broker.url, queue))) == sorted(numbered(6000))
 
 
-def test_a_lost_connection_repeats_the_chunk_under_the_same_ids(
-    publish: Callable[..., list[Publication]], link: type[FakeLink], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sink, "CHUNK", 4)
-    link.cut = {2, 3}
-    got = publish({"body": [str(n) for n in range(10)]})
-    assert link.opened == 3
-    assert len(got) == 14
-    assert {i: p.message.body for i, p in zip(ids(got), got, strict=True) if isinstance(p.message, Message)} == {
-        f"p/{n}": b"%d" % n for n in range(10)
-    }
+@pytest.mark.parametrize("broker", ["warren_server"], indirect=True)
+def test_a_broker_that_is_asked_to_drops_the_copies(broker: Broker) -> None:
+    queue = broker.queue("classic", {"x-message-deduplication": True, "x-cache-size": 10_000})
+    cut_while_writing(broker.url, queue, after_the_first_confirm, dedup="broker", window="2000")
+    assert sorted(drained(broker.url, queue)) == sorted(numbered(6000))
 
 
-def test_what_reaches_no_queue_is_not_tried_again(
-    publish: Callable[..., list[Publication]], link: type[FakeLink]
-) -> None:
-    link.error = Unroutable("no queue")
-    with pytest.raises(Unroutable):
-        publish({"body": ["x"]})
-    assert link.calls == 1
+def test_a_task_that_runs_again_gives_its_messages_the_same_ids(broker: Broker) -> None:
+    queue = broker.queue("classic")
+    with pytest.raises(OSError, match="executor lost"):
+        write(broker.url, queue, cut_short(4000, after=3000))
+    write(broker.url, queue, batches(4000))
+    found = drained(broker.url, queue)
+    assert len(found) > 4000
+    assert sorted(set(found)) == sorted(numbered(4000))
 
 
-@pytest.mark.parametrize("columns", [{"body": ["x", None]}, {"body": ["x"], "headers": ["[]"]}])
-def test_rows_that_are_no_message(publish: Callable[..., list[Publication]], columns: dict[str, list[Any]]) -> None:
-    with pytest.raises(InvalidArgument):
-        publish(columns)
+@pytest.mark.parametrize("broker", ["warren_server"], indirect=True)
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_the_copies_of_a_task_that_ran_again_are_dropped_by_the_queue(broker: Broker, kind: str) -> None:
+    queue = broker.queue(kind, {"x-message-deduplication": True, "x-cache-size": 10_000})
+    with pytest.raises(OSError, match="executor lost"):
+        write(broker.url, queue, cut_short(4000, after=3000), dedup="broker")
+    write(broker.url, queue, batches(4000), dedup="broker")
+    assert drained(broker.url, queue) == numbered(4000)
 
 
-def test_a_map_of_headers_is_a_table_of_texts(link: type[FakeLink]) -> None:
-    texts = MapType(StringType(), StringType())
-    schema = StructType([StructField("body", StringType()), StructField("headers_map", texts)])
-    publisher = _Publisher(sink_options({"exchange": "ex", "routingKey": "key"}), schema)
-    maps = pa.array([[("a", "1"), ("b", None)], None], pa.map_(pa.string(), pa.string()))
-    publisher.publish(iter([pa.RecordBatch.from_arrays([pa.array(["x", "y"]), maps], ["body", "headers_map"])]), "p")
-    assert [p.message.properties.headers for p in link.taken if isinstance(p.message, Message)] == [
-        {"a": "1", "b": None},
-        None,
+def test_a_broker_that_restarts_in_the_middle(tmp_path: Path) -> None:
+    with EmbeddedBroker(lambda: WarrenBroker(data=tmp_path)) as server:
+        with connect(server.url) as connection, connection.channel() as channel:
+            channel.queue_declare("q", durable=True)
+
+        def restarting() -> Iterator[pa.RecordBatch]:
+            for n, batch in enumerate(batches(6000)):
+                if n == 3:
+                    server.restart()
+                yield batch
+
+        assert write(server.url, "q", restarting()).count == 6000
+        assert sorted(set(drained(server.url, "q"))) == sorted(numbered(6000))
+
+
+# -- refusals ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_missing_exchange(broker: Broker) -> None:
+    with pytest.raises(errors.NotFound, match=r"no exchange 'spark.missing'"):
+        write(broker.url, "q", batches(5000), exchange="spark.missing", retryTimeout="600")
+
+
+def test_a_wrong_password(broker: Broker) -> None:
+    with pytest.raises(errors.AccessRefused):
+        write(broker.url.replace("guest:guest", "guest:wrong"), "q", batches(1), retryTimeout="600")
+
+
+def test_an_exchange_that_may_not_be_published_to(broker: Broker) -> None:
+    name = broker.queue("classic")
+    with connect(broker.url, timeout=30) as connection, connection.channel() as channel:
+        channel.exchange_declare(name, "fanout", internal=True)
+        with pytest.raises(errors.AccessRefused):
+            write(broker.url, "q", batches(1), exchange=name, retryTimeout="600")
+        channel.exchange_delete(name)
+
+
+def test_a_message_that_is_larger_than_the_broker_takes() -> None:
+    limits = dataclasses.replace(DEFAULT_LIMITS, max_message_size=1000)
+    with EmbeddedBroker(lambda: WarrenBroker(limits=limits)) as server:
+        batch = pa.RecordBatch.from_arrays([pa.array([b"x" * 1001], pa.binary())], names=["body"])
+        with pytest.raises(
+            errors.PreconditionFailed, match="message size 1001 is larger than configured max size 1000"
+        ):
+            write(server.url, "q", iter([batch]), retryTimeout="600")
+
+
+@pytest.mark.parametrize("on", ["warren", pytest.param("rabbitmq", marks=pytest.mark.rabbitmq)])
+def test_a_message_of_20_megabytes(on: str, request: pytest.FixtureRequest) -> None:
+    limits = dataclasses.replace(DEFAULT_LIMITS, max_message_size=32 << 20)
+    server = EmbeddedBroker(lambda: WarrenBroker(limits=limits))
+    try:
+        url = request.getfixturevalue("rabbitmq_server").url if on == "rabbitmq" else None
+        if url is None:
+            server.start()
+            url = server.url
+        with connect(url, timeout=30) as connection, connection.channel() as channel:
+            queue = channel.queue_declare(exclusive=True).name
+            body = bytes(range(256)) * 80_000
+            batch = pa.RecordBatch.from_arrays([pa.array([b"first", body, b"last"], pa.binary())], names=["body"])
+            assert write(url, queue, iter([batch])).count == 3
+            sizes = []
+            while (delivery := channel.get(queue, no_ack=True)) is not None:
+                sizes.append(len(delivery.body))
+                assert delivery.body in (b"first", body, b"last")
+            assert sizes == [5, 20_480_000, 4]
+    finally:
+        server.close()
+
+
+# -- returns and nacks ------------------------------------------------------------------------------------------------
+
+
+def addressed(rows: list[tuple[str, str]]) -> tuple[Iterator[pa.RecordBatch], StructType]:
+    """Rows of body and routing key."""
+    schema = StructType([StructField("body", StringType()), StructField("routing_key", StringType())])
+    columns = {"body": [body for body, _ in rows], "routing_key": [key for _, key in rows]}
+    return iter([pa.RecordBatch.from_pydict(columns)]), schema
+
+
+def test_what_reaches_no_queue_fails_is_dropped_or_goes_elsewhere(broker: Broker) -> None:
+    queue, lost = broker.queue("classic"), broker.queue("classic")
+    rows = [("a", queue), ("b", "spark.nowhere"), ("c", queue), ("d", "spark.nowhere")]
+
+    def done(**options: str) -> Published:
+        iterator, schema = addressed(rows)
+        return publish(iterator, sink_options({"url": broker.url, "exchange": "", **options}), schema, "p")
+
+    with pytest.raises(errors.Unroutable, match="2 of 4 messages reached no queue"):
+        done()
+    assert done(onUnroutable="drop").counts == {"confirmed": 2, "unroutable dropped": 2}
+    assert done(mandatory="false").counts == {"confirmed": 4}
+    with connect(broker.url, timeout=30) as connection, connection.channel() as channel:
+        channel.exchange_declare(lost, "fanout")
+        channel.queue_bind(lost, lost)
+        counts = done(onUnroutable="alternate", alternateExchange=lost).counts
+        channel.exchange_delete(lost)
+    assert counts == {"confirmed": 4, "unroutable diverted": 2}
+    assert drained(broker.url, lost) == [("p/1", b"b"), ("p/3", b"d")]
+    assert len(drained(broker.url, queue)) == 8
+
+
+def test_what_a_full_queue_refuses_fails_is_dropped_or_tried_again(broker: Broker) -> None:
+    queue = broker.queue("classic", {"x-max-length": 1, "x-overflow": "reject-publish"})
+    write(broker.url, queue, batches(1))
+    with pytest.raises(errors.Nacked, match="the broker refused 2 of 2 messages"):
+        write(broker.url, queue, batches(2))
+    with pytest.raises(errors.Nacked, match=r"it did so for 0.1 s"):
+        write(broker.url, queue, batches(2), onNack="retry", retryTimeout="0.1")
+    assert write(broker.url, queue, batches(2), onNack="drop").counts == {"confirmed": 0, "nacked dropped": 2}
+    assert drained(broker.url, queue) == numbered(1)
+
+
+# -- blocked ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_broker_with_an_alarm_is_waited_for() -> None:
+    with EmbeddedBroker() as server:
+        with connect(server.url) as connection, connection.channel() as channel:
+            channel.queue_declare("q")
+        server.run(lambda broker: broker.node.raise_alarm("memory"))
+        with pytest.raises(errors.DeadlineExceeded, match=r"no messages for 0.2 s .*blockedTimeout.*: low on memory"):
+            write(server.url, "q", batches(3000), blockedTimeout="0.2", timeout="30")
+        # Of that attempt a part has been written and waits in the broker for the end of the alarm.
+        done: list[Published] = []
+        writing = threading.Thread(target=lambda: done.append(write(server.url, "q", batches(3000), timeout="2")))
+        writing.start()
+        while not server.run(lambda broker: any(each.blocked for each in broker.node.connections)):
+            pass
+        server.run(lambda broker: broker.node.clear_alarm("memory"))
+        writing.join(30)
+        assert [each.count for each in done] == [3000]
+        assert sorted(set(drained(server.url, "q"))) == sorted(numbered(3000))
+
+
+@pytest.mark.rabbitmq
+def test_a_rabbitmq_with_an_alarm_is_waited_for(rabbitmq_server: RabbitMQ) -> None:
+    rabbitmq_server.ctl("set_vm_memory_high_watermark", "0.000001")
+    try:
+        with connect(rabbitmq_server.url, timeout=30) as connection, connection.channel() as channel:
+            queue = channel.queue_declare(exclusive=True).name
+            with pytest.raises(errors.DeadlineExceeded, match=r"blockedTimeout.*memory"):
+                write(rabbitmq_server.url, queue, batches(3000), blockedTimeout="0.2")
+    finally:
+        rabbitmq_server.ctl("set_vm_memory_high_watermark", "0.8")
+
+
+# -- transactions -----------------------------------------------------------------------------------------------------
+
+
+def test_a_transaction_is_all_or_nothing(broker: Broker) -> None:
+    queue = broker.queue("classic")
+    with pytest.raises(OSError, match="executor lost"):
+        write(broker.url, queue, cut_short(4000, after=3000), transactions="partition")
+    assert write(broker.url, queue, batches(4000), transactions="partition").counts == {"confirmed": 4000}
+    assert drained(broker.url, queue) == numbered(4000)
+
+
+def test_returns_of_a_transaction_come_with_its_commit(broker: Broker) -> None:
+    queue = broker.queue("classic")
+    rows = [("a", queue), ("b", "spark.nowhere"), ("c", queue)]
+    given = {"url": broker.url, "exchange": "", "transactions": "partition"}
+    iterator, schema = addressed(rows)
+    with pytest.raises(errors.Unroutable, match="1 of 3 messages reached no queue; the others have taken effect"):
+        publish(iterator, sink_options(given), schema, "p")
+    iterator, schema = addressed(rows)
+    done = publish(iterator, sink_options({**given, "onUnroutable": "drop"}), schema, "p")
+    assert done.counts == {"confirmed": 2, "unroutable dropped": 1}
+    assert [body for _, body in drained(broker.url, queue)] == [b"a", b"c"] * 2
+
+
+def test_a_transaction_that_is_cut_leaves_nothing(broker: Broker) -> None:
+    queue = broker.queue("classic")
+    with pytest.raises(errors.TransactionLost):
+        cut_while_writing(broker.url, queue, half_written, transactions="partition")
+    assert drained(broker.url, queue) == []
+
+
+# -- the driver -------------------------------------------------------------------------------------------------------
+
+
+def test_the_driver_tells_the_totals(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "warren.spark")
+    report([Published({"confirmed": 3}), None, Published({"confirmed": 4, "repeated": 1})], "batch 7")
+    report([Published({"confirmed": 1, "unroutable dropped": 2})], "batch 8")
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("INFO", "batch 7: 7 messages confirmed; 1 repeated"),
+        ("WARNING", "batch 8: 1 messages confirmed; 2 unroutable dropped"),
     ]
-    both = StructType([*schema.fields, StructField("headers", StringType())])
-    with pytest.raises(InvalidArgument, match="one column: 'headers' or 'headers_map', not both"):
-        _Publisher(sink_options({"exchange": "ex", "routingKey": "key"}), both)
+    writer = sink.Writer(sink_options({"exchange": "", "routingKey": "k"}), SCHEMA)
+    writer.commit([Published({"confirmed": 1})])
+    writer.abort([None])
+    assert "failed, and yet: 0 messages confirmed" in caplog.text

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
 
@@ -19,8 +19,10 @@ from warren.spark.schema import STREAM_OFFSET
 
 if TYPE_CHECKING:
     from warren.client.blocking import Consumer
-    from warren.client.records import Delivery, Publication
+    from warren.client.blocking.channel import Bulk
+    from warren.client.records import Delivery, Returned
     from warren.protocol.v091 import Table
+    from warren.spark.outgoing import Part
 
 __all__ = ["TRANSIENT", "Link", "probe_family", "retrying", "stream_offset"]
 
@@ -48,6 +50,7 @@ TRANSIENT: Final = (
     OSError,
 )
 _FIRST_PAUSE: Final = 0.1
+_GOODBYE_SECONDS: Final = 0.5
 _LONGEST_PAUSE: Final = 3.0
 
 
@@ -73,8 +76,10 @@ class Link:
 
     def close(self) -> None:
         """Ends the connection; one that is gone already is no error."""
+        # A broker that takes no messages may read nothing at all, and so no goodbye.
+        timeout = None if self._connection.blocked is None else _GOODBYE_SECONDS
         try:
-            self._connection.close()
+            self._connection.close(timeout=timeout)
         except (*TRANSIENT, errors.AmqpError) as error:
             log.debug("closing: %s", error)
 
@@ -116,9 +121,33 @@ class Link:
         """Puts the channel into confirm mode, which `publish` needs."""
         self._channel.confirm_select()
 
-    def publish(self, publications: Iterable[Publication], window: int, timeout: float) -> int:
-        """Publishes all and returns their number once all are confirmed. Raises Nacked or Unroutable."""
-        return self._channel.publish_many(publications, window=window, timeout=timeout)
+    @property
+    def blocked(self) -> str | None:
+        """Why the broker takes no messages now (connection.blocked); None when it does."""
+        return self._connection.blocked
+
+    def publish(self, part: Part, mandatory: bool, timeout: float) -> Bulk:
+        """Writes the messages and gives what becomes of them, told apart by their places in the part.
+
+        DeadlineExceeded when the broker has taken nothing for `timeout` seconds.
+        """
+        return self._channel.publish_bulk(
+            part.bodies, part.properties, part.exchange, part.routing_key, mandatory=mandatory, timeout=timeout
+        )
+
+    def begin(self) -> None:
+        """Makes the channel transactional: what is published takes effect with `commit`."""
+        self._channel.tx_select()
+
+    def commit(self, timeout: float) -> int:
+        """Has what was published take effect; how many messages came back, because they reached no queue."""
+        self._channel.on_return = _ignore  # they are counted, and there may be very many of them
+        self._channel.tx_commit(timeout=timeout)
+        return self._channel.statistics().returned
+
+
+def _ignore(returned: Returned) -> None:
+    pass
 
 
 def stream_offset(delivery: Delivery) -> int:

@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast
 from urllib.parse import unquote, urlsplit
@@ -23,10 +24,13 @@ __all__ = ["SinkOptions", "SourceOptions", "StartingOffsets", "default_spool"]
 N = TypeVar("N", int, float)
 QueueType = Literal["auto", "stream", "classic", "quorum"]
 Ids = Literal["auto", "column", "none"]
+OnUnroutable = Literal["fail", "drop", "alternate"]
+OnNack = Literal["fail", "retry", "drop", "alternate"]
 StartingOffsets = Literal["earliest", "latest"] | dict[str, int]
 
 DEFAULT_URL: Final = "amqp://guest:guest@localhost:5672/"
 MAX_PREFETCH: Final = 65_535  # basic.qos carries a short
+MAX_SHORT: Final = 255  # bytes of a property that is text
 
 # As a user writes them, for messages; compared lower-cased.
 _COMMON: Final = ("url", "timeout", "retryTimeout")
@@ -45,10 +49,38 @@ _PAYLOAD: Final = (
     "badRowsExchange",
     "badRowsRoutingKey",
 )
-_SINK: Final = ("exchange", "routingKey", "mandatory", "window", "ids", "persistent")
+_SINK: Final = (
+    "exchange",
+    "routingKey",
+    "mandatory",
+    "persistent",
+    "window",
+    "ids",
+    "dedup",
+    "onUnroutable",
+    "onNack",
+    "alternateExchange",
+    "transactions",
+    "maxRate",
+    "blockedTimeout",
+)
+# Options that are a property of rows without one of their own; message_id is `ids`, delivery_mode `persistent`.
+_PROPERTIES: Final[dict[str, str]] = {
+    "contentType": "content_type",
+    "contentEncoding": "content_encoding",
+    "headers": "headers",
+    "priority": "priority",
+    "correlationId": "correlation_id",
+    "replyTo": "reply_to",
+    "expiration": "expiration",
+    "timestamp": "timestamp",
+    "type": "type",
+    "userId": "user_id",
+    "appId": "app_id",
+}
 SOURCE_BATCH: Final = (*_COMMON, *_SOURCE, *_STREAM_QUEUE, "endingOffsets", *_SPOOL, "ticket", *_PAYLOAD)
 SOURCE_STREAM: Final = (*_COMMON, *_SOURCE, *_STREAM_QUEUE, "maxMessagesPerTrigger", *_SPOOL, *_PAYLOAD)
-SINK: Final = (*_COMMON, *_SINK)
+SINK: Final = (*_COMMON, *_SINK, *_PROPERTIES)
 # What Spark itself puts among a source's or sink's options. `path` is the argument of load() and save().
 SPARKS_OWN: Final = frozenset({"path", "checkpointlocation"})
 
@@ -84,17 +116,30 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What a writer was asked for, checked. Times are seconds, `window` is a number of unconfirmed messages."""
+    """What a writer was asked for, checked. Times are seconds, `window` is a number of unconfirmed messages.
+
+    properties  values for rows that have none of their own, by property: text; an int for `priority`; for `timestamp`
+                seconds since 1970, or "now"
+    max_rate    messages a second of one task; None is no limit
+    """
 
     url: str
     exchange: str | None
     routing_key: str | None
     mandatory: bool
+    persistent: bool
     window: int
     ids: Ids
-    persistent: bool
+    dedup: bool
+    on_unroutable: OnUnroutable
+    on_nack: OnNack
+    alternate_exchange: str | None
+    transactions: bool
+    max_rate: float | None
+    properties: Mapping[str, str | int]
     timeout: float
     retry_timeout: float
+    blocked_timeout: float
 
 
 def default_spool() -> Path:
@@ -191,17 +236,77 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     given = _known(options, SINK, "write")
     if "path" in given and "exchange" in given:
         raise InvalidArgument("give the exchange once: as option 'exchange' or as save()'s argument")
-    return SinkOptions(
+    checked = SinkOptions(
         url=_url(given),
         exchange=given.get("exchange", given.get("path")),
         routing_key=given.get("routingkey"),
         mandatory=_flag(given, "mandatory", True),
+        persistent=_flag(given, "persistent", True),
         window=_number(given, "window", int, 1, 5000),
         ids=cast(Ids, _choice(given, "ids", "auto", ("auto", "column", "none"))),
-        persistent=_flag(given, "persistent", True),
+        dedup=_choice(given, "dedup", "none", ("none", "broker")) == "broker",
+        on_unroutable=cast(OnUnroutable, _choice(given, "onUnroutable", "fail", ("fail", "drop", "alternate"))),
+        on_nack=cast(OnNack, _choice(given, "onNack", "fail", ("fail", "retry", "drop", "alternate"))),
+        alternate_exchange=given.get("alternateexchange"),
+        transactions=_choice(given, "transactions", "none", ("none", "partition")) == "partition",
+        max_rate=_number(given, "maxRate", float, 0.001) if "maxrate" in given else None,
+        properties=_properties(given),
         timeout=_number(given, "timeout", float, 0.001, 30.0),
         retry_timeout=_number(given, "retryTimeout", float, 0, 60.0),
+        blocked_timeout=_number(given, "blockedTimeout", float, 0.001, 300.0),
     )
+    _check_sink(checked, given)
+    return checked
+
+
+def _check_sink(options: SinkOptions, given: Mapping[str, str]) -> None:
+    """Raises InvalidArgument for options that contradict each other, or of which one would do nothing."""
+    if not options.mandatory and "onunroutable" in given:
+        raise InvalidArgument("option 'onUnroutable' needs mandatory=true: without it the broker drops such messages")
+    if options.dedup and options.ids == "none":
+        raise InvalidArgument("option 'dedup' is 'broker', which goes by message ids, and option 'ids' is 'none'")
+    diverts = "alternate" in (options.on_unroutable, options.on_nack)
+    if options.alternate_exchange is not None and not diverts:
+        raise InvalidArgument("option 'alternateExchange' needs onUnroutable=alternate or onNack=alternate")
+    if options.transactions:
+        for name in ("onNack", "window"):
+            if name.lower() in given:
+                raise InvalidArgument(
+                    f"option '{name}' means nothing with transactions=partition: there are no confirms"
+                )
+        if diverts:
+            raise InvalidArgument(
+                "onUnroutable=alternate cannot be with transactions=partition: what is unroutable is known only when "
+                "the transaction has taken effect"
+            )
+
+
+def _properties(given: Mapping[str, str]) -> dict[str, str | int]:
+    """The properties that are given as options, by their names. Raises InvalidArgument."""
+    properties: dict[str, str | int] = {
+        name: given[option.lower()] for option, name in _PROPERTIES.items() if option.lower() in given
+    }
+    for name, value in properties.items():
+        if isinstance(value, str) and name != "headers" and len(value.encode()) > MAX_SHORT:
+            raise InvalidArgument(f"the option for property '{name}' is longer than the {MAX_SHORT} bytes it may have")
+    if "priority" in properties:
+        properties["priority"] = _number(given, "priority", int, 0, most=255)
+    if "expiration" in properties:
+        _number(given, "expiration", int, 0)
+    if "timestamp" in properties and given["timestamp"].strip().lower() != "now":
+        try:
+            moment = datetime.fromisoformat(given["timestamp"])
+        except ValueError:
+            moment = None
+        if moment is None or moment.tzinfo is None or moment.timestamp() < 0:
+            raise InvalidArgument(
+                f"option 'timestamp' is {given['timestamp']!r}; it takes 'now' or a time with its zone, such as "
+                "2026-01-05T12:00:00Z"
+            )
+        properties["timestamp"] = int(moment.timestamp())
+    elif "timestamp" in properties:
+        properties["timestamp"] = "now"
+    return properties
 
 
 def refuse(options: SourceOptions, family: Literal["stream", "spool"]) -> None:
