@@ -30,6 +30,11 @@ class Broker:
         self._channel = self._connection.channel()
         self._queues: list[str] = []
 
+    @property
+    def product(self) -> str:
+        """What it calls itself: "Warren" or "RabbitMQ"."""
+        return str(self._connection.server_properties["product"])
+
     def queue(self, kind: str, arguments: dict[str, object] | None = None) -> str:
         """A new queue of that x-queue-type; its name."""
         name = f"spark.{kind}.{uuid.uuid4().hex[:8]}"

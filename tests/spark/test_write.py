@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.spark.conftest import Broker, cause
+from warren.client.blocking import connect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,6 +84,82 @@ def test_a_message_that_reaches_no_queue_fails_the_write(spark: SparkSession, br
         save(frame, broker, exchange="", routingKey="spark.nowhere")
     assert "Unroutable" in cause(caught.value)
     save(frame, broker, exchange="", routingKey="spark.nowhere", mandatory="false")
+
+
+def test_properties_by_option_and_the_rows_that_reach_no_queue(spark: SparkSession, broker: Broker) -> None:
+    queue, lost = broker.queue("stream"), broker.queue("stream")
+    with connect(broker.url, timeout=30) as connection, connection.channel() as channel:
+        channel.exchange_declare(lost, "fanout", durable=True)
+        channel.queue_bind(lost, lost)
+        save(
+            spark.sql(f"select 'x' body, '{queue}' routing_key, null app_id union all select 'y', 'nowhere', 'own'"),
+            broker,
+            exchange="",
+            onUnroutable="alternate",
+            alternateExchange=lost,
+            appId="job",
+            contentType="text/plain",
+            headers='{"run":7}',
+        )
+        channel.exchange_delete(lost)
+    found = [read(spark, broker, name).first() for name in (queue, lost)]
+    told = [(r.body, r.routing_key, r.app_id, r.content_type, r.headers) for r in found if r is not None]
+    assert told == [
+        (b"x", queue, "job", "text/plain", '{"run":7}'),
+        (b"y", "nowhere", "own", "text/plain", '{"run":7}'),
+    ]
+
+
+def test_a_partition_in_a_transaction_is_there_as_a_whole_or_not_at_all(spark: SparkSession, broker: Broker) -> None:
+    queue = broker.queue("stream")
+    where = {"exchange": "", "routingKey": queue, "transactions": "partition"}
+    numbers = "from range(0, 4000, 1, 2)"
+    with pytest.raises(Exception, match="bad row"):
+        save(
+            spark.sql(f"select if(id = 1500, raise_error('bad row'), cast(id as string)) body {numbers}"),
+            broker,
+            **where,
+        )
+    arrived = {int(row.body) for row in read(spark, broker, queue).select("body").collect()}
+    assert arrived in (set(), set(range(2000, 4000)))
+    save(spark.sql(f"select cast(id as string) body {numbers}"), broker, **where)
+    assert read(spark, broker, queue).count() == len(arrived) + 4000
+
+
+def test_a_batch_that_is_replayed_can_be_told_apart(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    """Its ids are the same, so a queue that is asked to drops the copies, and so does a consumer."""
+    on_warren = broker.product == "Warren"
+    plain, exchange = broker.queue("stream"), broker.queue("classic")
+    dropping = broker.queue("classic", {"x-message-deduplication": True, "x-cache-size": 10_000} if on_warren else {})
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "rows.txt").write_text("".join(f"{n}\n" for n in range(2000)))
+    frame = spark.readStream.format("text").load(str(tmp_path / "in"))
+
+    def run() -> None:
+        query = (
+            frame.writeStream.format("amqp")
+            .option("url", broker.url)
+            .options(exchange=exchange, routingKey="", dedup="broker")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    with connect(broker.url, timeout=30) as connection, connection.channel() as channel:
+        channel.exchange_declare(exchange, "fanout", durable=True)
+        channel.queue_bind(plain, exchange)
+        channel.queue_bind(dropping, exchange)
+        run()
+        for file in (tmp_path / "checkpoint" / "commits").iterdir():
+            file.unlink()  # as if the driver had died before it wrote this down
+        run()
+        channel.exchange_delete(exchange)
+    rows = read(spark, broker, plain)
+    assert rows.count() == 4000
+    assert rows.dropDuplicates(["message_id"]).count() == 2000
+    assert rows.select("message_id", "body").distinct().count() == 2000
+    assert broker.ready(dropping) == (2000 if on_warren else 4000)
 
 
 @pytest.mark.parametrize(
