@@ -31,6 +31,7 @@ KINDS: dict[str, tuple[DataType, pa.DataType]] = {
     "priority": (IntegerType(), pa.int32()),
     "delivery_mode": (IntegerType(), pa.int32()),
     "timestamp": (TimestampType(), pa.timestamp("us", tz="UTC")),
+    "headers_map": (MapType(StringType(), StringType()), pa.map_(pa.string(), pa.string())),
     "map": (MapType(StringType(), StringType()), pa.map_(pa.string(), pa.string())),
 }
 
@@ -145,6 +146,8 @@ def test_a_row_without_a_place_of_its_own_takes_the_options() -> None:
 def test_a_map_is_a_header_table() -> None:
     made = properties({"body": ["x", "y"], "map": [[("a", "1"), ("b", None)], None]}, ids="none")
     assert [p.headers for p in made] == [{"a": "1", "b": None}, None]
+    (made_of_a_read,) = properties({"body": ["x"], "headers_map": [[("a", "1")]]}, ids="none")
+    assert made_of_a_read.headers == {"a": "1"}
 
 
 def test_ids_are_numbered_over_all_batches_and_kept_where_given() -> None:
@@ -226,6 +229,12 @@ def test_a_null_address_needs_an_option() -> None:
         ({"body": StringType(), "timestamp": StringType()}, {}, "column 'timestamp' cannot be string"),
         ({"body": StringType(), "app_id": IntegerType()}, {}, "column 'app_id' cannot be int"),
         ({"body": StringType(), "headers": MapType(StringType(), IntegerType())}, {}, "'headers' cannot be map<"),
+        ({"body": StringType(), "headers_map": StringType()}, {}, "'headers_map' cannot be string"),
+        (
+            {"body": StringType(), "headers": StringType(), "headers_map": MapType(StringType(), StringType())},
+            {},
+            "headers come from one column",
+        ),
         ({"body": StringType(), "value": StringType()}, {}, "exactly one of the columns"),
         ({"app_id": StringType()}, {}, "exactly one of the columns"),
         ({"body": StringType()}, {"exchange": None}, "give option 'exchange' or a column"),

@@ -73,7 +73,7 @@ class Broker:
 
     begin = confirm_select
 
-    def publish(self, part: Part, mandatory: bool, timeout: float) -> Bulk:
+    def publish_part(self, part: Part, mandatory: bool, timeout: float) -> Bulk:
         answers = self.script.popleft() if self.script else "a" * len(part)
         if isinstance(answers, Exception):
             Broker.now += timeout if isinstance(answers, errors.DeadlineExceeded) else 0
@@ -201,7 +201,7 @@ def test_returns_go_elsewhere() -> None:
 def test_what_came_back_before_a_loss_is_counted_once() -> None:
     bulk = ("a?", LOST)
     broker = Broker(bulk, "r")
-    publish = broker.publish
+    publish = broker.publish_part
 
     def came_back_early(*arguments: Any) -> Bulk:
         made = publish(*arguments)
@@ -209,7 +209,7 @@ def test_what_came_back_before_a_loss_is_counted_once() -> None:
             made.returns = {1: Returned()}
         return made
 
-    broker.publish = came_back_early  # type: ignore[method-assign]
+    broker.publish_part = came_back_early  # type: ignore[method-assign]
     expected = {"confirmed": 1, "unroutable dropped": 1, "repeated": 1}
     assert run(broker, [part("ab")], onUnroutable="drop") == expected
 
@@ -240,11 +240,11 @@ def test_the_window_bounds_what_is_under_way() -> None:
     most, seen = 0, []
 
     class Watching(Broker):
-        def publish(self, part: Part, mandatory: bool, timeout: float) -> Bulk:
+        def publish_part(self, part: Part, mandatory: bool, timeout: float) -> Bulk:
             nonlocal most
             most = max(most, sum(len(p) for p, _ in publisher._under_way) + len(part))
             seen.append(len(part))
-            return super().publish(part, mandatory, timeout)
+            return super().publish_part(part, mandatory, timeout)
 
     broker = Watching()
     publisher = TaskPublisher(sink_options({"exchange": "", "routingKey": "k", "window": "6"}), broker.connect)

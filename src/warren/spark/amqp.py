@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
 
@@ -20,7 +20,7 @@ from warren.spark.schema import STREAM_OFFSET
 if TYPE_CHECKING:
     from warren.client.blocking import Consumer
     from warren.client.blocking.channel import Bulk
-    from warren.client.records import Delivery, Returned
+    from warren.client.records import Delivery, Publication, Returned
     from warren.protocol.v091 import Table
     from warren.spark.outgoing import Part
 
@@ -50,7 +50,7 @@ TRANSIENT: Final = (
     OSError,
 )
 _FIRST_PAUSE: Final = 0.1
-_GOODBYE_SECONDS: Final = 0.5
+_GOODBYE_SECONDS: Final = 5.0
 _LONGEST_PAUSE: Final = 3.0
 
 
@@ -76,10 +76,10 @@ class Link:
 
     def close(self) -> None:
         """Ends the connection; one that is gone already is no error."""
-        # A broker that takes no messages may read nothing at all, and so no goodbye.
-        timeout = None if self._connection.blocked is None else _GOODBYE_SECONDS
+        # Nobody may be there to answer; and a broker that takes no messages may read nothing at all.
+        goodbye = _GOODBYE_SECONDS if self._connection.blocked is None else _GOODBYE_SECONDS / 10
         try:
-            self._connection.close(timeout=timeout)
+            self._connection.close(timeout=goodbye)
         except (*TRANSIENT, errors.AmqpError) as error:
             log.debug("closing: %s", error)
 
@@ -121,12 +121,16 @@ class Link:
         """Puts the channel into confirm mode, which `publish` needs."""
         self._channel.confirm_select()
 
+    def publish(self, publications: Iterable[Publication], window: int, timeout: float) -> int:
+        """Publishes all and returns their number once all are confirmed. Raises Nacked or Unroutable."""
+        return self._channel.publish_many(publications, window=window, timeout=timeout)
+
     @property
     def blocked(self) -> str | None:
         """Why the broker takes no messages now (connection.blocked); None when it does."""
         return self._connection.blocked
 
-    def publish(self, part: Part, mandatory: bool, timeout: float) -> Bulk:
+    def publish_part(self, part: Part, mandatory: bool, timeout: float) -> Bulk:
         """Writes the messages and gives what becomes of them, told apart by their places in the part.
 
         DeadlineExceeded when the broker has taken nothing for `timeout` seconds.

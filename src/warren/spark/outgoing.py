@@ -52,7 +52,9 @@ ALTERNATE: Final = "alternate_exchange"
 DEDUPLICATION: Final = "x-deduplication-header"  # the name that Warren and RabbitMQ's plugin go by
 # What a read adds about the reading itself; a row that was read can be written without dropping them first.
 OF_A_READ: Final = ("queue", "offset", "redelivered")
-KNOWN: Final = (*BODIES, "exchange", "routing_key", ALTERNATE, *PROPERTY_COLUMNS)
+HEADERS_MAP: Final = "headers_map"  # what a read calls the headers as a map
+KNOWN: Final = (*BODIES, "exchange", "routing_key", ALTERNATE, *PROPERTY_COLUMNS, HEADERS_MAP)
+_RENAMED: Final = {"value": "body", HEADERS_MAP: "headers"}
 
 
 def check_columns(schema: StructType, options: SinkOptions) -> None:
@@ -66,6 +68,8 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
             raise InvalidArgument(f"format 'amqp' cannot write column '{name}'; it writes: {', '.join(KNOWN)}")
         if not _fits(name, kind):
             raise InvalidArgument(f"column '{name}' cannot be {kind.simpleString()} in format 'amqp'")
+    if "headers" in names and HEADERS_MAP in names:
+        raise InvalidArgument(f"a message's headers come from one column: 'headers' or '{HEADERS_MAP}', not both")
     if sum(name in names for name in BODIES) != 1:
         raise InvalidArgument("a message needs exactly one of the columns 'body' and 'value' (binary or string)")
     for name, option, spelled in (
@@ -88,8 +92,10 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
 def _fits(name: str, kind: DataType) -> bool:
     if name in BODIES:
         return isinstance(kind, BinaryType | StringType)
-    if name == "headers" and isinstance(kind, MapType):
+    if name in ("headers", HEADERS_MAP) and isinstance(kind, MapType):
         return isinstance(kind.keyType, StringType) and isinstance(kind.valueType, StringType)
+    if name == HEADERS_MAP:
+        return False
     if name in ("delivery_mode", "priority"):
         return isinstance(kind, ByteType | ShortType | IntegerType | LongType)
     if name == "timestamp":
@@ -195,7 +201,7 @@ class Outgoing:
         columns: dict[str, list[Any]] = {}
         for name, column in zip(self._names, batch.columns, strict=True):
             if name not in OF_A_READ:
-                columns["body" if name in BODIES else name] = _values(name, column)
+                columns[_RENAMED.get(name, name)] = _values(name, column)
         bodies = columns.pop("body")
         if None in bodies:
             raise InvalidArgument("column 'body' is null in a row; a message without content is an empty body")
@@ -249,7 +255,7 @@ def _values(name: str, column: pa.Array) -> list[Any]:
         seconds: list[Any] = pc.divide(column.cast("int64"), 1_000_000).to_pylist()
         return seconds
     values: list[Any] = column.to_pylist()
-    if name == "headers":
+    if name in ("headers", HEADERS_MAP):
         # A map column arrives as a list of pairs.
         return [None if value is None else _table(value) if isinstance(value, str) else dict(value) for value in values]
     return values

@@ -100,7 +100,7 @@ class TaskPublisher:
                     self._link = self._connect(self._options.url, self._options.timeout)
                     self._link.confirm_select()
                 link, mandatory = self._link, self._options.mandatory or part.diverted
-                bulk = self._patiently(lambda seconds: link.publish(part, mandatory, seconds))  # noqa: B023
+                bulk = self._patiently(lambda seconds: link.publish_part(part, mandatory, seconds))  # noqa: B023
             except (errors.WarrenError, OSError) as error:
                 waiting.extendleft(reversed(self._lost(error)))
             else:
@@ -290,8 +290,8 @@ def publish_in_transaction(
 def _publish_blocked(link: Link, part: Part, options: SinkOptions) -> None:
     """Publishes it; a broker that takes nothing has `blockedTimeout` seconds."""
     try:
-        link.publish(part, options.mandatory, options.timeout)
+        link.publish_part(part, options.mandatory, options.timeout)
     except errors.DeadlineExceeded:
         if link.blocked is None or options.blocked_timeout <= options.timeout:
             raise
-        link.publish(part, options.mandatory, options.blocked_timeout - options.timeout)
+        link.publish_part(part, options.mandatory, options.blocked_timeout - options.timeout)
