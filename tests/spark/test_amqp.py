@@ -31,7 +31,7 @@ class Channel:
 
 def refusing(monkeypatch: pytest.MonkeyPatch, refusal: errors.AmqpError | None) -> None:
     channel = Channel(refusal)
-    connection = SimpleNamespace(channel=lambda: channel, close=lambda: None)
+    connection = SimpleNamespace(channel=lambda: channel, close=lambda timeout: None, blocked=None)
     monkeypatch.setattr(amqp, "connect", lambda url, timeout, recovery: connection)
 
 
