@@ -199,6 +199,8 @@ def test_alternates_by_column_and_option() -> None:
         ({"body": ["x", None]}, {}, "'body' is null in a row"),
         ({"body": ["x"], "headers": ["[]"]}, {}, "takes a JSON object"),
         ({"body": ["x"], "headers": ["{"]}, {}, "is not JSON"),
+        ({"body": ["x"], "headers": ['{"%s":1}' % ("k" * 256)]}, {}, "table key is 256 bytes long"),
+        ({"body": ["x"], "headers": ['{"%s":1}' % ("k" * 256)]}, {"dedup": "broker"}, "table key is 256 bytes long"),
         ({"body": ["x"], "message_id": [None]}, {"ids": "column"}, "'message_id' is null"),
         ({"body": ["x"], "priority": [256]}, {}, "priority is 256"),
         ({"body": ["x"], "app_id": ["x" * 256]}, {}, "app_id is 256 bytes long"),

@@ -185,6 +185,8 @@ class Outgoing:
         if "headers" in constants:
             constants["headers"] = headers_from_json(constants["headers"])
         self._constants = constants
+        # Where the id goes into the headers too, no two tables are the same.
+        self._headers: Callable[[str], object] = headers_from_json if options.dedup else _encoded_table
 
     def parts(self, batch: pa.RecordBatch, prefix: str, row: int) -> Iterator[Part]:
         """The batch's messages; generated ids are `<prefix>/<number>`, the first row's being `row`.
@@ -201,7 +203,7 @@ class Outgoing:
         columns: dict[str, list[Any]] = {}
         for name, column in zip(self._names, batch.columns, strict=True):
             if name not in OF_A_READ:
-                columns[_RENAMED.get(name, name)] = _values(name, column)
+                columns[_RENAMED.get(name, name)] = _values(name, column, self._headers)
         bodies = columns.pop("body")
         if None in bodies:
             raise InvalidArgument("column 'body' is null in a row; a message without content is an empty body")
@@ -247,7 +249,7 @@ class Outgoing:
         return [value if value is not None else f"{prefix}/{row + i}" for i, value in enumerate(given)]
 
 
-def _values(name: str, column: pa.Array) -> list[Any]:
+def _values(name: str, column: pa.Array, headers: Callable[[str], object]) -> list[Any]:
     if name in BODIES:
         bodies: list[Any] = column.cast("binary").to_pylist()
         return bodies
@@ -257,14 +259,19 @@ def _values(name: str, column: pa.Array) -> list[Any]:
     values: list[Any] = column.to_pylist()
     if name in ("headers", HEADERS_MAP):
         # A map column arrives as a list of pairs.
-        return [None if value is None else _table(value) if isinstance(value, str) else dict(value) for value in values]
+        return [
+            None if value is None else headers(value) if isinstance(value, str) else dict(value) for value in values
+        ]
     return values
 
 
 @functools.lru_cache(1000)
-def _table(text: str) -> Table:
-    """As headers_from_json; the headers of many messages are the same. Nobody changes what this gives."""
-    return headers_from_json(text)
+def _encoded_table(text: str) -> bytes:
+    """The header table as it travels; those of many messages are the same. Raises InvalidArgument."""
+    try:
+        return write_table(headers_from_json(text))
+    except LocalProtocolError as error:
+        raise InvalidArgument(f"a row is no message: {error}") from error
 
 
 def _address(given: list[Any] | None, default: str | None, name: str) -> str | list[str]:
