@@ -31,7 +31,7 @@ from warren.errors import InvalidArgument, LocalProtocolError
 from warren.protocol.v091.bulk import encode_property_columns
 from warren.protocol.v091.fields import write_table
 from warren.spark.options import SinkOptions
-from warren.spark.schema import PROPERTY_COLUMNS, headers_from_json
+from warren.spark.schema import HEADERS_MAP, PROPERTY_COLUMNS, headers_from_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +52,6 @@ ALTERNATE: Final = "alternate_exchange"
 DEDUPLICATION: Final = "x-deduplication-header"  # the name that Warren and RabbitMQ's plugin go by
 # What a read adds about the reading itself; a row that was read can be written without dropping them first.
 OF_A_READ: Final = ("queue", "offset", "redelivered")
-HEADERS_MAP: Final = "headers_map"  # what a read calls the headers as a map
 KNOWN: Final = (*BODIES, "exchange", "routing_key", ALTERNATE, *PROPERTY_COLUMNS, HEADERS_MAP)
 _RENAMED: Final = {"value": "body", HEADERS_MAP: "headers"}
 
