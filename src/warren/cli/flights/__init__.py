@@ -6,7 +6,7 @@
     pipeline  Spark over the queues
     counts    the numbers that must agree
     display   what the user sees meanwhile
-    charts, report   the HTML page at the end
+    report    the HTML page at the end
     run       the whole of it, in order
 
 It joins broker, client and spark, which may not know each other; that is why it lives with the command.
