@@ -108,7 +108,8 @@ def test_chance_can_be_given() -> None:
             "invalid arg 'x-max-length' for queue 'q' in vhost '/': \"expected integer, got longstr\"",
         ),
         (
-            {"bindings": [{"vhost": "/", "source": "amq.topic", "destination": "q", "destination_type": "topic"}]}, None,
+            {"bindings": [{"vhost": "/", "source": "amq.topic", "destination": "q", "destination_type": "topic"}]},
+            None,
             "binding from exchange 'amq.topic' to topic 'q' in vhost '/': destination_type is 'queue' or 'exchange'",
         ),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -29,8 +30,8 @@ def reached(router: Router, exchange: str, keys: list[str], headers: dict[str, A
     route = router.route_keys(exchange, keys, lambda: headers, lambda: properties)
     queues = list(route.queues)
     for name, delay in route.delayed:
-        later = {**headers, "x-delay": -delay}
-        queues += router.route_keys(name, keys, lambda table=later: table, lambda: properties, released=True).queues
+        later = partial(dict, headers, **{"x-delay": -delay})
+        queues += router.route_keys(name, keys, later, lambda: properties, released=True).queues
     return tuple(queues)
 
 

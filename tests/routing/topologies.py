@@ -6,10 +6,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-__all__ = ["QUEUES", "definitions", "messages"]
+__all__ = ["EXCHANGES", "QUEUES", "definitions", "messages"]
 
-EXCHANGES = ("x1", "x2", "x3", "x4")
-QUEUES = ("q1", "q2", "q3")
+EXCHANGES = ("sim.x1", "sim.x2", "sim.x3", "sim.x4")
+QUEUES = ("sim.q1", "sim.q2", "sim.q3")
 KINDS: tuple[tuple[str, dict[str, object]], ...] = (
     ("direct", {}),
     ("fanout", {}),
@@ -27,7 +27,7 @@ KINDS: tuple[tuple[str, dict[str, object]], ...] = (
 )
 PLAIN = 4  # of these a broker without plugins has
 
-KEYS = ("", "a", "b", "a.b", "c.b", "q1", "q2")
+KEYS = ("", "a", "b", "a.b", "c.b", "sim.q1", "sim.q2")
 PATTERNS = ("", "a", "b", "a.b", "a.*", "#", "#.b", "*.#")
 ARGUMENTS: tuple[dict[str, object], ...] = ({}, {"h": 1}, {"h": "1"}, {"x-match": "any", "h": 1, "i": 2}, {"h": None})
 
@@ -40,7 +40,7 @@ def definitions(draw: st.DrawFn, *, plain: bool = False) -> dict[str, Any]:
     for name, (kind, arguments) in kinds.items():
         alternate = draw(st.sampled_from((None, *EXCHANGES, "nowhere")))
         table = arguments if alternate is None else {**arguments, "alternate-exchange": alternate}
-        internal = draw(st.integers(0, 7)) == 0
+        internal = not plain and draw(st.integers(0, 7)) == 0
         exchanges.append({"vhost": "/", "name": name, "type": kind, "arguments": table, "internal": internal})
     bindings = []
     for _ in range(draw(st.integers(0, 14))):

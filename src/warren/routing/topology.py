@@ -15,7 +15,7 @@ from functools import partial
 
 from warren.errors import AmqpError, InvalidArgument
 from warren.routing.definitions import BindingDefinition, Definitions, ExchangeDefinition, QueueDefinition
-from warren.routing.exchange import Destination, to_exchange, to_queue
+from warren.routing.exchange import to_exchange, to_queue
 from warren.routing.hashing import Draw, RandomExchange, draw
 from warren.routing.keeping import DelayedMessageExchange, ExchangeFactory, RecentHistoryExchange
 from warren.routing.kinds import EXCHANGE_TYPES
@@ -50,7 +50,7 @@ class Topology:
 
 def exchange_types(draw: Draw = draw) -> dict[str, ExchangeFactory]:
     """Every type of exchange that a definitions file may name; `draw` is the chance that x-random goes by."""
-    plain = {**EXCHANGE_TYPES, RandomExchange.type: partial(RandomExchange, draw=draw)}
+    plain: dict[str, ExchangeFactory] = {**EXCHANGE_TYPES, RandomExchange.type: partial(RandomExchange, draw=draw)}
     inner = {**plain, RecentHistoryExchange.type: RecentHistoryExchange}
     return {**inner, DelayedMessageExchange.type: partial(DelayedMessageExchange, types=inner)}
 
@@ -79,7 +79,9 @@ def topology(
 
 
 def _chosen(definitions: Definitions, vhost: str | None) -> str:
-    parts = (*definitions.exchanges, *definitions.queues, *definitions.bindings)
+    parts: list[ExchangeDefinition | QueueDefinition | BindingDefinition] = [
+        *definitions.exchanges, *definitions.queues, *definitions.bindings
+    ]  # fmt: skip
     used = list(dict.fromkeys(part.vhost for part in parts))
     declared = [each.name for each in definitions.vhosts]
     if vhost is not None:
@@ -111,9 +113,7 @@ class _Building:
         self.remarks: list[str] = []
         self._definitions = definitions
         self._vhost = vhost
-        self._default_type = next(
-            (each.default_queue_type for each in definitions.vhosts if each.name == vhost), None
-        )
+        self._default_type = next((each.default_queue_type for each in definitions.vhosts if each.name == vhost), None)
 
     def exchange(self, exchange: ExchangeDefinition) -> None:
         what = f"exchange '{exchange.name}' in vhost '{self._vhost}'"

@@ -18,8 +18,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import chain
 
-from warren.routing.exchange import Binding, Dependence, Destination, DirectExchange, Exchange, HeadersExchange
-from warren.routing.exchange import DefaultExchange, FanoutExchange, TopicExchange
+from warren.routing.exchange import (
+    Binding,
+    DefaultExchange,
+    Dependence,
+    Destination,
+    DirectExchange,
+    Exchange,
+    FanoutExchange,
+    HeadersExchange,
+    TopicExchange,
+)
 from warren.routing.hashing import ModulusHashExchange
 from warren.routing.headers import HeadersIndex
 from warren.routing.keeping import DelayedMessageExchange, RecentHistoryExchange

@@ -8,8 +8,9 @@ Rules:
 - A length limit cuts what waits, and so does a time to live: no more waits than what came within that time. Both count
   what they took. The dead letters that this makes are not routed.
 - The nodes are those of a RabbitMQ cluster like the one that docs/explanation/performance.md measured: the costs and
-  limits of `Limits` come from there. The most demanding of processor, memory, disk and replication decides. It is an
-  estimate for a sketch of a deployment; `Limits` takes figures of your own.
+  limits of `Limits` come from there. The most demanding of processor, memory, disk and replication decides. What waits
+  in a durable queue is on disk, in another in memory. It is an estimate for a sketch of a deployment; `Limits` takes
+  figures of your own.
 
 Pure arithmetic: no Spark, no files.
 """
@@ -163,14 +164,14 @@ class Limits:
 @dataclass(frozen=True, slots=True)
 class Load:
     """What a cluster has to carry, at its busiest: messages a second published, copies a second into queues that live
-    on one node and into replicated ones; messages and bytes that wait (replicated ones once); connections, queues."""
+    on one node and into replicated ones; messages that wait in memory (those of queues that are not durable), and the
+    bytes that wait on disk, on one node and in replicated queues (counted once); connections, queues."""
 
     published: float
     copies: float
     replicated_copies: float
     waiting: float
-    waiting_bytes: float
-    replicated_waiting: float
+    disk_bytes: float
     replicated_bytes: float
     connections: int
     queues: int
@@ -197,11 +198,12 @@ def cluster(load: Load, limits: Limits) -> Cluster:
     """How many nodes carry the load at its busiest. Consumers take copies as fast as they come, but for the backlog."""
     copies = load.copies + load.replicated_copies * limits.replicas
     cores = (load.published * limits.publish_us + copies * limits.delivery_us) / 1e6
-    waiting = load.waiting + load.replicated_waiting * limits.replicas
     memory = (
-        load.connections * limits.connection_bytes + load.queues * limits.queue_bytes + waiting * limits.message_bytes
+        load.connections * limits.connection_bytes
+        + load.queues * limits.queue_bytes
+        + load.waiting * limits.message_bytes
     )
-    disk = load.waiting_bytes + load.replicated_bytes * limits.replicas
+    disk = load.disk_bytes + load.replicated_bytes * limits.replicas
     needs = {
         "processor": _nodes(cores, limits.cores * limits.utilisation),
         "memory": _nodes(memory, limits.memory_gib * GIB * limits.watermark),

@@ -46,9 +46,10 @@ RESULT: Final = pa.schema(
         pa.field("bytes", pa.int64(), nullable=False),
     ]
 )
-"""Kinds of sums: `exchange` (published, by exchange and window), `queue` (copies, by queue and window), `binding` (hits,
-by number), `unroutable` (by exchange and key), `refused` (by reason); and of two topologies, by exchange and key:
-`lost` (reached a queue, reaches none), `gained` (the reverse), `moved` (reaches others). `side` is the topology's."""
+"""Kinds of sums: `exchange` (published, by exchange and window), `queue` (copies, by queue and window), `binding`
+(hits, by number), `unroutable` (by exchange and key), `refused` (by reason); and of two topologies, by exchange and
+key: `lost` (reached a queue, reaches none), `gained` (the reverse), `moved` (reaches others). `side` is the topology's.
+"""
 
 BUFFER_ROWS: Final = 200_000  # summed at once: the more, the fewer keys come again in another buffer
 REMEMBERED: Final = 500_000  # ways a worker keeps, some 100 MB at most
@@ -79,7 +80,9 @@ class _Worker:
         self.ways: list[_Way] = []
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._headers = columns.index("headers") if "headers" in columns else None
-        self._properties = [(name, columns.index(name)) for name in HASH_PROPERTIES if name in columns]
+        self._properties: list[tuple[str, int]] = [
+            (name, columns.index(name)) for name in HASH_PROPERTIES if name in columns
+        ]
 
     def way(self, facts: tuple[Any, ...]) -> int:
         """The number of the way of messages with these facts, _CHANCE when it is another one every time."""
@@ -106,7 +109,7 @@ class _Worker:
                 keys += cc_bcc(headers)
             except PreconditionFailed as error:
                 refused = error.detail
-        properties = {name: facts[at] for name, at in self._properties}
+        properties: Table = {name: facts[at] for name, at in self._properties}
         traces: list[Trace | None] = []
         reasons: list[str | None] = []
         for tracer in self.tracers:
@@ -248,9 +251,8 @@ class _Sums:
             draws = min(messages, DRAWS)
             for draw in range(draws):
                 number, _ = self._worker.routed(facts)
-                made.append(
-                    {**row, "way": number, "messages": _share(messages, draw, draws), "bytes": _share(size, draw, draws)}
-                )
+                shares = {"messages": _share(messages, draw, draws), "bytes": _share(size, draw, draws)}
+                made.append({**row, "way": number, **shares})
         drawn = pa.Table.from_pylist(made, schema=groups.schema)
         return pa.concat_tables([groups.filter(pc.invert(chance)), drawn])
 
@@ -287,8 +289,8 @@ class _Sums:
             without = [n for n in numbers if (trace := ways[n].traces[side]) is not None and not trace.queues]
             chosen.append(("unroutable", side, without))
         if len(self._worker.tracers) == 2:
-            for kind in ("lost", "gained", "moved"):
-                chosen.append((kind, 1, [n for n in numbers if _change(ways[n]) == kind]))
+            changes = ("lost", "gained", "moved")
+            chosen += [(kind, 1, [n for n in numbers if _change(ways[n]) == kind]) for kind in changes]
         for kind, side, told in chosen:
             if told:
                 rows = keys.filter(pa.array(np.isin(used, told)))

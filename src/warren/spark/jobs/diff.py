@@ -3,9 +3,9 @@
     difference = diff(spark.read.parquet("archive"), before, after)
     if difference.lost: ...
 
-Rules: every message is routed through both, in one pass over the traffic. A queue is the same queue when it has the same
-name. "Lost" is about whole messages (they reached a queue, and reach none), "fewer" about queues (one gets less than it
-did): a message may go on to one queue and miss in another.
+Rules: every message is routed through both, in one pass over the traffic. A queue is the same queue when it has the
+same name. "Lost" is about whole messages (they reached a queue, and reach none), "fewer" about queues (one gets less
+than it did): a message may go on to one queue and miss in another.
 """
 
 from __future__ import annotations
@@ -107,6 +107,4 @@ def _queues(before: Simulation, after: Simulation) -> tuple[QueueChange, ...]:
         else:
             state = "more" if counts[1] > counts[0] else "fewer" if counts[1] < counts[0] else "same"
         changes.append(QueueChange(name, state, *counts, one.bytes if one else 0, other.bytes if other else 0))
-    return tuple(
-        sorted(changes, key=lambda each: (each.state == "same", -abs(each.after - each.before), each.name))
-    )
+    return tuple(sorted(changes, key=lambda each: (each.state == "same", -abs(each.after - each.before), each.name)))

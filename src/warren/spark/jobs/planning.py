@@ -1,8 +1,8 @@
 """A simulation with consumers: what waits in each queue, and the cluster that would carry it.
 
-Rules: the queues' own limits hold (max-length, max-length-bytes by the queue's mean message, message TTL). A stream keeps
-what it gets, whoever reads it: its part of the disk is what its retention leaves. Without consumers given, they are taken
-to keep up. Pure: no Spark, no files.
+Rules: the queues' own limits hold (max-length, max-length-bytes by the queue's mean message, message TTL). A stream
+keeps what it gets, whoever reads it: its part of the disk is what its retention leaves. Without consumers given, they
+are taken to keep up. Pure: no Spark, no files.
 """
 
 from __future__ import annotations
@@ -93,15 +93,16 @@ def plan(
 
     busiest = max(range(count), key=cost)
     classic = [each for each in queues if each.queue_type == "classic"]
+    transient = [each for each in classic if not topology.queues[each.name].durable]
+    durable = [each for each in classic if topology.queues[each.name].durable]
     quorum = [each for each in queues if each.queue_type == "quorum"]
     streams = [each for each in queues if each.queue_type == "stream"]
     carried = Load(
         published=simulation.published[busiest] / window,
         copies=copies[busiest] / window,
         replicated_copies=replicated[busiest] / window,
-        waiting=sum(each.backlog.peak for each in classic),
-        waiting_bytes=sum(each.peak_bytes for each in classic),
-        replicated_waiting=sum(each.backlog.peak for each in quorum),
+        waiting=sum(each.backlog.peak for each in transient),
+        disk_bytes=sum(each.peak_bytes for each in durable),
         replicated_bytes=sum(each.peak_bytes for each in quorum) + sum(each.stored for each in streams),
         connections=connections,
         queues=len(queues),
@@ -110,9 +111,7 @@ def plan(
     return Plan(queues, tuple(depth), cluster(carried, limits))
 
 
-def _queue(
-    load: QueueLoad, settings: QueueSettings, window: float, consumers: Consumers, seconds: float
-) -> QueuePlan:
+def _queue(load: QueueLoad, settings: QueueSettings, window: float, consumers: Consumers, seconds: float) -> QueuePlan:
     size = load.bytes / load.messages if load.messages else 0.0
     stream = load.queue_type == "stream"
     lengths = [float(settings.max_length)] if settings.max_length is not None else []

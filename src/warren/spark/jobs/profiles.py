@@ -1,4 +1,4 @@
-"""Deployments to simulate: AMQP's own table of scales (AMQP 0-9 drafts, "Scales of Deployment"), as topologies and traffic.
+"""Deployments to simulate: AMQP's own table of scales (1.3.5 of its drafts), as topologies and as traffic.
 
 Rules:
 
@@ -67,10 +67,9 @@ class Flow:
             case "content":  # where, what, which; nobody asks for one key in fifty
                 kinds = ", ".join(f"'{kind}'" for kind in KINDS)
                 kind = f"element_at(array({kinds}), cast(k % {len(KINDS)} as int) + 1)"
-                return (
-                    f"concat('area', cast(k % {AREAS} as string), '.', if(k % {LEFT_OVER} = {LEFT_OVER - 1}, 'misc', "
-                    f"{kind}), '.', cast(k as string))"
-                )
+                known = f"if(k % {LEFT_OVER} = {LEFT_OVER - 1}, 'misc', {kind})"
+                area = f"cast(floor(k / {len(KINDS)}) % {AREAS} as string)"
+                return f"concat('area', {area}, '.', {known}, '.', cast(k as string))"
             case "quotes":
                 return f"concat('quote.v', cast(k % {VENUES} as string), '.s', cast(k as string))"
         return "cast(k as string)"  # a fanout does not look
@@ -135,7 +134,9 @@ class Profile:
             if flow.exchange:
                 exchanges.append(ExchangeDefinition(VHOST, flow.exchange, flow.type, durable=durable))
             queues += [
-                QueueDefinition(VHOST, f"{flow.name}.{number}", durable=durable, arguments=QUORUM if flow.quorum else {})
+                QueueDefinition(
+                    VHOST, f"{flow.name}.{number}", durable=durable, arguments=QUORUM if flow.quorum else {}
+                )
                 for number in range(flow.queues)
             ]
             if flow.exchange:
@@ -188,7 +189,9 @@ class Profile:
         in_window = f"({until(f'((w + 1) * {window!r}D)')} - {until(f'(w * {window!r}D)')})"
         in_flow = falls("n", f"{part[0]!r}D", f"{part[1]!r}D")
         of_key = falls(
-            "n", f"pow(k / {float(flow.keys)!r}D, {flow.skew!r}D)", f"pow((k + 1) / {float(flow.keys)!r}D, {flow.skew!r}D)"
+            "n",
+            f"pow(k / {float(flow.keys)!r}D, {flow.skew!r}D)",
+            f"pow((k + 1) / {float(flow.keys)!r}D, {flow.skew!r}D)",
         )
         counted = (
             spark.range(windows * flow.keys)

@@ -196,7 +196,7 @@ def sums(
         rows = _added_up(rows, [*facts, "at"])
     columns = (*facts, "at", "messages", "bytes")
     counting = Counting(uuid.uuid4().hex, routers, facts)
-    counted = rows.select(*columns).mapInArrow(counting, RESULT_DDL)  # type: ignore[arg-type]  # any callable does
+    counted = rows.select(*columns).mapInArrow(counting, RESULT_DDL)
     return counted.groupBy("kind", "side", "at", "name", "key").agg(
         F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes")
     )
@@ -323,9 +323,7 @@ def _queues(rows: Sequence[Any], topology: Topology, windows: Any) -> tuple[Queu
 def _bindings(rows: Sequence[Any], topology: Topology) -> tuple[BindingLoad, ...]:
     hits = {int(row["name"]): row["messages"] for row in rows}
     loads = [
-        BindingLoad(
-            binding.source, *binding.destination, binding.binding_key, binding.arguments, hits.get(number, 0)
-        )
+        BindingLoad(binding.source, *binding.destination, binding.binding_key, binding.arguments, hits.get(number, 0))
         for number, binding in enumerate(Tracer(topology.router).bindings)
     ]
     return tuple(
