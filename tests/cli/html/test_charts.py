@@ -29,6 +29,12 @@ def test_bars_to_both_sides() -> None:
     assert wide == pytest.approx(2 * narrow, abs=0.2)
 
 
+def test_bars_to_the_left_alone() -> None:
+    svg = charts.bars("t", "d", [("A", "a", -1.0)], "messages")
+    checked(svg)
+    assert "A" in svg
+
+
 def test_the_strongest_colour_is_for_the_greatest_value() -> None:
     cells = {("A", "1h"): (50.0, ""), ("A", "2h"): (-5.0, ""), ("B", "1h"): (25.0, "")}
     svg = charts.heat_map("t", "d", ["A", "B"], ["1h", "2h"], cells, "minutes")

@@ -60,7 +60,7 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
 def bars(title: str, description: str, values: Sequence[tuple[str, str, float]], unit: str) -> str:
     """One horizontal bar for each (label, longer name, value); negative values go to the left."""
     row, top, left = 26, 6, 184
-    scale = ticks(min(0.0, *(value for *_, value in values)), max(value for *_, value in values))
+    scale = ticks(min(0.0, *(value for *_, value in values)), max(0.0, *(value for *_, value in values)))
     low, high = scale[0], scale[-1]
     width = WIDTH - left - 56
     bottom = top + row * len(values)
