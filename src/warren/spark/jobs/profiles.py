@@ -102,6 +102,7 @@ LEFT_OVER: Final = 50
 AREAS: Final = 16
 VENUES: Final = 20
 TOPICS_EACH: Final = 10  # what a reader of quotes asks for
+ROWS_EACH: Final = 250_000  # that one task generates
 SPREAD: Final = 997  # between those, in the numbers of symbols: a prime, so that they are not all of one venue
 
 
@@ -194,7 +195,7 @@ class Profile:
             f"pow((k + 1) / {float(flow.keys)!r}D, {flow.skew!r}D)",
         )
         counted = (
-            spark.range(windows * flow.keys)
+            spark.range(0, windows * flow.keys, 1, max(1, windows * flow.keys // ROWS_EACH))
             .selectExpr(f"cast(floor(id / {flow.keys}) as bigint) as w", f"id % {flow.keys} as k")
             .selectExpr("w", "k", f"{in_window} as n")
             .selectExpr("w", "k", f"{in_flow} as n")
