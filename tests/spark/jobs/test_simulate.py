@@ -123,9 +123,7 @@ def test_what_is_different(frame: DataFrame) -> None:
     )
     assert found.lost == KeyChange(4, 1, (KeyLoad("kinds", "", 4, 40),))
     assert found.gained == KeyChange(0, 0, ())
-    assert found.moved == KeyChange(
-        5, 2, (KeyLoad("orders", "order.eu", 3, 30), KeyLoad("orders", "order.us", 2, 20))
-    )
+    assert found.moved == KeyChange(5, 2, (KeyLoad("orders", "order.eu", 3, 30), KeyLoad("orders", "order.us", 2, 20)))
     assert [change.name for change in found.losing] == ["red", "eu"]
     assert not found.same
     assert found.after.messages == found.before.messages == 20
@@ -246,9 +244,9 @@ def test_what_the_command_refuses(options: dict[str, Any], text: str) -> None:
 def test_files_that_are_not_what_they_should_be(tmp_path: Path) -> None:
     file = tmp_path / "definitions.json"
     file.write_text("{")
-    with pytest.raises(InvalidArgument, match="definitions.json: definitions: not JSON"):
+    with pytest.raises(InvalidArgument, match="definitions: not JSON"):
         simulate_command.simulate(file, messages=Messages(queue="q"))
-    with pytest.raises(InvalidArgument, match="definitions.json: not JSON"):
+    with pytest.raises(InvalidArgument, match="json: not JSON"):
         simulate_command.simulate(messages=Messages(profile="developer"), consumed=Consumed(consumers=file))
     with pytest.raises(InvalidArgument, match="Is a directory"):
         simulate_command.simulate(messages=Messages(profile="developer"), save_definitions=tmp_path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from typing import TYPE_CHECKING, Final
@@ -23,6 +23,7 @@ __all__ = ["diff_page", "page"]
 POINTS: Final = 40  # of a line, at most: windows are put together
 BARS: Final = 12
 LINES: Final = 4
+SHOWN: Final = 6  # keys that stand on the page, the others behind a fold
 
 
 def page(
@@ -109,7 +110,7 @@ def _over_time(result: Simulation) -> str:
         or [0] * len(result.published),
         result,
     )[1]
-    drawn = charts.lines("Messages over time", "Published, and copied into queues.", at, series, "messages a second")
+    drawn = _lines("Messages over time", "Published, and copied into queues.", at, series, "messages a second")
     rows = zip(_times(result), *series.values(), strict=True)
     table = frame.table("Messages a second", ("from", "published", "copies"), rows)
     return frame.section("Over time", f"In windows of {time_text(result.window)}.", drawn, table)
@@ -121,7 +122,7 @@ def _backlog(result: Simulation, plan: Plan, top: int) -> str:
     late = [each for each in waiting if each.backlog.drain_seconds is None]
     at, _ = _joined(result.published, result)
     series = {frame.clip(each.name, 24): _ends(each.backlog.depth) for each in waiting[:LINES]}
-    drawn = charts.lines("What waits", "At the end of each window.", at, series, "messages") if series else ""
+    drawn = _lines("What waits", "At the end of each window.", at, series, "messages") if series else ""
     text = f"{len(waiting):,} queues have messages waiting at some time" + (
         f"; {len(late):,} of them would never be drained." if late else "." if waiting else ": consumers keep up."
     )
@@ -169,10 +170,10 @@ def _unroutable(result: Simulation) -> str:
         if result.unroutable
         else "Every message that was taken reaches a queue."
     )
-    refused = (
-        frame.table("Refused by the broker", ("reason", "messages"), result.refused.items()) if result.refused else ""
-    )
-    return frame.section("Unroutable", text, refused, _keys("The heaviest keys", result.unroutable_keys))
+    shown = _keys("The heaviest keys", result.unroutable_keys[:SHOWN]) if result.unroutable_keys else ""
+    if result.refused:
+        shown += frame.table("Refused by the broker", ("reason", "messages"), result.refused.items())
+    return frame.section("Unroutable", text, shown, _keys("The heaviest keys", result.unroutable_keys))
 
 
 def _keys(caption: str, keys: Sequence[KeyLoad]) -> str:
@@ -235,10 +236,21 @@ def _change(heading: str, change: KeyChange) -> str:
     if not change.messages:
         return ""
     text = f"{change.messages:,} messages of {change.key_count:,} keys."
-    return frame.section(heading, text, "", _keys("The heaviest keys", change.keys))
+    shown = _keys("The heaviest keys", change.keys[:SHOWN])
+    return frame.section(heading, text, shown, _keys("The heaviest keys", change.keys))
 
 
 # Windows on a chart
+
+
+def _lines(title: str, text: str, at: Sequence[str], series: Mapping[str, Sequence[float]], unit: str) -> str:
+    """Lines, in thousands or millions where the numbers would be too long for the axis."""
+    most = max((max(values, default=0.0) for values in series.values()), default=0.0)
+    for size, name in ((1e6, "million "), (1e3, "thousand ")):
+        if most >= 10 * size:
+            scaled = {label: [value / size for value in values] for label, values in series.items()}
+            return charts.lines(title, text, at, scaled, name + unit)
+    return charts.lines(title, text, at, series, unit)
 
 
 def _step(result: Simulation) -> int:

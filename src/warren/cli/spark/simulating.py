@@ -14,10 +14,9 @@ from rich.table import Column, Table
 from warren.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from warren.routing.topology import Topology
     from warren.spark.jobs.profiles import Profile
+    from warren.spark.jobs.simulate import DataFrame
     from warren.spark.session import SparkSession
 
 __all__ = [

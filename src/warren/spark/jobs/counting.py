@@ -102,7 +102,7 @@ class _Worker:
         keys = [key]
         refused: str | None = None
         if text is not None:
-            from warren.spark.schema import headers_from_json
+            from warren.spark.headers import headers_from_json
 
             headers = headers_from_json(text)
             try:
