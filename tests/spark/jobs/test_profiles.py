@@ -51,7 +51,7 @@ def test_what_is_refused() -> None:
 
 @pytest.mark.spark
 def test_traffic_adds_up_to_the_message(spark: SparkSession) -> None:
-    chosen = profile("production").scaled(1.37)
+    chosen = profile("developer").scaled(13.7)
     with pytest.raises(InvalidArgument, match="whole number of windows"):
         chosen.traffic(spark, 100, 60)
     frame = chosen.traffic(spark, 5400, 300)
