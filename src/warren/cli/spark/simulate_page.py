@@ -156,7 +156,7 @@ def _nodes(plan: Plan, limits: Limits, profile: Profile | None, consumers: Consu
     if not consumers.given:
         text += " Consumers are taken to keep up."
     if profile is not None:
-        text += f" The table of scales, written for the machines of 2006, gives this profile {profile.servers} servers."
+        text += f" AMQP’s table of scales gives this profile {profile.servers} servers."
     busy = ""
     if its.too_busy:
         names = ", ".join(f"{name} ({rate:,.0f} a second)" for name, rate in its.too_busy[:BARS])
