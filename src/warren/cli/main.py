@@ -38,7 +38,10 @@ ADMINISTRATION: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
 }  # fmt: skip
 """Commands of two words: noun, what it is about, and verb -> function of the noun's module."""
 
-SPARK: Final[Mapping[str, str]] = {}
+SPARK: Final[Mapping[str, str]] = {
+    "archive": "archive:archive",
+    "replay": "replay:replay",
+}
 """The jobs of `warren spark`: name -> "module:function" below warren.cli.spark."""
 
 ABOUT: Final = "AMQP for Python: a broker, a client, and Spark pipelines over the messages."

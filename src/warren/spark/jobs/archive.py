@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from warren.errors import DataLoss, InvalidArgument
+from warren.errors import DataLoss, InvalidArgument, WarrenError
 from warren.spark.jobs.archive_files import ArchiveSink
 from warren.spark.jobs.failures import our_error, telling
 from warren.spark.jobs.tables import OWN, Format, Table, find_table, make_table, queue_folder, read_schema
@@ -217,9 +217,7 @@ class _Run:
         if self._query is None:
             return False
         active = self._query.isActive
-        for batch in self._query.recentProgress:
-            if batch["numInputRows"]:
-                self.read[batch["batchId"]] = int(batch["numInputRows"])
+        self._note(self._query)
         if not active and (error := self._query.exception()) is not None:
             raise our_error(error) or error
         return active
@@ -227,11 +225,13 @@ class _Run:
     def stop(self) -> None:
         """Ends the query; a batch that is under way is made again by the next run."""
         self._stopped = True
-        self._end()
+        query, self._query = self._query, None
+        if query is not None:
+            query.stop()
+            self._note(query)
 
     def result(self, table: Table) -> ArchivedQueue:
         """What was archived. Raises DataLoss when that is not what Spark says it has read."""
-        self.look()
         after, before = table.written(self._writer), self._before
         total = (after.total if after else 0) - (before.total if before else 0)
         expected, batches = dict(self.read), len(self.read)
@@ -243,6 +243,11 @@ class _Run:
             batches += 1
         self._compare("this run", sum(expected.values()), added)
         return ArchivedQueue(self.queue, self._kind, total, batches)
+
+    def _note(self, query: StreamingQuery) -> None:
+        for batch in query.recentProgress:  # Spark itself remembers the last 100 only
+            if batch["numInputRows"]:
+                self.read[batch["batchId"]] = int(batch["numInputRows"])
 
     def _compare(self, what: str, read: int, logged: int) -> None:
         if read != logged:
@@ -284,7 +289,15 @@ def _follow(runs: Sequence[_Run], stop: threading.Event | None, progress: Callab
     """Waits for the end of all queries, or for `stop`."""
     waiting = stop or threading.Event()
     while True:
-        active = [run for run in runs if run.look()]
+        try:
+            active = [run for run in runs if run.look()]
+        except WarrenError:
+            raise
+        except Exception:
+            # An interrupt of the whole process group ends Spark's workers too, and so their batches.
+            if not waiting.is_set():
+                raise
+            active = list(runs)
         progress(sum(sum(run.read.values()) for run in runs))
         if not active:
             return
