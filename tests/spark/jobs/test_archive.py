@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
-from datetime import UTC, datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark.conftest import DRAINED, Broker
-from warren.client.records import Message
-from warren.errors import InvalidArgument, NotFound
+from tests.spark.conftest import Broker
 from warren.spark.jobs.archive import ArchivedQueue, Verified, archive, read, verify
 
 if TYPE_CHECKING:

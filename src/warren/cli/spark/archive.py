@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from cyclopts import Parameter, validators
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from warren.cli.display import Display
 from warren.cli.spark.running import DEFAULT_URL, Cluster, Url, job
@@ -113,7 +114,7 @@ def _print(results: Display, done: Archived) -> None:
     for name in ("batches", "messages"):
         table.add_column(name, justify="right")
     for each in done.queues:
-        table.add_row(each.queue, each.kind, f"{each.batches:,}", f"{each.rows:,}")
+        table.add_row(Text(each.queue), each.kind, f"{each.batches:,}", f"{each.rows:,}")
     results.console.print(table)
     results.say(f"{done.added:,} messages archived; the archive has {done.rows:,} in {done.files:,} files")
 

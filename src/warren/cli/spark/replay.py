@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from cyclopts import Parameter, validators
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from warren.cli.display import Display
 from warren.cli.spark.running import DEFAULT_URL, Cluster, Url, job
@@ -36,10 +37,8 @@ class Chosen:
     )
     until: Annotated[datetime | None, Parameter(help="Up to this time, not included.")] = None
     queue: Annotated[tuple[str, ...], Parameter(negative=(), help="From this queue; may be repeated.")] = ()
-    key: Annotated[str | None, Parameter(help="With such a routing key, a topic pattern: orders.*.eu, orders.#")] = None
-    header: Annotated[
-        tuple[str, ...], Parameter(negative=(), help="With this header, as NAME=VALUE; may be repeated.")
-    ] = ()
+    key: Annotated[str | None, Parameter(help="A topic pattern for the routing key: orders.*.eu, orders.#")] = None
+    header: Annotated[tuple[str, ...], Parameter(negative=(), help="A header, as NAME=VALUE; may be repeated.")] = ()
     where: Annotated[str | None, Parameter(help="A SQL condition: \"priority > 3 AND type = 'order'\".")] = None
     limit: Annotated[int | None, Parameter(help="The first so many.", validator=AT_LEAST_ONE)] = None
 
@@ -175,7 +174,7 @@ def _print(results: Display, found: Preview) -> None:
     table.add_column("routing key", overflow="fold")
     table.add_column("messages", justify="right")
     for route in found.routes[:SHOWN]:
-        table.add_row(route.exchange or "(default)", route.routing_key, f"{route.messages:,}")
+        table.add_row(Text(route.exchange or "(default)"), Text(route.routing_key), f"{route.messages:,}")
     results.console.print(table)
     more = len(found.routes) - SHOWN + found.other_routes
     if more > 0:

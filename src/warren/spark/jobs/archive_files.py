@@ -7,6 +7,7 @@ queue is nowhere else. The day is that of `timestamp` (UTC), else that of the ar
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import uuid
@@ -65,7 +66,10 @@ class FileWriter:
 
     def discard(self) -> None:
         """Gives up: the file is deleted."""
-        self._file.close()
+        with contextlib.suppress(OSError, pa.ArrowException):  # it writes an end, and the disk may be full
+            self._writer.close()
+        with contextlib.suppress(OSError):
+            self._file.close()
         (self._root / self._path).unlink(missing_ok=True)
 
 

@@ -13,29 +13,27 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from warren.errors import DataLoss, InvalidArgument
-from warren.routing.topic import TopicMatcher
 from warren.spark.jobs.archive import read
 from warren.spark.jobs.failures import telling
 from warren.spark.jobs.replay_publish import DUE, TASK, Maker, Pacer, publish_rows, user_of
-from warren.spark.jobs.replay_state import Ledger, Pace, QueuePlan, ReplayPlan, Selection, State, Target, utc
-from warren.spark.jobs.tables import find_table, folder_name
+from warren.spark.jobs.replay_state import Ledger, Pace, QueuePlan, ReplayPlan, State, Target
+from warren.spark.jobs.selection import Selection, chosen, message_time, moment
+from warren.spark.jobs.tables import find_table
 from warren.spark.options import sink_options
 from warren.spark.progress import LOOK_SECONDS
-from warren.spark.schema import headers_from_json
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Pace", "Preview", "Replayed", "Route", "Selection", "Target", "preview", "replay", "resume", "select"]
 
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 ROUTES: Final = 1000  # of a preview
 
 
@@ -82,7 +80,7 @@ def select(spark: SparkSession, path: str | os.PathLike[str], selection: Selecti
     That is the latest time among the message and those before it in its queue. Raises InvalidArgument when there is
     no archive, or `where` is no condition.
     """
-    return _ordered(_chosen(read(spark, path), selection), selection.limit)
+    return _ordered(chosen(read(spark, path), selection), selection.limit)
 
 
 def preview(
@@ -94,12 +92,12 @@ def preview(
     """Counts what a replay would publish, and where to."""
     from pyspark.sql import functions as f
 
-    rows = _chosen(read(spark, path), selection)
+    rows = chosen(read(spark, path), selection)
     if selection.limit is not None:
         rows = _ordered(rows, selection.limit)
     exchange = f.col("exchange") if target.exchange is None else f.lit(target.exchange)
     key = f.col("routing_key") if target.routing_key is None else f.lit(target.routing_key)
-    at = f.unix_micros(_time())
+    at = f.unix_micros(message_time())
     with telling():
         grouped = (
             rows.groupBy(exchange.alias("exchange"), key.alias("key"))
@@ -120,8 +118,8 @@ def preview(
     return Preview(
         messages or 0,
         size or 0,
-        _moment(first),
-        _moment(last),
+        moment(first),
+        moment(last),
         tuple(Route(row.exchange, row.key, row.messages) for row in top),
         routes - len(top),
     )
@@ -257,84 +255,11 @@ def _of_one_task(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch], task: in
         yield batch
 
 
-def _chosen(rows: DataFrame, selection: Selection) -> DataFrame:
-    """The rows that the selection takes, its limit apart."""
-    from pyspark.errors import AnalysisException, ParseException
-    from pyspark.sql import functions as f
-
-    if selection.since is not None:
-        rows = rows.where(f.col("archive_day") >= f.lit(utc(selection.since).date()))
-        rows = rows.where(f.unix_micros(_time()) >= _micros(selection.since))
-    if selection.until is not None:
-        rows = rows.where(f.col("archive_day") <= f.lit(utc(selection.until).date()))
-        rows = rows.where(f.unix_micros(_time()) < _micros(selection.until))
-    if selection.queues:
-        rows = rows.where(f.col("archive_queue").isin(*{folder_name(queue) for queue in selection.queues}))
-        rows = rows.where(f.col("queue").isin(*selection.queues))
-    if selection.where is not None:
-        try:
-            rows = rows.where(selection.where)
-        except (AnalysisException, ParseException) as error:
-            text = str(error).strip().splitlines()[0]
-            raise InvalidArgument(f"where: {text}") from error
-    if selection.key is not None:
-        rows = rows.where(_udf(key_matcher(selection.key))(f.col("routing_key")))
-    if selection.headers:
-        rows = rows.where(_udf(header_matcher(selection.headers))(f.col("headers")))
-    return rows
-
-
-def key_matcher(pattern: str) -> Callable[[pa.Array], pa.Array]:
-    """Which routing keys a topic exchange would match with that pattern."""
-    matcher = TopicMatcher([(pattern, True)])
-
-    def matches(keys: pa.Array) -> pa.Array:
-        coded = keys.dictionary_encode()
-        found = pa.array([bool(matcher.match(key)) for key in coded.dictionary.to_pylist()], pa.bool_())
-        return found.take(coded.indices)
-
-    return matches
-
-
-def header_matcher(wanted: tuple[tuple[str, str], ...]) -> Callable[[pa.Array], pa.Array]:
-    """Which header tables (JSON text) have all of these, values compared as text."""
-
-    def matches(texts: pa.Array) -> pa.Array:
-        coded = texts.dictionary_encode()
-        found = pa.array([_has(headers_from_json(text), wanted) for text in coded.dictionary.to_pylist()], pa.bool_())
-        return found.take(coded.indices).fill_null(False)
-
-    return matches
-
-
-def _has(headers: object, wanted: tuple[tuple[str, str], ...]) -> bool:
-    return isinstance(headers, dict) and all(
-        name in headers and _text(headers[name]) == value for name, value in wanted
-    )
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, bytes | bytearray):
-        return value.decode(errors="replace")
-    if isinstance(value, datetime):
-        return value.isoformat()
-    return str(value)
-
-
-def _udf(matches: Callable[[pa.Array], pa.Array]) -> Callable[[Column], Column]:
-    # PySpark 4.3 has no types for it.
-    from pyspark.sql.functions import ArrowUDFType, arrow_udf  # type: ignore[attr-defined]
-
-    return arrow_udf(matches, "boolean", ArrowUDFType.SCALAR)  # type: ignore[no-any-return]
-
-
 def _ordered(rows: DataFrame, limit: int | None) -> DataFrame:
     from pyspark.sql import Window, functions as f
 
     before = Window.partitionBy("queue").orderBy(*_place()[1:]).rowsBetween(Window.unboundedPreceding, 0)
-    rows = rows.withColumn(DUE, f.max(_time()).over(before))
+    rows = rows.withColumn(DUE, f.max(message_time()).over(before))
     return rows if limit is None else rows.orderBy(DUE, *_place()).limit(limit)
 
 
@@ -343,7 +268,7 @@ def _planned(rows: DataFrame, plan: ReplayPlan) -> DataFrame:
     from pyspark.sql import functions as f
 
     until = f.create_map(*(f.lit(part) for queue, each in plan.queues.items() for part in (queue, each.until)))
-    known = _chosen(rows, plan.selection).where(f.unix_micros("archived_at") <= until[f.col("queue")])
+    known = chosen(rows, plan.selection).where(f.unix_micros("archived_at") <= until[f.col("queue")])
     return _ordered(known, plan.selection.limit)
 
 
@@ -367,20 +292,6 @@ def _counted(rows: DataFrame, tasks: int) -> dict[str, QueuePlan]:
 def _place() -> tuple[str, ...]:
     """What orders rows of the same time: the queue, and the place in it."""
     return "queue", "offset", "archived_at", "archived_row"
-
-
-def _time() -> Column:
-    from pyspark.sql import functions as f
-
-    return f.coalesce("timestamp", "archived_at")
-
-
-def _micros(at: datetime) -> int:
-    return (utc(at) - EPOCH) // timedelta(microseconds=1)
-
-
-def _moment(micros: int | None) -> datetime | None:
-    return None if micros is None else EPOCH + timedelta(microseconds=micros)
 
 
 @contextmanager

@@ -14,55 +14,16 @@ import json
 import os
 import re
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Self
 
 from warren.errors import InvalidArgument
+from warren.spark.jobs.selection import Selection
 from warren.spark.jobs.tables import OWN
 
-__all__ = ["Ledger", "Pace", "QueuePlan", "ReplayPlan", "Selection", "State", "Target"]
+__all__ = ["Ledger", "Pace", "QueuePlan", "ReplayPlan", "State", "Target"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which messages of an archive. What is not given selects all.
-
-    since, until  the time of a message: its `timestamp`, or when the archive got it; `until` is not included. A time
-                  without a zone is UTC
-    queues        the queues they came from
-    key           an AMQP topic pattern for the routing key
-    headers       (name, value): a header of that name whose value, as text, is that; all of them
-    where         a SQL condition over the archive's columns
-    limit         the first so many, in the order of the replay
-    """
-
-    since: datetime | None = None
-    until: datetime | None = None
-    queues: tuple[str, ...] = ()
-    key: str | None = None
-    headers: tuple[tuple[str, str], ...] = ()
-    where: str | None = None
-    limit: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.limit is not None and self.limit < 1:
-            raise InvalidArgument(f"limit is {self.limit}, and must be at least 1")
-
-    def to_json(self) -> dict[str, Any]:
-        texts = {name: None if at is None else utc(at).isoformat() for name, at in self._times()}
-        return {**asdict(self), **texts}
-
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Self:
-        times = {name: datetime.fromisoformat(values[name]) for name in ("since", "until") if values[name] is not None}
-        headers = tuple((name, value) for name, value in values["headers"])
-        return cls(**{**values, **times, "queues": tuple(values["queues"]), "headers": headers})
-
-    def _times(self) -> tuple[tuple[str, datetime | None], ...]:
-        return ("since", self.since), ("until", self.until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +144,6 @@ class State:
 
     def confirmed(self, tasks: int) -> int:
         return sum(ledger.confirmed for ledger in self.ledgers(tasks))
-
-
-def utc(at: datetime) -> datetime:
-    """The same time with its zone; one without is UTC."""
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
 
 
 def write(path: Path, values: dict[str, Any]) -> None:
