@@ -20,6 +20,8 @@ from warren.spark.jobs.replay_state import Ledger, Pace, QueuePlan, ReplayPlan, 
 from warren.spark.jobs.selection import Selection
 from warren.spark.options import sink_options
 
+NOON = int(DAY.timestamp()) * 1_000_000
+
 
 class Clock:
     """A clock that only sleeping moves."""
@@ -136,10 +138,10 @@ def test_a_rate_is_kept_in_bursts(link: type[FakeLink], tmp_path: Path) -> None:
 def test_what_was_late_is_not_made_up_for_by_a_rate() -> None:
     clock = Clock()
     pacer = Pacer(Pace(rate=10.0), 1.0, clock)
-    assert pacer.due(DAY) == 100.0
+    assert pacer.due(NOON) == 100.0
     clock.now = 105.0
-    assert pacer.due(DAY) == 105.0
-    assert pacer.due(DAY) == pytest.approx(105.1)
+    assert pacer.due(NOON) == 105.0
+    assert pacer.due(NOON) == pytest.approx(105.1)
 
 
 def test_a_speed_follows_the_original_times(link: type[FakeLink], tmp_path: Path) -> None:
@@ -155,7 +157,7 @@ def test_no_pace_does_not_wait(link: type[FakeLink], tmp_path: Path) -> None:
 def made(target: Target, **row: Any) -> Publication:
     rows = planned(1, timestamp=DAY, **row)
     [(publication, due)] = Maker("box", target, "guest").publications(rows)
-    assert due == DAY
+    assert due == NOON
     return publication
 
 
@@ -170,7 +172,7 @@ def test_a_message_is_as_it_was() -> None:
         b"0",
         headers={"CC": ["other"], "n": 1, "x-replayed-from": origin},
         message_id="0",
-        timestamp=DAY,
+        timestamp=int(DAY.timestamp()),
         user_id="guest",
         priority=3,
         expiration="100",

@@ -118,8 +118,8 @@ def preview(
     return Preview(
         messages or 0,
         size or 0,
-        moment(first),
-        moment(last),
+        None if first is None else moment(first),
+        None if last is None else moment(last),
         tuple(Route(row.exchange, row.key, row.messages) for row in top),
         routes - len(top),
     )

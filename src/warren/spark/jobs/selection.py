@@ -148,9 +148,9 @@ def micros_of(at: datetime) -> int:
     return (utc(at) - EPOCH) // timedelta(microseconds=1)
 
 
-def moment(micros: int | None) -> datetime | None:
+def moment(micros: int) -> datetime:
     """The time of so many microseconds since 1970, in UTC."""
-    return None if micros is None else EPOCH + timedelta(microseconds=micros)
+    return EPOCH + timedelta(microseconds=micros)
 
 
 def utc(at: datetime) -> datetime:
