@@ -42,10 +42,9 @@ def forget(path: Path, queue: str, number: int, *logs: str) -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("broker", "table"),
-    [pytest.param(*RABBITMQ.values, "parquet", marks=RABBITMQ.marks), ("warren_server", "parquet"),
-     ("warren_server", "delta")],
+    [pytest.param(*RABBITMQ.values, "parquet", marks=RABBITMQ.marks), ("warren_server", "delta")],
     indirect=["broker"],
-)  # fmt: skip
+)
 def test_a_stream_and_a_work_queue_in_one_archive(
     spark: SparkSession, broker: Broker, tmp_path: Path, table: Any
 ) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark.conftest import DRAINED, Broker
+from tests.spark.conftest import Broker
 from tests.spark.jobs.filling import DAY, archive_of
 from warren.client.blocking import connect
 from warren.client.records import Delivery, Message
@@ -62,9 +62,8 @@ EVERYTHING = Message(
 )
 
 
-@pytest.mark.parametrize(("broker", "kind"), DRAINED, indirect=["broker"])
-def test_a_message_comes_back_as_it_was(spark: SparkSession, broker: Broker, kind: str, tmp_path: Path) -> None:
-    source, destination = broker.queue(kind), broker.queue("classic")
+def test_a_message_comes_back_as_it_was(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    source, destination = broker.queue("classic"), broker.queue("classic")
     broker.publish(source, [EVERYTHING, Message(b"")])
     path = tmp_path / "box"
     archive(spark, broker.url, [source], path)
@@ -140,8 +139,8 @@ def test_what_is_archived_later_is_not_replayed(spark: SparkSession, broker: Bro
     table.replace([table.files()[0]], [])
     with pytest.raises(InvalidArgument, match="already; resume it"):
         replay(spark, broker.url, table.root, name="one")
-    State_file = table.root / "_archive" / "replays" / "one" / "0.json"
-    State_file.write_text('{"confirmed": 1000, "repeated": 0}')
+    note = table.root / "_archive" / "replays" / "one" / "0.json"
+    note.write_text('{"confirmed": 1000, "repeated": 0}')
     with pytest.raises(DataLoss, match="has not the rows any more"):
         resume(spark, broker.url, table.root, "one")
 
