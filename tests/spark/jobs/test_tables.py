@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from warren.errors import InvalidArgument
+from warren.errors import InvalidArgument, MissingDependency
 from warren.spark.jobs.tables import (
     DataFile,
     data_file,
@@ -68,3 +69,10 @@ def test_what_is_no_archive(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("")
     with pytest.raises(InvalidArgument, match="not empty and no archive"):
         make_table(tmp_path, "parquet")
+
+
+def test_delta_needs_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    with pytest.raises(MissingDependency, match=r"pip install 'warren\[delta\]'"):
+        make_table(tmp_path / "archive", "delta")
+    assert not (tmp_path / "archive").exists()
