@@ -42,6 +42,11 @@ class Broker:
         self._queues.append(name)
         return name
 
+    def declare(self, name: str) -> None:
+        """A classic queue of that name."""
+        self._channel.queue_declare(name, durable=True)
+        self._queues.append(name)
+
     def publish(self, queue: str, messages: Iterable[Message]) -> None:
         """Publishes to the queue through the default exchange; returns when all are confirmed."""
         with connect(self.url, timeout=30.0) as connection:

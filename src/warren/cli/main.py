@@ -38,11 +38,13 @@ ADMINISTRATION: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
 }  # fmt: skip
 """Commands of two words: noun, what it is about, and verb -> function of the noun's module."""
 
-SPARK: Final[Mapping[str, str]] = {
-    "diff": "diff:diff",
-    "simulate": "simulate:simulate",
+SPARK: Final[Mapping[str, tuple[str, str]]] = {
+    "archive": ("archive:archive", "Queues and streams into files, every message once."),
+    "diff": ("diff:diff", "What another topology would change for the same messages."),
+    "replay": ("replay:replay", "Publish an archive's messages again."),
+    "simulate": ("simulate:simulate", "Where messages would go, what would pile up, how many nodes it takes."),
 }
-"""The jobs of `warren spark`: name -> "module:function" below warren.cli.spark."""
+"""The jobs of `warren spark`: name -> "module:function" below warren.cli.spark, and what it is about."""
 
 ABOUT: Final = "AMQP for Python: a broker, a client, and Spark pipelines over the messages."
 
@@ -66,10 +68,9 @@ def application() -> App:
     channels.command("warren.cli.channels:dropped", name="dropped", help="List the messages that nobody read in time.")
     app.command(channels)
     spark = App(name="spark", help="Spark jobs over queues and streams.")
-    for name, function in SPARK.items():
-        spark.command(f"warren.cli.spark.{function}", name=name)
-    if SPARK:
-        app.command(spark)
+    for name, (function, about) in SPARK.items():
+        spark.command(f"warren.cli.spark.{function}", name=name, help=about)
+    app.command(spark)
     for noun, (about, commands) in ADMINISTRATION.items():
         group = App(name=noun, help=about)
         for name, function in commands.items():

@@ -1,0 +1,43 @@
+"""What went wrong inside Spark, as an error of ours: Spark wraps it in Java's words and several tracebacks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from warren import errors
+
+__all__ = ["our_error", "telling"]
+
+_OURS: Final = re.compile(r"warren\.errors\.(\w+): (.*)")
+_DETAIL: Final = re.compile(r"^\d+ [A-Z_]+ - ")
+
+
+def our_error(error: BaseException) -> errors.WarrenError | None:
+    """The last error of ours that the text of one of Spark's names; None when it names none."""
+    found = _OURS.findall(str(error))
+    if not found:
+        return None
+    name, text = found[-1]
+    kind = getattr(errors, name, None)
+    if kind in (errors.DataLoss, errors.InvalidArgument, errors.DeadlineExceeded, errors.MissingDependency):
+        return kind(text)  # type: ignore[no-any-return]
+    if isinstance(kind, type) and issubclass(kind, errors.AmqpError):
+        return kind(_DETAIL.sub("", text))
+    return errors.WarrenError(text)
+
+
+@contextmanager
+def telling() -> Iterator[None]:
+    """Raises our error in place of Spark's, where there is one."""
+    try:
+        yield
+    except errors.WarrenError:
+        raise
+    except Exception as error:
+        ours = our_error(error)
+        if ours is None:
+            raise
+        raise ours from error

@@ -1,0 +1,67 @@
+"""`warren spark archive` and `replay` from end to end, in the tests' own session: what is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+
+from tests.cli.administering import runner
+from tests.spark.conftest import Broker
+from tests.spark.jobs.filling import archive_of
+from warren.cli.display import Display
+from warren.cli.spark.running import Cluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("broker", ["warren_server"], indirect=True)
+def test_there_and_back(
+    spark: SparkSession,
+    broker: Broker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def job(name: str, cluster: Cluster, work: Callable[[SparkSession, Display], int]) -> int:
+        return work(spark, Display(Console(stderr=True)))
+
+    monkeypatch.setattr("warren.cli.spark.archive.job", job)
+    monkeypatch.setattr("warren.cli.spark.replay.job", job)
+    run = runner(monkeypatch, capsys, broker.url)
+    queue, again, box = broker.queue("classic"), broker.queue("classic"), tmp_path / "box"
+    broker.numbered(queue, 120)
+
+    result = run("spark", "archive", box, queue, "--verify")
+    assert result.status == 0, result.error
+    lines = [line.rstrip() for line in result.output.splitlines()]
+    assert [part.strip() for part in lines[2].split("│")] == [queue, "drained", "1", "120"]
+    assert lines[3:] == [
+        "120 messages archived; the archive has 120 in 1 files",
+        "120 rows in the files, 120 in the archive's log",
+    ]
+    result = run("spark", "replay", box, "--dry-run", "--where", "cast(message_id AS int) < 20")
+    assert result.status == 0, result.error
+    assert result.output.startswith("20 messages, 30 bytes, ")
+    assert [part.strip() for part in result.output.splitlines()[3].split("│")] == ["(default)", queue, "20"]
+
+    result = run("spark", "replay", box, "--to-exchange", "", "--to-key", again, "--name", "one", "--rate", "100000")
+    assert (result.status, result.output) == (0, "120 messages published and confirmed, 120 in all\n")
+    assert "replay one: 120 messages; should it be interrupted, go on with --resume one" in result.error
+    assert broker.ready(again) == 120
+    result = run("spark", "replay", box, "--resume", "one")
+    assert (result.status, result.output) == (0, "0 messages published and confirmed, 120 in all\n")
+
+    old = archive_of(tmp_path / "old", [{}], [{}]).root
+    result = run("spark", "archive", old, "--compact")
+    assert result.output.startswith(
+        "2 small files of past days are 1 now (2 rows, 0.0 MiB to 0.0); 0 old files deleted"
+    )
+    assert run("spark", "replay", old, "--key", "nothing", "--dry-run").output == "no messages\n"
+    assert run("spark", "replay", tmp_path / "none").error.startswith("warren: there is no archive in")

@@ -1,0 +1,41 @@
+"""Our errors found again in what Spark raises."""
+
+from __future__ import annotations
+
+import pytest
+
+from warren.errors import DataLoss, InvalidArgument, NotFound, WarrenError
+from warren.spark.jobs.failures import our_error, telling
+
+TEXT = """Job aborted due to stage failure: Task 0 failed
+Traceback (most recent call last):
+  File "x.py", line 1, in read
+{}
+
+\tat org.apache.spark.api.python.BasePythonRunner"""
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "text"),
+    [
+        ("warren.errors.DataLoss: messages 1 to 2 are gone", DataLoss, "messages 1 to 2 are gone"),
+        ("warren.errors.NotFound: 404 NOT_FOUND - no queue 'q'", NotFound, "404 NOT_FOUND - no queue 'q'"),
+        ("warren.errors.Unroutable: 312 NO_ROUTE", WarrenError, "312 NO_ROUTE"),
+        ("warren.errors.Gone: what it was", WarrenError, "what it was"),
+    ],
+)
+def test_the_last_error_of_ours(line: str, kind: type[WarrenError], text: str) -> None:
+    found = our_error(RuntimeError(TEXT.format("warren.errors.ConnectionLost: gone\n" + line)))
+    assert (type(found), str(found)) == (kind, text)
+    with pytest.raises(kind), telling():
+        raise RuntimeError(TEXT.format(line))
+
+
+def test_others_stay_what_they_are() -> None:
+    assert our_error(RuntimeError(TEXT.format("ValueError: no"))) is None
+    with pytest.raises(KeyError), telling():
+        raise KeyError("x")
+    mine = InvalidArgument("warren.errors.DataLoss: in a text")
+    with pytest.raises(InvalidArgument) as caught, telling():
+        raise mine
+    assert caught.value is mine
