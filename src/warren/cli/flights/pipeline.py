@@ -15,6 +15,7 @@ from warren.cli.flights import topology
 from warren.cli.flights.data import ALERT_MINUTES
 from warren.errors import MissingDependency
 from warren.spark import find_java, session
+from warren.spark.jobs.archive import archive, read
 from warren.spark.progress import follow
 
 __all__ = ["Pipeline", "Row"]
@@ -44,7 +45,7 @@ class Pipeline:
     def __init__(self, url: str, folder: Path) -> None:
         self._url = url
         self._folder = folder
-        self._archive = str(folder / "flights.parquet")
+        self._archive = folder / "archive"
         self._spark = session(
             "warren demo flights",
             **{"spark.local.dir": str(folder / "local"), "spark.sql.warehouse.dir": str(folder / "warehouse")},
@@ -67,43 +68,35 @@ class Pipeline:
         return self._spark.version
 
     def archive(self, progress: Callable[[int], None], complete: Callable[[], bool]) -> int:
-        """Stream flights.log into Parquet, a folder a month; how many messages the stream's batches had.
+        """Take flights.log into the archive; how many messages that were.
 
-        Each query reads what the log has when it begins; the last one is that before which `complete` said that nothing
-        more will come. The checkpoint leads from one to the next.
+        Each run of the job takes what the log has when it begins; the last one is that before which `complete` said
+        that nothing more will come. The checkpoint leads from one to the next.
         """
-        read, last = 0, False
+        taken, last = 0, False
         while not last:
             last = complete()
-            before = read
-            read += self._archive_what_is_there(lambda rows, before=before: progress(before + rows))  # type: ignore[misc]
-        return read
+            before = taken
+            taken += self._archive_what_is_there(lambda rows, before=before: progress(before + rows))  # type: ignore[misc]
+        return taken
 
     def _archive_what_is_there(self, progress: Callable[[int], None]) -> int:
-        messages = (
-            self._spark.readStream.format("amqp")
-            .option("url", self._url)
-            .option("queue", topology.LOG)
-            .option("maxMessagesPerTrigger", str(MESSAGES_PER_BATCH))
-            .schema("offset BIGINT, message_id STRING, body STRING")
-            .load()
+        done = archive(
+            self._spark,
+            self._url,
+            [topology.LOG],
+            self._archive,
+            options={"maxMessagesPerTrigger": str(MESSAGES_PER_BATCH)},
+            progress=progress,
         )
-        flights = messages.selectExpr("offset", "message_id", f"from_json(body, '{FLIGHT}') AS flight")
-        query = (
-            flights.select("offset", "message_id", "flight.*")
-            .writeStream.format("parquet")
-            .partitionBy("month")
-            .option("path", self._archive)
-            .option("checkpointLocation", str(self._folder / "checkpoint" / "archive"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        return follow(query, progress)
+        return done.added
 
     def archived(self) -> tuple[int, int]:
-        """(rows, different message ids) in the Parquet files."""
-        frame = self._spark.read.parquet(self._archive)
-        frame.createOrReplaceTempView("flights")
+        """(rows, different message ids) in the archive, whose flights are a table for what follows."""
+        messages = read(self._spark, self._archive).selectExpr(
+            "message_id", f"from_json(CAST(body AS STRING), '{FLIGHT}') AS flight"
+        )
+        messages.select("message_id", "flight.*").cache().createOrReplaceTempView("flights")
         row = self._spark.sql("SELECT count(*) AS n, count(DISTINCT message_id) AS ids FROM flights").collect()[0]
         return row["n"], row["ids"]
 
