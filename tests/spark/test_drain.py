@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tests.spark.fakes import FakeQueue
-from warren.errors import DeadlineExceeded, InvalidArgument
+from warren.errors import DeadlineExceeded, InvalidArgument, NotFound, SpoolError
 from warren.protocol.v091 import Properties
 from warren.spark import drain as drains, spool
 from warren.spark.drain import Limit, drain
@@ -232,3 +233,149 @@ def test_a_queue_that_gives_nothing_is_an_error_after_the_read_timeout(
     monkeypatch.setattr("tests.spark.fakes.FakeClassicLink._deliver", lambda self: None)
     with pytest.raises(DeadlineExceeded, match="single active consumer"):
         work.read("t")
+
+
+# -- how much ------------------------------------------------------------------------------------------------------
+
+
+def sized(count: int, size: int) -> list[bytes]:
+    return [b"%05d" % n + bytes(size - 5) for n in range(count)]
+
+
+def test_a_limit_in_bytes_ends_the_drain_soon_after(bench: Callable[..., Bench]) -> None:
+    messages = sized(300, 1000)
+    work = bench(FakeQueue(messages, properties=lambda body: Properties()), prefetch="20")
+    assert work.read("a", 300, size=150_000) == messages[:150]
+    assert list(work.queue.ready) == [(body, False) for body in messages[150:]]
+    assert work.read("b", 150, size=10_000_000) == messages[150:]
+
+
+def test_a_limit_in_bytes_is_met_when_messages_grow(bench: Callable[..., Bench]) -> None:
+    messages = sized(100, 10) + sized(100, 10_000)
+    work = bench(FakeQueue(messages, properties=lambda body: Properties()), prefetch="20")
+    got = work.read("a", 200, size=21_000)
+    assert 101 < len(got) <= 102 + 20  # what was on its way is taken, not given back
+    assert not any(redelivered for _, redelivered in work.queue.ready)
+
+
+def test_large_bodies_end_a_segment_earlier(bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drains, "SEGMENT_BYTES", 2000)
+    messages = sized(9, 1000)
+    work = bench(FakeQueue(messages, properties=lambda body: Properties()), prefetch="10")
+    assert work.read("t") == messages
+    assert [spool.read_segment(path).num_rows for path in work.ticket("t").segments()] == [5, 4, 0]
+
+
+# -- alone ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_ordered_drain_is_refused_beside_other_consumers(bench: Callable[..., Bench]) -> None:
+    work = bench(FakeQueue(bodies(5)), ordered="true")
+    work.queue.others = 2
+    with pytest.raises(InvalidArgument, match="queue 'q' has 2 other consumers, and with ordered=true"):
+        work.read("t")
+    work.queue.others = 0
+    assert work.read("t") == bodies(5)
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_an_ordered_drain_consumes_alone(bench: Callable[..., Bench], single: bool) -> None:
+    work = bench(FakeQueue(bodies(11)), ordered="true")
+    work.queue.refuses_exclusive = single  # as one with a single active consumer does
+    assert work.read("t") == bodies(11)
+
+
+def test_an_ordered_drain_goes_on_in_order_after_a_crash(bench: Callable[..., Bench]) -> None:
+    work = bench(FakeQueue(bodies(11)), ordered="true")
+
+    def crash(name: str, number: int) -> None:
+        if (name, number) == ("linked", 2):
+            raise Crash
+
+    with pytest.raises(Crash):
+        work.read("t", step=crash)
+    assert work.read("t") == bodies(11)
+
+
+# -- bad days ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", ["writing", "linked"])
+def test_a_full_disk_acknowledges_nothing_that_is_not_on_it(bench: Callable[..., Bench], step: str) -> None:
+    work = bench(FakeQueue(bodies(10)), retryTimeout="60")
+
+    def full(name: str, number: int) -> None:
+        if (name, number) == (step, 2):
+            raise SpoolError("full") if step == "linked" else OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(SpoolError):
+        work.read("t", step=full)
+    assert work.queue.acked == bodies(4)
+    assert work.read("t") == bodies(10)
+    assert work.read("next") == []
+
+
+def test_a_damaged_segment_ends_the_read_with_its_name(bench: Callable[..., Bench]) -> None:
+    work = bench(FakeQueue(bodies(6)))
+    work.read("t")
+    path = work.ticket("t").segment(0, 1)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(SpoolError, match=r"-000001.arrow is damaged .* put the file back from a backup, or delete it"):
+        work.read("t")
+    path.unlink()
+    work.queue.ready.append((b"new", False))
+    assert work.read("t") == [*bodies(2), b"new", *bodies(6)[4:]]
+
+
+def test_a_queue_that_was_deleted_meanwhile(bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch) -> None:
+    work = bench(FakeQueue(bodies(8)))
+
+    def delete(name: str, number: int) -> None:
+        if (name, number) == ("acked", 1):
+            monkeypatch.setattr("tests.spark.fakes.FakeClassicLink._deliver", missing)
+
+    def missing(link: object) -> None:
+        raise NotFound("no queue 'q' in vhost '/'")
+
+    with pytest.raises(NotFound, match=r"no queue 'q' .*; 4 messages that this drain took from it are safe in .*/t:"):
+        work.read("t", step=delete)
+
+
+def test_two_drains_at_once_do_not_both_get_what_one_has_lost(bench: Callable[..., Bench]) -> None:
+    work = bench(FakeQueue(bodies(4)), retryTimeout="5")
+    other: list[bytes] = []
+
+    def cut(name: str, number: int) -> None:
+        # Written, not named yet: now the broker loses this connection, and another drain gets its messages.
+        if (name, number) == ("written", 0) and not other:
+            work.queue.drop_connections()
+            other.extend(work.read("b"))
+
+    assert work.read("a", step=cut) == []
+    assert other == bodies(4)
+    assert not work.queue.ready
+
+
+def test_what_was_dropped_and_not_acknowledged_is_dropped_again(bench: Callable[..., Bench]) -> None:
+    work = bench(FakeQueue(bodies(4)), retryTimeout="5")
+    work.read("a")
+    work.queue.forget_acks()
+    cuts = 0
+
+    def cut(name: str, number: int) -> None:
+        nonlocal cuts
+        if name == "linked" and cuts < 2:
+            cuts += 1
+            work.queue.drop_connections()  # before the acknowledgement
+
+    assert work.read("b", step=cut) == []
+    assert cuts == 2
+
+
+def test_a_reader_that_has_enough_gives_the_rest_back(bench: Callable[..., Bench]) -> None:
+    work = bench(FakeQueue(bodies(10)))
+    reading = drain(work.options, work.ticket("t"), 0, Limit())
+    assert next(reading).column("body").to_pylist() == bodies(2)
+    reading.close()
+    assert [path.suffix for path in sorted(work.ticket("t").folder.iterdir())] == [".acked", ".arrow", ".lock"]
+    assert work.read("t") == bodies(10)
