@@ -44,6 +44,9 @@ SPARK: Final[Mapping[str, str]] = {
 }
 """The jobs of `warren spark`: name -> "module:function" below warren.cli.spark."""
 
+SPOOL: Final[Mapping[str, str]] = {"list": "listed", "prune": "prune"}
+"""The commands of `warren spark spool`: name -> function of warren.cli.spark.spool."""
+
 ABOUT: Final = "AMQP for Python: a broker, a client, and Spark pipelines over the messages."
 
 
@@ -68,8 +71,11 @@ def application() -> App:
     spark = App(name="spark", help="Spark jobs over queues and streams.")
     for name, function in SPARK.items():
         spark.command(f"warren.cli.spark.{function}", name=name)
-    if SPARK:
-        app.command(spark)
+    spool = App(name="spool", help="The files in which messages of classic and quorum queues wait for Spark.")
+    for name, function in SPOOL.items():
+        spool.command(f"warren.cli.spark.spool:{function}", name=name)
+    spark.command(spool)
+    app.command(spark)
     for noun, (about, commands) in ADMINISTRATION.items():
         group = App(name=noun, help=about)
         for name, function in commands.items():

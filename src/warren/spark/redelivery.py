@@ -44,15 +44,16 @@ def identities(batch: pa.RecordBatch) -> list[Identity]:
         if name == "timestamp":
             column = column.cast(pa.int64())
         values = column.to_pylist()
-        columns.append([_without_delivery(text) for text in values] if name == "headers" else values)
+        columns.append([_lasting(text) for text in values] if name == "headers" else values)
     return list(zip(*columns, strict=True))
 
 
-def _without_delivery(headers: str | None) -> str | None:
-    if headers is None or not any(name in headers for name in DELIVERY_HEADERS):
-        return headers
+def _lasting(headers: str | None) -> str | None:
+    """The headers without those of a delivery, as a text that is the same for the same headers."""
+    if headers is None:
+        return None
     table = {name: value for name, value in json.loads(headers).items() if name not in DELIVERY_HEADERS}
-    return json.dumps(table, ensure_ascii=False, separators=(",", ":")) if table else None
+    return json.dumps(table, sort_keys=True) if table else None
 
 
 class Known:
