@@ -36,6 +36,7 @@ SEGMENT_BYTES: Final = 32 << 20  # bodies in one segment: bounds a task's memory
 FIRST_WINDOW: Final = 100  # messages taken to learn their size, when a number of bytes is the limit
 _PAUSE: Final = 0.2  # seconds before connecting, or looking, again
 _SILENCE: Final = 0.2  # seconds; then the queue is asked whether it is empty
+_RENEWAL: Final = 1.0  # seconds between two consumers while a queue with messages gives none
 
 
 class Limit:
@@ -180,6 +181,7 @@ class _Drain:
         """Receives a segment; a smaller one when the queue is empty, slow, or the bodies are large."""
         segment, options = _Segment(), self._options
         deadline, seen = time.monotonic() + options.read_timeout, 0
+        renewal = time.monotonic() + _RENEWAL
         while len(segment.rows) < self._rows_each and segment.size < SEGMENT_BYTES:
             got = intake.receive(self._rows_each - len(segment.rows), _SILENCE)
             if got:
@@ -195,11 +197,14 @@ class _Drain:
                 break
             if segment.rows:
                 break  # save what is here before waiting for more
-            changed = self._ticket.folder.stat().st_mtime_ns
+            now, changed = time.monotonic(), self._ticket.folder.stat().st_mtime_ns
+            if now > renewal:
+                intake.renew()
+                renewal = now + _RENEWAL
             if changed != seen:
                 # Other parts take what there is, one after the other if the queue has a single active consumer.
-                deadline, seen = time.monotonic() + options.read_timeout, changed
-            elif time.monotonic() > deadline:
+                deadline, seen = now + options.read_timeout, changed
+            elif now > deadline:
                 raise DeadlineExceeded(
                     f"queue '{self._queue}' has {ready} messages but delivered none in {options.read_timeout} s, to "
                     f"one of {consumers} consumers: is another one exclusive, or the single active consumer?"

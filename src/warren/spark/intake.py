@@ -54,6 +54,12 @@ class Intake:
                 self.link.consume(self._queue, window)
             self._window, self._unacked, self._since = window, 0, 0
 
+    def renew(self) -> None:
+        """Consumes anew. A classic queue of RabbitMQ gives its next single active consumer nothing before that."""
+        window = self._window
+        self.close()
+        self.open(window + len(self.kept))
+
     def receive(self, most: int, seconds: float) -> Sequence[Delivery]:
         """At most so many messages, the kept ones first; empty after that time, or when no more are wanted."""
         if self.kept:

@@ -152,7 +152,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._left = self._counts()
+        self._left, self._planned = self._counts(), None
 
     def getDefaultReadLimit(self) -> ReadLimit:
         limit = self._options.max_messages
