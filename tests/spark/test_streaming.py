@@ -99,7 +99,7 @@ def test_a_work_queue_is_streamed_through_the_spool(
 def test_triggers_of_a_work_queue(spark: SparkSession, broker: Broker, tmp_path: Path, spool: str) -> None:
     queue = broker.queue("classic")
     broker.publish(queue, (Message(b"%d" % n, headers={"padding": "x" * 50}) for n in range(1000)))
-    frame = stream(spark, broker, queue, spool=spool, maxBytesPerTrigger="1000", minMessagesPerTrigger="10")
+    frame = stream(spark, broker, queue, spool=spool, maxBytesPerTrigger="1000")
     writer = (
         frame.writeStream.format("parquet")
         .option("path", str(tmp_path / "out"))

@@ -46,7 +46,7 @@ class Intake:
 
     def open(self, wanted: int) -> None:
         """Starts a consumer when there is none and more than what is kept is wanted."""
-        window = min(self._options.prefetch, wanted - len(self.kept))
+        window = min(self._options.drain_prefetch, wanted - len(self.kept))
         if self._window == 0 and window > 0:
             if self._options.ordered:
                 self._consume_alone(window)

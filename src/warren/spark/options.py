@@ -29,6 +29,7 @@ OnNack = Literal["fail", "retry", "drop", "alternate"]
 StartingOffsets = Literal["earliest", "latest"] | dict[str, int]
 
 DEFAULT_URL: Final = "amqp://guest:guest@localhost:5672/"
+DRAIN_PREFETCH: Final = 20_000
 MAX_PREFETCH: Final = 65_535  # basic.qos carries a short
 MAX_SHORT: Final = 255  # bytes of a property that is text
 
@@ -112,6 +113,11 @@ class SourceOptions:
     retry_timeout: float
     given: frozenset[str]  # the lower-cased names that the caller wrote, to refuse those that a queue type excludes
     payload: PayloadOptions = BINARY
+
+    @property
+    def drain_prefetch(self) -> int:
+        """Messages in flight of a drain; more than a stream's, for each file costs two waits for the disk."""
+        return self.prefetch if "prefetch" in self.given else DRAIN_PREFETCH
 
     @property
     def vhost(self) -> str:
