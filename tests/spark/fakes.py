@@ -62,6 +62,7 @@ class FakeQueue:
         self.forgets: list[bytes] = []  # bodies whose acknowledgement is lost when the broker "crashes"
         self.acked: list[bytes] = []
         self.fail_receive_after: int | None = None
+        self.windows: list[int] = []  # of all consumers
         self.others = 0  # consumers that are not ours
         self.refuses_exclusive = False  # as a queue with a single active consumer
 
@@ -89,8 +90,11 @@ class FakeClassicLink(FakeLinkBase):
     def close(self) -> None:
         if self.open:
             self.open = False
-            self.queue.ready.extendleft((delivery.body, True) for delivery in reversed(self.unacked.values()))
-            self.unacked.clear()
+            self._requeue()
+
+    def _requeue(self) -> None:
+        self.queue.ready.extendleft((delivery.body, True) for delivery in reversed(self.unacked.values()))
+        self.unacked.clear()
 
     def count(self, queue: str) -> int:
         return self.state(queue)[0]
@@ -115,8 +119,10 @@ class FakeClassicLink(FakeLinkBase):
         assert self.consumer is None
         assert prefetch > 0
         if exclusive and self.queue.refuses_exclusive:
+            self._requeue()  # the refusal closes the channel
             raise errors.AccessRefused("queue 'q' in vhost '/' in exclusive use")
         self.consumer, self.window = f"c{self.tag}", prefetch
+        self.queue.windows.append(prefetch)
         self._deliver()
 
     def _deliver(self) -> None:

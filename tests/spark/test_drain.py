@@ -266,6 +266,16 @@ def test_large_bodies_end_a_segment_earlier(bench: Callable[..., Bench], monkeyp
     assert [spool.read_segment(path).num_rows for path in work.ticket("t").segments()] == [5, 4, 0]
 
 
+@pytest.mark.parametrize(("size", "windows"), [(5, [10, 1000]), (1 << 20, [10, 64])])
+def test_the_window_follows_the_size_of_messages(bench: Callable[..., Bench], size: int, windows: list[int]) -> None:
+    messages = [bytes(size)] * (1500 if size == 5 else 100)
+    work = bench(FakeQueue(messages, properties=lambda body: Properties()), prefetch="1000")
+    assert len(work.read("t")) == len(messages)
+    assert work.queue.windows[:2] == windows
+    assert not any(redelivered for _, redelivered in work.queue.ready)
+    assert len(work.queue.acked) == len(messages)
+
+
 # -- alone ---------------------------------------------------------------------------------------------------------
 
 
@@ -280,9 +290,10 @@ def test_an_ordered_drain_is_refused_beside_other_consumers(bench: Callable[...,
 
 @pytest.mark.parametrize("single", [False, True])
 def test_an_ordered_drain_consumes_alone(bench: Callable[..., Bench], single: bool) -> None:
-    work = bench(FakeQueue(bodies(11)), ordered="true")
+    work = bench(FakeQueue(bodies(110)), ordered="true", prefetch="40")
     work.queue.refuses_exclusive = single  # as one with a single active consumer does
-    assert work.read("t") == bodies(11)
+    assert work.read("t") == bodies(110)
+    assert len(work.queue.windows) > 2  # one consumer after another, and nothing given back between them
 
 
 def test_an_ordered_drain_goes_on_in_order_after_a_crash(bench: Callable[..., Bench]) -> None:

@@ -186,19 +186,24 @@ class _Drain:
         deadline, seen = time.monotonic() + options.read_timeout, 0
         renewal = time.monotonic() + _RENEWAL
         while len(segment.rows) < self._rows_each and segment.size < SEGMENT_BYTES:
-            got = intake.receive(self._rows_each - len(segment.rows), _SILENCE)
+            most = self._rows_each - len(segment.rows)
+            got = intake.receive(most, _SILENCE)
+            if not got and intake.full():
+                if intake.widen(self._wanted(self._taken, self._taken_size) - len(segment.rows)):
+                    continue
+                break
+            ready = consumers = 0
+            if not got:
+                ready, consumers = intake.link.state(self._queue)
+                if ready == 0:
+                    got = intake.on_its_way(most)
+                    segment.emptied = not got
             if got:
                 self._check(got[0])
                 segment.rows += got
                 segment.size += sum([delivery.body_size for delivery in got])
                 continue
-            if not intake.consuming or intake.full():
-                break
-            ready, consumers = intake.link.state(self._queue)
-            if ready == 0:
-                segment.emptied = True
-                break
-            if segment.rows:
+            if segment.emptied or segment.rows:
                 break  # save what is here before waiting for more
             now, changed = time.monotonic(), self._ticket.folder.stat().st_mtime_ns
             if now > renewal:
