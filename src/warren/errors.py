@@ -39,6 +39,7 @@
     ├── UndecodableBody              a body that its codec cannot read
     ├── RemoteError                  the handler at the other end of a remote call failed
     ├── DataLoss                     messages that were asked for are no longer there
+    ├── SpoolError                   the folder of drained messages does not take one, or has a damaged file
     ├── QueueNotReady                the queue exists but cannot be served yet; trying again helps
     ├── ShovelEnded                  a shovel that does not go on; `__cause__` is why
     ├── MissingDependency            a program or optional package is not installed; the text says how to get it
@@ -343,6 +344,10 @@ class RemoteError(WarrenError):
 
 class DataLoss(WarrenError):
     """Messages that were asked for are no longer there (retention, or a queue that was recreated)."""
+
+
+class SpoolError(WarrenError):
+    """The folder of drained messages cannot be written or read; the text names the place and what to do."""
 
 
 class QueueNotReady(WarrenError):

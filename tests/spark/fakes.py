@@ -22,6 +22,10 @@ class FakeDelivery:
     properties: Properties = field(default_factory=Properties)
 
     @property
+    def body_size(self) -> int:
+        return len(self.body)
+
+    @property
     def stream_offset(self) -> int | None:
         number = (self.properties.headers or {}).get("x-stream-offset")
         assert number is None or isinstance(number, int)
@@ -58,6 +62,9 @@ class FakeQueue:
         self.forgets: list[bytes] = []  # bodies whose acknowledgement is lost when the broker "crashes"
         self.acked: list[bytes] = []
         self.fail_receive_after: int | None = None
+        self.windows: list[int] = []  # of all consumers
+        self.others = 0  # consumers that are not ours
+        self.refuses_exclusive = False  # as a queue with a single active consumer
 
     def link(self, url: str, timeout: float) -> FakeClassicLink:
         link = FakeClassicLink(self)
@@ -83,12 +90,21 @@ class FakeClassicLink(FakeLinkBase):
     def close(self) -> None:
         if self.open:
             self.open = False
-            self.queue.ready.extendleft((delivery.body, True) for delivery in reversed(self.unacked.values()))
-            self.unacked.clear()
+            self._requeue()
+
+    def _requeue(self) -> None:
+        self.queue.ready.extendleft((delivery.body, True) for delivery in reversed(self.unacked.values()))
+        self.unacked.clear()
 
     def count(self, queue: str) -> int:
+        return self.state(queue)[0]
+
+    def state(self, queue: str) -> tuple[int, int]:
         self._deliver()
-        return len(self.queue.ready)
+        return len(self.queue.ready), self.queue.others + (self.consumer is not None)
+
+    def reset(self) -> None:
+        assert self.consumer is None
 
     def cancel(self) -> None:
         """As the client: what arrived and was not received goes back."""
@@ -99,10 +115,14 @@ class FakeClassicLink(FakeLinkBase):
         self.queue.ready.extendleft((delivery.body, True) for delivery in reversed(self.buffer))
         self.buffer.clear()
 
-    def consume(self, queue: str, prefetch: int, arguments: object = None) -> None:
+    def consume(self, queue: str, prefetch: int, arguments: object = None, exclusive: bool = False) -> None:
         assert self.consumer is None
         assert prefetch > 0
+        if exclusive and self.queue.refuses_exclusive:
+            self._requeue()  # the refusal closes the channel
+            raise errors.AccessRefused("queue 'q' in vhost '/' in exclusive use")
         self.consumer, self.window = f"c{self.tag}", prefetch
+        self.queue.windows.append(prefetch)
         self._deliver()
 
     def _deliver(self) -> None:

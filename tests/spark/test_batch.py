@@ -102,6 +102,23 @@ def test_a_drained_queue_is_reported_once(spark: SparkSession, broker: Broker, s
     assert numbers(load(spark, broker, queue, "body string", spool=spool)) == list(range(3000, 3010))
 
 
+@pytest.mark.parametrize("broker, kind", DRAINED, indirect=["broker"])
+def test_a_queue_is_drained_by_several_tasks_or_in_order(
+    spark: SparkSession, broker: Broker, spool: str, kind: str
+) -> None:
+    queue, other = broker.queue(kind), broker.queue(kind)
+    for name in (queue, other):
+        broker.numbered(name, 3000)
+    frame = load(spark, broker, queue, "body string", spool=spool, prefetch="500", minPartitions="3")
+    assert frame.rdd.getNumPartitions() == 3
+    assert numbers(frame) == list(range(3000))
+    broker.numbered(queue, 3000)
+    both = load(spark, broker, f"{queue},{other}", "queue string, body string", spool=spool, ordered="true")
+    rows = both.collect()
+    for name in (queue, other):
+        assert [int(row.body) for row in rows if row.queue == name] == list(range(3000))
+
+
 def test_a_named_ticket_is_read_again_by_another_dataframe(spark: SparkSession, broker: Broker, spool: str) -> None:
     queue = broker.queue("classic")
     broker.numbered(queue, 500)

@@ -154,3 +154,26 @@ def test_what_is_asked_for_about_payloads() -> None:
 def test_what_is_refused_about_payloads(given: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidArgument, match=said):
         source_options({"queue": "a", **given}, streaming=False)
+
+
+def test_options_of_a_drain() -> None:
+    options = source_options({"queue": "q"}, streaming=True)
+    assert (options.prefetch, options.drain_prefetch, options.ordered) == (5000, 20_000, False)
+    assert (options.max_bytes, options.min_messages, options.max_delay) == (None, None, 900.0)
+    given = {"prefetch": "7", "maxBytesPerTrigger": "10", "minMessagesPerTrigger": "3", "maxTriggerDelay": "1.5"}
+    options = source_options({"queue": "q", "ordered": "true", **given}, streaming=True)
+    assert (options.prefetch, options.drain_prefetch, options.ordered) == (7, 7, True)
+    assert (options.max_bytes, options.min_messages, options.max_delay) == (10, 3, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"ordered": "true", "minPartitions": "2"}, "each queue is read in one task"),
+        ({"maxTriggerDelay": "3"}, "is for 'minMessagesPerTrigger'"),
+        ({"maxBytesPerTrigger": "0"}, "takes a number, at least 1"),
+    ],
+)
+def test_options_that_do_not_go_together(given: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidArgument, match=said):
+        source_options({"queue": "q", **given}, streaming=True)

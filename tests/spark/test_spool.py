@@ -1,253 +1,22 @@
-"""The spool against a fake queue: every step may be the last one before a crash, and the counts stay exact."""
+"""The spool's files: names, locks, what is refused by the disk, what is damaged."""
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable
-from datetime import timedelta
+import contextlib
+import errno
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
 
-from tests.spark.fakes import FakeDelivery, FakeQueue
-from warren.errors import DeadlineExceeded, InvalidArgument
-from warren.protocol.v091 import Properties
-from warren.spark import spool
-from warren.spark.options import SourceOptions, source_options
-from warren.spark.spool import Spool, Ticket, digest, drain, prune
+from warren.errors import SpoolError
+from warren.spark.spool import Spool, mark_acked, read_segment, write_once
 
-STEPS = ("written", "linked", "acked", "marked")
+ROW = pa.RecordBatch.from_pydict({"body": [b"x"]})
 
 
-class Crash(BaseException):
-    """The process is gone: nothing after this line runs, and the broker notices the closed connections."""
-
-
-def bodies(count: int) -> list[bytes]:
-    return [b"%05d" % n for n in range(count)]
-
-
-class Bench:
-    """One spool folder and one fake queue, drained with a window of 4."""
-
-    def __init__(self, folder: Path, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch, **more: str) -> None:
-        monkeypatch.setattr(spool, "Link", queue.link)
-        self.queue = queue
-        self.options: SourceOptions = source_options(
-            {"queue": "q", "spool": str(folder), "prefetch": "4", "readTimeout": "0.05", "retryTimeout": "0", **more},
-            streaming=False,
-        )
-        self.spool = Spool(folder, "/", "q")
-
-    def ticket(self, name: str) -> Ticket:
-        return self.spool.ticket(name)
-
-    def read(
-        self, name: str, limit: int | None = None, part: int = 0, step: Callable[[str, int], None] | None = None
-    ) -> list[bytes]:
-        got: list[bytes] = []
-        try:
-            for batch in drain(self.options, self.ticket(name), part, limit, step or (lambda name, number: None)):
-                got += batch.column("body").to_pylist()
-        except Crash:
-            self.queue.drop_connections()
-            raise
-        return got
-
-
-@pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Bench]:
-    return lambda queue, **more: Bench(tmp_path, queue, monkeypatch, **more)
-
-
-@pytest.mark.parametrize("count", [0, 1, 3, 4, 5, 8, 11])
-def test_a_drain_takes_everything_once_in_order(bench: Callable[..., Bench], count: int) -> None:
-    work = bench(FakeQueue(bodies(count)))
-    assert work.read("t") == bodies(count)
-    assert work.queue.acked == bodies(count)
-    assert not work.queue.ready
-
-
-def test_reading_a_ticket_again_needs_no_broker(bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch) -> None:
-    work = bench(FakeQueue(bodies(9)))
-    first = work.read("t")
-    work.queue.ready.append((b"later", False))
-    monkeypatch.setattr(spool, "Link", None)
-    assert work.read("t") == first
-
-
-@pytest.mark.parametrize("limit", [1, 4, 5, 7, 8])
-def test_a_limit_is_exact_and_no_message_is_given_back(bench: Callable[..., Bench], limit: int) -> None:
-    work = bench(FakeQueue(bodies(20)))
-    assert work.read("t", limit) == bodies(limit)
-    assert list(work.queue.ready) == [(body, False) for body in bodies(20)[limit:]]
-
-
-def test_what_arrives_while_draining_waits_for_the_next_drain(bench: Callable[..., Bench]) -> None:
-    work = bench(FakeQueue(bodies(6)))
-    work.read("t", step=lambda step, number: work.queue.ready.append((b"new", False)))
-    assert {body for body, _ in work.queue.ready} == {b"new"}
-    assert work.queue.acked == bodies(6)
-
-
-@pytest.mark.parametrize("number", [0, 1, 2])
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("same_ticket", [True, False])
-def test_after_a_crash_at_any_step_nothing_is_lost_or_twice(
-    bench: Callable[..., Bench], step: str, number: int, same_ticket: bool
-) -> None:
-    work = bench(FakeQueue(bodies(10)))
-
-    def crash(name: str, at: int) -> None:
-        if (name, at) == (step, number):
-            raise Crash
-
-    with pytest.raises(Crash):
-        work.read("a", step=crash)
-    # Either Spark runs the task again, or somebody else drains the queue first and the task is run again later.
-    order = ("a", "b") if same_ticket else ("b", "a")
-    got = [body for name in order for body in work.read(name)]
-    assert sorted(got) == bodies(10)
-    assert not work.queue.ready
-    assert work.read("a") + work.read("b") == [body for name in ("a", "b") for body in work.read(name)]
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 3), st.booleans()), max_size=6))
-def test_any_series_of_crashes_and_broker_restarts(
-    tmp_path_factory: pytest.TempPathFactory,
-    crashes: list[tuple[str, int, bool]],
-) -> None:
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        work = Bench(tmp_path_factory.mktemp("spool"), FakeQueue(bodies(14)), monkeypatch)
-        for step, number, broker_too in crashes:
-
-            def crash(name: str, at: int, wanted: tuple[str, int] = (step, number)) -> None:
-                if (name, at) == wanted:
-                    raise Crash
-
-            try:
-                work.read("a", step=crash)
-            except Crash:
-                pass
-            if broker_too:
-                work.queue.forget_acks()
-        got = work.read("a") + work.read("b")
-        assert sorted(got) == bodies(14)
-
-
-def test_acks_that_the_broker_forgot_are_not_reported_again(bench: Callable[..., Bench]) -> None:
-    work = bench(FakeQueue(bodies(9)))
-    work.read("a")
-    work.queue.forget_acks()
-    assert work.read("b") == []
-    assert not work.queue.ready
-
-
-def test_after_the_window_a_redelivered_message_is_a_new_one(bench: Callable[..., Bench]) -> None:
-    work = bench(FakeQueue(bodies(2)), dedupWindow="0")
-    work.read("a")
-    for mark in work.ticket("a").folder.glob("*.acked"):
-        old = time.time() - 10
-        os.utime(mark, (old, old))
-    work.queue.forget_acks()
-    assert work.read("b") == bodies(2)
-
-
-def test_equal_messages_stay_as_many_as_they_were(bench: Callable[..., Bench]) -> None:
-    work = bench(FakeQueue([b"same"] * 7, properties=lambda body: Properties()))
-
-    def crash(name: str, at: int) -> None:
-        if (name, at) == ("linked", 0):
-            raise Crash
-
-    with pytest.raises(Crash):
-        work.read("a", step=crash)
-    assert len(work.read("a")) + len(work.read("b")) == 7
-
-
-def test_a_cut_connection_is_opened_again(bench: Callable[..., Bench]) -> None:
-    work = bench(FakeQueue(bodies(10)), retryTimeout="5")
-    work.queue.fail_receive_after = 2
-    assert sorted(work.read("t")) == bodies(10)
-    assert len(work.queue.links) == 2
-
-
-def test_parts_share_the_queue(bench: Callable[..., Bench]) -> None:
-    work = bench(FakeQueue(bodies(10)))
-    got = work.read("t", 3, part=0) + work.read("t", 7, part=1)
-    assert got == bodies(10)
-
-
-def test_two_attempts_on_one_machine_take_turns(bench: Callable[..., Bench]) -> None:
-    work = bench(FakeQueue(bodies(10)))
-    first = drain(work.options, work.ticket("t"), 0, None)
-    second = drain(work.options, work.ticket("t"), 0, None)
-    # Pulled in turns, as a join of a DataFrame with itself may: the second follows what the first writes.
-    pairs = [(a.column("body").to_pylist(), b.column("body").to_pylist()) for a, b in zip(first, second, strict=True)]
-    assert all(a == b for a, b in pairs)
-    assert [body for a, _ in pairs for body in a] == bodies(10)
-    assert len(work.queue.links) == 1
-
-
-def test_an_attempt_that_was_overtaken_reads_the_winners_segment(
-    bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spool, "fcntl", None)
-    work = bench(FakeQueue(bodies(8)))
-    overtaken = False
-
-    def overtake(name: str, number: int) -> None:
-        nonlocal overtaken
-        if name == "written" and not overtaken:
-            overtaken = True
-            other = spool._Drain(work.options, work.ticket("t"), 0, None, lambda name, number: None)
-            assert [b for batch in other.run() for b in batch.column("body").to_pylist()] == bodies(8)[4:]
-
-    # The first attempt holds messages 0 to 3 while another one, on a machine that shares no lock, drains the rest.
-    assert work.read("t", step=overtake) == bodies(8)[4:]
-    assert work.read("next") == bodies(8)[:4]
-
-
-def test_a_stream_queue_is_refused(bench: Callable[..., Bench]) -> None:
-    work = bench(FakeQueue(bodies(1), properties=lambda body: Properties(headers={"x-stream-offset": 0})))
-    with pytest.raises(InvalidArgument, match="set queueType=stream"):
-        work.read("t")
-
-
-def test_a_queue_that_gives_nothing_is_an_error_after_the_read_timeout(
-    bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    work = bench(FakeQueue(bodies(3)))
-    monkeypatch.setattr("tests.spark.fakes.FakeClassicLink._deliver", lambda self: None)
-    with pytest.raises(DeadlineExceeded, match="single active consumer"):
-        work.read("t")
-
-
-def test_the_digest_ignores_what_redelivery_adds() -> None:
-    once = FakeDelivery(b"x", properties=Properties(headers={"a": 1}))
-    again = FakeDelivery(b"x", redelivered=True, properties=Properties(headers={"x-delivery-count": 1, "a": 1}))
-    other = FakeDelivery(b"x", properties=Properties(headers={"a": 2}))
-    assert digest(once) == digest(again) != digest(other)
-    assert digest(once) != digest(FakeDelivery(b"x", properties=Properties(headers={"a": 1}, message_id="1")))
-
-
-def test_prune_keeps_what_is_young_or_was_never_acknowledged(bench: Callable[..., Bench], tmp_path: Path) -> None:
-    work = bench(FakeQueue(bodies(5)))
-    work.read("done")
-    work.queue.ready.append((b"x", False))
-
-    def crash(name: str, at: int) -> None:
-        if name == "linked":
-            raise Crash
-
-    with pytest.raises(Crash):
-        work.read("open", step=crash)
-    assert prune(tmp_path, timedelta(hours=1)) == []
-    assert prune(tmp_path, timedelta(seconds=-5)) == ["done"]
-    assert work.ticket("open").folder.exists()
+def write(path: Path) -> bool:
+    return write_once(path, ROW, lambda name: None, contextlib.nullcontext)
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", ".hidden", "ä" * 100, "a" * 255, "x y"])
@@ -256,3 +25,55 @@ def test_any_queue_name_becomes_a_folder_of_its_own(tmp_path: Path, name: str) -
     folder.mkdir(parents=True)
     assert folder.parent.parent == tmp_path
     assert folder.parent.name == "%2F"
+
+
+def test_a_segment_is_written_once(tmp_path: Path) -> None:
+    path = tmp_path / "00000-000000.arrow"
+    assert write(path)
+    assert not write(path)
+    assert read_segment(path).equals(ROW)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_part_has_one_attempt_at_a_time(tmp_path: Path) -> None:
+    ticket = Spool(tmp_path, "/", "q").ticket("t")
+    with ticket.lock(0) as first, ticket.lock(0) as second, ticket.lock(1) as other:
+        assert (first, second, other) == (True, False, True)
+    with ticket.lock(0) as again:
+        assert again
+
+
+@pytest.mark.parametrize("step", ["writing", "written"])
+def test_what_the_disk_refuses_leaves_nothing_behind(tmp_path: Path, step: str) -> None:
+    def full(name: str) -> None:
+        if name == step:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(SpoolError if step == "writing" else OSError, match="No space left"):
+        write_once(tmp_path / "s.arrow", ROW, full, contextlib.nullcontext)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_says_why(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    ticket = Spool(tmp_path / "file", "/", "q").ticket("t")
+    with pytest.raises(SpoolError, match=r"file/%2F/q/t .*: Not a directory \(.* MB free of .* MB\); .*still in its"):
+        with ticket.lock(0):
+            pass
+
+
+@pytest.mark.parametrize(("acked", "said"), [(True, "put the file back from a backup"), (False, "delete it$")])
+@pytest.mark.parametrize("size", [0, 5, 200])
+def test_a_damaged_file_is_named(tmp_path: Path, acked: bool, said: str, size: int) -> None:
+    path = tmp_path / "00000-000000.arrow"
+    write(path)
+    path.write_bytes(path.read_bytes()[:size])
+    if acked:
+        mark_acked(path)
+    with pytest.raises(SpoolError, match=f"{path} is damaged .*{said}"):
+        read_segment(path)
+
+
+def test_a_missing_file_is_no_damage(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_segment(tmp_path / "none.arrow")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.spark.conftest import DRAINED, Broker, cause
+from warren.client.records import Message
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -92,6 +93,27 @@ def test_a_work_queue_is_streamed_through_the_spool(
     broker.numbered(queue, 100, start=2500)
     to_parquet(stream(spark, broker, queue, **options), tmp_path)
     assert bodies(spark, tmp_path) == list(range(2600))
+    assert broker.ready(queue) == 0
+
+
+def test_triggers_of_a_work_queue(spark: SparkSession, broker: Broker, tmp_path: Path, spool: str) -> None:
+    queue = broker.queue("classic")
+    broker.publish(queue, (Message(b"%d" % n, headers={"padding": "x" * 50}) for n in range(1000)))
+    frame = stream(spark, broker, queue, spool=spool, maxBytesPerTrigger="1000")
+    writer = (
+        frame.writeStream.format("parquet")
+        .option("path", str(tmp_path / "out"))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+    )
+    once = writer.trigger(once=True).start()
+    once.awaitTermination()
+    assert sum(p.numInputRows for p in once.recentProgress) < 1000
+    often = writer.trigger(processingTime="100 milliseconds").start()
+    try:
+        often.processAllAvailable()
+    finally:
+        often.stop()
+    assert bodies(spark, tmp_path) == list(range(1000))
     assert broker.ready(queue) == 0
 
 

@@ -46,6 +46,9 @@ SPARK: Final[Mapping[str, tuple[str, str]]] = {
 }
 """The jobs of `warren spark`: name -> "module:function" below warren.cli.spark, and what it is about."""
 
+SPOOL: Final[Mapping[str, str]] = {"list": "listed", "prune": "prune"}
+"""The commands of `warren spark spool`: name -> function of warren.cli.spark.spool."""
+
 ABOUT: Final = "AMQP for Python: a broker, a client, and Spark pipelines over the messages."
 
 
@@ -70,6 +73,10 @@ def application() -> App:
     spark = App(name="spark", help="Spark jobs over queues and streams.")
     for name, (function, about) in SPARK.items():
         spark.command(f"warren.cli.spark.{function}", name=name, help=about)
+    spool = App(name="spool", help="The files in which messages of classic and quorum queues wait for Spark.")
+    for name, function in SPOOL.items():
+        spool.command(f"warren.cli.spark.spool:{function}", name=name)
+    spark.command(spool)
     app.command(spark)
     for noun, (about, commands) in ADMINISTRATION.items():
         group = App(name=noun, help=about)

@@ -85,12 +85,20 @@ class Link:
 
     def count(self, queue: str) -> int:
         """How many messages the queue has ready (a round trip). Raises NotFound when there is no such queue."""
-        with _telling_not_ready():
-            return self._channel.queue_declare(queue, passive=True).message_count
+        return self.state(queue)[0]
 
-    def consume(self, queue: str, prefetch: int, arguments: Table | None = None) -> None:
-        """Starts the consumer, with at most `prefetch` unacknowledged messages; as the only one."""
-        consumer = self._channel.consume(queue, prefetch=prefetch, arguments=arguments)
+    def state(self, queue: str) -> tuple[int, int]:
+        """How many messages the queue has ready, and how many consumers (a round trip). Raises as `count` does."""
+        with _telling_not_ready():
+            info = self._channel.queue_declare(queue, passive=True)
+        return info.message_count, info.consumer_count
+
+    def consume(self, queue: str, prefetch: int, arguments: Table | None = None, exclusive: bool = False) -> None:
+        """Starts the consumer, with at most `prefetch` unacknowledged messages; this link has one at a time.
+
+        An `exclusive` one is refused (AccessRefused) where another consumer is, or a single one is active by itself.
+        """
+        consumer = self._channel.consume(queue, prefetch=prefetch, arguments=arguments, exclusive=exclusive)
         with _telling_not_ready():
             consumer.start()
         self._consumer = consumer
@@ -112,7 +120,7 @@ class Link:
             consumer.cancel()
 
     def reset(self) -> None:
-        """A new channel: ends the consumer of a stream queue, where giving messages back is an error (540)."""
+        """A new channel: after a refusal, and to end a consumer of a stream queue, which takes nothing back (540)."""
         self._channel.close()
         self._consumer = None
         self._channel = self._connection.channel()

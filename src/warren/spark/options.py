@@ -29,6 +29,7 @@ OnNack = Literal["fail", "retry", "drop", "alternate"]
 StartingOffsets = Literal["earliest", "latest"] | dict[str, int]
 
 DEFAULT_URL: Final = "amqp://guest:guest@localhost:5672/"
+DRAIN_PREFETCH: Final = 20_000
 MAX_PREFETCH: Final = 65_535  # basic.qos carries a short
 MAX_SHORT: Final = 255  # bytes of a property that is text
 
@@ -36,7 +37,8 @@ MAX_SHORT: Final = 255  # bytes of a property that is text
 _COMMON: Final = ("url", "timeout", "retryTimeout")
 _SOURCE: Final = ("queue", "queues", "queueType", "minPartitions", "prefetch", "batchRows", "readTimeout")
 _STREAM_QUEUE: Final = ("startingOffsets", "failOnDataLoss")
-_SPOOL: Final = ("spool", "dedupWindow")
+_SPOOL: Final = ("spool", "dedupWindow", "ordered")
+_ADMISSION: Final = ("maxMessagesPerTrigger", "maxBytesPerTrigger", "minMessagesPerTrigger", "maxTriggerDelay")
 _PAYLOAD: Final = (
     "payload",
     "payloadSchema",
@@ -79,7 +81,7 @@ _PROPERTIES: Final[dict[str, str]] = {
     "appId": "app_id",
 }
 SOURCE_BATCH: Final = (*_COMMON, *_SOURCE, *_STREAM_QUEUE, "endingOffsets", *_SPOOL, "ticket", *_PAYLOAD)
-SOURCE_STREAM: Final = (*_COMMON, *_SOURCE, *_STREAM_QUEUE, "maxMessagesPerTrigger", *_SPOOL, *_PAYLOAD)
+SOURCE_STREAM: Final = (*_COMMON, *_SOURCE, *_STREAM_QUEUE, *_ADMISSION, *_SPOOL, *_PAYLOAD)
 SINK: Final = (*_COMMON, *_SINK, *_PROPERTIES)
 # What Spark itself puts among a source's or sink's options. `path` is the argument of load() and save().
 SPARKS_OWN: Final = frozenset({"path", "checkpointlocation"})
@@ -95,6 +97,10 @@ class SourceOptions:
     starting: StartingOffsets
     ending: Literal["latest"] | dict[str, int]
     max_messages: int | None
+    max_bytes: int | None  # of bodies
+    min_messages: int | None
+    max_delay: float  # how long fewer than min_messages may wait
+    ordered: bool
     min_partitions: int
     prefetch: int
     batch_rows: int
@@ -107,6 +113,11 @@ class SourceOptions:
     retry_timeout: float
     given: frozenset[str]  # the lower-cased names that the caller wrote, to refuse those that a queue type excludes
     payload: PayloadOptions = BINARY
+
+    @property
+    def drain_prefetch(self) -> int:
+        """Messages in flight of a drain; more than a stream's, for each file costs two waits for the disk."""
+        return self.prefetch if "prefetch" in self.given else DRAIN_PREFETCH
 
     @property
     def vhost(self) -> str:
@@ -160,13 +171,22 @@ def source_options(options: Mapping[str, str], streaming: bool) -> SourceOptions
     ticket = given.get("ticket")
     if ticket is not None and not ticket.replace("-", "").replace("_", "").replace(".", "").isalnum():
         raise InvalidArgument(f"option 'ticket' is {ticket!r}; letters, digits, '-', '_' and '.' are allowed")
+    ordered = _flag(given, "ordered", False)
+    if ordered and "minpartitions" in given:
+        raise InvalidArgument("with ordered=true each queue is read in one task: leave option 'minPartitions' out")
+    if "maxtriggerdelay" in given and "minmessagespertrigger" not in given:
+        raise InvalidArgument("option 'maxTriggerDelay' is for 'minMessagesPerTrigger', which is not given")
     return SourceOptions(
         url=_url(given),
         queues=queues,
         queue_type=cast(QueueType, queue_type),
         starting=_starting(given.get("startingoffsets", "earliest"), queues),
         ending=_ending(given.get("endingoffsets", "latest"), queues),
-        max_messages=_number(given, "maxMessagesPerTrigger", int, 1) if "maxmessagespertrigger" in given else None,
+        max_messages=_if_given(given, "maxMessagesPerTrigger"),
+        max_bytes=_if_given(given, "maxBytesPerTrigger"),
+        min_messages=_if_given(given, "minMessagesPerTrigger"),
+        max_delay=_number(given, "maxTriggerDelay", float, 0, 900.0),
+        ordered=ordered,
         min_partitions=_number(given, "minPartitions", int, 1, 2),
         prefetch=_number(given, "prefetch", int, 1, 5000, MAX_PREFETCH),
         batch_rows=_number(given, "batchRows", int, 1, 10_000),
@@ -312,7 +332,7 @@ def _properties(given: Mapping[str, str]) -> dict[str, str | int]:
 def refuse(options: SourceOptions, family: Literal["stream", "spool"]) -> None:
     """Raises InvalidArgument when an option was given that has no meaning for this kind of queue."""
     others, kind, rest = (
-        (("spool", "dedupWindow", "ticket"), "a stream queue", "classic and quorum queues")
+        ((*_SPOOL, "ticket", *_ADMISSION[1:]), "a stream queue", "classic and quorum queues")
         if family == "stream"
         else ((*_STREAM_QUEUE, "endingOffsets"), "a classic or quorum queue", "stream queues")
     )
@@ -371,6 +391,10 @@ def _number(
         limit = f"at least {least}" if most is None else f"{least} to {most}"
         raise InvalidArgument(f"option '{name}' is {text!r}; it takes a number, {limit}")
     return value
+
+
+def _if_given(given: Mapping[str, str], name: str) -> int | None:
+    return _number(given, name, int, 1) if name.lower() in given else None
 
 
 def _starting(text: str, queues: tuple[str, ...]) -> StartingOffsets:

@@ -8,11 +8,12 @@ in the checkpoint's offset. What the spool promises is written in spool.py.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -23,11 +24,12 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from warren.spark.amqp import Link, retrying
+from warren.spark.drain import Limit, drain
 from warren.spark.offsets import water_fill
 from warren.spark.options import SourceOptions
 from warren.spark.payload.step import RowStep
 from warren.spark.schema import arrow_schema, project
-from warren.spark.spool import Spool, Ticket, drain
+from warren.spark.spool import Spool, Ticket, is_acked, read_segment, writing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,16 +37,19 @@ if TYPE_CHECKING:
 
 __all__ = ["SpoolReader", "SpoolStreamReader"]
 
+SLICE_BYTES: Final = 8 << 20  # of a segment, handed to Spark at a time
+
 
 class SpoolPartition(InputPartition):
-    """One task's part of one drain; `limit` is the most messages it takes, None for what is there."""
+    """One task's part of one drain; `limit` is the most messages it takes, `size` the bytes after which it ends."""
 
-    def __init__(self, queue: str, ticket: str, part: int, limit: int | None) -> None:
-        super().__init__((queue, ticket, part, limit))
+    def __init__(self, queue: str, ticket: str, part: int, limit: int | None, size: int | None = None) -> None:
+        super().__init__((queue, ticket, part, limit, size))
         self.queue = queue
         self.ticket = ticket
         self.part = part
         self.limit = limit
+        self.size = size
 
 
 def read_partition(options: SourceOptions, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -59,15 +64,21 @@ def read_base(options: SourceOptions, schema: StructType, partition: SpoolPartit
     """The rows of one partition with the columns that are in the spool's files."""
     wanted = arrow_schema(schema)
     ticket = Spool(options.spool, options.vhost, partition.queue).ticket(partition.ticket)
-    for segment in drain(options, ticket, partition.part, partition.limit):
+    for segment in drain(options, ticket, partition.part, Limit(partition.limit, partition.size)):
         rows = project(partition.queue, segment, wanted)
-        for start in range(0, rows.num_rows, options.batch_rows):
-            yield rows.slice(start, options.batch_rows)
+        most = max(1, min(options.batch_rows, rows.num_rows * SLICE_BYTES // max(rows.nbytes, 1)))
+        for start in range(0, rows.num_rows, most):
+            yield rows.slice(start, most)
 
 
 def parts_per_queue(options: SourceOptions) -> int:
     """How many consumers compete for each queue: one, unless minPartitions was given."""
     return -(-options.min_partitions // len(options.queues)) if "minpartitions" in options.given else 1
+
+
+def shares(rows: int, parts: int) -> list[int]:
+    """`rows` in so many parts that differ by at most one."""
+    return [(rows + part) // parts for part in range(parts)]
 
 
 class SpoolReader(DataSourceReader):
@@ -82,24 +93,42 @@ class SpoolReader(DataSourceReader):
         planned: list[InputPartition] = []
         for queue in self._options.queues:
             ticket = Spool(self._options.spool, self._options.vhost, queue).ticket(self._ticket)
-            parts = agreed_parts(ticket, parts_per_queue(self._options))
-            planned += [SpoolPartition(queue, self._ticket, part, None) for part in range(parts)]
+            limits = agreed_limits(ticket, lambda queue=queue: self._limits(queue))  # type: ignore[misc]
+            planned += [SpoolPartition(queue, self._ticket, part, limit) for part, limit in enumerate(limits)]
         return planned
+
+    def _limits(self, queue: str) -> list[int | None]:
+        parts = parts_per_queue(self._options)
+        if parts == 1:
+            return [None]  # the task sees for itself
+
+        def count() -> int:
+            with Link(self._options.url, self._options.timeout) as link:
+                return link.count(queue)
+
+        return [*shares(retrying(count, self._options.retry_timeout, "asking for the queue's length"), parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self._options, self._schema, partition)
 
 
-def agreed_parts(ticket: Ticket, parts: int) -> int:
-    """The number of parts this drain was first planned with, `parts` if this is the first time."""
-    ticket.folder.mkdir(parents=True, exist_ok=True)
-    plan = ticket.folder / "parts"
-    temporary = plan.with_name(f"parts.{os.getpid()}.{time.monotonic_ns()}.tmp")
-    temporary.write_text(str(parts))
-    with contextlib.suppress(FileExistsError):
-        os.link(temporary, plan)
-    temporary.unlink()
-    return int(plan.read_text())
+def agreed_limits(ticket: Ticket, limits: Callable[[], list[int | None]]) -> list[int | None]:
+    """What the parts of this drain were planned to take at most when it was first planned; asked for if it is now.
+
+    Raises SpoolError when the folder cannot be written.
+    """
+    plan = ticket.folder / "plan"
+    if not plan.exists():
+        planned = json.dumps(limits())
+        temporary = plan.with_name(f"plan.{os.getpid()}.{time.monotonic_ns()}.tmp")
+        with writing(ticket.folder):
+            ticket.folder.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(planned)
+            with contextlib.suppress(FileExistsError):
+                os.link(temporary, plan)
+            temporary.unlink()
+    agreed: list[int | None] = json.loads(plan.read_text())
+    return agreed
 
 
 class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -111,6 +140,8 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._link: Link | None = None
         self._initial: dict[str, Any] | None = None
         self._left: dict[str, int] | None = None  # what an availableNow query may still take
+        self._planned: dict[str, Any] | None = None  # the end of the batch that `_left` does not know of yet
+        self._waiting: float | None = None  # since when there are messages, but fewer than minMessagesPerTrigger
         self._removed = 0  # drains up to this number are deleted
 
     # In the driver's long-lived process ---------------------------------------------------------------------------
@@ -121,7 +152,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._left = self._counts()
+        self._left, self._planned = self._counts(), None
 
     def getDefaultReadLimit(self) -> ReadLimit:
         limit = self._options.max_messages
@@ -131,27 +162,30 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._remove_before(start)
         counts = self._counts()
         if self._left is not None:
+            self._count_off(start)
             counts = {queue: min(count, self._left[queue]) for queue, count in counts.items()}
-        if not any(counts.values()):
+        if not any(counts.values()) or self._too_few(sum(counts.values())):
             return start
         rows = water_fill(counts, limit.max_rows) if isinstance(limit, ReadMaxRows) else counts
-        if self._left is not None:
-            self._left = {queue: left - rows[queue] for queue, left in self._left.items()}
-        return {
+        self._planned = {
             "drain": start["drain"],
             "n": start["n"] + 1,
             "parts": parts_per_queue(self._options),
             "rows": {queue: rows[queue] for queue in sorted(rows) if rows[queue]},
         }
+        if self._options.max_bytes is not None:
+            self._planned["bytes"] = self._options.max_bytes
+        return self._planned
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         if start == end:
             return []
-        parts, name = end["parts"], ticket_name(end, end["n"])
+        parts, name, size = end["parts"], ticket_name(end, end["n"]), end.get("bytes")
+        share = None if size is None else -(-size // (parts * len(end["rows"])))
         return [
-            SpoolPartition(queue, name, part, (rows + part) // parts)  # the shares add up to `rows`
+            SpoolPartition(queue, name, part, limit, share)
             for queue, rows in end["rows"].items()
-            for part in range(parts)
+            for part, limit in enumerate(shares(rows, parts))
         ]
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -159,6 +193,37 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         self._close()
+
+    def _too_few(self, ready: int) -> bool:
+        """Whether a batch waits for more messages; one that is to take what is there now does not."""
+        least = self._options.min_messages
+        if least is None or ready >= least or self._left is not None:
+            self._waiting = None
+            return False
+        now = time.monotonic()
+        if self._waiting is None:
+            self._waiting = now
+        if now - self._waiting < self._options.max_delay:
+            return True
+        self._waiting = None
+        return False
+
+    def _count_off(self, start: Mapping[str, Any]) -> None:
+        """Takes the last planned batch, which ended at `start`, from what is left for this query.
+
+        With a limit in bytes a drain takes fewer messages than were planned: its files say how many.
+        """
+        planned, self._planned = self._planned, None
+        if planned is None or self._left is None or planned != start:
+            return
+        for queue, rows in planned["rows"].items():
+            if "bytes" in planned:
+                ticket = Spool(self._options.spool, self._options.vhost, queue).ticket(
+                    ticket_name(planned, planned["n"])
+                )
+                taken = sum(read_segment(path).num_rows for path in ticket.segments())
+                rows = min(rows, max(taken, 1))  # at least one, so that the query ends whatever happens
+            self._left[queue] -= rows
 
     def _counts(self) -> dict[str, int]:
         def once() -> dict[str, int]:
@@ -180,7 +245,8 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _remove_before(self, start: Mapping[str, Any]) -> None:
         """Deletes the drains whose batch is complete (`start` is the last one's end) and no longer needed.
 
-        They stay for dedup_window seconds, in case the broker forgot their acknowledgements.
+        They stay for dedup_window seconds, in case the broker forgot their acknowledgements; one with a segment whose
+        acknowledgement is not known to have arrived stays until its messages have come back, or `prune`.
         """
         for number in range(self._removed + 1, start["n"]):
             for queue in self._options.queues:
@@ -188,7 +254,8 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if ticket.folder.exists():
                     if time.time() - ticket.folder.stat().st_mtime <= self._options.dedup_window:
                         return
-                    ticket.remove()
+                    if all(map(is_acked, ticket.segments())):
+                        ticket.remove()
             self._removed = number
 
     # In the executors -------------------------------------------------------------------------------------------
