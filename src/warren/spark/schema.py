@@ -178,5 +178,5 @@ def _property(name: str, properties: Sequence[Properties], kind: pa.DataType) ->
     values = list(map(attrgetter(name), properties))
     if name == "timestamp":
         # An int is a number of seconds that no datetime holds (people send milliseconds).
-        return pa.array([None if type(value) is int else value for value in values], kind)
+        return pa.array([None if isinstance(value, int) else value for value in values], kind)
     return strings(values, kind) if pa.types.is_string(kind) else pa.array(values, kind)
