@@ -14,8 +14,8 @@ def test_defaults_of_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
     options = source_options({"queue": "a"}, streaming=False)
     assert options.queues == ("a",)
     assert options.queue_type == "auto"
-    assert options.starting == "earliest"
-    assert options.ending == "latest"
+    assert options.stream.starting == "earliest"
+    assert options.stream.ending == "latest"
     assert options.spool == default_spool()
     assert options.fail_on_data_loss
     assert options.vhost == "/"
@@ -24,7 +24,7 @@ def test_defaults_of_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_names_are_taken_in_any_case_and_several_queues_with_commas() -> None:
     options = source_options({"QUEUES": "a, b,,a", "startingoffsets": '{"a": 3, "b": 0}'}, streaming=True)
     assert options.queues == ("a", "b")
-    assert options.starting == {"a": 3, "b": 0}
+    assert options.stream.starting == {"a": 3, "b": 0}
 
 
 def test_the_argument_of_load_is_the_queue_and_that_of_save_the_exchange() -> None:
