@@ -7,6 +7,7 @@ import queue
 import threading
 import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,9 +36,9 @@ class Broker:
         """What it calls itself: "Warren" or "RabbitMQ"."""
         return str(self._connection.server_properties["product"])
 
-    def queue(self, kind: str, arguments: dict[str, object] | None = None) -> str:
+    def queue(self, kind: str, arguments: dict[str, object] | None = None, name: str | None = None) -> str:
         """A new queue of that x-queue-type; its name."""
-        name = f"spark.{kind}.{uuid.uuid4().hex[:8]}"
+        name = name or f"spark.{kind}.{uuid.uuid4().hex[:8]}"
         self._channel.queue_declare(name, durable=True, arguments={"x-queue-type": kind, **(arguments or {})})
         self._queues.append(name)
         return name
@@ -47,12 +48,29 @@ class Broker:
         self._channel.queue_declare(name, durable=True)
         self._queues.append(name)
 
-    def publish(self, queue: str, messages: Iterable[Message]) -> None:
-        """Publishes to the queue through the default exchange; returns when all are confirmed."""
+    def forget_later(self, queue: str) -> None:
+        """Deletes a queue after the test that others declared."""
+        self._queues.append(queue)
+
+    @contextmanager
+    def bound(self, queue: str, kind: str) -> Iterator[str]:
+        """An exchange of that type, bound to the queue by "#", until the block ends; its name."""
+        name = f"{queue}.exchange"
+        self._channel.exchange_declare(name, kind)
+        self._channel.queue_bind(queue, name, "#")
+        yield name
+        self._channel.exchange_delete(name)
+
+    def send(self, publications: Iterable[Publication]) -> None:
+        """Publishes them; returns when all are confirmed."""
         with connect(self.url, timeout=30.0) as connection:
             channel = connection.channel()
             channel.confirm_select()
-            channel.publish_many((Publication(message, "", queue) for message in messages), window=5000, timeout=60)
+            channel.publish_many(publications, window=5000, timeout=60)
+
+    def publish(self, queue: str, messages: Iterable[Message]) -> None:
+        """Publishes to the queue through the default exchange; returns when all are confirmed."""
+        self.send(Publication(message, "", queue) for message in messages)
 
     def numbered(self, queue: str, count: int, start: int = 0) -> None:
         """Publishes `count` messages whose body and message_id are their number."""

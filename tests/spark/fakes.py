@@ -35,6 +35,8 @@ class FakeDelivery:
 class FakeLinkBase:
     """What both kinds of fake link share: a consumer with a window, acknowledgements, an end."""
 
+    product: object = "RabbitMQ"
+
     def __init__(self) -> None:
         self.tag = 0
         self.consumer: str | None = None
@@ -173,6 +175,13 @@ class FakeStream:
         self.opened += 1
         return FakeStreamLink(self)
 
+    def feed(self, url: str, timeout: float) -> FakeFeed:
+        if self.refuse:
+            self.refuse -= 1
+            raise errors.ConnectionLost("refused")
+        self.opened += 1
+        return FakeFeed(self)
+
 
 class FakeStreamLink(FakeLinkBase):
     def __init__(self, stream: FakeStream) -> None:
@@ -220,3 +229,11 @@ class FakeStreamLink(FakeLinkBase):
 
     def reset(self) -> None:
         self.consumer = None
+
+
+class FakeFeed(FakeStreamLink):
+    """The same as a Feed: what comes is one list of deliveries."""
+
+    def receive(self, timeout: float) -> list[Any]:  # type: ignore[override]
+        got = super().receive(10**9, timeout)
+        return [got] if got else []

@@ -14,8 +14,8 @@ def test_defaults_of_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
     options = source_options({"queue": "a"}, streaming=False)
     assert options.queues == ("a",)
     assert options.queue_type == "auto"
-    assert options.starting == "earliest"
-    assert options.ending == "latest"
+    assert options.stream.starting == "earliest"
+    assert options.stream.ending == "latest"
     assert options.spool == default_spool()
     assert options.fail_on_data_loss
     assert options.vhost == "/"
@@ -24,7 +24,7 @@ def test_defaults_of_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_names_are_taken_in_any_case_and_several_queues_with_commas() -> None:
     options = source_options({"QUEUES": "a, b,,a", "startingoffsets": '{"a": 3, "b": 0}'}, streaming=True)
     assert options.queues == ("a", "b")
-    assert options.starting == {"a": 3, "b": 0}
+    assert options.stream.starting == {"a": 3, "b": 0}
 
 
 def test_the_argument_of_load_is_the_queue_and_that_of_save_the_exchange() -> None:
@@ -159,7 +159,7 @@ def test_what_is_refused_about_payloads(given: dict[str, str], said: str) -> Non
 def test_options_of_a_drain() -> None:
     options = source_options({"queue": "q"}, streaming=True)
     assert (options.prefetch, options.drain_prefetch, options.ordered) == (5000, 20_000, False)
-    assert (options.max_bytes, options.min_messages, options.max_delay) == (None, None, 900.0)
+    assert (options.max_bytes, options.min_messages, options.max_delay) == (None, 1, 900.0)
     given = {"prefetch": "7", "maxBytesPerTrigger": "10", "minMessagesPerTrigger": "3", "maxTriggerDelay": "1.5"}
     options = source_options({"queue": "q", "ordered": "true", **given}, streaming=True)
     assert (options.prefetch, options.drain_prefetch, options.ordered) == (7, 7, True)

@@ -8,10 +8,11 @@ import pytest
 
 from tests.spark.fakes import FakeStream
 from warren.errors import ConnectionLost, DataLoss
-from warren.spark import stream_queue
+from warren.spark import ends, stream_queue
+from warren.spark.ends import StreamEnds
 from warren.spark.offsets import Range
 from warren.spark.options import SourceOptions, source_options
-from warren.spark.stream_queue import StreamEnds, read_range
+from warren.spark.stream_queue import read_range
 
 
 def options(**more: str) -> SourceOptions:
@@ -21,15 +22,18 @@ def options(**more: str) -> SourceOptions:
 
 def use(monkeypatch: pytest.MonkeyPatch, stream: FakeStream) -> FakeStream:
     monkeypatch.setattr(stream_queue, "Link", stream.link)
+    monkeypatch.setattr(ends, "Link", stream.link)
+    monkeypatch.setattr(stream_queue, "Feed", stream.feed)
     return stream
 
 
 def read(start: int, end: int, **more: str) -> list[int]:
     numbers: list[int] = []
-    for rows, batch in read_range(options(**more), Range("s", start, end)):
-        assert [row.body for row in rows] == [b"%d" % number for number in batch]
-        assert len(batch) <= 10
-        numbers += batch
+    for piece in read_range(options(**more), Range("s", start, end)):
+        assert isinstance(piece.chunk, list)
+        assert [piece.chunk[row].body for row in piece.rows] == [b"%d" % number for number in piece.numbers]
+        assert len(piece.rows) <= 10
+        numbers += piece.numbers.tolist()
     return numbers
 
 
@@ -62,7 +66,7 @@ def test_numbers_need_not_be_consecutive(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_what_retention_took_is_data_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, FakeStream(30, 60))
-    with pytest.raises(DataLoss, match=r"messages 10 to 29 of queue 's' are gone.*failOnDataLoss=false"):
+    with pytest.raises(DataLoss, match=r"20 messages, 10 to 29, of queue 's' are gone.*failOnDataLoss=false"):
         read(10, 50)
     assert read(10, 50, failOnDataLoss="false") == list(range(30, 50))
 
@@ -78,9 +82,9 @@ def test_an_end_that_the_stream_does_not_reach_is_data_loss(monkeypatch: pytest.
 @pytest.mark.parametrize("lag", [0, 5])
 def test_both_ends_of_a_stream(monkeypatch: pytest.MonkeyPatch, first: int, tail: int, lag: int) -> None:
     use(monkeypatch, FakeStream(first, tail)).count_lag = lag
-    ends = StreamEnds(options())
-    assert (ends.first("s"), ends.tail("s")) == (first if tail else 0, tail)
-    ends.close()
+    asking = StreamEnds(options())
+    assert (asking.first("s"), asking.tail("s")) == (first if tail else 0, tail)
+    asking.close()
 
 
 def test_asking_goes_on_over_a_broker_restart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,6 +114,6 @@ def test_silence_is_doubted_while_the_count_says_more(monkeypatch: pytest.Monkey
         return opened
 
     stream.chunk = 20
-    monkeypatch.setattr(stream_queue, "_PROBE_PREFETCH", 8)
-    monkeypatch.setattr(stream_queue, "Link", link)
+    monkeypatch.setattr(ends, "_PROBE_PREFETCH", 8)
+    monkeypatch.setattr(ends, "Link", link)
     assert StreamEnds(options()).tail("s") == 100

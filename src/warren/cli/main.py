@@ -43,6 +43,7 @@ SPARK: Final[Mapping[str, tuple[str, str]]] = {
     "diff": ("diff:diff", "What another topology would change for the same messages."),
     "replay": ("replay:replay", "Publish an archive's messages again."),
     "simulate": ("simulate:simulate", "Where messages would go, what would pile up, how many nodes it takes."),
+    "tap": ("tap:tap", "A stream queue beside a work queue, that takes nothing from it."),
 }
 """The jobs of `warren spark`: name -> "module:function" below warren.cli.spark, and what it is about."""
 

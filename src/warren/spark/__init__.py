@@ -13,12 +13,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from warren.spark.java import JavaHome, find_java
+from warren.spark.lag import lag, lost
 from warren.spark.session import session
+from warren.spark.tap import Tap, tap
 
 if TYPE_CHECKING:
     from warren.spark.payload.infer import infer_schema as infer_schema
 
-__all__ = ["JavaHome", "find_java", "infer_schema", "session"]
+__all__ = ["JavaHome", "Tap", "find_java", "infer_schema", "lag", "lost", "session", "tap"]
 
 # Names whose modules import PySpark: loaded at the first use.
 _LATER: Final = {"infer_schema": "warren.spark.payload.infer"}

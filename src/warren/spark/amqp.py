@@ -7,24 +7,26 @@ It is connected without recovery: `retrying` connects again, around the caller's
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
 from warren import errors
 from warren.client.blocking import connect
-from warren.spark.schema import STREAM_OFFSET
+from warren.client.records import Message
+from warren.spark.places import STREAM_OFFSET
 
 if TYPE_CHECKING:
-    from warren.client.blocking import Consumer
+    from warren.client.blocking import Channel, Consumer
     from warren.client.blocking.channel import Bulk
     from warren.client.records import Delivery, Publication, Returned
     from warren.protocol.v091 import Table
     from warren.spark.outgoing import Part
 
-__all__ = ["TRANSIENT", "Link", "probe_family", "retrying", "stream_offset"]
+__all__ = ["TRANSIENT", "Link", "ask_service", "probe_family", "retrying", "stream_offset"]
 
 log = logging.getLogger("warren.spark")
 
@@ -49,6 +51,7 @@ TRANSIENT: Final = (
     errors.QueueNotReady,
     OSError,
 )
+REPLIES: Final = "amq.rabbitmq.reply-to"
 _FIRST_PAUSE: Final = 0.1
 _GOODBYE_SECONDS: Final = 5.0
 _LONGEST_PAUSE: Final = 3.0
@@ -82,6 +85,16 @@ class Link:
             self._connection.close(timeout=goodbye)
         except (*TRANSIENT, errors.AmqpError) as error:
             log.debug("closing: %s", error)
+
+    @property
+    def product(self) -> object:
+        """What the broker calls itself: "RabbitMQ", "Warren"."""
+        return self._connection.server_properties.get("product")
+
+    @property
+    def channel(self) -> Channel:
+        """The channel, for what is asked of a broker besides messages."""
+        return self._channel
 
     def count(self, queue: str) -> int:
         """How many messages the queue has ready (a round trip). Raises NotFound when there is no such queue."""
@@ -160,6 +173,27 @@ class Link:
 
 def _ignore(returned: Returned) -> None:
     pass
+
+
+def ask_service(link: Link, service: str, body: bytes, timeout: float) -> Any:
+    """The answer of a service of Warren's exchange amq.system, out of its JSON.
+
+    Raises NotFound where there is none (another broker), DeadlineExceeded, and AccessRefused for what it refuses.
+    """
+    channel = link.channel
+    channel.confirm_select()
+    with channel.consume(REPLIES, no_ack=True) as replies:
+        try:
+            channel.publish(Message(body, reply_to=REPLIES), "amq.system", service, mandatory=True)
+        except errors.Unroutable:
+            raise errors.NotFound(f"the broker has no service {service}") from None
+        arrived = replies.receive(1, timeout=timeout)
+    if not arrived:
+        raise errors.DeadlineExceeded(f"{service}: no answer within {timeout:g} s")
+    answer = json.loads(arrived[0].body)
+    if isinstance(answer, dict) and "error" in answer:
+        raise errors.AccessRefused(f"{service}: {answer.get('reason', answer['error'])}")
+    return answer
 
 
 def stream_offset(delivery: Delivery) -> int:

@@ -1,7 +1,8 @@
 """Offset arithmetic for stream queues: what a checkpoint holds, what the next batch takes, how it is cut.
 
 A message number is what the broker calls x-stream-offset. A checkpoint entry is {"queue": {"next": n, "base": b}}:
-`next` is the first number not read yet, `base` the first number of the batch that ended there. A batch is planned
+`next` is the first number not read yet, `base` the first number of the batch that ended there; `lost`, where it is
+there, counts what was gone before it was read. A batch is planned
 from its own end offset alone, [base, next) of every queue, so one that is planned again after a crash is the same
 batch, even the first one, whose start (`latest`) is not in the checkpoint.
 
@@ -33,19 +34,20 @@ def initial(numbers: Mapping[str, int]) -> Offsets:
     return {queue: {"base": numbers[queue], "next": numbers[queue]} for queue in sorted(numbers)}
 
 
-def advance(start: Offsets, tails: Mapping[str, int], limit: int | None) -> Offsets:
+def advance(start: Offsets, tails: Mapping[str, int], limit: int | None, now: Offsets | None = None) -> Offsets:
     """The end of the next batch: `start` moved towards `tails`, by at most `limit` messages over all queues.
 
-    `tails` are the first numbers that do not exist yet. Returns `start` itself when nothing is new. A queue that
-    `start` does not know begins at its tail entry's own place, so the caller adds it to `start` before.
+    `tails` are the first numbers that do not exist yet. `now`, where it is given, is `start` with queues that have come
+    since and with places that had to be given up; the batch begins there. Returns `start` itself when nothing is new.
     """
-    available = {queue: max(0, tails[queue] - entry["next"]) for queue, entry in start.items() if queue in tails}
-    if not any(available.values()):
+    places = start if now is None else now
+    available = {queue: max(0, tails[queue] - entry["next"]) for queue, entry in places.items() if queue in tails}
+    if not any(available.values()) and places == start:
         return start
     taken = available if limit is None else water_fill(available, limit)
     return {
-        queue: {"base": start[queue]["next"], "next": start[queue]["next"] + taken.get(queue, 0)}
-        for queue in sorted(start)
+        queue: {**places[queue], "base": places[queue]["next"], "next": places[queue]["next"] + taken.get(queue, 0)}
+        for queue in sorted(places)
     }
 
 

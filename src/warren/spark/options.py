@@ -7,7 +7,6 @@ This module opens no connection and imports nothing third-party.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,16 +16,17 @@ from typing import Any, Final, Literal, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 from warren.errors import InvalidArgument
+from warren.spark import stream_options as stream
 from warren.spark.payload.options import BINARY, DEFAULT_CORRUPT, DEFAULT_SAMPLE, PayloadOptions
+from warren.spark.stream_options import StreamOptions, stream_options
 
-__all__ = ["SinkOptions", "SourceOptions", "StartingOffsets", "default_spool"]
+__all__ = ["SinkOptions", "SourceOptions", "default_spool"]
 
 N = TypeVar("N", int, float)
 QueueType = Literal["auto", "stream", "classic", "quorum"]
 Ids = Literal["auto", "column", "none"]
 OnUnroutable = Literal["fail", "drop", "alternate"]
 OnNack = Literal["fail", "retry", "drop", "alternate"]
-StartingOffsets = Literal["earliest", "latest"] | dict[str, int]
 
 DEFAULT_URL: Final = "amqp://guest:guest@localhost:5672/"
 DRAIN_PREFETCH: Final = 20_000
@@ -36,7 +36,6 @@ MAX_SHORT: Final = 255  # bytes of a property that is text
 # As a user writes them, for messages; compared lower-cased.
 _COMMON: Final = ("url", "timeout", "retryTimeout")
 _SOURCE: Final = ("queue", "queues", "queueType", "minPartitions", "prefetch", "batchRows", "readTimeout")
-_STREAM_QUEUE: Final = ("startingOffsets", "failOnDataLoss")
 _SPOOL: Final = ("spool", "dedupWindow", "ordered")
 _ADMISSION: Final = ("maxMessagesPerTrigger", "maxBytesPerTrigger", "minMessagesPerTrigger", "maxTriggerDelay")
 _PAYLOAD: Final = (
@@ -80,8 +79,8 @@ _PROPERTIES: Final[dict[str, str]] = {
     "userId": "user_id",
     "appId": "app_id",
 }
-SOURCE_BATCH: Final = (*_COMMON, *_SOURCE, *_STREAM_QUEUE, "endingOffsets", *_SPOOL, "ticket", *_PAYLOAD)
-SOURCE_STREAM: Final = (*_COMMON, *_SOURCE, *_STREAM_QUEUE, *_ADMISSION, *_SPOOL, *_PAYLOAD)
+SOURCE_BATCH: Final = (*_COMMON, *_SOURCE, *stream.BOTH, *stream.BATCH, *_SPOOL, "ticket", *_PAYLOAD)
+SOURCE_STREAM: Final = (*_COMMON, *_SOURCE, *stream.BOTH, *_ADMISSION, *_SPOOL, *_PAYLOAD)
 SINK: Final = (*_COMMON, *_SINK, *_PROPERTIES)
 # What Spark itself puts among a source's or sink's options. `path` is the argument of load() and save().
 SPARKS_OWN: Final = frozenset({"path", "checkpointlocation"})
@@ -94,11 +93,10 @@ class SourceOptions:
     url: str
     queues: tuple[str, ...]
     queue_type: QueueType
-    starting: StartingOffsets
-    ending: Literal["latest"] | dict[str, int]
+    stream: StreamOptions
     max_messages: int | None
     max_bytes: int | None  # of bodies
-    min_messages: int | None
+    min_messages: int
     max_delay: float  # how long fewer than min_messages may wait
     ordered: bool
     min_partitions: int
@@ -165,7 +163,10 @@ def source_options(options: Mapping[str, str], streaming: bool) -> SourceOptions
     if len(names) > 1:
         raise InvalidArgument("give the queues once: as option 'queue', as option 'queues' or as load()'s argument")
     queues = tuple(dict.fromkeys(name.strip() for name in (names[0] if names else "").split(",") if name.strip()))
-    if not queues:
+    found = [name for name in ("queuePattern", "superstream") if name.lower() in given]
+    if len(found) + bool(queues) > 1:
+        raise InvalidArgument("give one of 'queue', 'queuePattern' and 'superstream': what to read")
+    if not found and not queues:
         raise InvalidArgument("option 'queue' is missing: the name of the queue to read, or several with commas")
     queue_type = _choice(given, "queueType", "auto", ("auto", "stream", "classic", "quorum"))
     ticket = given.get("ticket")
@@ -180,11 +181,10 @@ def source_options(options: Mapping[str, str], streaming: bool) -> SourceOptions
         url=_url(given),
         queues=queues,
         queue_type=cast(QueueType, queue_type),
-        starting=_starting(given.get("startingoffsets", "earliest"), queues),
-        ending=_ending(given.get("endingoffsets", "latest"), queues),
+        stream=stream_options(given, queues, _flag(given, "matchUnfiltered", False)),
         max_messages=_if_given(given, "maxMessagesPerTrigger"),
         max_bytes=_if_given(given, "maxBytesPerTrigger"),
-        min_messages=_if_given(given, "minMessagesPerTrigger"),
+        min_messages=_number(given, "minMessagesPerTrigger", int, 1, 1),
         max_delay=_number(given, "maxTriggerDelay", float, 0, 900.0),
         ordered=ordered,
         min_partitions=_number(given, "minPartitions", int, 1, 2),
@@ -332,9 +332,9 @@ def _properties(given: Mapping[str, str]) -> dict[str, str | int]:
 def refuse(options: SourceOptions, family: Literal["stream", "spool"]) -> None:
     """Raises InvalidArgument when an option was given that has no meaning for this kind of queue."""
     others, kind, rest = (
-        ((*_SPOOL, "ticket", *_ADMISSION[1:]), "a stream queue", "classic and quorum queues")
+        ((*_SPOOL, "ticket"), "a stream queue", "classic and quorum queues")
         if family == "stream"
-        else ((*_STREAM_QUEUE, "endingOffsets"), "a classic or quorum queue", "stream queues")
+        else ((*stream.BOTH, *stream.BATCH), "a classic or quorum queue", "stream queues")
     )
     for name in others:
         if name.lower() in options.given:
@@ -395,33 +395,3 @@ def _number(
 
 def _if_given(given: Mapping[str, str], name: str) -> int | None:
     return _number(given, name, int, 1) if name.lower() in given else None
-
-
-def _starting(text: str, queues: tuple[str, ...]) -> StartingOffsets:
-    word = text.strip().lower()
-    if word in ("earliest", "latest"):
-        return cast(StartingOffsets, word)
-    return _offsets("startingOffsets", text, queues, "'earliest', 'latest'")
-
-
-def _ending(text: str, queues: tuple[str, ...]) -> Literal["latest"] | dict[str, int]:
-    if text.strip().lower() == "latest":
-        return "latest"
-    return _offsets("endingOffsets", text, queues, "'latest'")
-
-
-def _offsets(name: str, text: str, queues: tuple[str, ...], words: str) -> dict[str, int]:
-    try:
-        parsed = json.loads(text)
-    except ValueError:
-        parsed = None
-    if (
-        not isinstance(parsed, dict)
-        or set(parsed) != set(queues)
-        or not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in parsed.values())
-    ):
-        example = json.dumps(dict.fromkeys(queues, 0))
-        raise InvalidArgument(
-            f"option '{name}' is {text!r}; it takes {words} or JSON with one message number per queue: {example}"
-        )
-    return parsed

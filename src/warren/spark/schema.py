@@ -46,6 +46,7 @@ __all__ = [
     "project",
     "row_schema",
     "strings",
+    "text_of_bodies",
 ]
 
 # The basic properties of AMQP 0-9-1, in the order of the specification; cluster_id is not used by anyone.
@@ -121,7 +122,7 @@ class Rows:
         arrays = []
         for name, kind in self._columns:
             if name == "body":
-                array = _text(queue, pa.array([d.body for d in deliveries], pa.binary()), kind)
+                array = text_of_bodies(queue, pa.array([d.body for d in deliveries], pa.binary()), kind)
             elif name == "queue":
                 array = pa.repeat(pa.scalar(queue, kind), len(deliveries))
             elif name == "offset":
@@ -143,13 +144,13 @@ class Rows:
 def project(queue: str, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The columns of `schema` out of a batch that has them all. Raises InvalidArgument as Rows.batch does."""
     arrays = [
-        _text(queue, batch.column("body"), field.type) if field.name == "body" else batch.column(field.name)
+        text_of_bodies(queue, batch.column("body"), field.type) if field.name == "body" else batch.column(field.name)
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _text(queue: str, bodies: pa.Array, kind: pa.DataType) -> pa.Array:
+def text_of_bodies(queue: str, bodies: pa.Array, kind: pa.DataType) -> pa.Array:
     """The bodies as binary or, when the schema says so, as text."""
     if pa.types.is_binary(kind):
         return bodies
@@ -178,5 +179,5 @@ def _property(name: str, properties: Sequence[Properties], kind: pa.DataType) ->
     values = list(map(attrgetter(name), properties))
     if name == "timestamp":
         # An int is a number of seconds that no datetime holds (people send milliseconds).
-        return pa.array([None if type(value) is int else value for value in values], kind)
+        return pa.array([None if isinstance(value, int) else value for value in values], kind)
     return strings(values, kind) if pa.types.is_string(kind) else pa.array(values, kind)

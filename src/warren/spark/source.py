@@ -119,8 +119,12 @@ class AmqpDataSource(DataSource):
 
 def family(options: SourceOptions) -> Literal["stream", "spool"]:
     """How the queues are read: by offsets, or through the spool. Raises InvalidArgument when they differ."""
-    if options.queue_type != "auto":
-        found: Literal["stream", "spool"] = "stream" if options.queue_type == "stream" else "spool"
+    if not options.queues:  # patterns and super-streams are of stream queues
+        if options.queue_type not in ("auto", "stream"):
+            raise InvalidArgument("options 'queuePattern' and 'superstream' are for stream queues")
+        found: Literal["stream", "spool"] = "stream"
+    elif options.queue_type != "auto":
+        found = "stream" if options.queue_type == "stream" else "spool"
     else:
         kinds = {
             queue: retrying(

@@ -197,7 +197,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _too_few(self, ready: int) -> bool:
         """Whether a batch waits for more messages; one that is to take what is there now does not."""
         least = self._options.min_messages
-        if least is None or ready >= least or self._left is not None:
+        if ready >= least or self._left is not None:
             self._waiting = None
             return False
         now = time.monotonic()

@@ -1,4 +1,4 @@
-"""Reading stream queues without Spark: where they begin and end, and exactly the messages of one range.
+"""Reading stream queues without Spark: exactly the messages of one range.
 
 Rules: `read_range` yields every message of [start, end) once, in order, whatever happens to the connection: it
 reconnects and resumes at the next wanted number. Messages that retention took are DataLoss, or skipped with a
@@ -9,120 +9,53 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
 
 from warren.errors import DataLoss, DeadlineExceeded
-from warren.spark.amqp import TRANSIENT, Link, retrying, stream_offset
+from warren.spark.amqp import TRANSIENT, Link, stream_offset
+from warren.spark.blocks import Block
+from warren.spark.ends import first_number, tail_number
+from warren.spark.feed import Feed
 from warren.spark.offsets import Range
 from warren.spark.options import SourceOptions
-from warren.spark.schema import STREAM_OFFSET
+from warren.spark.places import STREAM_OFFSET
 
 if TYPE_CHECKING:
     from warren.client.records import Delivery
+    from warren.spark.blocks import Positions
 
-__all__ = ["Ends", "StreamEnds", "read_range"]
+__all__ = ["Piece", "lost", "read_range"]
 
 log = logging.getLogger("warren.spark")
 
-T = TypeVar("T")
 
-Batch = tuple[list["Delivery"], list[int]]
+class Piece(NamedTuple):
+    """Messages in their order: some rows of what came at once."""
 
-BATCH_BYTES: Final = 8 << 20  # bodies in one Arrow batch: bounds the memory of a task whatever the message size
-_PROBE_PREFETCH: Final = 1000
-_SILENCE: Final = 0.06  # a stream at rest delivers its last chunk in 3 ms; longer silence is its end
-_FIRST_WAIT: Final = 0.5
+    chunk: Block | list[Delivery]
+    rows: Positions
+
+    @property
+    def numbers(self) -> Positions:
+        """Their numbers in the stream."""
+        return numbers_of(self.chunk)[self.rows]
+
+
 _PAUSE: Final = 0.2  # before connecting again
-_DISAGREEMENT: Final = 2.0  # how long silence is doubted while the queue's count says that there is more
 
 
-class Ends:
-    """The first message number of a stream queue and the first one that does not exist yet."""
-
-    __slots__ = ("first", "tail")
-
-    def __init__(self, first: int, tail: int) -> None:
-        self.first = first
-        self.tail = tail
+def numbers_of(chunk: Block | list[Delivery]) -> Positions:
+    """The messages' numbers in their stream."""
+    if isinstance(chunk, list):
+        return np.array([stream_offset(delivery) for delivery in chunk], np.int64)
+    return chunk.numbers
 
 
-class StreamEnds:
-    """Asks where stream queues begin and end. Keeps one connection between calls, opened when needed."""
-
-    def __init__(self, options: SourceOptions) -> None:
-        self._options = options
-        self._link: Link | None = None
-        self._floor: dict[str, int] = {}  # a first number seen once: the stream never begins before it again
-
-    def first(self, queue: str) -> int:
-        """The number of the oldest message, 0 for an empty stream."""
-        number = self._retrying(lambda link: _first(link, queue, self._options.read_timeout), f"asking for {queue}")
-        self._floor[queue] = number
-        return number
-
-    def tail(self, queue: str) -> int:
-        """One more than the number of the newest message: exact for a queue at rest, a lower bound for a busy one."""
-        if queue not in self._floor:
-            self.first(queue)
-        floor, timeout = self._floor[queue], self._options.read_timeout
-        return self._retrying(lambda link: _tail(link, queue, floor, timeout), f"asking for the end of {queue}")
-
-    def close(self) -> None:
-        """Gives the connection up; the next question opens another."""
-        link, self._link = self._link, None
-        if link is not None:
-            link.close()
-
-    def _retrying(self, work: Callable[[Link], T], what: str) -> T:
-        def once() -> T:
-            try:
-                if self._link is None:
-                    self._link = Link(self._options.url, self._options.timeout)
-                return work(self._link)
-            except BaseException:
-                self.close()  # a consumer may be left on it; a fresh one is simpler than knowing
-                raise
-
-        return retrying(once, self._options.retry_timeout, what)
-
-
-def _first(link: Link, queue: str, timeout: float) -> int:
-    expected = link.count(queue)
-    link.consume(queue, 1, {STREAM_OFFSET: "first"})
-    got = link.receive(1, timeout if expected else _FIRST_WAIT)
-    link.reset()
-    if not got:
-        if expected:
-            raise DeadlineExceeded(f"queue '{queue}' has {expected} messages but delivered none in {timeout} s")
-        return 0
-    return stream_offset(got[0])
-
-
-def _tail(link: Link, queue: str, floor: int, timeout: float) -> int:
-    # The count of a stream lags behind on RabbitMQ, and silence can be a busy machine: the end is where both agree.
-    least = floor + link.count(queue)
-    tail = 0
-    began = time.monotonic()
-    link.consume(queue, _PROBE_PREFETCH, {STREAM_OFFSET: "last"})
-    while True:
-        got = link.receive(_PROBE_PREFETCH, _SILENCE if tail else _FIRST_WAIT)
-        if got:
-            tail = stream_offset(got[-1]) + 1
-            link.ack(got[-1].delivery_tag)
-        elif tail >= least:
-            break
-        waited = time.monotonic() - began
-        if tail and waited > _DISAGREEMENT:
-            break  # a lower bound, of a queue that is being written; the next question goes on from there
-        if waited > timeout:
-            raise DeadlineExceeded(f"queue '{queue}' has {least - floor} messages but delivered none in {timeout} s")
-    link.reset()
-    return tail
-
-
-def read_range(options: SourceOptions, wanted: Range) -> Iterator[Batch]:
-    """The messages of `wanted` in order, as lists of at most `batch_rows` with their numbers.
+def read_range(options: SourceOptions, wanted: Range) -> Iterator[Piece]:
+    """The messages of `wanted` in order, each piece at most `batch_rows` of them.
 
     Raises DataLoss when some are not there any more (unless fail_on_data_loss is off), and the connection's last
     error when the broker stayed away for retry_timeout seconds without any progress.
@@ -144,57 +77,38 @@ def read_range(options: SourceOptions, wanted: Range) -> Iterator[Batch]:
 
 
 class _RangeReader:
-    """Progress through one range over any number of connections.
-
-    `position` is the next number wanted from the broker; what came before and is not yielded yet survives the
-    connection it came on.
-    """
+    """Progress through one range over any number of connections: `position` is the next number wanted."""
 
     def __init__(self, options: SourceOptions, wanted: Range) -> None:
         self._options = options
         self._wanted = wanted
-        self._rows: list[Delivery] = []
-        self._numbers: list[int] = []
-        self._size = 0
         self.position = wanted.start
         self.done = wanted.start >= wanted.end
 
-    def run(self) -> Iterator[Batch]:
+    def run(self) -> Iterator[Piece]:
         """Reads on one connection until the range is done or the connection fails."""
         options, queue, end = self._options, self._wanted.queue, self._wanted.end
         checked = False  # that the first delivery on this connection is not later than it should be
-        with Link(options.url, options.timeout) as link:
-            link.consume(queue, options.prefetch, {STREAM_OFFSET: self.position})
+        with Feed(options.url, options.timeout) as feed:
+            feed.consume(queue, options.prefetch, {STREAM_OFFSET: self.position})
             while self.position < end:
-                got = link.receive(options.prefetch, options.read_timeout)
+                got = feed.receive(options.read_timeout)
                 if not got:
                     self._silent()
                     break
-                link.ack(got[-1].delivery_tag)
-                if not checked:
-                    checked = True
-                    self._gap(stream_offset(got[0]))
-                for delivery in got:
-                    number = stream_offset(delivery)
-                    if number < self.position:
-                        continue  # RabbitMQ starts at the chunk that holds the number
-                    if number >= end:
-                        self.position = end
-                        break
-                    self.position = number + 1
-                    self._rows.append(delivery)
-                    self._numbers.append(number)
-                    self._size += len(delivery.body)
-                    if len(self._rows) >= options.batch_rows or self._size >= BATCH_BYTES:
-                        yield self._take()
-        if self._rows:
-            yield self._take()
+                for chunk in got:
+                    # Before it counts as read: when this fails, it is read again.
+                    feed.ack(chunk[-1].delivery_tag if isinstance(chunk, list) else chunk.last_tag)
+                    numbers = numbers_of(chunk)
+                    if not checked:
+                        checked = True
+                        self._gap(int(numbers[0]))
+                    # RabbitMQ starts at the chunk that holds the number, and nobody stops at the end.
+                    rows = np.flatnonzero((numbers >= self.position) & (numbers < end))
+                    self.position = max(self.position, min(int(numbers[-1]) + 1, end))
+                    for some in range(0, len(rows), options.batch_rows):
+                        yield Piece(chunk, rows[some : some + options.batch_rows])
         self.done = True
-
-    def _take(self) -> Batch:
-        batch = self._rows, self._numbers
-        self._rows, self._numbers, self._size = [], [], 0
-        return batch
 
     def _gap(self, number: int) -> None:
         position = self.position
@@ -202,42 +116,31 @@ class _RangeReader:
             return
         # Numbers need not be consecutive, so only the stream's beginning tells a gap from a loss.
         with Link(self._options.url, self._options.timeout) as link:
-            first = _first(link, self._wanted.queue, self._options.read_timeout)
+            first = first_number(link, self._wanted.queue, self._options.read_timeout)
         if first > position:
-            _lost(
+            lost(
                 self._options,
-                f"messages {position} to {min(first, self._wanted.end) - 1} of queue '{self._wanted.queue}' are gone "
-                "(retention removed them before they were read)",
+                f"{min(first, self._wanted.end) - position:,} messages, {position} to "
+                f"{min(first, self._wanted.end) - 1}, of queue '{self._wanted.queue}' are gone (retention removed them "
+                "before they were read)",
             )
 
     def _silent(self) -> None:
         queue, position = self._wanted.queue, self.position
         with Link(self._options.url, self._options.timeout) as other:
-            first = _first(other, queue, self._options.read_timeout)
-            tail = _tail(other, queue, first, self._options.read_timeout)
+            first = first_number(other, queue, self._options.read_timeout)
+            tail = tail_number(other, queue, first, self._options.read_timeout)
         if tail > position:
             raise DeadlineExceeded(f"queue '{queue}' delivered nothing in {self._options.read_timeout} s")
-        _lost(
+        lost(
             self._options,
             f"queue '{queue}' ends at message {tail} but {position} to {self._wanted.end - 1} were asked for "
             "(was it deleted and declared again?)",
         )
 
 
-def _lost(options: SourceOptions, what: str) -> None:
+def lost(options: SourceOptions, what: str) -> None:
     """Raises DataLoss, or logs and lets the reader go on when fail_on_data_loss is off."""
     if options.fail_on_data_loss:
         raise DataLoss(f"{what}; set failOnDataLoss=false to go on without them")
     log.warning("%s; going on without them", what)
-
-
-def check_not_behind(options: SourceOptions, queue: str, next_number: int, tail: int) -> bool:
-    """Whether the stream still reaches the checkpoint; False (or DataLoss) when it ends before `next_number`."""
-    if tail >= next_number:
-        return True
-    _lost(
-        options,
-        f"queue '{queue}' ends at message {tail} but the checkpoint is at {next_number} (was it deleted and declared "
-        "again?)",
-    )
-    return False

@@ -8,6 +8,8 @@ state; `stop` may never be called.
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,17 +17,23 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
 
 from warren.errors import InvalidArgument
 from warren.spark import offsets
+from warren.spark.admission import available, rows_for_bytes
+from warren.spark.columns import Columns
+from warren.spark.ends import Ends, StreamEnds
+from warren.spark.listing import queue_names
 from warren.spark.offsets import Offsets, Range
 from warren.spark.options import SourceOptions
 from warren.spark.payload.step import RowStep
-from warren.spark.schema import Rows
-from warren.spark.stream_queue import StreamEnds, check_not_behind, read_range
+from warren.spark.selection import selection
+from warren.spark.stream_options import place_for
+from warren.spark.stream_queue import lost, read_range
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +41,10 @@ if TYPE_CHECKING:
 
 __all__ = ["StreamQueueReader", "StreamQueueStreamReader"]
 
+log = logging.getLogger("warren.spark")
+
 LEAST_SPLIT: Final = 10_000  # messages: a shorter range costs more in connecting than it gains
+NAMES_SECONDS: Final = 30.0  # how long a list of queues is good: a super-stream's end is an error in RabbitMQ's log
 
 
 class RangePartition(InputPartition):
@@ -48,12 +59,10 @@ def read_partition(options: SourceOptions, schema: StructType, partition: InputP
     """The rows of one partition, as Arrow batches."""
     if not isinstance(partition, RangePartition):
         return  # Spark plans one empty partition when a batch read has none
-    step = RowStep(options, schema)
-    rows = Rows(step.base)
-    yield from step.over(
-        rows.batch(partition.wanted.queue, deliveries, numbers)
-        for deliveries, numbers in read_range(options, partition.wanted)
-    )
+    queue, step, choose = partition.wanted.queue, RowStep(options, schema), selection(options.stream).chooser()
+    columns = Columns(step.base)
+    chosen = ((chunk, choose(queue, chunk, rows)) for chunk, rows in read_range(options, partition.wanted))
+    yield from step.over(columns.batch(queue, chunk, rows) for chunk, rows in chosen if len(rows))
 
 
 def plan(options: SourceOptions, ranges: list[Range]) -> Sequence[InputPartition]:
@@ -62,7 +71,7 @@ def plan(options: SourceOptions, ranges: list[Range]) -> Sequence[InputPartition
 
 
 class StreamQueueReader(DataSourceReader):
-    """Batch read: [startingOffsets, endingOffsets) of every queue, as they are when the action starts."""
+    """Batch read: what is between beginning and end of every queue, as they are when the action starts."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -72,9 +81,11 @@ class StreamQueueReader(DataSourceReader):
         options, ends = self._options, StreamEnds(self._options)
         ranges = []
         try:
-            for queue in sorted(options.queues):
-                start = starting_number(options, ends, queue)
-                end = ends.tail(queue) if options.ending == "latest" else options.ending[queue]
+            for queue in queue_names(options):
+                start = ends.number_at(queue, place_for(options.stream.starting, queue))
+                ending = options.stream.ending
+                place = ending.get(queue, "latest") if isinstance(ending, dict) else ending
+                end = ends.number_at(queue, place)
                 if end > start:
                     ranges.append(Range(queue, start, end))
         finally:
@@ -95,37 +106,43 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         self._initial: Offsets | None = None
         self._targets: dict[str, int] | None = None  # the tails when an availableNow query began
         self._tails: dict[str, int] = {}
+        self._vanished: set[str] = set()  # queues that are known to be gone
+        self._names: tuple[float, tuple[str, ...]] | None = None  # as of when
+        self._taken_at: float | None = None  # when a batch was planned last
 
     # In the driver's long-lived process ---------------------------------------------------------------------------
 
     def initialOffset(self) -> Offsets:
         if self._initial is None:
-            numbers = {
-                queue: starting_number(self._options, self._asking(), queue) for queue in sorted(self._options.queues)
-            }
-            self._initial = offsets.initial(numbers)
+            starting = self._options.stream.starting
+            self._initial = offsets.initial(
+                {queue: self._asking().number_at(queue, place_for(starting, queue)) for queue in self._queues()}
+            )
         return self._initial
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._targets = {queue: self._asking().tail(queue) for queue in self._options.queues}
+        self._targets = {queue: ends.tail for queue, ends in self._asking().of(self._queues()).items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        limit = self._options.max_messages
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        options = self._options
+        if options.max_messages is not None:
+            return ReadMaxRows(options.max_messages)
+        return ReadAllAvailable() if options.max_bytes is None else ReadMaxBytes(options.max_bytes)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> Offsets:
-        start = self._with_new_queues(start)
-        self._tails = {queue: self._asking().tail(queue) for queue in self._options.queues}
+        queues = self._with_vanished(start)
+        ends = self._asking().of(queues, sizes=self._options.max_bytes is not None)
+        now = self._with_new(start, ends)
+        now = {queue: reconciled(self._options, queue, entry, ends.get(queue)) for queue, entry in now.items()}
+        self._tails = {queue: each.tail for queue, each in ends.items()}
         tails = dict(self._tails)
-        for queue, tail in self._tails.items():
-            if not check_not_behind(self._options, queue, start[queue]["next"], tail):
-                # Declared again: what it holds now is new, from its beginning.
-                first = self._asking().first(queue)
-                start[queue] = {"base": first, "next": first}
-            elif self._targets is not None:
-                tails[queue] = min(tail, self._targets[queue])
-        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return offsets.advance(start, tails, rows)
+        if self._targets is not None:
+            tails = {queue: min(tail, self._targets[queue]) for queue, tail in tails.items() if queue in self._targets}
+        waiting = available(now, tails)
+        if self._too_few(sum(waiting.values())):
+            return start
+        rows = self._rows(limit, waiting, {queue: each.size for queue, each in ends.items()})
+        return offsets.advance(start, tails, rows, now)
 
     def reportLatestOffset(self) -> Offsets | None:
         return offsets.initial(self._tails) if self._tails else None
@@ -145,18 +162,57 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
             self._ends = StreamEnds(self._options)
         return self._ends
 
-    def _with_new_queues(self, start: dict[str, Any]) -> Offsets:
-        known = {queue: dict(entry) for queue, entry in start.items() if queue in self._options.queues}
-        gone = set(start) - set(known)
-        if gone:
+    def _queues(self) -> tuple[str, ...]:
+        now = time.monotonic()
+        if self._names is None or (not self._options.queues and now - self._names[0] > NAMES_SECONDS):
+            self._names = now, queue_names(self._options)
+        return self._names[1]
+
+    def _with_vanished(self, start: dict[str, Any]) -> tuple[str, ...]:
+        """The queues to ask for; what a checkpoint has and nobody names any more is an error, or is left alone."""
+        queues = self._queues()
+        gone = sorted(set(start) - set(queues))
+        if gone and self._options.queues:
             raise InvalidArgument(
-                f"the checkpoint has read {', '.join(sorted(gone))}, which option 'queue' does not name any more; "
+                f"the checkpoint has read {', '.join(gone)}, which option 'queue' does not name any more; "
                 "name them again or start with a new checkpoint"
             )
-        for queue in self._options.queues:
+        if gone and not self._vanished.issuperset(gone):
+            self._vanished.update(gone)
+            lost(self._options, f"queues that the checkpoint has read are not there any more: {', '.join(gone)}")
+        return queues
+
+    def _with_new(self, start: dict[str, Any], ends: dict[str, Ends]) -> Offsets:
+        """The offset with the queues that it does not know yet: those that came later begin at their beginning."""
+        known = {queue: dict(entry) for queue, entry in start.items()}
+        for queue, each in ends.items():
             if queue not in known:
-                known[queue] = dict(self.initialOffset()[queue])
+                first = self.initialOffset()[queue]["next"] if self._options.queues else each.first
+                known[queue] = {"base": first, "next": first}
         return known
+
+    def _too_few(self, waiting: int) -> bool:
+        """Whether a batch is to wait for more messages. Who asks for what is available now waits for nothing."""
+        wanted, now = self._options, time.monotonic()
+        if self._taken_at is None:
+            self._taken_at = now
+        if self._targets is None and 0 < waiting < wanted.min_messages and now - self._taken_at < wanted.max_delay:
+            return True
+        if waiting:
+            self._taken_at = now
+        return False
+
+    def _rows(self, limit: ReadLimit, waiting: dict[str, int], sizes: dict[str, float]) -> int | None:
+        """How many messages the batch may have; None for all. Trigger.Once asks for all, whatever the limits are."""
+        if isinstance(limit, ReadMaxBytes):
+            return rows_for_bytes(limit.max_bytes, waiting, sizes)
+        if not isinstance(limit, ReadMaxRows):
+            return None
+        most = limit.max_rows
+        if self._options.max_bytes is not None:
+            fitting = rows_for_bytes(self._options.max_bytes, waiting, sizes)
+            most = most if fitting is None else min(most, fitting)
+        return most
 
     # In the executors -------------------------------------------------------------------------------------------
 
@@ -164,10 +220,27 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         return read_partition(self._options, self._schema, partition)
 
 
-def starting_number(options: SourceOptions, ends: StreamEnds, queue: str) -> int:
-    """The first message number that a fresh reader of `queue` wants."""
-    if options.starting == "earliest":
-        return ends.first(queue)
-    if options.starting == "latest":
-        return ends.tail(queue)
-    return options.starting[queue]
+def reconciled(options: SourceOptions, queue: str, entry: dict[str, int], ends: Ends | None) -> dict[str, int]:
+    """Where reading goes on in a queue that may have lost what the checkpoint wanted next.
+
+    What retention took is counted in the entry's `lost`. Raises DataLoss unless fail_on_data_loss is off.
+    """
+    if ends is None:
+        return entry
+    place = entry["next"]
+    if ends.tail < place:
+        lost(
+            options,
+            f"queue '{queue}' ends at message {ends.tail} but the checkpoint is at {place} (was it deleted and "
+            "declared again?)",
+        )
+        return {**entry, "base": ends.first, "next": ends.first}  # what it holds now is new, from its beginning
+    if ends.first > place:
+        count = ends.first - place
+        lost(
+            options,
+            f"{count:,} messages, {place} to {ends.first - 1}, of queue '{queue}' are gone (retention removed them "
+            "before they were read)",
+        )
+        return {**entry, "base": ends.first, "next": ends.first, "lost": entry.get("lost", 0) + count}
+    return entry

@@ -26,12 +26,16 @@ from pyspark.sql.types import (
 )
 
 from warren.errors import InvalidArgument
+from warren.spark.columns import Columns
+from warren.spark.ends import StreamEnds
+from warren.spark.listing import queue_names
 from warren.spark.offsets import Range
 from warren.spark.options import SourceOptions, source_options
 from warren.spark.payload.content import contents
 from warren.spark.payload.json import utf8_bodies
-from warren.spark.schema import COLUMNS, Rows
-from warren.spark.stream_queue import StreamEnds, read_range
+from warren.spark.schema import COLUMNS
+from warren.spark.selection import selection
+from warren.spark.stream_queue import read_range
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -60,18 +64,20 @@ def infer_schema(source: DataFrame | str, queue: str | None = None, *, sample: i
 
 def sampled_type(options: SourceOptions) -> StructType:
     """The type of the oldest messages of stream queues. Raises as `infer_schema` does."""
-    return type_of_bodies(_sample(options), ", ".join(options.queues))
+    return type_of_bodies(_sample(options), ", ".join(queue_names(options)))
 
 
 def _sample(options: SourceOptions) -> Iterator[bytes | None]:
-    rows = Rows(StructType([StructField(name, COLUMNS[name]) for name in _SAMPLED]))
+    columns = Columns(StructType([StructField(name, COLUMNS[name]) for name in _SAMPLED]))
+    choose = selection(options.stream).chooser()
     ends = StreamEnds(options)
     try:
-        for queue in options.queues:
+        for queue in queue_names(options):
             first = ends.first(queue)
             wanted = Range(queue, first, min(first + options.payload.sample, ends.tail(queue)))
-            for deliveries, numbers in read_range(options, wanted):
-                yield from utf8_bodies(contents(rows.batch(queue, deliveries, numbers), options.payload))
+            for chunk, rows in read_range(options, wanted):
+                batch = columns.batch(queue, chunk, choose(queue, chunk, rows))
+                yield from utf8_bodies(contents(batch, options.payload))
     finally:
         ends.close()
 
