@@ -66,10 +66,13 @@ def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
 
 
 def test_the_ends_of_a_history(dead: DataFrame) -> None:
-    columns = ["first_reason", "first_queue", "first_exchange", "first_key", "first_time", "last_reason", "last_queue", "last_exchange", "last_time", "died", "cycled", "redriven", "bytes"]
+    columns = (
+        "first_reason", "first_queue", "first_exchange", "first_key", "first_time", "last_reason", "last_queue",
+        "last_exchange", "last_time", "died", "cycled", "redriven", "bytes",
+    )  # fmt: skip
     noon, eleven = at("2026-01-05 12:00:00"), at("2026-01-05 11:00:00")
     once = ("rejected", "work", "orders", "eu.new", noon, "rejected", "work", "orders", noon, 1, False, 0)
-    assert rows(dead.select(columns)) == [
+    assert rows(dead.select(*columns)) == [
         (*once, 23),
         (*once, 22),
         ("rejected", "work", "orders", "eu.new", eleven, "rejected", "work", "retry", at("2026-01-05 11:00:30"), 3,

@@ -36,8 +36,8 @@ HEADERS: Final = (
 )
 AGES: Final = ((60, "under 1 minute"), (3600, "under 1 hour"), (86_400, "under 1 day"), (604_800, "under 7 days"),
                (2_592_000, "under 30 days"))  # fmt: skip
-SIZES: Final = ((100, "up to 100 B"), (1 << 10, "up to 1 KiB"), (10 << 10, "up to 10 KiB"), (100 << 10, "up to 100 KiB"),
-                (1 << 20, "up to 1 MiB"))  # fmt: skip
+SIZES: Final = ((100, "up to 100 B"), (1 << 10, "up to 1 KiB"), (10 << 10, "up to 10 KiB"),
+                (100 << 10, "up to 100 KiB"), (1 << 20, "up to 1 MiB"))  # fmt: skip
 
 
 def dead_letters(rows: DataFrame) -> DataFrame:
@@ -152,7 +152,7 @@ def cycles(dead: DataFrame) -> DataFrame:
 
 
 def patterns(dead: DataFrame, top: int) -> DataFrame:
-    """The `top` payload patterns: pattern, messages, bytes, reasons, and a short example (the first in the alphabet)."""
+    """The `top` payload patterns: pattern, messages, bytes, reasons, and the start of the alphabetically first body."""
     return (
         dead.selectExpr(f"{shape('body')} AS pattern", "bytes", "last_reason", "left(text, 300) AS example")
         .groupBy("pattern")
