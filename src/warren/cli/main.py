@@ -40,6 +40,7 @@ ADMINISTRATION: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
 
 SPARK: Final[Mapping[str, tuple[str, str]]] = {
     "archive": ("archive:archive", "Queues and streams into files, every message once."),
+    "deadletters": ("deadletters:deadletters", "Why messages died; send them back to where they came from."),
     "diff": ("diff:diff", "What another topology would change for the same messages."),
     "replay": ("replay:replay", "Publish an archive's messages again."),
     "simulate": ("simulate:simulate", "Where messages would go, what would pile up, how many nodes it takes."),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from warren.spark.jobs import deadletters as job
+from warren.spark.jobs.redrive import Target, plan_of, selection
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -139,18 +140,33 @@ def test_a_queue_without_messages(spark: SparkSession) -> None:
     assert len(found.ages) == 7
 
 
-@pytest.mark.parametrize(
-    ("body", "pattern"),
-    [
-        (b"user 3f2504e0-4f89-11d3-9a0c-0305e82c3301 gone", "user <uuid> gone"),
-        (b"mail to a.b+c@example.org  bounced\n", "mail to <email> bounced"),
-        (b"commit deadbeef01 by x", "commit <hex> by x"),
-        (b"took 1,234.5 ms, facade left", "took <n> ms, facade left"),
-        (b'[{"a": 1}, {"a": null}]', "ARRAY<OBJECT<a: NUMBER>>"),
-        (b"{not json", "{not json"),
-        (b'"text"', '"text"'),
-    ],
-)
-def test_shapes(spark: SparkSession, body: bytes, pattern: str) -> None:
-    frame = spark.createDataFrame([(bytearray(body),)], "body BINARY")
-    assert frame.selectExpr(job.shape("body")).collect()[0][0] == pattern
+def test_a_plan_for_a_redrive(spark: SparkSession, dead: DataFrame) -> None:
+    numbered = dead.selectExpr("*", "CAST(sha1(body) AS BINARY) AS digest", "CAST(bytes AS BIGINT) AS position")
+    mine = selection(numbered, reason="rejected", queue="work")
+    assert (plan_of(mine).places(), plan_of(mine).spent) == ({("orders", "eu.new"): 3}, 0)
+    assert plan_of(selection(numbered, reason="expired", queue="work")).chosen == {}, "not of one and the same death"
+    assert plan_of(mine, limit=2, max_redrives=1).messages == 2
+    assert plan_of(mine, max_redrives=1).spent == 1
+    everything = plan_of(numbered, Target("queue"))
+    assert (everything.places(), everything.homeless) == ({("", "work"): 4}, 2)
+    assert plan_of(selection(numbered, where="text LIKE 'order%'"), Target("queue")).places() == {("", "work"): 1}
+    assert plan_of(selection(numbered, queue="it's \\ odd")).chosen == {}
+    twins = plan_of(numbered.withColumn("digest", numbered.digest.substr(0, 0)), Target(exchange="x"))
+    assert (twins.messages, len(twins.chosen)) == (6, 1)
+
+
+SHAPES = [
+    (b"user 3f2504e0-4f89-11d3-9a0c-0305e82c3301 gone", "user <uuid> gone"),
+    (b"mail to a.b+c@example.org  bounced\n", "mail to <email> bounced"),
+    (b"commit deadbeef01 by x", "commit <hex> by x"),
+    (b"took 1,234.5 ms, facade left", "took <n> ms, facade left"),
+    (b'[{"a": 1}, {"a": null}]', "ARRAY<OBJECT<a: NUMBER>>"),
+    (b"{not json", "{not json"),
+    (b'"text"', '"text"'),
+]
+
+
+def test_shapes(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(n, bytearray(body)) for n, (body, _) in enumerate(SHAPES)], "n INT, body BINARY")
+    found = frame.orderBy("n").selectExpr(job.shape("body")).collect()
+    assert [row[0] for row in found] == [pattern for _, pattern in SHAPES]

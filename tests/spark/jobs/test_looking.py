@@ -56,7 +56,7 @@ def test_an_empty_queue_has_columns_all_the_same(broker: Broker, tmp_path: Path)
 
 
 def test_a_queue_that_is_not_there(broker: Broker, tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="no queue 'spark.missing'"):
+    with pytest.raises(NotFound, match=r"no queue 'spark\.missing'"):
         look(broker.url, "spark.missing", tmp_path)
 
 

@@ -18,7 +18,7 @@ import pytest
 from tests.cli.command import environment
 from tests.spark.conftest import DRAINED, Broker
 from warren.client.blocking import connect
-from warren.client.records import Delivery, Message
+from warren.client.records import Delivery
 from warren.errors import InvalidArgument, WarrenError
 from warren.protocol.v091 import Properties
 from warren.spark.jobs.ledger import Ledger
@@ -161,7 +161,8 @@ def test_kill_9_in_the_middle(broker: Broker, tmp_path: Path) -> None:
 def test_what_reaches_no_queue_stays(broker: Broker, tmp_path: Path) -> None:
     house = House(broker, "classic", tmp_path, 6)
     plan = house.plan(lambda n: n < 4)
-    wrong = {mark: (("", "spark.nowhere"), 1) if n % 2 else entry for n, (mark, entry) in enumerate(plan.chosen.items())}
+    nowhere = (("", "spark.nowhere"), 1)
+    wrong = {mark: nowhere if n % 2 else entry for n, (mark, entry) in enumerate(plan.chosen.items())}
     done = house.redrive(Plan(wrong), window=3)
     assert done == Redriven(confirmed=2, refused={"no queue for key 'spark.nowhere' of exchange ''": 2}, left=2)
     assert house.numbers(house.work) == [0, 2]

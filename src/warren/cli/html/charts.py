@@ -1,4 +1,4 @@
-"""Charts as inline SVG, drawn by small functions: horizontal bars, stacked columns, lines, a heat map.
+"""Charts as inline SVG, drawn by small functions: horizontal bars, rankings, stacked columns, lines, a heat map.
 
 Rules: a chart is text in, text out; it fetches nothing and runs nothing. Colours are CSS variables of the page, so that
 one drawing serves light and dark. Every chart has a title and a description for those who do not see it, and every mark
@@ -8,17 +8,19 @@ has its number as a tooltip; the page gives the same numbers as a table.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from itertools import count
 from typing import Final
 
-__all__ = ["bars", "heat_map", "lines", "stacked"]
+__all__ = ["bars", "heat_map", "lines", "ranking", "stacked"]
 
 WIDTH: Final = 720
 SERIES: Final = 4  # colours --c1 to --c4 of the page
 MARGIN_LEFT: Final = 46
 MARGIN_RIGHT: Final = 16
+LABELS: Final = 24  # on an x axis at most; of more places, every so many-th has one
+DOTS: Final = 60  # places on an x axis up to which a line has a dot, with its number, at each
 
 _numbers = count(1)
 
@@ -26,9 +28,9 @@ _numbers = count(1)
 def _svg(title: str, description: str, height: float, parts: Sequence[str]) -> str:
     number = next(_numbers)
     return (
-        f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-labelledby="t{number} d{number}">'
+        f'<div class="scroll"><svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-labelledby="t{number} d{number}">'
         f'<title id="t{number}">{escape(title)}</title><desc id="d{number}">{escape(description)}</desc>'
-        f"{''.join(parts)}</svg>"
+        f"{''.join(parts)}</svg></div>"
     )
 
 
@@ -84,6 +86,28 @@ def bars(title: str, description: str, values: Sequence[tuple[str, str, float]],
     return _svg(title, description, bottom + 38, parts)
 
 
+def ranking(title: str, description: str, values: Sequence[tuple[str, float]], unit: str) -> str:
+    """A bar below each label, for labels that may be long; no value is negative."""
+    row = 40
+    most = max((value for _, value in values), default=0) or 1
+    parts = []
+    for index, (label, value) in enumerate(values):
+        y = row * index
+        wide = max((WIDTH - 90) * value / most, 1.0)
+        parts += [
+            _text(0, y + 14, label if len(label) <= 100 else label[:99] + "…"),
+            _rect(0, y + 20, wide, 12, f"{label}: {value:,g} {unit}", "c1"),
+            _text(wide + 8, y + 31, f"{value:,g}", "start", "value"),
+        ]
+    return _svg(title, description, row * len(values), parts)
+
+
+def _axis(at: Sequence[str], x: Callable[[int], float], y: float) -> list[str]:
+    """The labels below a chart."""
+    every = math.ceil(max(len(at), 1) * max(1.0, max(map(len, at), default=0) / 6) / LABELS)
+    return [_text(x(index), y, label, "middle", "tick") for index, label in enumerate(at) if index % every == 0]
+
+
 def _columns_frame(scale: Sequence[float], height: int, top: int, unit: str) -> list[str]:
     """The horizontal grid of a chart whose values go upwards, and its numbers."""
     parts = [_text(MARGIN_LEFT - 8, top - 8, unit, "start", "tick")]
@@ -121,7 +145,7 @@ def lines(title: str, description: str, at: Sequence[str], series: Mapping[str, 
         return top + height * (1 - (value - scale[0]) / (scale[-1] - scale[0]))
 
     parts = _columns_frame(scale, height, top, unit)
-    parts += [_text(x(index), top + height + 18, label, "middle", "tick") for index, label in enumerate(at)]
+    parts += _axis(at, x, top + height + 18)
     for number, (name, values) in enumerate(series.items()):
         css = number % SERIES + 1
         points = " ".join(f"{x(index):.1f},{y(value):.1f}" for index, value in enumerate(values))
@@ -129,7 +153,7 @@ def lines(title: str, description: str, at: Sequence[str], series: Mapping[str, 
         parts += [
             f'<circle cx="{x(index):.1f}" cy="{y(value):.1f}" r="3.2" class="c{css}">'
             f"<title>{escape(f'{name}, {at[index]}: {value:.1f} {unit}')}</title></circle>"
-            for index, value in enumerate(values)
+            for index, value in enumerate(values if len(at) <= DOTS else ())
         ]
     parts += _legend(list(series), top + height + 46)
     return _svg(title, description, top + height + 54, parts)
@@ -150,8 +174,7 @@ def stacked(title: str, description: str, at: Sequence[str], series: Mapping[str
             left = MARGIN_LEFT + step * index + step * 0.18
             parts.append(_rect(left, y, step * 0.64, tall, tip, f"c{number % SERIES + 1}"))
             base[index] += tall
-    for index, label in enumerate(at):
-        parts.append(_text(MARGIN_LEFT + step * (index + 0.5), top + height + 18, label, "middle", "tick"))
+    parts += _axis(at, lambda index: MARGIN_LEFT + step * (index + 0.5), top + height + 18)
     parts += _legend(list(series), top + height + 46)
     return _svg(title, description, top + height + 54, parts)
 

@@ -1,0 +1,51 @@
+"""Where a job's messages come from: looked at, drained, streamed, archived."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.spark.conftest import Broker
+from warren.client.records import Message
+from warren.errors import InvalidArgument
+from warren.spark.jobs.looking import Look
+from warren.spark.jobs.sources import Origin, messages
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def test_every_origin(warren_server: Any, spark: SparkSession, tmp_path: Path) -> None:
+    broker = Broker(warren_server.url)
+    try:
+        queue, stream = broker.queue("classic"), broker.queue("stream")
+        broker.publish(queue, [Message(b"%d" % n) for n in range(7)])
+        broker.numbered(stream, 3)
+
+        seen = messages(spark, Origin(broker.url, queue), tmp_path / "looked")
+        assert (seen.what, seen.looked) == (f"queue {queue}, browsed", Look(queue, 7, True))
+        assert sorted(bytes(row.body) for row in seen.frame.collect()) == [b"%d" % n for n in range(7)]
+        assert messages(spark, Origin(broker.url, queue), tmp_path / "part", limit=2).frame.count() == 2
+
+        taking = Origin(broker.url, queue, take=True, ticket="monday", spool=str(tmp_path / "spool"))
+        for _ in range(2):  # the same ticket, the same messages
+            taken = messages(spark, taking, tmp_path)
+            assert (taken.what, taken.looked) == (f"queue {queue}, drained as ticket monday", None)
+            assert taken.frame.count() == 7
+        assert broker.ready(queue) == 0
+
+        streamed = messages(spark, Origin(broker.url, stream), tmp_path)
+        assert streamed.what == f"stream queue {stream}"
+        archive = str(tmp_path / "archive")
+        streamed.frame.write.parquet(archive)
+        assert messages(spark, Origin("", archive=archive), tmp_path, limit=2).frame.count() == 2
+        with pytest.raises(InvalidArgument, match="leave out --take"):
+            messages(spark, Origin(broker.url, stream, take=True), tmp_path)
+        with pytest.raises(InvalidArgument, match="without a limit"):
+            messages(spark, taking, tmp_path, limit=2)
+    finally:
+        broker.close()
