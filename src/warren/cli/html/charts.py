@@ -19,7 +19,7 @@ WIDTH: Final = 720
 SERIES: Final = 4  # colours --c1 to --c4 of the page
 MARGIN_LEFT: Final = 46
 MARGIN_RIGHT: Final = 16
-LABELS: Final = 24  # on an x axis at most; of more places, every so many-th has one
+LETTER: Final = 6.6  # pixels of a label's letter, about; where labels have no room, every so many-th is written
 DOTS: Final = 60  # places on an x axis up to which a line has a dot, with its number, at each
 
 _numbers = count(1)
@@ -93,7 +93,7 @@ def ranking(title: str, description: str, values: Sequence[tuple[str, float]], u
     parts = []
     for index, (label, value) in enumerate(values):
         y = row * index
-        wide = max((WIDTH - 90) * value / most, 1.0)
+        wide = max((WIDTH - 90) * value / most, 1.0) if value else 0.0
         parts += [
             _text(0, y + 14, label if len(label) <= 100 else label[:99] + "…"),
             _rect(0, y + 20, wide, 12, f"{label}: {value:,g} {unit}", "c1"),
@@ -104,7 +104,8 @@ def ranking(title: str, description: str, values: Sequence[tuple[str, float]], u
 
 def _axis(at: Sequence[str], x: Callable[[int], float], y: float) -> list[str]:
     """The labels below a chart."""
-    every = math.ceil(max(len(at), 1) * max(1.0, max(map(len, at), default=0) / 6) / LABELS)
+    longest = LETTER * max(map(len, at), default=0) + 10
+    every = max(1, math.ceil(longest * len(at) / (WIDTH - MARGIN_LEFT - MARGIN_RIGHT)))
     return [_text(x(index), y, label, "middle", "tick") for index, label in enumerate(at) if index % every == 0]
 
 

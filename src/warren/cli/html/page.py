@@ -43,7 +43,8 @@ svg polyline { fill: none; stroke-width: 2.2; stroke-linejoin: round }
 svg .l1 { stroke: var(--c1) } svg .l2 { stroke: var(--c2) } svg .l3 { stroke: var(--c3) } svg .l4 { stroke: var(--c4) }
 svg .heat { fill: var(--heat) } svg .cell { font-size: 10px; pointer-events: none }
 svg .cell.strong { fill: var(--on-heat) }
-.scroll { overflow-x: auto } .scroll svg { min-width: 33rem } code { font-size: .85rem; overflow-wrap: anywhere }
+.scroll { overflow-x: auto } .scroll svg { min-width: 33rem } .scroll td { white-space: nowrap }
+.scroll td:has(code) { white-space: normal; min-width: 16rem } code { font-size: .85rem; overflow-wrap: anywhere }
 table { border-collapse: collapse; font-size: .9rem; margin: .4rem 0; font-variant-numeric: tabular-nums }
 caption { text-align: left; white-space: nowrap; color: var(--soft); padding-bottom: .3rem }
 th, td { padding: .22rem .9rem .22rem 0; text-align: left; border-bottom: 1px solid var(--rule); font-weight: 400 }

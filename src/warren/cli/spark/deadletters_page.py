@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from html import escape
 from typing import Any
 
@@ -26,8 +27,7 @@ def page(found: Triage, what: str, when: str) -> str:
             (
                 (f"{total['messages']:,}", "dead letters"),
                 (_bytes(total["bytes"]), "of bodies"),
-                (_time(total["first"]), "first death"),
-                (_time(total["last"]), "last death"),
+                *_ends(total["first"], total["last"]),
                 (f"{total['cycled']:,}", "came into a queue more than once"),
                 (f"{total['redriven']:,}", "were redriven before"),
                 (f"{total['unknown']:,}", "without a known death"),
@@ -135,6 +135,11 @@ def _histograms(found: Triage) -> str:
             )
         )  # fmt: skip
     return "\n".join(parts)
+
+
+def _ends(first: datetime | None, last: datetime | None) -> list[tuple[str, str]]:
+    named = (("first", first), ("last", last))
+    return [(f"{time:%Y-%m-%d}", f"{name} death, {time:%H:%M:%S}") for name, time in named if time is not None]
 
 
 def _exchange(name: str | None) -> str:
