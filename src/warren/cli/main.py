@@ -45,6 +45,7 @@ SPARK: Final[Mapping[str, tuple[str, str]]] = {
     "replay": ("replay:replay", "Publish an archive's messages again."),
     "simulate": ("simulate:simulate", "Where messages would go, what would pile up, how many nodes it takes."),
     "tap": ("tap:tap", "A stream queue beside a work queue, that takes nothing from it."),
+    "traffic": ("traffic:traffic", "What goes through a broker: rates, sizes, latency, unusual hours."),
 }
 """The jobs of `warren spark`: name -> "module:function" below warren.cli.spark, and what it is about."""
 

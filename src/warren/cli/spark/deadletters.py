@@ -262,7 +262,7 @@ def table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> Table:
     """The first rows as a terminal's table."""
     made = Table(show_edge=False, pad_edge=False)
     for name in columns:
-        number = any(isinstance(row[name], int) for row in rows)
+        number = any(isinstance(row[name], int | float) for row in rows)
         made.add_column(name.replace("first_", "").replace("_", " "), justify="right" if number else "left")
     for row in rows[:SHOWN]:
         made.add_row(*(text(row[name]) for name in columns))
@@ -274,6 +274,8 @@ def text(value: object) -> str:
 
     if value is None:
         return "–"
+    if isinstance(value, float):
+        return f"{value:,.2f}"
     return f"{value:,}" if isinstance(value, int) else escape(str(value)[:100])
 
 
