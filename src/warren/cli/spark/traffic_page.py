@@ -85,8 +85,9 @@ def _latency(found: Survey) -> str:
     return html.section(
         "Latency",
         f"From the message’s timestamp to its delivery, {known['messages']:,} deliveries: median "
-        f"{_ms(known['median'])}, 95th percentile {_ms(known['p95'])}, 99th {_ms(known['p99'])}, longest {_ms(known['largest'])}. A timestamp "
-        "without the header timestamp_in_ms has whole seconds, so up to a second of it is rounding.",
+        f"{_ms(known['median'])}, 95th percentile {_ms(known['p95'])}, 99th {_ms(known['p99'])}, longest "
+        f"{_ms(known['largest'])}. A timestamp without the header timestamp_in_ms has whole seconds, so up to a second "
+        "of it is rounding.",
         charts.ranking("The slowest windows", "By 95th percentile.", values, "ms"),
         html.table(
             "The slowest windows, ms", (found.by, "start", "median", "95th percentile", "99th percentile"),

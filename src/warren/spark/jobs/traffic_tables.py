@@ -69,7 +69,7 @@ class Survey:
     window: int
     by: By
     windows: list[Row]
-    talkers: dict[str, list[Row]]
+    talkers: dict[By, list[Row]]
     latency: Row
     gaps: list[Row]
     anomalies: list[Row]

@@ -43,8 +43,8 @@ def watch(
 ) -> int:  # fmt: skip
     """Write what the firehose says for so many seconds into Parquet files in `folder`; how many copies there were.
 
-    `started` is called once everything from now on is seen; `stop`, when set, ends it before its time. Raises AccessRefused where the user may not read the
-    firehose.
+    `started` is called once everything from now on is seen; `stop`, when set, ends it before its time.
+    Raises AccessRefused where the user may not read the firehose.
     """
     folder.mkdir(parents=True, exist_ok=True)
     files = _Files(folder)
