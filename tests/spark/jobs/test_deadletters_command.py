@@ -86,7 +86,7 @@ def test_what_stays_ends_with_status_1(warren_server: Any, command: Command, tmp
         assert "4 messages stayed: no queue for key 'spark.nowhere'" in capsys.readouterr().err
         assert json.loads(out.read_text())["redrive"]["confirmed"] == 0
         assert broker.ready(dead) == 4
-        with pytest.raises(InvalidArgument, match=r"--where 'nosuch = 1'.*nosuch"):
+        with pytest.raises(InvalidArgument, match=r"condition 'nosuch = 1'.*nosuch"):
             where = ("--redrive", "--where", "nosuch = 1")
             command("spark", "deadletters", dead, "--url", broker.url, *where)
     finally:

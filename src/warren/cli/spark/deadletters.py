@@ -18,12 +18,11 @@ from warren.cli.spark.running import DEFAULT_URL, Cluster, Url, job
 from warren.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from warren.cli.display import Display
     from warren.spark.jobs.deadletters import Triage
     from warren.spark.jobs.redrive import Plan, Redriven
     from warren.spark.jobs.sources import Messages, Origin
+    from warren.spark.session import SparkSession
 
 __all__ = ["deadletters"]
 
@@ -182,8 +181,6 @@ class _Work:
         return found
 
     def _redrive(self, rows: Messages, asked: Asked, found: Found, display: Display) -> None:
-        from pyspark.errors import AnalysisException, ParseException
-
         from warren.spark.jobs.deadletters import dead_letters
         from warren.spark.jobs.ledger import Ledger
         from warren.spark.jobs.redrive import Target, default_ledger, plan_of, redrive, selection
@@ -191,12 +188,9 @@ class _Work:
         if rows.looked is None:
             raise InvalidArgument("--redrive takes from a classic or quorum queue; a stream keeps what it has")
         with display.stage("choose"):
-            try:
-                chosen = selection(dead_letters(rows.frame), where=asked.where, reason=asked.reason, queue=asked.queue)
-                target = Target(asked.to, asked.to_exchange, asked.to_key)
-                found.plan = plan_of(chosen, target, limit=asked.limit, max_redrives=asked.max_redrives)
-            except (ParseException, AnalysisException) as error:
-                raise InvalidArgument(f"--where {asked.where!r}: {str(error).strip().splitlines()[0]}") from error
+            chosen = selection(dead_letters(rows.frame), where=asked.where, reason=asked.reason, queue=asked.queue)
+            target = Target(asked.to, asked.to_exchange, asked.to_key)
+            found.plan = plan_of(chosen, target, limit=asked.limit, max_redrives=asked.max_redrives)
         if asked.dry_run:
             return
         url, queue, sent = self._origin.url, rows.looked.queue, _Number()

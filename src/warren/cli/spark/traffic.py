@@ -17,11 +17,10 @@ from warren.cli.spark.running import DEFAULT_URL, Cluster, Url, job
 from warren.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from warren.cli.display import Display
-    from warren.spark.jobs.sources import Origin
+    from warren.spark.jobs.sources import DataFrame, Origin
     from warren.spark.jobs.traffic_tables import Questions, Survey
+    from warren.spark.session import SparkSession
 
 __all__ = ["traffic"]
 
@@ -159,20 +158,13 @@ class _Work:
         self._asked = asked
 
     def run(self, spark: SparkSession, display: Display) -> Survey:
-        from pyspark.errors import AnalysisException, ParseException
-
         from warren.spark.jobs.traffic import events
         from warren.spark.jobs.traffic_tables import survey
 
         self.display = display
         rows = self._rows(spark, display)
-        try:
-            with display.stage("survey"):
-                return survey(events(rows), self._asked)
-        except (ParseException, AnalysisException) as error:
-            if self._asked.where is None:
-                raise
-            raise InvalidArgument(f"--where {self._asked.where!r}: {str(error).strip().splitlines()[0]}") from error
+        with display.stage("survey"):
+            return survey(events(rows), self._asked)
 
     def _rows(self, spark: SparkSession, display: Display) -> DataFrame:
         from warren.spark.jobs.sources import messages

@@ -22,8 +22,8 @@ from pyspark.sql.types import BinaryType, LongType, StructType, TimestampType
 
 from warren.client.blocking import connect
 from warren.errors import ConsumerCancelled, DeadlineExceeded, InvalidArgument
+from warren.spark.jobs.identity import DELIVERY_COUNTS, digest
 from warren.spark.schema import Rows, row_schema
-from warren.spark.spool import digest
 
 if TYPE_CHECKING:
     from warren.client.blocking import Channel, Connection, Consumer
@@ -36,7 +36,6 @@ WINDOW: Final = 2000  # messages on their way at a time; quorum queues give no m
 FILE_BYTES: Final = 32 << 20  # bodies in one Parquet file
 FILE_ROWS: Final = 50_000
 SILENCE: Final = 0.2  # then the queue is asked whether it is empty
-DELIVERY_COUNTS: Final = ("x-delivery-count", "x-acquired-count")
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,9 +31,9 @@ from warren.client.records import Message, Publication
 from warren.client.url import parse_url
 from warren.errors import ConnectionLost, InvalidArgument, NotFound
 from warren.protocol.v091 import FieldValue, Properties
+from warren.spark.jobs.identity import DELIVERY_COUNTS, digest
 from warren.spark.jobs.ledger import Ledger
-from warren.spark.jobs.looking import DELIVERY_COUNTS, Held, nothing
-from warren.spark.spool import digest
+from warren.spark.jobs.looking import Held, nothing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -115,12 +115,14 @@ def selection(
     dead: DataFrame, *, where: str | None = None, reason: str | None = None, queue: str | None = None
 ) -> DataFrame:
     """The dead letters that died for this reason and in this queue (the same death), and that `where`, a condition of
-    Spark SQL over the columns of `dead_letters`, is true for."""
+    Spark SQL over the columns of `dead_letters`, is true for. Raises InvalidArgument when it is no condition."""
+    from warren.spark.jobs.conditions import filtered
+
     asked = [(name, value) for name, value in (("reason", reason), ("queue", queue)) if value is not None]
     if asked:
         same = " AND ".join(f"d.{name} = {_literal(value)}" for name, value in asked)
         dead = dead.where(f"exists(deaths, d -> {same})")
-    return dead if where is None else dead.where(where)
+    return dead if where is None else filtered(dead, where)
 
 
 def _literal(text: str) -> str:

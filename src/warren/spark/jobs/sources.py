@@ -17,7 +17,7 @@ from warren.spark.amqp import probe_family, retrying
 from warren.spark.jobs.looking import Look, look, looked_schema, nothing
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame as DataFrame, SparkSession
 
 __all__ = ["Messages", "Origin", "messages"]
 

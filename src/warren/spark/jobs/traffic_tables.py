@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from warren.errors import InvalidArgument
 from warren.spark.jobs.anomalies import anomalies
 from warren.spark.jobs.arrivals import backlog, busy_seconds, daily, per_second
+from warren.spark.jobs.conditions import filtered
 from warren.spark.jobs.traffic import By, gaps, latency, talkers, windows, with_pattern
 
 if TYPE_CHECKING:
@@ -90,7 +91,10 @@ def window_for(first: datetime | None, last: datetime | None) -> int:
 
 
 def survey(seen: DataFrame, asked: Questions) -> Survey:
-    """Everything that was asked for, from the events of `traffic.events`."""
+    """Everything that was asked for, from the events of `traffic.events`.
+
+    Raises InvalidArgument for a condition that is none, and for windows that would be too many.
+    """
     from pyspark.sql import functions
 
     seen = with_pattern(seen, patterns=asked.patterns, words=asked.words)
@@ -98,7 +102,7 @@ def survey(seen: DataFrame, asked: Questions) -> Survey:
         if bound is not None:
             seen = seen.where(functions.expr(f"time {column} timestamp'{bound:%Y-%m-%d %H:%M:%S.%f%z}'"))
     if asked.where is not None:
-        seen = seen.where(asked.where)
+        seen = filtered(seen, asked.where)
     seen = seen.cache()
     try:
         (whole,) = _rows(seen.selectExpr("count(*) AS n", "count(time) AS timed", "min(time) AS a", "max(time) AS b"))
