@@ -13,6 +13,7 @@ import pytest
 from tests.cli.html.checker import checked
 from tests.spark.conftest import Broker
 from tests.spark.jobs.commands import Command
+from tests.spark.jobs.letters import reject
 from warren.cli.main import application
 from warren.client.blocking import connect
 from warren.client.records import Message, Publication
@@ -44,7 +45,7 @@ def test_a_triage_and_a_redrive(broker: Broker, command: Command, tmp_path: Path
             Publication(Message(body, message_id=str(n), user_id="guest"), exchange, "order.new")
             for n, body in enumerate(bodies)
         )
-        broker.reject_all(work, 12)
+        reject(broker, work, dead, 12)
         try:
             report, out = tmp_path / "report.html", tmp_path / "out.json"
             chosen = ("--redrive", "--reason", "rejected", "--queue", work, "--where", "text LIKE '%late%'")

@@ -17,6 +17,7 @@ import pytest
 
 from tests.cli.command import environment
 from tests.spark.conftest import DRAINED, Broker
+from tests.spark.jobs.letters import reject
 from warren.client.blocking import connect
 from warren.client.records import Delivery
 from warren.errors import InvalidArgument, WarrenError
@@ -48,7 +49,7 @@ class House:
         self.work = broker.queue("classic", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": self.dead})
         self.ledger = folder / "ledger"
         broker.numbered(self.work, count)
-        broker.reject_all(self.work, count)
+        reject(broker, self.work, self.dead, count)
 
     def plan(self, choose: Callable[[int], bool] = lambda n: True, place: tuple[str, str] | None = None) -> Plan:
         folder = self.folder / f"look{len(list(self.folder.glob('look*')))}"

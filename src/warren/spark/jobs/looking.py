@@ -29,12 +29,14 @@ if TYPE_CHECKING:
     from warren.client.blocking import Channel, Connection, Consumer
     from warren.client.records import Delivery
 
-__all__ = ["MAX_DELIVERIES", "Held", "Look", "look", "looked_schema"]
+__all__ = ["MAX_DELIVERIES", "Held", "Look", "give_back", "look", "looked_schema"]
 
 MAX_DELIVERIES: Final = 10  # RabbitMQ 4's quorum queues have a delivery limit of 20 by themselves
 WINDOW: Final = 2000  # messages on their way at a time; quorum queues give no more to one consumer without a limit
 FILE_BYTES: Final = 32 << 20  # bodies in one Parquet file
 FILE_ROWS: Final = 50_000
+GIVEN_BACK: Final = 5.0
+LOOK_AGAIN: Final = 0.05
 SILENCE: Final = 0.2  # then the queue is asked whether it is empty
 
 
@@ -69,16 +71,23 @@ def look(
     """
     folder.mkdir(parents=True, exist_ok=True)
     files = _Files(queue, folder)
-    with connect(url, timeout=timeout, recovery=None) as connection, connection.channel() as channel:
+    with connect(url, timeout=timeout, recovery=None) as connection:
         browsed = browses(connection)
-        ready = channel.message_count(queue)
-        most = ready if limit is None else min(ready, limit)
-        batches = browse(channel, queue, most) if browsed else Held(channel, queue, timeout).batches(most)
-        for batch in batches:
+        with connection.channel() as channel:
+            ready = channel.message_count(queue)
+            most = ready if limit is None else min(ready, limit)
+            batches = browse(channel, queue, most) if browsed else Held(channel, queue, timeout).batches(most)
+            try:
+                for batch in batches:
+                    if not browsed:
+                        refuse_often_delivered(queue, batch)
+                    files.add(batch)
+                    progress(files.rows)
+            except InvalidArgument:
+                give_back(connection, channel, queue, ready)
+                raise
             if not browsed:
-                refuse_often_delivered(queue, batch)
-            files.add(batch)
-            progress(files.rows)
+                give_back(connection, channel, queue, ready)
     files.finish()
     return Look(queue, files.rows, browsed)
 
@@ -103,6 +112,19 @@ def browse(channel: Channel, queue: str, most: int) -> Iterator[list[Delivery]]:
         consumer.cancel()
     except ConsumerCancelled:
         return  # that was all
+
+
+def give_back(connection: Connection, channel: Channel, queue: str, ready: int) -> None:
+    """Close the channel, and wait until what it held is in the queue again, GIVEN_BACK seconds at most.
+
+    A quorum queue takes a moment for it, and who looks next should find all. Where other consumers are at work, the
+    queue may well stay shorter than it was.
+    """
+    channel.close()
+    deadline = time.monotonic() + GIVEN_BACK
+    with connection.channel() as asking:
+        while asking.message_count(queue) < ready and time.monotonic() < deadline:
+            time.sleep(LOOK_AGAIN)
 
 
 def refuse_often_delivered(queue: str, batch: list[Delivery]) -> None:

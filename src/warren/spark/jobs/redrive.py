@@ -33,7 +33,7 @@ from warren.errors import ConnectionLost, InvalidArgument, NotFound
 from warren.protocol.v091 import FieldValue, Properties
 from warren.spark.jobs.identity import DELIVERY_COUNTS, digest
 from warren.spark.jobs.ledger import Ledger
-from warren.spark.jobs.looking import Held, nothing
+from warren.spark.jobs.looking import Held, give_back, nothing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -228,6 +228,7 @@ class _Run:
         self, connection: Connection, queue: str, plan: Plan, ledger: Ledger, window: int,
         progress: Callable[[int], None], timeout: float, step: Callable[[str], None],
     ) -> None:  # fmt: skip
+        self._connection = connection
         self._consuming: Channel = connection.channel()
         self._publishing: Channel = connection.channel()
         self._publishing.confirm_select()
@@ -245,7 +246,8 @@ class _Run:
 
     def run(self) -> Redriven:
         done = self.done
-        for batch in self._held.batches(self._consuming.message_count(self._queue)):
+        ready = self._consuming.message_count(self._queue)
+        for batch in self._held.batches(ready):
             for delivery in batch:
                 self._one(delivery)
             if not self._outstanding and not self._ledger.outstanding:
@@ -255,6 +257,7 @@ class _Run:
             self._ledger.finish()
         self._publish()
         done.missing = self._outstanding
+        give_back(self._connection, self._consuming, self._queue, ready - done.confirmed - done.already)
         return done
 
     def _one(self, delivery: Delivery) -> None:
