@@ -10,6 +10,7 @@ import pytest
 from tests.spark.conftest import Broker
 from warren.client.records import Message
 from warren.errors import InvalidArgument
+from warren.spark.jobs import archive as archives
 from warren.spark.jobs.looking import Look
 from warren.spark.jobs.sources import Origin, messages
 
@@ -43,6 +44,11 @@ def test_every_origin(warren_server: Any, spark: SparkSession, tmp_path: Path) -
         archive = str(tmp_path / "archive")
         streamed.frame.write.parquet(archive)
         assert messages(spark, Origin("", archive=archive), tmp_path, limit=2).frame.count() == 2
+        kept = str(tmp_path / "kept")
+        archives.archive(spark, broker.url, [stream], kept)
+        assert messages(spark, Origin("", archive=kept), tmp_path).frame.count() == 3
+        with pytest.raises(InvalidArgument, match="there is no folder"):
+            messages(spark, Origin("", archive=str(tmp_path / "nothing")), tmp_path)
         with pytest.raises(InvalidArgument, match="leave out --take"):
             messages(spark, Origin(broker.url, stream, take=True), tmp_path)
         with pytest.raises(InvalidArgument, match="without a limit"):

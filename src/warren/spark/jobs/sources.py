@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from warren.errors import InvalidArgument
 from warren.spark.amqp import probe_family, retrying
+from warren.spark.jobs import archive
 from warren.spark.jobs.looking import Look, look, looked_schema, nothing
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Origin:
     """What was asked for. Exactly one of queue and archive; take, ticket and spool go with a queue.
 
     queue    a queue's name, at the broker of `url`
-    archive  a folder of Parquet files with the columns of format("amqp")
+    archive  a folder that `warren spark archive` made, or Parquet files with the columns of format("amqp")
     take     drain a classic or quorum queue instead of looking into it
     ticket   the drain's name; one that exists is read again, and nothing is taken any more
     spool    the folder of drained messages, None for the default
@@ -72,7 +73,7 @@ def messages(
     a cluster where all machines see it."""
     origin.check()
     if origin.archive is not None:
-        return Messages(_limited(spark.read.parquet(origin.archive), limit), f"archive {origin.archive}")
+        return Messages(_limited(_archived(spark, origin.archive), limit), f"archive {origin.archive}")
     assert origin.queue is not None
     url, queue = origin.url, origin.queue
     kind = retrying(lambda: probe_family(url, queue, TIMEOUT), RETRY, f"asking what queue {queue} is")
@@ -92,6 +93,15 @@ def messages(
     seen = look(url, queue, folder, limit=limit, progress=progress)
     how = "browsed" if seen.browsed else "held and given back"
     return Messages(spark.read.schema(looked_schema()).parquet(str(folder)), f"queue {queue}, {how}", seen)
+
+
+def _archived(spark: SparkSession, path: str) -> DataFrame:
+    if not Path(path).is_dir() and "://" not in path:
+        raise InvalidArgument(f"there is no folder {path}")
+    try:
+        return archive.read(spark, path)
+    except InvalidArgument:  # not made by `warren spark archive`
+        return spark.read.parquet(path)
 
 
 def _limited(frame: DataFrame, limit: int | None) -> DataFrame:
