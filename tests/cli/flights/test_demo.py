@@ -147,7 +147,7 @@ class FakePipeline:
         return self.rows, self.rows
 
     def triage(self) -> dict[str, list[Row]]:
-        return {"total": [{"n": 4}], "reasons": [], "keys": [], "months": []}
+        return {"total": [{"n": 4}], "reasons": [], "origins": [], "months": []}
 
     def statistics(self) -> dict[str, list[Row]]:
         return {"carriers": [], "hours": [], "cells": []}

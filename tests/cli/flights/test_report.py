@@ -22,8 +22,8 @@ def outcome(**changes: object) -> Outcome:
         groups=(Group("flights", (("asked for", 20), ("rows in Parquet", 20))),),
         triage={
             "total": [{"n": 2}],
-            "reasons": [{"reason": "rejected", "queue": "flights.ops", "exchange": "flights", "n": 2}],
-            "keys": [{"routing_key": "EWR.UA.IAH", "n": 2}],
+            "reasons": [{"reason": "rejected", "queue": "flights.ops", "messages": 2, "first": None, "last": None}],
+            "origins": [{"first_exchange": "flights", "first_key": "EWR.UA.IAH", "messages": 2}],
             "months": [{"month": 1, "origin": "EWR", "n": 2}],
         },
         statistics={
@@ -87,7 +87,7 @@ def test_a_disagreement_is_written() -> None:
 def test_a_run_without_cancellations_or_alerts() -> None:
     empty = outcome(
         alerts=[],
-        triage={"total": [{"n": 0}], "reasons": [], "keys": [], "months": []},
+        triage={"total": [{"n": 0}], "reasons": [], "origins": [], "months": []},
         statistics={"carriers": [], "hours": [], "cells": []},
     )
     checked(page(empty, NAMES, "now"))

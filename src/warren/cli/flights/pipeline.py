@@ -1,7 +1,8 @@
 """What Spark does with the queues: the archive, the triage of the dead letters, statistics, and the alerts.
 
-Rules: everything is Spark SQL over format("amqp"), as a user would write it; nothing here knows the protocol. Each
-step says in its docstring what its number counts. A query that fails raises Spark's own exception.
+Rules: the archive and the triage are the jobs of warren.spark.jobs, the rest is Spark SQL over format("amqp"), as a
+user would write it; nothing here knows the protocol. The jobs need PySpark, and are imported when it is known to be
+there. Each step says in its docstring what its number counts. A query that fails raises Spark's own exception.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from warren.cli.flights import topology
 from warren.cli.flights.data import ALERT_MINUTES
 from warren.errors import MissingDependency
 from warren.spark import find_java, session
-from warren.spark.jobs.archive import archive, read
 from warren.spark.progress import follow
+
+if TYPE_CHECKING:
+    from warren.spark.jobs.sources import DataFrame
 
 __all__ = ["Pipeline", "Row"]
 
@@ -27,13 +30,10 @@ FLIGHT: Final = (
     "arr_delay INT, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, air_time INT, "
     "distance INT, hour INT, minute INT, time_hour STRING"
 )
-X_DEATH: Final = (
-    "ARRAY<STRUCT<count: BIGINT, reason: STRING, queue: STRING, exchange: STRING, "
-    "`routing-keys`: ARRAY<STRING>, time: STRING>>"
-)
 ALERT: Final = "carrier STRING, day STRING, flights BIGINT, mean_delay DOUBLE"
 
 MESSAGES_PER_BATCH: Final = 100_000
+TOP: Final = 10  # routing keys
 
 
 class Pipeline:
@@ -81,6 +81,8 @@ class Pipeline:
         return taken
 
     def _archive_what_is_there(self, progress: Callable[[int], None]) -> int:
+        from warren.spark.jobs.archive import archive
+
         done = archive(
             self._spark,
             self._url,
@@ -93,6 +95,8 @@ class Pipeline:
 
     def archived(self) -> tuple[int, int]:
         """(rows, different message ids) in the archive, whose flights are a table for what follows."""
+        from warren.spark.jobs.archive import read
+
         messages = read(self._spark, self._archive).selectExpr(
             "message_id", f"from_json(CAST(body AS STRING), '{FLIGHT}') AS flight"
         )
@@ -103,40 +107,23 @@ class Pipeline:
     def triage(self) -> dict[str, list[Row]]:
         """Drain flights.dead and say why its messages died.
 
-        "total" has one row with `n`, the messages that have an x-death entry from flights.ops for being rejected;
-        "reasons" has a row for each reason, queue and exchange, "keys" for the commonest routing keys, "months" for
-        each month and origin.
+        "total" has one row with `n`, the messages that died in flights.ops because they were rejected; "reasons" and
+        "origins" are those of the job, "months" has a row for each month and origin airport.
         """
-        (
-            self._spark.read.format("amqp")
-            .option("url", self._url)
-            .option("queue", topology.DEAD)
-            .option("spool", str(self._folder / "spool"))
-            .schema("message_id STRING, headers STRING, body STRING")
-            .load()
-            .selectExpr(
-                "message_id",
-                f"from_json(body, '{FLIGHT}') AS flight",
-                f"explode(from_json(get_json_object(headers, '$.x-death'), '{X_DEATH}')) AS death",
-            )
-            .cache()
-            .createOrReplaceTempView("deaths")
-        )
+        from warren.spark.jobs import deadletters
+        from warren.spark.jobs.sources import Origin, messages
+
+        origin = Origin(self._url, queue=topology.DEAD, take=True, spool=str(self._folder / "spool"))
+        drained = messages(self._spark, origin, self._folder / "dead")
+        dead = deadletters.dead_letters(drained.frame).cache()
+        rejected = deadletters.hops(dead).where(f"reason = 'rejected' AND queue_of_death = '{topology.OPS}'")
+        flights = dead.selectExpr(f"from_json(text, '{FLIGHT}') AS flight").select("flight.*")
         return {
-            "total": self._rows(
-                "SELECT count(DISTINCT message_id) AS n FROM deaths "
-                f"WHERE death.reason = 'rejected' AND death.queue = '{topology.OPS}'"
-            ),
-            "reasons": self._rows(
-                "SELECT death.reason, death.queue, death.exchange, count(*) AS n FROM deaths "
-                "GROUP BY ALL ORDER BY n DESC"
-            ),
-            "keys": self._rows(
-                "SELECT element_at(death.`routing-keys`, 1) AS routing_key, count(*) AS n FROM deaths "
-                "GROUP BY ALL ORDER BY n DESC, routing_key LIMIT 10"
-            ),
-            "months": self._rows(
-                "SELECT flight.month, flight.origin, count(*) AS n FROM deaths GROUP BY ALL ORDER BY month, origin"
+            "total": _rows(rejected.selectExpr("count(DISTINCT message_id) AS n")),
+            "reasons": _rows(deadletters.reasons(dead)),
+            "origins": _rows(deadletters.origins(dead, TOP)),
+            "months": _rows(
+                flights.groupBy("month", "origin").count().withColumnRenamed("count", "n").orderBy("month", "origin")
             ),
         }
 
@@ -189,4 +176,8 @@ class Pipeline:
         return follow(query, progress)
 
     def _rows(self, query: str) -> list[Row]:
-        return [row.asDict() for row in self._spark.sql(query).collect()]
+        return _rows(self._spark.sql(query))
+
+
+def _rows(frame: DataFrame) -> list[Row]:
+    return [row.asDict() for row in frame.collect()]

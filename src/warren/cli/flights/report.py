@@ -175,12 +175,12 @@ def _dead_letters(triage: dict[str, list[Row]]) -> str:
     )  # fmt: skip
     reasons = html.table(
         "Why messages died (x-death)",
-        ("reason", "queue", "exchange", "messages"),
-        ((row["reason"], row["queue"], row["exchange"], row["n"]) for row in triage["reasons"]),
+        ("reason", "queue", "messages", "first", "last"),
+        ((row["reason"], row["queue"], row["messages"], row["first"], row["last"]) for row in triage["reasons"]),
     )
     keys = html.table(
-        "Routing keys with most dead letters", ("routing key", "messages"),
-        ((row["routing_key"], row["n"]) for row in triage["keys"]),
+        "Routing keys with most dead letters", ("exchange", "routing key", "messages"),
+        ((row["first_exchange"], row["first_key"], row["messages"]) for row in triage["origins"]),
     )  # fmt: skip
     return (
         "<section><h2>The dead letters</h2><p>The consumer of flights.ops rejected every flight without a departure "

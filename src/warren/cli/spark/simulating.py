@@ -98,12 +98,9 @@ class Messages:
         if profile is not None:
             frame = profile.traffic(spark, self.hours * 3600, self.window)
         elif self.archive is not None:
-            from warren.spark.jobs.archive import read
-            from warren.spark.jobs.tables import OWN
+            from warren.spark.jobs.sources import archived
 
-            # Any folder of Parquet files will do; one of ours knows which of its files count.
-            ours = (self.archive / OWN).is_dir()
-            frame = read(spark, self.archive) if ours else spark.read.parquet(str(self.archive))
+            frame = archived(spark, str(self.archive))
         else:
             reader = spark.read.format("amqp").option("url", url).option("queue", self.queue)
             frame = reader.option("queueType", "stream").load()

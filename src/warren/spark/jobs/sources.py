@@ -20,7 +20,7 @@ from warren.spark.jobs.looking import Look, look, looked_schema, nothing
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame as DataFrame, SparkSession
 
-__all__ = ["Messages", "Origin", "messages"]
+__all__ = ["Messages", "Origin", "archived", "messages"]
 
 TIMEOUT = 30.0
 RETRY = 60.0
@@ -73,7 +73,7 @@ def messages(
     a cluster where all machines see it."""
     origin.check()
     if origin.archive is not None:
-        return Messages(_limited(_archived(spark, origin.archive), limit), f"archive {origin.archive}")
+        return Messages(_limited(archived(spark, origin.archive), limit), f"archive {origin.archive}")
     assert origin.queue is not None
     url, queue = origin.url, origin.queue
     kind = retrying(lambda: probe_family(url, queue, TIMEOUT), RETRY, f"asking what queue {queue} is")
@@ -95,7 +95,11 @@ def messages(
     return Messages(spark.read.schema(looked_schema()).parquet(str(folder)), f"queue {queue}, {how}", seen)
 
 
-def _archived(spark: SparkSession, path: str) -> DataFrame:
+def archived(spark: SparkSession, path: str) -> DataFrame:
+    """The messages in a folder that `warren spark archive` made, or in any folder of Parquet files.
+
+    Raises InvalidArgument when there is no such folder.
+    """
     if not Path(path).is_dir() and "://" not in path:
         raise InvalidArgument(f"there is no folder {path}")
     try:
