@@ -33,6 +33,10 @@ def flights(
         int | None,
         Parameter(help="Only the first so many flights of the data set.", validator=validators.Number(gte=1)),
     ] = None,
+    archive: Annotated[
+        Path | None,
+        Parameter(help="A new folder for the archive, which stays there: the jobs of `warren spark` can read it."),
+    ] = None,
 ) -> int:
     """Send every flight that was to depart from New York in 2013 through the broker, the client and Spark.
 
@@ -45,7 +49,7 @@ def flights(
     tune_collector()
     display = Display(Console(highlight=False))
     report.parent.mkdir(parents=True, exist_ok=True)
-    outcome = run(display, url, limit, loop_factory())
+    outcome = run(display, url, limit, loop_factory(), archive)
     write(report, outcome)
     show(display.console, outcome.groups, outcome.rates, outcome.seconds)
     display.say(f"\nreport: {report.absolute()}")

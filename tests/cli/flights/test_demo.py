@@ -129,7 +129,7 @@ class FakePipeline:
     rows = 1000
     version = "0"
 
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(self, url: str, folder: Path, archive: Path) -> None:
         self.url = url
 
     @staticmethod
@@ -177,11 +177,17 @@ def test_a_wrong_count_is_said_and_is_the_status(
         assert "The counts do not agree" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
+def test_an_archive_goes_to_a_folder_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "mine").touch()
+    with pytest.raises(package.errors.InvalidArgument, match="a new or an empty folder"):
+        demo.flights(report=tmp_path / "report.html", archive=tmp_path)
+
+
 def test_a_failing_spark_shows_its_log(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     class Broken(FakePipeline):
-        def __init__(self, url: str, folder: Path) -> None:
+        def __init__(self, url: str, folder: Path, archive: Path) -> None:
             os.write(2, b"what Java says\n")
             raise RuntimeError("no Java today")
 

@@ -37,15 +37,15 @@ TOP: Final = 10  # routing keys
 
 
 class Pipeline:
-    """A Spark session and the steps; `stop` it when done. Files go below `folder`.
+    """A Spark session and the steps; `stop` it when done. Files go below `folder`, the archive to its own.
 
     Raises MissingDependency when Spark or Java is missing.
     """
 
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(self, url: str, folder: Path, archive: Path) -> None:
         self._url = url
         self._folder = folder
-        self._archive = folder / "archive"
+        self._archive = archive
         self._spark = session(
             "warren demo flights",
             **{"spark.local.dir": str(folder / "local"), "spark.sql.warehouse.dir": str(folder / "warehouse")},

@@ -31,6 +31,7 @@ from warren.cli.flights.data import CANCELLED, FLIGHTS, Expected, airlines, flig
 from warren.cli.flights.pipeline import Pipeline, Row
 from warren.cli.quiet import logging_into, stderr_into, tail
 from warren.cli.servers import server_name
+from warren.errors import InvalidArgument
 
 __all__ = ["Outcome", "run"]
 
@@ -64,9 +65,15 @@ class Outcome:
 
 
 def run(
-    display: Display, url: str | None, limit: int | None, loop_factory: Callable[[], asyncio.AbstractEventLoop]
+    display: Display,
+    url: str | None,
+    limit: int | None,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop],
+    archive: Path | None = None,
 ) -> Outcome:
     """Do it all, against the broker at `url` or one of our own; the first `limit` flights only, when that is given.
+
+    The archive goes to the folder `archive` and stays there, when one is given; it must be a new or an empty one.
 
     Whatever happens, it ends with its broker, Spark session and temporary files gone, and with its exchanges and queues
     removed from a broker at `url`. Raises WarrenError (NamesTaken, ConnectionLost, MissingDependency, ...), Spark's
@@ -74,6 +81,8 @@ def run(
     """
     outcome, expected, tally = Outcome(), Expected(), traffic.Tally()
     total = FLIGHTS if limit is None else min(limit, FLIGHTS)
+    if archive is not None and archive.exists() and (not archive.is_dir() or any(archive.iterdir())):
+        raise InvalidArgument(f"the archive of the flights goes to a new or an empty folder, which {archive} is not")
     # What is not installed is said before anything is begun.
     airlines()
     Pipeline.check()
@@ -111,7 +120,7 @@ def run(
         java = stack.enter_context(SparkThread())
         with stderr_into(log):
             # Java needs seconds to start: the flights go out meanwhile. Then it follows them.
-            starting = java.begin(Pipeline, url, folder)
+            starting = java.begin(Pipeline, url, folder, archive or folder / "archive")
             archiving = java.begin(_archive, starting, read, complete)
             try:
                 with outcome.timed("publish and consume"), display.bars(*bars):
