@@ -28,6 +28,7 @@ from warren.testing import FaultProxy, RabbitMQ
 
 GROUPS = 12
 LAYERS = 4
+WORKERS = 3  # readers of the normal channel in each
 PATIENCE = 60.0  # seconds for a promised message
 QUIET_LOOKS = 15  # of 0.2 s, without one for the workers
 
@@ -65,7 +66,7 @@ class Churn:
         self.over = asyncio.Event()
 
     async def run(self, seconds: float) -> Counts:
-        workers = [asyncio.create_task(self.work(layer)) for layer in self.layers]
+        workers = [asyncio.create_task(self.work(layer)) for layer in self.layers for _ in range(WORKERS)]
         cutters = [asyncio.create_task(self.cut(proxy)) for proxy in self.proxies]
         asyncio.get_running_loop().call_later(seconds, self.over.set)
         async with asyncio.TaskGroup() as group:
@@ -209,6 +210,7 @@ async def churned(url: str, *, seconds: float, clients: int, seed: int = 0) -> C
             prefix=prefix,
             timeout=PATIENCE,
             capacity=100_000,
+            expiry=3600,  # what waits for a worker is not to be lost for being late
         )
         for proxy in proxies
     ]
