@@ -51,6 +51,8 @@ SPARK: Final[Mapping[str, tuple[str, str]]] = {
 
 SPOOL: Final[Mapping[str, str]] = {"list": "listed", "prune": "prune"}
 """The commands of `warren spark spool`: name -> function of warren.cli.spark.spool."""
+SPARK: Final[Mapping[str, str]] = {"package": "package:package"}
+"""The jobs of `warren spark`: name -> "module:function" below warren.cli.spark."""
 
 ABOUT: Final = "AMQP for Python: a broker, a client, and Spark pipelines over the messages."
 

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast
-from urllib.parse import unquote, urlsplit
 
 from warren.errors import InvalidArgument
 from warren.spark import stream_options as stream
+from warren.spark import address
+from warren.spark.address import Address
 from warren.spark.payload.options import BINARY, DEFAULT_CORRUPT, DEFAULT_SAMPLE, PayloadOptions
 from warren.spark.stream_options import StreamOptions, stream_options
 
@@ -34,7 +35,7 @@ MAX_PREFETCH: Final = 65_535  # basic.qos carries a short
 MAX_SHORT: Final = 255  # bytes of a property that is text
 
 # As a user writes them, for messages; compared lower-cased.
-_COMMON: Final = ("url", "timeout", "retryTimeout")
+_COMMON: Final = (*address.OPTIONS, "timeout", "retryTimeout")
 _SOURCE: Final = ("queue", "queues", "queueType", "minPartitions", "prefetch", "batchRows", "readTimeout")
 _SPOOL: Final = ("spool", "dedupWindow", "ordered")
 _ADMISSION: Final = ("maxMessagesPerTrigger", "maxBytesPerTrigger", "minMessagesPerTrigger", "maxTriggerDelay")
@@ -90,7 +91,7 @@ SPARKS_OWN: Final = frozenset({"path", "checkpointlocation"})
 class SourceOptions:
     """What a reader was asked for, checked. Times are seconds, offsets are message numbers of a stream queue."""
 
-    url: str
+    url: Address
     queues: tuple[str, ...]
     queue_type: QueueType
     stream: StreamOptions
@@ -120,7 +121,7 @@ class SourceOptions:
     @property
     def vhost(self) -> str:
         """The virtual host that the URL names ("/" when it names none)."""
-        return unquote(urlsplit(self.url).path[1:]) or "/"
+        return self.url.vhost
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,7 @@ class SinkOptions:
     max_rate    messages a second of one task; None is no limit
     """
 
-    url: str
+    url: Address
     exchange: str | None
     routing_key: str | None
     mandatory: bool
@@ -178,7 +179,7 @@ def source_options(options: Mapping[str, str], streaming: bool) -> SourceOptions
     if "maxtriggerdelay" in given and "minmessagespertrigger" not in given:
         raise InvalidArgument("option 'maxTriggerDelay' is for 'minMessagesPerTrigger', which is not given")
     return SourceOptions(
-        url=_url(given),
+        url=address.address(given),
         queues=queues,
         queue_type=cast(QueueType, queue_type),
         stream=stream_options(given, queues, _flag(given, "matchUnfiltered", False)),
@@ -257,7 +258,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     if "path" in given and "exchange" in given:
         raise InvalidArgument("give the exchange once: as option 'exchange' or as save()'s argument")
     checked = SinkOptions(
-        url=_url(given),
+        url=address.address(given),
         exchange=given.get("exchange", given.get("path")),
         routing_key=given.get("routingkey"),
         mandatory=_flag(given, "mandatory", True),
@@ -350,13 +351,6 @@ def _known(options: Mapping[str, str], names: tuple[str, ...], role: str) -> dic
         if key not in known and key not in SPARKS_OWN:
             raise InvalidArgument(f"format 'amqp' has no option '{key}' for a {role}; it has: {', '.join(names)}")
     return given
-
-
-def _url(given: Mapping[str, str]) -> str:
-    url = given.get("url") or os.environ.get("WARREN_URL") or DEFAULT_URL
-    if urlsplit(url).scheme not in ("amqp", "amqps"):
-        raise InvalidArgument("option 'url' must start with amqp:// or amqps://, for example " + DEFAULT_URL)
-    return url
 
 
 def _choice(given: Mapping[str, str], name: str, default: str, allowed: tuple[str, ...]) -> str:

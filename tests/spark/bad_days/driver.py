@@ -1,0 +1,65 @@
+"""The Spark program of the bad days: runs streaming queries as told on standard input, one line of JSON a request.
+
+A request is a list of cells; they run at the same time, each to the end of what is there (availableNow), and the answer
+is one line of JSON: for each cell its rows and its error, null for none. Run as a process of its own, to be killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+
+def main() -> None:
+    plan = json.loads(sys.argv[1])
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what Spark prints is no answer
+    from warren.spark import session
+
+    spark = session("bad day", plan["master"], **plan["conf"])
+    spark.sparkContext.setLogLevel("WARN")
+    print("ready", file=answers, flush=True)
+    for line in sys.stdin:
+        print(json.dumps(run(spark, json.loads(line))), file=answers, flush=True)
+
+
+def run(spark: Any, cells: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    queries: dict[str, Any] = {}
+    results = {}
+    for cell in cells:
+        try:
+            queries[cell["name"]] = start(spark, cell)
+        except Exception as error:
+            results[cell["name"]] = {"error": str(error), "rows": 0, "progress": ""}
+    for name, query in queries.items():
+        error = None
+        try:
+            query.awaitTermination()
+        except Exception as failure:
+            error = str(failure)
+        progress = query.recentProgress
+        results[name] = {
+            "error": error,
+            "rows": sum(one.numInputRows for one in progress),
+            "progress": " ".join(one.json for one in progress),
+        }
+    return results
+
+
+def start(spark: Any, cell: dict[str, Any]) -> Any:
+    frame = spark.readStream.format(cell["format"]).options(**cell["source"]).schema(cell["schema"]).load()
+    if cell.get("slow"):
+        from faults import Slow
+
+        frame = frame.mapInArrow(Slow(cell["slow"]), frame.schema)
+    writer = frame.selectExpr(*cell["select"]).writeStream.trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", f"{cell['folder']}/checkpoint")
+    if cell["sink"] == "parquet":
+        return writer.format("parquet").option("path", f"{cell['folder']}/out").start()
+    return writer.format(cell["format"]).options(**cell["target"]).start()
+
+
+if __name__ == "__main__":
+    main()

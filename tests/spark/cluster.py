@@ -1,0 +1,142 @@
+"""A Spark standalone cluster on this machine: one master, two workers, in processes of their own, loopback only.
+
+Rules: what the workers inherit names no source tree, so an executor has of ours only what a job brings it. Every process
+is the leader of its own group and is ended with it; the cluster leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import psutil
+
+from tests.torture.server import free_port
+from warren.errors import MissingDependency, ServerUnavailable
+from warren.spark.java import find_java
+
+__all__ = ["SparkCluster", "spark_home"]
+
+START_SECONDS: Final = 120.0  # a JVM on a machine under load
+EXECUTOR: Final = "CoarseGrainedExecutorBackend"
+REGISTERED: Final = re.compile(r"Registering worker ")
+
+
+def spark_home() -> Path:
+    """Where PySpark is installed. Raises MissingDependency."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise MissingDependency("PySpark is not installed")
+    return Path(spec.origin).parent
+
+
+class SparkCluster:
+    """Use it in a `with` block; `master` is then its URL. `folder` takes logs and the workers' files."""
+
+    def __init__(self, folder: Path, workers: int = 2, cores: int = 1, memory: str = "700m") -> None:
+        self.folder = folder
+        self._port = free_port()
+        self._workers, self._cores, self._memory = workers, cores, memory
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def master(self) -> str:
+        return f"spark://127.0.0.1:{self._port}"
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._spawn("master", "master.Master", "--host", "127.0.0.1", "--port", str(self._port), "--webui-port", "0")
+            for number in range(self._workers):
+                self._spawn(
+                    f"worker{number}", "worker.Worker", "--host", "127.0.0.1", "--webui-port", "0",
+                    "--cores", str(self._cores), "--memory", self._memory,
+                    "--work-dir", str(self.folder / f"work{number}"), self.master,
+                )  # fmt: skip
+            self._wait()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def executors(self) -> list[int]:
+        """The processes of the executors that run now."""
+        found = []
+        for worker in self._processes[1:]:
+            for child in psutil.Process(worker.pid).children(recursive=True):
+                try:
+                    if EXECUTOR in " ".join(child.cmdline()):
+                        found.append(child.pid)
+                except psutil.NoSuchProcess:
+                    pass
+        return found
+
+    def kill_executor(self) -> int:
+        """Ends one executor, and the Python workers below it, as a lost machine would; its process id."""
+        pid = self.executors()[0]
+        process = psutil.Process(pid)
+        for one in (process, *process.children(recursive=True)):
+            try:
+                one.kill()
+            except psutil.NoSuchProcess:
+                pass
+        return pid
+
+    def log(self) -> str:
+        return "\n".join(path.read_text(errors="replace") for path in sorted(self.folder.glob("*.log")))
+
+    def close(self) -> None:
+        """Ends every process of the cluster. May be called again."""
+        for process in reversed(self._processes):
+            below = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            for child in below:
+                try:
+                    child.kill()  # an executor has a group of its own
+                except psutil.NoSuchProcess:
+                    pass
+            process.wait()
+        self._processes.clear()
+
+    def _spawn(self, name: str, main: str, *arguments: str) -> None:
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYSPARK", "SPARK"))}
+        environment = inherited | {
+            "JAVA_HOME": str(find_java().path),
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_DAEMON_MEMORY": "192m",
+            "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_NO_DAEMONIZE": "1",
+            "SPARK_LOCAL_DIRS": str(self.folder / "local"),
+        }
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self._processes.append(
+                subprocess.Popen(
+                    [str(spark_home() / "bin" / "spark-class"), f"org.apache.spark.deploy.{main}", *arguments],
+                    env=environment, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                    start_new_session=True,
+                )
+            )  # fmt: skip
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while len(REGISTERED.findall((self.folder / "master.log").read_text())) < self._workers:
+            if any(process.poll() is not None for process in self._processes) or time.monotonic() > deadline:
+                raise ServerUnavailable(f"the Spark cluster does not come up:\n{self.log()[-3000:]}")
+            time.sleep(0.1)
