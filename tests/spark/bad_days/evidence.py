@@ -80,9 +80,12 @@ def in_queue(url: str, queue: str) -> Tally:
     """Everything in a classic or quorum queue; it is empty then."""
     pairs: list[tuple[int, str | None]] = []
     with connect(url, timeout=TIMEOUT) as connection, connection.channel() as channel:
-        while (left := channel.queue_declare(queue, passive=True).message_count) > 0:
-            with channel.consume(queue, prefetch=min(left, 5000)) as consumer:
-                for delivery in consumer.receive(max_messages=min(left, 5000), timeout=TIMEOUT):
+        total = channel.queue_declare(queue, passive=True).message_count
+        with channel.consume(queue, prefetch=1000) as consumer:
+            while len(pairs) < total:
+                got = consumer.receive(timeout=TIMEOUT)
+                assert got, f"{queue} has {total} messages and gave {len(pairs)}"
+                for delivery in got:
                     pairs.append((int(delivery.body), delivery.properties.message_id))
                     delivery.ack()
     return tally(pairs)

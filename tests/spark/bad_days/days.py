@@ -1,0 +1,280 @@
+"""The days. Each takes a Scene, does its damage while the cells run, and raises AssertionError when a count is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.spark.bad_days import evidence, faults
+from tests.spark.bad_days.brokers import Server
+from tests.spark.bad_days.torment import KINDS, Cell, Driver, Result, make_cells
+from tests.spark.cluster import SparkCluster
+from warren.testing.proxy import FaultProxy
+
+__all__ = ["CLUSTER_DAYS", "DAYS", "Scene"]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What a day finds: a broker, a Spark program, a folder of its own, how many messages and which cells."""
+
+    server: Server
+    driver: Driver
+    folder: Path
+    messages: int = 3000
+    kinds: Sequence[str] = KINDS
+    sinks: Sequence[str] = ("parquet", "amqp")
+    cluster: SparkCluster | None = None
+
+    def cells(self, **options: object) -> list[Cell]:
+        return make_cells(self.server, self.folder, self.messages, self.kinds, self.sinks, **options)
+
+
+def driver_killed(scene: Scene) -> None:
+    """kill -9 of the driver and all its processes, three times in a run, each time in the middle of a batch."""
+    cells = scene.cells()
+    whole = len(cells) * -(-scene.messages // 500)
+    for strike in range(1, 4):
+        goal = strike * whole // 5  # of about 500 messages each: there is always more to do
+        scene.driver.send(cells)
+        scene.driver.wait(lambda goal=goal: sum(cell.batches for cell in cells) >= goal)  # type: ignore[misc]
+        scene.driver.kill()
+        scene.driver.start()
+    assert sum(cell.batches for cell in cells) < whole
+    ends_well(scene, cells)
+
+
+def executor_killed(scene: Scene) -> None:
+    """kill -9 of an executor and its Python workers, twice."""
+    assert scene.cluster is not None
+    cells = scene.cells()
+    whole = len(cells) * -(-scene.messages // 500)
+    scene.driver.send(cells)
+    for strike in (1, 2):
+        goal = strike * whole // 4
+        scene.driver.wait(lambda goal=goal: sum(cell.batches for cell in cells) >= goal)  # type: ignore[misc]
+        before = set(scene.cluster.executors())
+        killed = scene.cluster.kill_executor()
+        scene.driver.wait(lambda: bool(set(scene.cluster.executors()) - before))  # type: ignore[union-attr]
+        assert killed not in scene.cluster.executors()
+    all_well(cells, scene.driver.results())
+
+
+def task_retried(scene: Scene) -> None:
+    """The Python worker of a task is killed at each of its delicate moments; Spark runs the task again."""
+    cells = scene.cells(format="faulty_amqp")
+    expected = {}
+    for cell in cells:
+        points = ("read", "yielded") if cell.kind == "stream" else faults.READING
+        expected[cell.name] = {*points, *(faults.WRITING if cell.sink == "amqp" else ())}
+        faults.arm(cell.folder / "faults", sorted(expected[cell.name]))
+    all_well(cells, scene.driver.run(cells))
+    for cell in cells:
+        assert faults.struck(cell.folder / "faults") == expected[cell.name], cell.name
+
+
+def speculative_execution(scene: Scene) -> None:
+    """A slow task of every batch gets a second attempt while the first one runs; both come to their end."""
+    cells = scene.cells(source={"minPartitions": "2"})
+    for cell in cells:
+        slow = cell.folder / "attempts"
+        slow.mkdir()
+        cell.slow = str(slow)
+    all_well(cells, scene.driver.run(cells))
+    assert all(any(Path(cell.slow).iterdir()) for cell in cells), "nothing was speculated"
+
+
+def broker_restarted(scene: Scene) -> None:
+    """kill -9 of the broker in the middle of the run, and a start with the same data."""
+    cells = scene.cells()
+    whole = len(cells) * -(-scene.messages // 500)
+    scene.driver.send(cells)
+    for strike in (1, 2):
+        goal = strike * whole // 4
+        scene.driver.wait(lambda goal=goal: sum(cell.batches for cell in cells) >= goal)  # type: ignore[misc]
+        scene.server.kill()
+        scene.server.start()
+    all_well(cells, scene.driver.results())
+
+
+def connection_cut(scene: Scene) -> None:
+    """Connections are reset in the middle of a frame, deliveries and publishes, again and again."""
+    cells = scene.cells()
+    with proxy_before(scene.server) as (proxy, call):
+        for cell in cells:
+            cell.source = {"url": f"amqp://guest:guest@127.0.0.1:{proxy.port}/"}
+            cell.target = dict(cell.source)
+        scene.driver.send(cells)
+        for strike in range(6):
+            direction = "to_client" if strike % 2 else "to_server"
+            seen = proxy.forwarded(direction)
+            call(lambda direction=direction: proxy.cut_after(10_007, direction))  # type: ignore[misc]
+            scene.driver.wait(
+                lambda seen=seen, direction=direction: proxy.forwarded(direction) > seen + 20_000  # type: ignore[misc]
+                or all(cell.batches * 500 >= scene.messages for cell in cells)
+            )
+        call(lambda: proxy.no_cut())
+        all_well(cells, scene.driver.results())
+
+
+def older_than_retention(scene: Scene) -> None:
+    """The checkpoint of a stream is older than what is left: the query fails, or skips and says how many."""
+    cell = Cell(scene.server.url, "stream", "parquet", scene.folder / "retention", source={"maxMessagesPerTrigger": "100"})
+    cell.declare({"x-max-length-bytes": 200_000, "x-stream-max-segment-size-bytes": 50_000})
+    cell.publish(100)
+    all_well([cell], scene.driver.run([cell]))
+    # Body and properties are some 60 bytes on disk; numbers with leading zeros make them 1,000.
+    cell.source |= {"maxMessagesPerTrigger": "5000"}
+    cell.publish(2000, lambda number: b"%01000d" % number)
+    failed = scene.driver.run([cell])[cell.name]
+    assert failed.error is not None
+    assert "DataLoss" in failed.error, failed.error
+    assert "failOnDataLoss=false" in failed.error
+    cell.source |= {"failOnDataLoss": "false"}
+    result = scene.driver.run([cell])[cell.name]
+    assert result.error is None, result.error
+    arrived = evidence.in_files(cell.folder)
+    newest = frozenset(range(2100 - (arrived.rows - 100), 2100))
+    assert arrived.rows == len(arrived.numbers), "rows twice"
+    assert arrived.numbers == frozenset(range(100)) | newest
+    assert 100 < arrived.rows < 2100
+    assert f"messages 100 to {min(newest) - 1} of queue" in scene.driver.log()
+
+
+def queue_missing(scene: Scene) -> None:
+    """The queue is not there: the query says so, at once; nothing is made."""
+    for kind in scene.kinds:
+        cell = Cell(scene.server.url, kind, "parquet", scene.folder / f"missing-{kind}")
+        result = scene.driver.run([cell])[cell.name]
+        assert result.error is not None
+        assert "NotFound" in result.error, result.error
+        assert cell.queue in result.error
+
+
+def wrong_password(scene: Scene) -> None:
+    """Refused at once, without the password in the error, the log or the progress."""
+    secret = "h0nter-of-secrets"
+    url = scene.server.url.replace("guest:guest", f"guest:{secret}")
+    before = len(scene.driver.log())
+    for cell in scene.cells(source={"url": url}, target={"url": url}):
+        result = scene.driver.run([cell])[cell.name]
+        assert result.error is not None
+        assert "AccessRefused" in result.error, result.error
+        assert secret not in result.error + result.progress + scene.driver.log()[before:]
+        if cell.kind != "stream":
+            assert evidence.ready(scene.server.url, cell.queue) == cell.published
+
+
+def schema_drift(scene: Scene) -> None:
+    """Bodies gain and change a field in the middle, the query gains a column: every row is there, none is guessed."""
+    for kind in scene.kinds:
+        cell = Cell(
+            scene.server.url, kind, "parquet", scene.folder / f"drift-{kind}", schema="message_id string, body string",
+            select=("from_json(body, 'n BIGINT').n number", "message_id"),
+        )  # fmt: skip
+        cell.declare()
+        cell.publish(700, lambda n: b'{"n": %d}' % n)
+        all_well([cell], scene.driver.run([cell]))
+        cell.publish(700, lambda n: b'{"m": {"deep": 1}, "n": %d}' % n)
+        cell.schema = "offset bigint, message_id string, body string"
+        cell.select = ("from_json(body, 'n BIGINT, m STRING').n number", "message_id", "offset")
+        all_well([cell], scene.driver.run([cell]))
+
+
+def large_message(scene: Scene) -> None:
+    """A message of 20 MB between small ones."""
+    for kind in scene.kinds:
+        cell = Cell(
+            scene.server.url, kind, "parquet", scene.folder / f"large-{kind}",
+            select=("cast(substring(body, 1, 10) as bigint) number", "message_id"),
+        )  # fmt: skip
+        cell.declare()
+        cell.publish(10, lambda n: b"%010d" % n)
+        cell.publish(1, lambda n: b"%010d" % n + b"." * (20 << 20))
+        cell.publish(10, lambda n: b"%010d" % n)
+        all_well([cell], scene.driver.run([cell]))
+
+
+def full_spool_disk(scene: Scene) -> None:
+    """No space for the spool: the query fails and says where, the messages stay queued; with space it goes on."""
+    for kind in scene.kinds:
+        if kind == "stream":
+            continue  # has no spool
+        cell = Cell(scene.server.url, kind, "parquet", scene.folder / f"full-{kind}", format="faulty_amqp")
+        cell.declare()
+        cell.publish(scene.messages)
+        hindrance = cell.folder / "faults" / faults.FULL
+        hindrance.parent.mkdir()
+        hindrance.touch()
+        result = scene.driver.run([cell])[cell.name]
+        assert result.error is not None
+        assert os.strerror(errno.ENOSPC) in result.error, result.error
+        assert evidence.ready(scene.server.url, cell.queue) == scene.messages
+        hindrance.unlink()
+        all_well([cell], scene.driver.run([cell]))
+        assert evidence.ready(scene.server.url, cell.queue) == 0
+
+
+DAYS: Final[dict[str, Callable[[Scene], None]]] = {
+    "driver killed": driver_killed,
+    "task retried": task_retried,
+    "broker restarted": broker_restarted,
+    "connection cut": connection_cut,
+    "older than retention": older_than_retention,
+    "queue missing": queue_missing,
+    "wrong password": wrong_password,
+    "schema drift": schema_drift,
+    "large message": large_message,
+    "full spool disk": full_spool_disk,
+}
+"""The days for which one machine will do."""
+
+CLUSTER_DAYS: Final[dict[str, Callable[[Scene], None]]] = {
+    "executor killed": executor_killed,
+    "speculative execution": speculative_execution,
+}
+"""Those that need a cluster: in local mode Spark neither loses an executor nor speculates."""
+
+
+def ends_well(scene: Scene, cells: Sequence[Cell]) -> None:
+    all_well(cells, scene.driver.run(cells))
+
+
+def all_well(cells: Sequence[Cell], results: dict[str, Result]) -> None:
+    """AssertionError unless every cell's query ended without an error and its count is right."""
+    wrong = {name: result.error for name, result in results.items() if result.error is not None}
+    assert not wrong, "\n".join(f"{name}: {error}" for name, error in wrong.items())
+    verdicts = {cell.name: cell.verdict() for cell in cells}
+    wrong = {name: verdict for name, verdict in verdicts.items() if verdict}
+    assert not wrong, "; ".join(f"{name}: {verdict}" for name, verdict in wrong.items())
+
+
+@contextmanager
+def proxy_before(server: Server) -> Iterator[tuple[FaultProxy, Callable[[Callable[[], None]], None]]]:
+    """A proxy that runs in a thread, and how to call it there."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="proxy")
+    thread.start()
+    proxy = FaultProxy("127.0.0.1", server.port)
+
+    def call(function: Callable[[], None]) -> None:
+        async def inside() -> None:
+            function()
+
+        asyncio.run_coroutine_threadsafe(inside(), loop).result(30)
+
+    try:
+        asyncio.run_coroutine_threadsafe(proxy.start(), loop).result(30)
+        yield proxy, call
+        asyncio.run_coroutine_threadsafe(proxy.aclose(), loop).result(30)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
