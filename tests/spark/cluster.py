@@ -1,7 +1,7 @@
 """A Spark standalone cluster on this machine: one master, two workers, in processes of their own, loopback only.
 
-Rules: what the workers inherit names no source tree, so an executor has of ours only what a job brings it. Every process
-is the leader of its own group and is ended with it; the cluster leaves nothing behind.
+Rules: what the workers inherit names no source tree, so an executor has of ours only what a job brings it. Every
+process leads a group of its own and is ended with it; the cluster leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.torture.server import free_port
 from warren.errors import MissingDependency, ServerUnavailable
 from warren.spark.java import find_java
 
-__all__ = ["SparkCluster", "spark_home"]
+__all__ = ["SparkCluster", "bare_environment", "spark_home"]
 
 START_SECONDS: Final = 120.0  # a JVM on a machine under load
 EXECUTOR: Final = "CoarseGrainedExecutorBackend"
@@ -36,6 +36,11 @@ def spark_home() -> Path:
     if spec is None or spec.origin is None:
         raise MissingDependency("PySpark is not installed")
     return Path(spec.origin).parent
+
+
+def bare_environment() -> dict[str, str]:
+    """This process's environment without what names Python's modules or Spark's settings."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK", "SPARK"))}
 
 
 class SparkCluster:
@@ -54,7 +59,9 @@ class SparkCluster:
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
-            self._spawn("master", "master.Master", "--host", "127.0.0.1", "--port", str(self._port), "--webui-port", "0")
+            self._spawn(
+                "master", "master.Master", "--host", "127.0.0.1", "--port", str(self._port), "--webui-port", "0"
+            )
             for number in range(self._workers):
                 self._spawn(
                     f"worker{number}", "worker.Worker", "--host", "127.0.0.1", "--webui-port", "0",
@@ -115,8 +122,7 @@ class SparkCluster:
         self._processes.clear()
 
     def _spawn(self, name: str, main: str, *arguments: str) -> None:
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYSPARK", "SPARK"))}
-        environment = inherited | {
+        environment = bare_environment() | {
             "JAVA_HOME": str(find_java().path),
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_DAEMON_MEMORY": "192m",

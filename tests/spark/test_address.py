@@ -96,7 +96,11 @@ def test_what_is_refused_at_once(given: dict[str, str], said: str) -> None:
 
 @pytest.mark.parametrize(
     "text, said",
-    [(None, "cannot be read on .*: No such file"), ("", "is empty on"), ("https://x", "of option 'urlFile' .* must start")],
+    [
+        (None, "cannot be read on .*: No such file"),
+        ("", "is empty on"),
+        ("https://x", "of option 'urlFile' .* must start"),
+    ],
 )
 def test_a_file_that_is_of_no_use(tmp_path: Path, text: str | None, said: str) -> None:
     file = tmp_path / "url"

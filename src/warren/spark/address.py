@@ -1,9 +1,9 @@
 """Where the broker is and how to log in: what the options url, urlFile, urlEnv, passwordFile and the TLS files say.
 
-Rules: an Address travels in plans and task closures, so what it shows (`str`, `repr`) has no password, and a secret that
-was given by file or environment is not in it at all: it is read where and when a connection is made, on the driver and
-on each executor. A file that changes (a rotated password) counts from the next connection on. Paths and variables are
-those of the machine that connects. This module opens no connection; of the client it knows the URL only.
+Rules: an Address travels in plans and task closures, so what it shows (`str`, `repr`) has no password, and a secret
+that was given by file or environment is not in it at all: it is read where and when a connection is made, on the driver
+and on each executor. A file that changes (a rotated password) counts from the next connection on. Paths and variables
+are those of the machine that connects. This module opens no connection; of the client it knows the URL only.
 """
 
 from __future__ import annotations

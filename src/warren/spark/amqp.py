@@ -70,9 +70,7 @@ class Link:
         except errors.ConnectionLost as error:
             if isinstance(error.__cause__, ssl.SSLCertVerificationError):
                 # Trying again would not make it better known.
-                raise errors.InvalidArgument(
-                    f"{error}; option 'cacertFile' names the authority to trust, the broker's own certificate if need be"
-                ) from error
+                raise errors.InvalidArgument(f"{error}; option 'cacertFile' names the authority to trust") from error
             raise
         self._consumer: Consumer | None = None
         try:

@@ -49,7 +49,8 @@ class WarrenServer:
         self._folder.mkdir(parents=True, exist_ok=True)
         with (self._folder / "serve.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "warren", "serve", "--port", str(self.port), "--data", str(self._folder / "data")],
+                [sys.executable, "-m", "warren", "serve", "--port", str(self.port),
+                 "--data", str(self._folder / "data"), "--max-message-size", "32MiB"],
                 env=environment(), stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
             )  # fmt: skip
         assert self._process.stdout is not None

@@ -1,4 +1,4 @@
-"""The days. Each takes a Scene, does its damage while the cells run, and raises AssertionError when a count is wrong."""
+"""The days. Each takes a Scene, does its damage while the cells run, and raises AssertionError if a count is wrong."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from tests.spark.bad_days import evidence, faults
 from tests.spark.bad_days.brokers import Server
@@ -19,6 +19,8 @@ from tests.spark.cluster import SparkCluster
 from warren.testing.proxy import FaultProxy
 
 __all__ = ["CLUSTER_DAYS", "DAYS", "Scene"]
+
+OneWay = Literal["to_server", "to_client"]
 
 
 @dataclass(frozen=True)
@@ -40,30 +42,25 @@ class Scene:
 def driver_killed(scene: Scene) -> None:
     """kill -9 of the driver and all its processes, three times in a run, each time in the middle of a batch."""
     cells = scene.cells()
-    whole = len(cells) * -(-scene.messages // 500)
     for strike in range(1, 4):
-        goal = strike * whole // 5  # of about 500 messages each: there is always more to do
         scene.driver.send(cells)
-        scene.driver.wait(lambda goal=goal: sum(cell.batches for cell in cells) >= goal)  # type: ignore[misc]
+        scene.driver.wait(done(scene, cells, strike / 5))
         scene.driver.kill()
         scene.driver.start()
-    assert sum(cell.batches for cell in cells) < whole
-    ends_well(scene, cells)
+    assert not done(scene, cells, 1)(), "there was nothing left to do"
+    all_well(cells, scene.driver.run(cells))
 
 
 def executor_killed(scene: Scene) -> None:
     """kill -9 of an executor and its Python workers, twice."""
     assert scene.cluster is not None
     cells = scene.cells()
-    whole = len(cells) * -(-scene.messages // 500)
     scene.driver.send(cells)
     for strike in (1, 2):
-        goal = strike * whole // 4
-        scene.driver.wait(lambda goal=goal: sum(cell.batches for cell in cells) >= goal)  # type: ignore[misc]
+        scene.driver.wait(done(scene, cells, strike / 4))
         before = set(scene.cluster.executors())
-        killed = scene.cluster.kill_executor()
-        scene.driver.wait(lambda: bool(set(scene.cluster.executors()) - before))  # type: ignore[union-attr]
-        assert killed not in scene.cluster.executors()
+        scene.cluster.kill_executor()
+        scene.driver.wait(another_executor(scene.cluster, before))
     all_well(cells, scene.driver.results())
 
 
@@ -94,11 +91,9 @@ def speculative_execution(scene: Scene) -> None:
 def broker_restarted(scene: Scene) -> None:
     """kill -9 of the broker in the middle of the run, and a start with the same data."""
     cells = scene.cells()
-    whole = len(cells) * -(-scene.messages // 500)
     scene.driver.send(cells)
     for strike in (1, 2):
-        goal = strike * whole // 4
-        scene.driver.wait(lambda goal=goal: sum(cell.batches for cell in cells) >= goal)  # type: ignore[misc]
+        scene.driver.wait(done(scene, cells, strike / 4))
         scene.server.kill()
         scene.server.start()
     all_well(cells, scene.driver.results())
@@ -113,20 +108,15 @@ def connection_cut(scene: Scene) -> None:
             cell.target = dict(cell.source)
         scene.driver.send(cells)
         for strike in range(6):
-            direction = "to_client" if strike % 2 else "to_server"
-            seen = proxy.forwarded(direction)
-            call(lambda direction=direction: proxy.cut_after(10_007, direction))  # type: ignore[misc]
-            scene.driver.wait(
-                lambda seen=seen, direction=direction: proxy.forwarded(direction) > seen + 20_000  # type: ignore[misc]
-                or all(cell.batches * 500 >= scene.messages for cell in cells)
-            )
-        call(lambda: proxy.no_cut())
+            one_cut(scene, cells, proxy, call, "to_client" if strike % 2 else "to_server")
+        call(proxy.no_cut)
         all_well(cells, scene.driver.results())
 
 
 def older_than_retention(scene: Scene) -> None:
     """The checkpoint of a stream is older than what is left: the query fails, or skips and says how many."""
-    cell = Cell(scene.server.url, "stream", "parquet", scene.folder / "retention", source={"maxMessagesPerTrigger": "100"})
+    options = {"maxMessagesPerTrigger": "100"}
+    cell = Cell(scene.server.url, "stream", "parquet", scene.folder / "retention", source=options)
     cell.declare({"x-max-length-bytes": 200_000, "x-stream-max-segment-size-bytes": 50_000})
     cell.publish(100)
     all_well([cell], scene.driver.run([cell]))
@@ -208,6 +198,7 @@ def full_spool_disk(scene: Scene) -> None:
         if kind == "stream":
             continue  # has no spool
         cell = Cell(scene.server.url, kind, "parquet", scene.folder / f"full-{kind}", format="faulty_amqp")
+        cell.source = {"retryTimeout": "1"}
         cell.declare()
         cell.publish(scene.messages)
         hindrance = cell.folder / "faults" / faults.FULL
@@ -216,7 +207,7 @@ def full_spool_disk(scene: Scene) -> None:
         result = scene.driver.run([cell])[cell.name]
         assert result.error is not None
         assert os.strerror(errno.ENOSPC) in result.error, result.error
-        assert evidence.ready(scene.server.url, cell.queue) == scene.messages
+        scene.driver.wait(all_queued(cell))  # a connection that ended gives its messages back in its own time
         hindrance.unlink()
         all_well([cell], scene.driver.run([cell]))
         assert evidence.ready(scene.server.url, cell.queue) == 0
@@ -243,8 +234,31 @@ CLUSTER_DAYS: Final[dict[str, Callable[[Scene], None]]] = {
 """Those that need a cluster: in local mode Spark neither loses an executor nor speculates."""
 
 
-def ends_well(scene: Scene, cells: Sequence[Cell]) -> None:
-    all_well(cells, scene.driver.run(cells))
+def done(scene: Scene, cells: Sequence[Cell], share: float) -> Callable[[], bool]:
+    """Whether so much of all micro-batches is complete, of 500 messages each."""
+    goal = share * len(cells) * -(-scene.messages // 500)
+    return lambda: sum(cell.batches for cell in cells) >= goal
+
+
+def all_queued(cell: Cell) -> Callable[[], bool]:
+    return lambda: evidence.ready(cell.url, cell.queue) == cell.published
+
+
+def another_executor(cluster: SparkCluster, before: set[int]) -> Callable[[], bool]:
+    return lambda: bool(set(cluster.executors()) - before)
+
+
+def one_cut(
+    scene: Scene,
+    cells: Sequence[Cell],
+    proxy: FaultProxy,
+    call: Callable[[Callable[[], None]], None],
+    direction: OneWay,
+) -> None:
+    """Cuts after 10,007 bytes more, and waits until as many again have come through, or all is done."""
+    seen = proxy.forwarded(direction)
+    call(lambda: proxy.cut_after(10_007, direction))
+    scene.driver.wait(lambda: proxy.forwarded(direction) > seen + 20_014 or done(scene, cells, 1)())
 
 
 def all_well(cells: Sequence[Cell], results: dict[str, Result]) -> None:

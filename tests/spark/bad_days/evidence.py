@@ -1,4 +1,4 @@
-"""What is counted after a bad day: the messages in the source, in the Parquet sink, in the queue that was written to."""
+"""What is counted after a bad day: messages in the source, rows in the files, messages in the queue written to."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class Tally:
 
     def once(self, expected: int) -> str:
         """Empty when each of 0 .. expected - 1 arrived exactly once; else what is wrong."""
-        return self.at_least_once(expected) or ("" if self.rows == expected else f"{self.rows - expected} rows too many")
+        too_many = "" if self.rows == expected else f"{self.rows - expected} rows too many"
+        return self.at_least_once(expected) or too_many
 
     def at_least_once(self, expected: int) -> str:
         """Empty when each arrived and every copy has the id of its original; else what is wrong."""

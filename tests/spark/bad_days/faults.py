@@ -1,6 +1,6 @@
 """What strikes inside Spark's workers: format("faulty_amqp") is format("amqp") that dies at named points, once at each.
 
-Rules: on its own without the rest of the tests (it travels to executors as a single file, beside the package under test).
+Rules: it stands without the rest of the tests: it travels to executors as a single file, beside the package under test.
 A point is struck when its file in the folder `faults` can be created: so by one attempt only, on whichever machine. The
 package under test is a black box but for a few names: Link.ack, Link.publish, os.link and os.fsync.
 """

@@ -153,7 +153,7 @@ class Cell:
     def publish(self, count: int, body: Callable[[int], bytes] = lambda number: b"%d" % number) -> None:
         """So many more messages, numbered on."""
         numbers = range(self.published, self.published + count)
-        evidence.publish(self.url, self.queue, (Message(body(n), message_id=f"m{n}") for n in numbers))
+        evidence.publish(self.url, self.queue, (Message(body(n), message_id=f"m{n}", delivery_mode=2) for n in numbers))
         self.published += count
 
     def request(self) -> dict[str, Any]:
@@ -183,18 +183,22 @@ class Cell:
     def verdict(self) -> str:
         """Empty when what arrived is what the guarantee says; else what is wrong."""
         if self.sink == "parquet":
-            return evidence.in_files(self.folder).once(self.published)
-        return evidence.in_queue(self.url, self.out).at_least_once(self.published)
+            wrong = evidence.in_files(self.folder).once(self.published)
+        else:
+            wrong = evidence.in_queue(self.url, self.out).at_least_once(self.published)
+        return f"{wrong}; {evidence.ready(self.url, self.queue)} in the queue" if wrong else ""
 
 
 def make_cells(
-    server: Server, folder: Path, messages: int, kinds: Sequence[str] = KINDS, sinks: Sequence[str] = ("parquet", "amqp"),
+    server: Server,
+    folder: Path,
+    messages: int,
+    kinds: Sequence[str] = KINDS,
+    sinks: Sequence[str] = ("parquet", "amqp"),
     **options: Any,
-) -> list[Cell]:  # fmt: skip
+) -> list[Cell]:
     """The matrix, declared and filled."""
-    cells = [
-        Cell(server.url, kind, sink, folder / f"{kind}-{sink}", **options) for kind in kinds for sink in sinks
-    ]
+    cells = [Cell(server.url, kind, sink, folder / f"{kind}-{sink}", **options) for kind in kinds for sink in sinks]
     for cell in cells:
         cell.declare()
         cell.publish(messages)
