@@ -1,4 +1,4 @@
-"""A Spark standalone cluster on this machine: one master, two workers, in processes of their own, loopback only.
+"""Spark in processes of its own on this machine: a standalone cluster, a Connect server. Loopback only.
 
 Rules: what the workers inherit names no source tree, so an executor has of ours only what a job brings it. Every
 process leads a group of its own and is ended with it; the cluster leaves nothing behind.
@@ -10,9 +10,11 @@ import importlib.util
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -23,7 +25,7 @@ from tests.torture.server import free_port
 from warren.errors import MissingDependency, ServerUnavailable
 from warren.spark.java import find_java
 
-__all__ = ["SparkCluster", "bare_environment", "spark_home"]
+__all__ = ["ConnectServer", "SparkCluster", "bare_environment", "spark_home"]
 
 START_SECONDS: Final = 120.0  # a JVM on a machine under load
 EXECUTOR: Final = "CoarseGrainedExecutorBackend"
@@ -107,38 +109,14 @@ class SparkCluster:
 
     def close(self) -> None:
         """Ends every process of the cluster. May be called again."""
-        for process in reversed(self._processes):
-            below = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            for child in below:
-                try:
-                    child.kill()  # an executor has a group of its own
-                except psutil.NoSuchProcess:
-                    pass
-            process.wait()
+        end(self._processes)
         self._processes.clear()
 
     def _spawn(self, name: str, main: str, *arguments: str) -> None:
-        environment = bare_environment() | {
-            "JAVA_HOME": str(find_java().path),
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_DAEMON_MEMORY": "192m",
-            "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_NO_DAEMONIZE": "1",
-            "SPARK_LOCAL_DIRS": str(self.folder / "local"),
-        }
-        with (self.folder / f"{name}.log").open("ab") as log:
-            self._processes.append(
-                subprocess.Popen(
-                    [str(spark_home() / "bin" / "spark-class"), f"org.apache.spark.deploy.{main}", *arguments],
-                    env=environment, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                    start_new_session=True,
-                )
-            )  # fmt: skip
+        environment = {"SPARK_DAEMON_MEMORY": "192m", "SPARK_LOCAL_DIRS": str(self.folder / "local")}
+        self._processes.append(
+            spawn(self.folder / f"{name}.log", environment, f"org.apache.spark.deploy.{main}", *arguments)
+        )
 
     def _wait(self) -> None:
         deadline = time.monotonic() + START_SECONDS
@@ -146,3 +124,89 @@ class SparkCluster:
             if any(process.poll() is not None for process in self._processes) or time.monotonic() > deadline:
                 raise ServerUnavailable(f"the Spark cluster does not come up:\n{self.log()[-3000:]}")
             time.sleep(0.1)
+
+
+class ConnectServer:
+    """A Spark Connect server over local[2], in a `with` block; `paths` is the PYTHONPATH of its Python workers."""
+
+    def __init__(self, folder: Path, paths: str) -> None:
+        self.folder = folder
+        self._paths = paths
+        self._port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def remote(self) -> str:
+        return f"sc://127.0.0.1:{self._port}"
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        settings = {
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": str(self._port),
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.memory": "800m",
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "2",
+        }
+        self._process = spawn(
+            self.folder / "server.log",
+            {"PYTHONPATH": self._paths},
+            "org.apache.spark.deploy.SparkSubmit",
+            *("--master", "local[2]"),
+            *(word for name, value in settings.items() for word in ("--conf", f"{name}={value}")),
+            *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"),
+        )
+        deadline = time.monotonic() + START_SECONDS
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.__exit__(None, None, None)
+                raise ServerUnavailable(f"the Spark Connect server does not come up:\n{self.log()[-3000:]}")
+            time.sleep(0.1)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process is not None
+        end([self._process])
+
+    def log(self) -> str:
+        return (self.folder / "server.log").read_text(errors="replace")
+
+    def _answers(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self._port)) == 0
+
+
+def spawn(log: Path, environment: dict[str, str], main: str, *arguments: str) -> subprocess.Popen[bytes]:
+    """A JVM with that main class of Spark's, leader of its own group."""
+    environment = bare_environment() | {
+        "JAVA_HOME": str(find_java().path),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_NO_DAEMONIZE": "1",
+    } | environment  # fmt: skip
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [str(spark_home() / "bin" / "spark-class"), main, *arguments],
+            env=environment, cwd=log.parent, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            start_new_session=True,
+        )  # fmt: skip
+
+
+def end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Kills the processes, last first, and what they have started: an executor has a group of its own."""
+    for process in reversed(processes):
+        below = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        for child in below:
+            try:
+                child.kill()
+            except psutil.NoSuchProcess:
+                pass
+        process.wait()

@@ -14,7 +14,7 @@ import pyarrow.parquet as parquet
 from warren.client.blocking import connect
 from warren.client.records import Message, Publication
 
-__all__ = ["Tally", "committed", "declare", "in_files", "in_queue", "publish", "ready"]
+__all__ = ["Tally", "committed", "declare", "in_files", "in_queue", "publish", "ready", "sizes_in_queue"]
 
 TIMEOUT = 60.0
 
@@ -78,18 +78,25 @@ def sink_files(folder: Path) -> Iterator[Path]:
 
 
 def in_queue(url: str, queue: str) -> Tally:
-    """Everything in a classic or quorum queue; it is empty then."""
-    pairs: list[tuple[int, str | None]] = []
+    """What a classic or quorum queue holds. It stays there."""
+    return tally((int(body), message_id) for body, message_id in held(url, queue))
+
+
+def sizes_in_queue(url: str, queue: str) -> list[int]:
+    """The lengths of the bodies in a classic or quorum queue."""
+    return [len(body) for body, _ in held(url, queue)]
+
+
+def held(url: str, queue: str) -> list[tuple[bytes, str | None]]:
+    found: list[tuple[bytes, str | None]] = []
     with connect(url, timeout=TIMEOUT) as connection, connection.channel() as channel:
         total = channel.queue_declare(queue, passive=True).message_count
-        with channel.consume(queue, prefetch=1000) as consumer:
-            while len(pairs) < total:
+        with channel.consume(queue, prefetch=0) as consumer:
+            while len(found) < total:
                 got = consumer.receive(timeout=TIMEOUT)
-                assert got, f"{queue} has {total} messages and gave {len(pairs)}"
-                for delivery in got:
-                    pairs.append((int(delivery.body), delivery.properties.message_id))
-                    delivery.ack()
-    return tally(pairs)
+                assert got, f"{queue} has {total} messages and gave {len(found)}"
+                found += [(bytes(delivery.body), delivery.properties.message_id) for delivery in got]
+    return found  # nothing was acknowledged: the end of the connection gives all of it back
 
 
 def declare(url: str, queue: str, kind: str, arguments: dict[str, object] | None = None) -> None:

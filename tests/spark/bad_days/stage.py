@@ -41,5 +41,6 @@ def cluster_driver(spark: SparkCluster, folder: Path) -> Driver:
             "spark.speculation.multiplier": "1",
             "spark.speculation.quantile": "0.5",
             "spark.speculation.minTaskRuntime": "100ms",
+            "spark.speculation.task.duration.threshold": "300ms",  # for a stage of a single task
         },
     )
