@@ -65,8 +65,9 @@ class SparkCluster:
                 "master", "master.Master", "--host", "127.0.0.1", "--port", str(self._port), "--webui-port", "0"
             )
             for number in range(self._workers):
+                # Each on a host of its own: Spark speculates on another host only.
                 self._spawn(
-                    f"worker{number}", "worker.Worker", "--host", "127.0.0.1", "--webui-port", "0",
+                    f"worker{number}", "worker.Worker", "--host", f"127.0.0.{number + 1}", "--webui-port", "0",
                     "--cores", str(self._cores), "--memory", self._memory,
                     "--work-dir", str(self.folder / f"work{number}"), self.master,
                 )  # fmt: skip
@@ -113,7 +114,11 @@ class SparkCluster:
         self._processes.clear()
 
     def _spawn(self, name: str, main: str, *arguments: str) -> None:
-        environment = {"SPARK_DAEMON_MEMORY": "192m", "SPARK_LOCAL_DIRS": str(self.folder / "local")}
+        environment = {
+            "SPARK_DAEMON_MEMORY": "192m",
+            "SPARK_LOCAL_DIRS": str(self.folder / "local"),
+            "SPARK_LOCAL_IP": arguments[arguments.index("--host") + 1],
+        }
         self._processes.append(
             spawn(self.folder / f"{name}.log", environment, f"org.apache.spark.deploy.{main}", *arguments)
         )
