@@ -1,7 +1,7 @@
 """What people do without Spark: a loop that consumes a queue and writes Parquet with pyarrow, in pika and in aio-pika.
 
-Each takes `count` messages (message_id and body), writes a row group for every 20,000, and prints the wall and CPU
-seconds and the rows as JSON. It acknowledges ahead of the file, as such loops do: it guarantees less than Spark's source.
+Each takes `count` messages (message_id and body), writes a row group for every 20,000, and prints wall and CPU seconds
+and the rows as JSON. It acknowledges ahead of the file, as such loops do: it guarantees less than Spark's source.
 
     python benchmarks/spark_loops.py pika URL QUEUE KIND COUNT FILE
 """

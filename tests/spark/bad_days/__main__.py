@@ -19,39 +19,37 @@ from tests.spark.bad_days.torment import KINDS
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.spark.bad_days", description=__doc__)
-    parser.add_argument("--rabbitmq", action="store_true", help="on RabbitMQ too")
+    parser.add_argument("--rabbitmq", action="store_true", help="on RabbitMQ, in place of Warren")
     parser.add_argument("--only", default="", metavar="DAY,...", help="days whose names hold one of these words")
     parser.add_argument("--kinds", default=",".join(KINDS), metavar="KIND,...", help="of source queues")
     parser.add_argument("--messages", type=int, default=3000, help="in each queue")
     options = parser.parse_args()
     words = [word.strip() for word in options.only.split(",") if word.strip()]
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what was started ends too
-    rows: list[tuple[str, str, str, float]] = []
-    with tempfile.TemporaryDirectory(prefix="warren-bad-days-") as name:
-        for broker in ("warren", "rabbitmq") if options.rabbitmq else ("warren",):
-            folder = Path(name) / broker
-            for days, cluster in ((DAYS, False), (CLUSTER_DAYS, True)):
-                chosen = {day: run for day, run in days.items() if not words or any(word in day for word in words)}
-                if not chosen:
-                    continue
-                with ExitStack() as stack:
-                    scene = setting(stack, broker, folder / ("cluster" if cluster else "local"), cluster)
-                    scene = replace(scene, messages=options.messages, kinds=options.kinds.split(","))
-                    for day, run in chosen.items():
-                        began = time.monotonic()
-                        try:
-                            run(replace(scene, folder=scene.folder / day.replace(" ", "-")))
-                            outcome = "as promised"
-                        except Exception as error:
-                            traceback.print_exc()
-                            outcome = f"WRONG: {(str(error) or type(error).__name__).splitlines()[0]}"
-                            scene.driver.kill()
-                            scene.driver.start()
-                        rows.append((day, broker, outcome, time.monotonic() - began))
-                        print(f"{day:24}{broker:10}{rows[-1][3]:6.1f} s  {outcome}", flush=True)
-    wrong = sum("WRONG" in outcome for _, _, outcome, _ in rows)
-    print(f"\n{len(rows)} bad days, {wrong} of them wrong")
-    return 1 if wrong or not rows else 0
+    broker = "rabbitmq" if options.rabbitmq else "warren"
+    outcomes: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="warren-bad-days-") as folder:
+        for days, cluster in ((DAYS, False), (CLUSTER_DAYS, True)):
+            chosen = {day: run for day, run in days.items() if not words or any(word in day for word in words)}
+            if not chosen:
+                continue
+            with ExitStack() as stack:
+                scene = setting(stack, broker, Path(folder) / ("cluster" if cluster else "local"), cluster)
+                scene = replace(scene, messages=options.messages, kinds=options.kinds.split(","))
+                for day, run in chosen.items():
+                    began = time.monotonic()
+                    try:
+                        run(replace(scene, folder=scene.folder / day.replace(" ", "-")))
+                        outcomes.append("as promised")
+                    except Exception as error:
+                        traceback.print_exc()
+                        outcomes.append(f"WRONG: {(str(error) or type(error).__name__).splitlines()[0]}")
+                        scene.driver.kill()  # for the next day
+                        scene.driver.start()
+                    print(f"{day:24}{broker:10}{time.monotonic() - began:6.1f} s  {outcomes[-1]}", flush=True)
+    wrong = sum("WRONG" in outcome for outcome in outcomes)
+    print(f"\n{len(outcomes)} bad days, {wrong} of them wrong")
+    return 1 if wrong or not outcomes else 0
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ def task_retried(scene: Scene) -> None:
 
 
 def speculative_execution(scene: Scene) -> None:
-    """A slow task of every batch gets a second attempt while the first one runs; both come to their end."""
+    """A slow task of every batch gets a second attempt while the first one runs; one of them wins."""
     cells = scene.cells(source={"minPartitions": "2"})
     for cell in cells:
         slow = cell.folder / "attempts"

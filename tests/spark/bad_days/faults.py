@@ -75,9 +75,9 @@ class FaultyWrite:
 
 
 class Slow:
-    """For mapInArrow: the first attempt at each task waits until another one has started, then hands its rows on.
+    """For mapInArrow: the first attempt at a batch's first task waits until another one has started, then goes on.
 
-    So Spark is sure to speculate, and both attempts are sure to come to their end.
+    So Spark is sure to speculate, and the two are sure to work at the same time.
     """
 
     def __init__(self, folder: str) -> None:
