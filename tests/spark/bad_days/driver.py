@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
+from pathlib import Path
 from typing import Any
 
 
@@ -30,7 +32,12 @@ def run(spark: Any, cells: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     results = {}
     for cell in cells:
         try:
-            queries[cell["name"]] = start(spark, cell)
+            before = written(cell)
+            query = queries[cell["name"]] = start(spark, cell)
+            # Each starts Python processes that must call back within 10 seconds: not all of them at the same moment.
+            deadline = time.monotonic() + 20
+            while query.isActive and written(cell) == before and time.monotonic() < deadline:
+                time.sleep(0.05)
         except Exception as error:
             results[cell["name"]] = {"error": str(error), "rows": 0, "progress": ""}
     for name, query in queries.items():
@@ -46,6 +53,11 @@ def run(spark: Any, cells: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
             "progress": " ".join(one.json for one in progress),
         }
     return results
+
+
+def written(cell: dict[str, Any]) -> int:
+    """How many files there are of begun and complete micro-batches."""
+    return len(list(Path(cell["folder"], "checkpoint").glob("[oc]*/[0-9]*")))
 
 
 def start(spark: Any, cell: dict[str, Any]) -> Any:

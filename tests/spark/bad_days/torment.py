@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -110,7 +111,12 @@ class Driver:
     def _answer(self) -> str:
         assert self._process is not None
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        watch = threading.Timer(PATIENCE, os.killpg, (self._process.pid, signal.SIGKILL))
+        watch.start()
+        try:
+            line = self._process.stdout.readline()
+        finally:
+            watch.cancel()
         assert line, f"the driver has ended:\n{self.log()[-3000:]}"
         return line.strip()
 
