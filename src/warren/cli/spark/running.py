@@ -44,7 +44,7 @@ Url = Annotated[
 class Cluster:
     """Where Spark runs, and how."""
 
-    master: Annotated[str, Parameter(help="Spark's master: local[*], spark://host:7077, k8s://..., sc://host.")] = "local[*]"
+    master: Annotated[str, Parameter(help="local[*], spark://host:7077, k8s://..., sc://host (Connect).")] = "local[*]"
     conf: Annotated[tuple[str, ...], Parameter(help="A Spark setting as KEY=VALUE; may be repeated.")] = ()
 
     def settings(self) -> dict[str, str]:
