@@ -179,7 +179,7 @@ def source_options(options: Mapping[str, str], streaming: bool) -> SourceOptions
     if "maxtriggerdelay" in given and "minmessagespertrigger" not in given:
         raise InvalidArgument("option 'maxTriggerDelay' is for 'minMessagesPerTrigger', which is not given")
     return SourceOptions(
-        url=address.address(given),
+        url=_url(given),
         queues=queues,
         queue_type=cast(QueueType, queue_type),
         stream=stream_options(given, queues, _flag(given, "matchUnfiltered", False)),
@@ -258,7 +258,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     if "path" in given and "exchange" in given:
         raise InvalidArgument("give the exchange once: as option 'exchange' or as save()'s argument")
     checked = SinkOptions(
-        url=address.address(given),
+        url=_url(given),
         exchange=given.get("exchange", given.get("path")),
         routing_key=given.get("routingkey"),
         mandatory=_flag(given, "mandatory", True),
@@ -351,6 +351,10 @@ def _known(options: Mapping[str, str], names: tuple[str, ...], role: str) -> dic
         if key not in known and key not in SPARKS_OWN:
             raise InvalidArgument(f"format 'amqp' has no option '{key}' for a {role}; it has: {', '.join(names)}")
     return given
+
+
+def _url(given: Mapping[str, str]) -> Address:
+    return address.address(given)
 
 
 def _choice(given: Mapping[str, str], name: str, default: str, allowed: tuple[str, ...]) -> str:
