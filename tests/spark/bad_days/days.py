@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -142,7 +143,10 @@ def older_than_retention(scene: Scene) -> None:
     assert arrived.rows == len(arrived.numbers), "rows twice"
     assert arrived.numbers == frozenset(range(100)) | newest
     assert 100 < arrived.rows < 2100
-    assert f"messages 100 to {min(newest) - 1} of queue" in scene.driver.log()
+    # RabbitMQ's numbers have gaps, so the last one that is missing is not always the newest but so many.
+    said = re.search(rf"messages 100 to (\d+) of queue '{cell.queue}' are gone.*; going on", scene.driver.log())
+    assert said is not None
+    assert int(said[1]) >= min(newest) - 1
 
 
 def late_reader(scene: Scene) -> None:

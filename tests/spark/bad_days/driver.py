@@ -40,12 +40,13 @@ def run(spark: Any, cells: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
                 time.sleep(0.05)
         except Exception as error:
             results[cell["name"]] = {"error": str(error), "rows": 0, "progress": ""}
+    by_name = {cell["name"]: cell for cell in cells}
     for name, query in queries.items():
-        error = None
-        try:
-            query.awaitTermination()
-        except Exception as failure:
-            error = str(failure)
+        error = ended(query)
+        # Spark gives a Python process 10 seconds to start. On a busy machine that is another bad day than the one here.
+        while error is not None and "failed to connect back" in error:
+            query = start(spark, by_name[name])
+            error = ended(query)
         progress = query.recentProgress
         results[name] = {
             "error": error,
@@ -53,6 +54,15 @@ def run(spark: Any, cells: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
             "progress": " ".join(one.json for one in progress),
         }
     return results
+
+
+def ended(query: Any) -> str | None:
+    """Waits for a query's end: its error, None for none."""
+    try:
+        query.awaitTermination()
+    except Exception as failure:
+        return str(failure)
+    return None
 
 
 def written(cell: dict[str, Any]) -> int:
