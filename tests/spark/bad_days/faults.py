@@ -2,7 +2,7 @@
 
 Rules: it stands without the rest of the tests: it travels to executors as a single file, beside the package under test.
 A point is struck when its file in the folder `faults` can be created: so by one attempt only, on whichever machine. The
-package under test is a black box but for a few names: Link.ack, Link.publish, os.link and os.fsync.
+package under test is a black box but for a few names: Link.ack, Link.publish_part, os.link and os.fsync.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class FaultyWrite:
 
     def __call__(self, iterator: Iterator[Any]) -> Any:
         strike(self._faults, "write")
-        patch(amqp.Link, "publish", self._faults, None, "published")
+        patch(amqp.Link, "publish_part", self._faults, None, "published")
         return self._write(iterator)
 
 
