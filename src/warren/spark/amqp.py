@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 from warren import errors
 from warren.client.blocking import connect
 from warren.client.records import Message
-from warren.spark.places import STREAM_OFFSET
 from warren.spark.address import Address
-from warren.spark.schema import STREAM_OFFSET
+from warren.spark.places import STREAM_OFFSET
 
 if TYPE_CHECKING:
     from warren.client.blocking import Channel, Consumer

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast
 
 from warren.errors import InvalidArgument
-from warren.spark import stream_options as stream
-from warren.spark import address
+from warren.spark import address, stream_options as stream
 from warren.spark.address import Address
 from warren.spark.payload.options import BINARY, DEFAULT_CORRUPT, DEFAULT_SAMPLE, PayloadOptions
 from warren.spark.stream_options import StreamOptions, stream_options
