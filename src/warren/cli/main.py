@@ -42,6 +42,7 @@ SPARK: Final[Mapping[str, tuple[str, str]]] = {
     "archive": ("archive:archive", "Queues and streams into files, every message once."),
     "deadletters": ("deadletters:deadletters", "Why messages died; send them back to where they came from."),
     "diff": ("diff:diff", "What another topology would change for the same messages."),
+    "package": ("package:package", "Write warren as one zip for a cluster's executors, and how to submit with it."),
     "replay": ("replay:replay", "Publish an archive's messages again."),
     "simulate": ("simulate:simulate", "Where messages would go, what would pile up, how many nodes it takes."),
     "tap": ("tap:tap", "A stream queue beside a work queue, that takes nothing from it."),

@@ -1,6 +1,6 @@
 """Everything the Spark package needs from the blocking client, in one place: a connection, a channel, a consumer.
 
-Rules: no other module here imports warren.client (types apart). Times are seconds. A Link belongs to one thread.
+Rules: no other module here opens a connection. Times are seconds. A Link belongs to one thread.
 It is connected without recovery: `retrying` connects again, around the caller's own unit of work.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 from warren import errors
 from warren.client.blocking import connect
 from warren.client.records import Message
+from warren.spark.address import Address
 from warren.spark.places import STREAM_OFFSET
 
 if TYPE_CHECKING:
@@ -60,8 +62,15 @@ _LONGEST_PAUSE: Final = 3.0
 class Link:
     """A connection, its only channel and at most one consumer. Closing gives unacknowledged messages back."""
 
-    def __init__(self, url: str, timeout: float) -> None:
-        self._connection = connect(url, timeout=timeout, recovery=None)
+    def __init__(self, url: str | Address, timeout: float) -> None:
+        hosts = url.parameters(timeout) if isinstance(url, Address) else url
+        try:
+            self._connection = connect(hosts, timeout=timeout, recovery=None)
+        except errors.ConnectionLost as error:
+            if isinstance(error.__cause__, ssl.SSLCertVerificationError):
+                # Trying again would not make it better known.
+                raise errors.InvalidArgument(f"{error}; option 'cacertFile' names the authority to trust") from error
+            raise
         self._consumer: Consumer | None = None
         try:
             self._channel = self._connection.channel()
@@ -204,7 +213,7 @@ def stream_offset(delivery: Delivery) -> int:
     return number
 
 
-def probe_family(url: str, queue: str, timeout: float) -> Literal["stream", "spool"]:
+def probe_family(url: str | Address, queue: str, timeout: float) -> Literal["stream", "spool"]:
     """Whether a queue is a stream queue or one that is drained.
 
     AMQP has no question for it. But a consumer with an x-stream-offset is refused by classic and quorum queues (406),

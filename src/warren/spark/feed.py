@@ -16,6 +16,7 @@ import contextlib
 import logging
 import secrets
 import socket
+import ssl
 import time
 from collections.abc import Sequence
 from types import TracebackType
@@ -28,6 +29,7 @@ from warren.protocol.v091 import methods as m
 from warren.protocol.v091.codec import FRAME_OVERHEAD, FRAME_PREFIX
 from warren.protocol.v091.content import HEADER_FIXED
 from warren.protocol.v091.hot import DELIVER
+from warren.spark.address import Address
 from warren.spark.blocks import CHANNEL, Block, Irregular, marker, scan
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ class Feed:
     Raises what `warren.client.connect` raises: ConnectionLost, AccessRefused, NotAllowed, DeadlineExceeded.
     """
 
-    def __init__(self, url: str | Sequence[str], timeout: float) -> None:
+    def __init__(self, url: str | Sequence[str] | Address, timeout: float) -> None:
         self._timeout = timeout
         self._slow: list[Delivery] = []  # what the core made of the frames that it was given
         self._pending: list[bytes] = []
@@ -303,9 +305,12 @@ class Feed:
             self._send()
 
 
-def _dial(url: str | Sequence[str], timeout: float) -> tuple[ConnectionCore, socket.socket]:
+def _dial(url: str | Sequence[str] | Address, timeout: float) -> tuple[ConnectionCore, socket.socket]:
     """An open connection to the first host that takes us. The last host's error when none does."""
-    hosts = [url] if isinstance(url, str) else list(url)
+    if isinstance(url, Address):
+        hosts: list[str | ConnectionParameters] = [*url.parameters(timeout)]
+    else:
+        hosts = [url] if isinstance(url, str) else list(url)
     for host in hosts[:-1]:
         try:
             return _open(parameters_of(host, timeout=timeout))
@@ -347,6 +352,11 @@ def _open(parameters: ConnectionParameters) -> tuple[ConnectionCore, socket.sock
                 f"{parameters.peer}: no connection within {parameters.timeout:g} s, {core.handshake.stage}"
             ) from error
         if isinstance(error, OSError) and not isinstance(error, errors.WarrenError):
+            if isinstance(error, ssl.SSLCertVerificationError):
+                # Trying again would not make it better known.
+                raise errors.InvalidArgument(
+                    f"{parameters.peer}: {error}; option 'cacertFile' names the authority to trust"
+                ) from error
             raise errors.ConnectionLost(f"{parameters.peer} cannot be reached: {error}") from error
         raise
 

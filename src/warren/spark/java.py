@@ -18,7 +18,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
@@ -47,11 +47,15 @@ exec {java} "$@"
 
 @dataclass(frozen=True, slots=True)
 class JavaHome:
-    """Where Java is: `path` is what JAVA_HOME should be, `version` the feature release (17, 21, 25)."""
+    """Where Java is: `path` is what JAVA_HOME should be, `version` the feature release (17, 21, 25).
+
+    `passed_over` says of each place that was looked at before, and had a Java, why it was not taken.
+    """
 
     path: Path
     version: int
     source: JavaSource
+    passed_over: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def executable(self) -> Path:
@@ -118,7 +122,7 @@ def _usable(home: Path, source: JavaSource, seen: list[str]) -> JavaHome | None:
     if version < MINIMUM_VERSION:
         seen.append(f"{source} gives {home}, which is Java {version}")
         return None
-    return JavaHome(home, version, source)
+    return JavaHome(home, version, source, tuple(text for text in seen if " gives " in text))
 
 
 def _shim_home() -> Path:

@@ -17,10 +17,11 @@ from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from warren import errors
+from warren.spark.address import Address
 from warren.spark.amqp import Link, ask_service, retrying
 from warren.spark.options import SourceOptions
 
-__all__ = ["management", "queue_names", "vhost_of"]
+__all__ = ["management", "queue_names"]
 
 LONGEST_ANSWER: Final = 64 << 20  # bytes: a hundred thousand queues are some 40 MB of amq.stats
 
@@ -80,24 +81,22 @@ def _partitions(options: SourceOptions, name: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def vhost_of(url: str) -> str:
-    """The vhost of an AMQP URL."""
-    return unquote(urlsplit(url).path[1:]) or "/"
-
-
-def management(address: str, url: str, what: str, query: str = "", timeout: float = 30.0) -> Any:
+def management(address: str, url: str | Address, what: str, query: str = "", timeout: float = 30.0) -> Any:
     """What a RabbitMQ's management plugin says of `what` in the vhost of the AMQP URL.
 
     The login is that of `address`, else that of the AMQP URL. Raises AccessRefused and NotFound as the plugin says, and
     ConnectionLost when nobody answers there.
     """
-    parts, amqp = urlsplit(address), urlsplit(url)
-    login = parts if parts.username is not None else amqp
-    user, password = unquote(login.username or "guest"), unquote(login.password or "guest")
+    parts = urlsplit(address)
+    amqp = (url if isinstance(url, Address) else Address(url)).parameters()[0]
+    user, password = amqp.username, amqp.password
+    if parts.username is not None:
+        user, password = unquote(parts.username), unquote(parts.password or "guest")
+    vhost = quote(amqp.vhost, safe="")
     host = parts.netloc.rpartition("@")[2]
-    path = f"{parts.path.rstrip('/')}/api/{what.replace('{vhost}', quote(vhost_of(url), safe=''))}"
+    path = f"{parts.path.rstrip('/')}/api/{what.replace('{vhost}', vhost)}"
     if "{vhost}" not in what:
-        path += "/" + quote(vhost_of(url), safe="")
+        path += "/" + vhost
     where = urlunsplit((parts.scheme, host, path, query.lstrip("?"), ""))
     token = base64.b64encode(f"{user}:{password}".encode()).decode()
     request = urllib.request.Request(where, headers={"Authorization": f"Basic {token}"})

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast
-from urllib.parse import unquote, urlsplit
 
 from warren.errors import InvalidArgument
-from warren.spark import stream_options as stream
+from warren.spark import address, stream_options as stream
+from warren.spark.address import Address
 from warren.spark.payload.options import BINARY, DEFAULT_CORRUPT, DEFAULT_SAMPLE, PayloadOptions
 from warren.spark.stream_options import StreamOptions, stream_options
 
@@ -34,7 +34,7 @@ MAX_PREFETCH: Final = 65_535  # basic.qos carries a short
 MAX_SHORT: Final = 255  # bytes of a property that is text
 
 # As a user writes them, for messages; compared lower-cased.
-_COMMON: Final = ("url", "timeout", "retryTimeout")
+_COMMON: Final = (*address.OPTIONS, "timeout", "retryTimeout")
 _SOURCE: Final = ("queue", "queues", "queueType", "minPartitions", "prefetch", "batchRows", "readTimeout")
 _SPOOL: Final = ("spool", "dedupWindow", "ordered")
 _ADMISSION: Final = ("maxMessagesPerTrigger", "maxBytesPerTrigger", "minMessagesPerTrigger", "maxTriggerDelay")
@@ -90,7 +90,7 @@ SPARKS_OWN: Final = frozenset({"path", "checkpointlocation"})
 class SourceOptions:
     """What a reader was asked for, checked. Times are seconds, offsets are message numbers of a stream queue."""
 
-    url: str
+    url: Address
     queues: tuple[str, ...]
     queue_type: QueueType
     stream: StreamOptions
@@ -120,7 +120,7 @@ class SourceOptions:
     @property
     def vhost(self) -> str:
         """The virtual host that the URL names ("/" when it names none)."""
-        return unquote(urlsplit(self.url).path[1:]) or "/"
+        return self.url.vhost
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class SinkOptions:
     max_rate    messages a second of one task; None is no limit
     """
 
-    url: str
+    url: Address
     exchange: str | None
     routing_key: str | None
     mandatory: bool
@@ -352,11 +352,8 @@ def _known(options: Mapping[str, str], names: tuple[str, ...], role: str) -> dic
     return given
 
 
-def _url(given: Mapping[str, str]) -> str:
-    url = given.get("url") or os.environ.get("WARREN_URL") or DEFAULT_URL
-    if urlsplit(url).scheme not in ("amqp", "amqps"):
-        raise InvalidArgument("option 'url' must start with amqp:// or amqps://, for example " + DEFAULT_URL)
-    return url
+def _url(given: Mapping[str, str]) -> Address:
+    return address.address(given)
 
 
 def _choice(given: Mapping[str, str], name: str, default: str, allowed: tuple[str, ...]) -> str:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from warren import errors
+from warren.spark.address import Address
 from warren.spark.amqp import TRANSIENT, Link
 from warren.spark.outgoing import Part
 from warren.spark.rate import Rate
@@ -56,7 +57,7 @@ class TaskPublisher:
     def __init__(
         self,
         options: SinkOptions,
-        link: Callable[[str, float], Link] = Link,
+        link: Callable[[Address, float], Link] = Link,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -242,7 +243,7 @@ def _root(error: errors.WarrenError | OSError) -> errors.WarrenError | OSError:
 
 
 def publish_in_transaction(
-    options: SinkOptions, parts: Iterable[Part], link: Callable[[str, float], Link] = Link
+    options: SinkOptions, parts: Iterable[Part], link: Callable[[Address, float], Link] = Link
 ) -> Counter[str]:
     """Publishes all parts in one transaction; the counts, as TaskPublisher has them.
 

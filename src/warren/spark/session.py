@@ -6,8 +6,10 @@ PySpark is imported inside the call, so importing this module costs nothing.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from warren.errors import MissingDependency
@@ -43,7 +45,11 @@ def session(app_name: str = "warren", master: str = "local[2]", **conf: str) -> 
     this process: Spark looks for data sources with PYSPARK_PYTHON, and without it would ask the first python3 of
     PATH. A session that is already running in this process is returned as it is, as getOrCreate does.
 
-    Raises MissingDependency when PySpark, pyarrow or a Java of at least 17 is missing; the text says how to get it.
+    A master of sc://host:15002 is a Spark Connect server: then no Java is needed here, nothing in this process is set,
+    and the package must be installed in the Python of the server.
+
+    Raises MissingDependency when PySpark, pyarrow, gRPC (for Connect) or a Java of at least 17 is missing; the text
+    says how to get it.
     """
     try:
         import pyarrow  # noqa: F401
@@ -52,6 +58,8 @@ def session(app_name: str = "warren", master: str = "local[2]", **conf: str) -> 
         raise MissingDependency(
             f"{error.name} is not installed, which Spark needs: pip install 'warren[spark]'"
         ) from error
+    if master.startswith("sc://"):
+        return _connected(app_name, master, conf)
     java = find_java()
     os.environ["JAVA_HOME"] = str(java.path)
     local = master.startswith("local")
@@ -62,5 +70,24 @@ def session(app_name: str = "warren", master: str = "local[2]", **conf: str) -> 
             os.environ.setdefault(name, sys.executable)
     builder = SparkSession.builder.appName(app_name).master(master)
     for key, value in ({**EVERYWHERE, **LOCAL, **conf} if local else {**EVERYWHERE, **conf}).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _connected(app_name: str, remote: str, conf: Mapping[str, str]) -> SparkSession:
+    """A session of a Spark Connect server, which has its own Java and Python."""
+    for module in ("grpc", "grpc_status", "google.rpc", "zstandard"):
+        try:
+            there = importlib.util.find_spec(module) is not None
+        except ModuleNotFoundError:  # its parent is not there
+            there = False
+        if not there:
+            raise MissingDependency(
+                f"{module} is not installed, which Spark Connect needs: pip install 'warren[connect]'"
+            )
+    from pyspark.sql import SparkSession as SparkSession
+
+    builder = SparkSession.builder.appName(app_name).remote(remote)
+    for key, value in {**EVERYWHERE, **conf}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zipfile
 
 import pytest
 from rich.console import Console
@@ -44,12 +45,25 @@ def shown() -> tuple[Display, io.StringIO]:
 
 def test_a_job_gets_the_session_that_was_asked_for(asked: list[object]) -> None:
     display, text = shown()
-    cluster = Cluster("spark://host:7077", ("spark.executor.memory=2g", "spark.x=a=b"))
+    cluster = Cluster("sc://host:15002", ("spark.executor.memory=2g", "spark.x=a=b"))
     assert job("archive", cluster, lambda spark, _: spark, display) is asked[3]
-    assert asked[:3] == ["warren spark archive", "spark://host:7077", {"spark.executor.memory": "2g", "spark.x": "a=b"}]
+    assert asked[:3] == ["warren spark archive", "sc://host:15002", {"spark.executor.memory": "2g", "spark.x": "a=b"}]
     assert isinstance(asked[3], Session)
     assert asked[3].stopped
     assert "start Spark" in text.getvalue()
+
+
+def test_the_executors_of_a_cluster_get_the_package(asked: list[object]) -> None:
+    def work(spark: object, display: Display) -> list[str]:
+        assert isinstance(asked[2], dict)
+        with zipfile.ZipFile(asked[2]["spark.submit.pyFiles"]) as zipped:  # there as long as the job runs
+            return zipped.namelist()
+
+    assert "warren/spark/source.py" in job("archive", Cluster("spark://host:7077"), work, shown()[0])
+    asked.clear()
+    own = Cluster("k8s://host", ("spark.submit.pyFiles=mine.zip",))
+    job("archive", own, lambda spark, display: None, shown()[0])
+    assert asked[2] == {"spark.submit.pyFiles": "mine.zip"}
 
 
 @pytest.mark.parametrize(("error", "log"), [(NotFound(404, "no queue"), False), (ValueError("odd"), True)])

@@ -30,6 +30,8 @@ __all__ = ["Cluster", "Url", "job"]
 T = TypeVar("T")
 
 DEFAULT_URL: Final = "amqp://guest:guest@127.0.0.1:5672/"
+OURS: Final = ("local", "sc://")  # masters whose Python has the package: this one, or a Connect server's
+PY_FILES: Final = "spark.submit.pyFiles"
 
 Url = Annotated[
     str, Parameter(env_var="WARREN_URL", help="The broker; the variable keeps a password off the command line.")
@@ -42,7 +44,7 @@ Url = Annotated[
 class Cluster:
     """Where Spark runs, and how."""
 
-    master: Annotated[str, Parameter(help="Spark's master: local[*], spark://host:7077, k8s://...")] = "local[*]"
+    master: Annotated[str, Parameter(help="local[*], spark://host:7077, k8s://..., sc://host (Connect).")] = "local[*]"
     conf: Annotated[tuple[str, ...], Parameter(help="A Spark setting as KEY=VALUE; may be repeated.")] = ()
 
     def settings(self) -> dict[str, str]:
@@ -62,7 +64,7 @@ def job(name: str, cluster: Cluster, work: Callable[[SparkSession, Display], T],
     Raises WarrenError when Spark or Java is missing, and whatever `work` raises, after the end of the log is shown
     when that is no error of ours. KeyboardInterrupt stops the session, and with it the job.
     """
-    from warren.spark import session
+    from warren.spark import packaging, session
 
     settings = cluster.settings()
     shown = display or Display(Console(stderr=True))
@@ -71,6 +73,9 @@ def job(name: str, cluster: Cluster, work: Callable[[SparkSession, Display], T],
         log = folder / "log"
         stack.enter_context(logging_into(log))
         executor = stack.enter_context(ThreadPoolExecutor(1, "spark"))
+        if not cluster.master.startswith(OURS):
+            # Unless the user brings the package in a way of his own, the executors get this one.
+            settings = {PY_FILES: str(packaging.package(folder)), **settings}
         with shown.stage("start Spark"), stderr_into(log):
             spark = executor.submit(session, f"warren spark {name}", cluster.master, **settings).result()
         stack.callback(spark.stop)

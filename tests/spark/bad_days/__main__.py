@@ -1,0 +1,56 @@
+"""Runs the bad days and prints a table: `python -m tests.spark.bad_days --help`."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from tests.spark.bad_days.days import CLUSTER_DAYS, DAYS
+from tests.spark.bad_days.stage import setting
+from tests.spark.bad_days.torment import KINDS
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.spark.bad_days", description=__doc__)
+    parser.add_argument("--rabbitmq", action="store_true", help="on RabbitMQ, in place of Warren")
+    parser.add_argument("--only", default="", metavar="DAY,...", help="days whose names hold one of these words")
+    parser.add_argument("--kinds", default=",".join(KINDS), metavar="KIND,...", help="of source queues")
+    parser.add_argument("--messages", type=int, default=3000, help="in each queue")
+    options = parser.parse_args()
+    words = [word.strip() for word in options.only.split(",") if word.strip()]
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what was started ends too
+    broker = "rabbitmq" if options.rabbitmq else "warren"
+    outcomes: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="warren-bad-days-") as folder:
+        for days, cluster in ((DAYS, False), (CLUSTER_DAYS, True)):
+            chosen = {day: run for day, run in days.items() if not words or any(word in day for word in words)}
+            if not chosen:
+                continue
+            with ExitStack() as stack:
+                scene = setting(stack, broker, Path(folder) / ("cluster" if cluster else "local"), cluster)
+                scene = replace(scene, messages=options.messages, kinds=options.kinds.split(","))
+                for day, run in chosen.items():
+                    began = time.monotonic()
+                    try:
+                        run(replace(scene, folder=scene.folder / day.replace(" ", "-")))
+                        outcomes.append("as promised")
+                    except Exception as error:
+                        traceback.print_exc()
+                        outcomes.append(f"WRONG: {(str(error) or type(error).__name__).splitlines()[0]}")
+                        scene.driver.kill()  # for the next day
+                        scene.driver.start()
+                    print(f"{day:24}{broker:10}{time.monotonic() - began:6.1f} s  {outcomes[-1]}", flush=True)
+    wrong = sum("WRONG" in outcome for outcome in outcomes)
+    print(f"\n{len(outcomes)} bad days, {wrong} of them wrong")
+    return 1 if wrong or not outcomes else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,333 @@
+"""The days. Each takes a Scene, does its damage while the cells run, and raises AssertionError if a count is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from tests.spark.bad_days import evidence, faults
+from tests.spark.bad_days.brokers import Server
+from tests.spark.bad_days.torment import KINDS, Cell, Driver, Result, make_cells
+from tests.spark.cluster import SparkCluster
+from warren.testing.proxy import FaultProxy
+
+__all__ = ["CLUSTER_DAYS", "DAYS", "Scene"]
+
+LARGE: Final = 20 << 20  # bytes
+OneWay = Literal["to_server", "to_client"]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What a day finds: a broker, a Spark program, a folder of its own, how many messages and which cells."""
+
+    server: Server
+    driver: Driver
+    folder: Path
+    messages: int = 3000
+    kinds: Sequence[str] = KINDS
+    sinks: Sequence[str] = ("parquet", "amqp")
+    cluster: SparkCluster | None = None
+
+    def cells(self, **options: object) -> list[Cell]:
+        """The matrix, filled."""
+        return make_cells(self.server, self.folder, self.messages, self.kinds, self.sinks, **options)
+
+    def one(self, sink: str, **options: object) -> Cell:
+        """One cell that reads ten messages of a stream queue."""
+        return make_cells(self.server, self.folder / "one", 10, ("stream",), (sink,), **options)[0]
+
+
+def driver_killed(scene: Scene) -> None:
+    """kill -9 of the driver and all its processes, three times in a run, each time in the middle of a batch."""
+    cells = scene.cells()
+    for strike in range(1, 4):
+        scene.driver.send(cells)
+        scene.driver.wait(done(scene, cells, strike / 5))
+        scene.driver.kill()
+        scene.driver.start()
+    assert not done(scene, cells, 1)(), "there was nothing left to do"
+    all_well(cells, scene.driver.run(cells))
+
+
+def executor_killed(scene: Scene) -> None:
+    """kill -9 of an executor and its Python workers, twice."""
+    assert scene.cluster is not None
+    cells = scene.cells()
+    scene.driver.send(cells)
+    for strike in (1, 2):
+        scene.driver.wait(done(scene, cells, strike / 4))
+        before = set(scene.cluster.executors())
+        scene.cluster.kill_executor()
+        scene.driver.wait(another_executor(scene.cluster, before))
+    all_well(cells, scene.driver.results())
+
+
+def task_retried(scene: Scene) -> None:
+    """The Python worker of a task is killed at each of its delicate moments; Spark runs the task again."""
+    cells = scene.cells(format="faulty_amqp")
+    expected = {}
+    for cell in cells:
+        points = ("read", "yielded") if cell.kind == "stream" else faults.READING
+        expected[cell.name] = {*points, *(faults.WRITING if cell.sink == "amqp" else ())}
+        faults.arm(cell.folder / "faults", sorted(expected[cell.name]))
+    all_well(cells, scene.driver.run(cells))
+    for cell in cells:
+        assert faults.struck(cell.folder / "faults") == expected[cell.name], cell.name
+
+
+def speculative_execution(scene: Scene) -> None:
+    """A slow task of every batch gets a second attempt while the first one runs; one of them wins."""
+    cells = scene.cells(source={"minPartitions": "2"})
+    for cell in cells:
+        slow = cell.folder / "attempts"
+        slow.mkdir()
+        cell.slow = str(slow)
+        # One after the other: a second attempt needs a core that no waiting first attempt holds.
+        all_well([cell], scene.driver.run([cell]))
+        assert any(slow.iterdir()), f"{cell.name}: nothing was speculated"
+
+
+def broker_restarted(scene: Scene) -> None:
+    """kill -9 of the broker in the middle of the run, and a start with the same data."""
+    cells = scene.cells()
+    scene.driver.send(cells)
+    for strike in (1, 2):
+        scene.driver.wait(done(scene, cells, strike / 4))
+        scene.server.kill()
+        scene.server.start()
+    all_well(cells, scene.driver.results())
+
+
+def connection_cut(scene: Scene) -> None:
+    """Connections are reset in the middle of a frame, deliveries and publishes, again and again."""
+    cells = scene.cells()
+    with proxy_before(scene.server) as (proxy, call):
+        for cell in cells:
+            cell.source = {"url": f"amqp://guest:guest@127.0.0.1:{proxy.port}/"}
+            cell.target = dict(cell.source)
+        scene.driver.send(cells)
+        for strike in range(6):
+            one_cut(scene, cells, proxy, call, "to_client" if strike % 2 else "to_server")
+        call(proxy.no_cut)
+        all_well(cells, scene.driver.results())
+
+
+def older_than_retention(scene: Scene) -> None:
+    """The checkpoint of a stream is older than what is left: the query fails, or skips and says how many."""
+    options = {"maxMessagesPerTrigger": "100"}
+    cell = Cell(scene.server.url, "stream", "parquet", scene.folder / "retention", source=options)
+    cell.declare({"x-max-length-bytes": 200_000, "x-stream-max-segment-size-bytes": 50_000})
+    cell.publish(100)
+    all_well([cell], scene.driver.run([cell]))
+    # Body and properties are some 60 bytes on disk; numbers with leading zeros make them 1,000.
+    cell.source |= {"maxMessagesPerTrigger": "5000"}
+    cell.publish(2000, lambda number: b"%01000d" % number)
+    failed = scene.driver.run([cell])[cell.name]
+    assert failed.error is not None
+    assert "DataLoss" in failed.error, failed.error
+    assert "failOnDataLoss=false" in failed.error
+    cell.source |= {"failOnDataLoss": "false"}
+    result = scene.driver.run([cell])[cell.name]
+    assert result.error is None, result.error
+    arrived = evidence.in_files(cell.folder)
+    newest = frozenset(range(2100 - (arrived.rows - 100), 2100))
+    assert arrived.rows == len(arrived.numbers), "rows twice"
+    assert arrived.numbers == frozenset(range(100)) | newest
+    assert 100 < arrived.rows < 2100
+    # RabbitMQ's numbers have gaps, so the last one that is missing is not always the newest but so many.
+    said = re.search(rf"messages 100 to (\d+) of queue '{cell.queue}' are gone.*; going on", scene.driver.log())
+    assert said is not None
+    assert int(said[1]) >= min(newest) - 1
+
+
+def late_reader(scene: Scene) -> None:
+    """The checkpoint is old and the queue kept everything: all of it comes, in as many batches as it takes."""
+    cells = scene.cells()
+    all_well(cells, scene.driver.run(cells))
+    for cell in cells:
+        cell.publish(scene.messages)
+    results = scene.driver.run(cells)
+    for cell in cells:
+        assert results[cell.name].rows == scene.messages, cell.name
+    all_well(cells, results)
+
+
+def queue_missing(scene: Scene) -> None:
+    """The queue is not there: the query says so, at once. The sink's messages reach nobody: it fails."""
+    for kind in scene.kinds:
+        cell = Cell(scene.server.url, kind, "parquet", scene.folder / f"missing-{kind}")
+        fails(scene, cell, "NotFound", cell.queue)
+    unroutable = scene.one("amqp", target={"routingKey": "no.such.queue"})
+    fails(scene, unroutable, "Unroutable", "no.such.queue")
+
+
+def wrong_password(scene: Scene) -> None:
+    """Refused at once, without the password in the error, the log or the progress."""
+    secret = "h0nter-of-secrets"
+    wrong = {"url": scene.server.url.replace("guest:guest", f"guest:{secret}")}
+    before = len(scene.driver.log())
+    cells = [*make_cells(scene.server, scene.folder, 10, scene.kinds, ("parquet",), source=wrong)]
+    cells.append(scene.one("amqp", target=wrong))
+    shown = ""
+    for cell in cells:
+        result = fails(scene, cell, "AccessRefused")
+        shown += f"{result.error}{result.progress}"
+        if cell.source and cell.kind != "stream":
+            assert all_queued(cell)()
+    assert secret not in shown + scene.driver.log()[before:]
+
+
+def schema_drift(scene: Scene) -> None:
+    """Bodies gain and change a field in the middle, the query gains a column: every row is there, none is guessed."""
+    for kind in scene.kinds:
+        cell = Cell(scene.server.url, kind, "parquet", scene.folder / f"drift-{kind}")
+        cell.select = ("from_json(body, 'n BIGINT').n number", "message_id")
+        cell.declare()
+        cell.publish(700, lambda n: b'{"n": %d}' % n)
+        all_well([cell], scene.driver.run([cell]))
+        cell.publish(700, lambda n: b'{"m": {"deep": 1}, "n": %d}' % n)
+        cell.schema = "offset bigint, message_id string, body string"
+        cell.select = ("from_json(body, 'n BIGINT, m STRING').n number", "message_id", "offset")
+        all_well([cell], scene.driver.run([cell]))
+    unknown = scene.one("amqp", select=("body", "1 as shoe_size"))
+    fails(scene, unknown, "cannot write column 'shoe_size'")
+
+
+def large_message(scene: Scene) -> None:
+    """A message of 20 MB between small ones."""
+    for kind in scene.kinds:
+        cell = Cell(scene.server.url, kind, "parquet", scene.folder / f"large-{kind}")
+        cell.select = ("cast(substring(body, 1, 10) as bigint) number", "message_id")
+        publish_large(cell)
+        all_well([cell], scene.driver.run([cell]))
+    cell = Cell(scene.server.url, "stream", "amqp", scene.folder / "large")
+    publish_large(cell)
+    assert scene.driver.run([cell])[cell.name].error is None
+    sizes = evidence.sizes_in_queue(cell.url, cell.out)
+    assert sorted(sizes) == [*[10] * 20, 10 + LARGE]
+
+
+def full_spool_disk(scene: Scene) -> None:
+    """No space for the spool: the query fails and says where, the messages stay queued; with space it goes on."""
+    for kind in scene.kinds:
+        if kind == "stream":
+            continue  # has no spool
+        cell = Cell(scene.server.url, kind, "parquet", scene.folder / f"full-{kind}", format="faulty_amqp")
+        cell.source = {"retryTimeout": "1"}
+        cell.declare()
+        cell.publish(scene.messages)
+        hindrance = cell.folder / "faults" / faults.FULL
+        hindrance.parent.mkdir()
+        hindrance.touch()
+        fails(scene, cell, os.strerror(errno.ENOSPC))
+        scene.driver.wait(all_queued(cell))  # a connection that ended gives its messages back in its own time
+        hindrance.unlink()
+        all_well([cell], scene.driver.run([cell]))
+        assert evidence.ready(scene.server.url, cell.queue) == 0
+
+
+DAYS: Final[dict[str, Callable[[Scene], None]]] = {
+    "driver killed": driver_killed,
+    "task retried": task_retried,
+    "broker restarted": broker_restarted,
+    "connection cut": connection_cut,
+    "older than retention": older_than_retention,
+    "late reader": late_reader,
+    "queue missing": queue_missing,
+    "wrong password": wrong_password,
+    "schema drift": schema_drift,
+    "large message": large_message,
+    "full spool disk": full_spool_disk,
+}
+"""The days for which one machine will do."""
+
+CLUSTER_DAYS: Final[dict[str, Callable[[Scene], None]]] = {
+    "executor killed": executor_killed,
+    "speculative execution": speculative_execution,
+}
+"""Those that need a cluster: in local mode Spark neither loses an executor nor speculates."""
+
+
+def fails(scene: Scene, cell: Cell, *texts: str) -> Result:
+    """AssertionError unless the cell's query ends with an error that has these texts; its result."""
+    result = scene.driver.run([cell])[cell.name]
+    assert result.error is not None, f"{cell.name} did not fail"
+    for text in texts:
+        assert text in result.error, result.error
+    return result
+
+
+def publish_large(cell: Cell) -> None:
+    cell.declare()
+    cell.publish(10, lambda n: b"%010d" % n)
+    cell.publish(1, lambda n: b"%010d" % n + b"." * LARGE)
+    cell.publish(10, lambda n: b"%010d" % n)
+
+
+def done(scene: Scene, cells: Sequence[Cell], share: float) -> Callable[[], bool]:
+    """Whether so much of all micro-batches is complete, of 500 messages each."""
+    goal = share * len(cells) * -(-scene.messages // 500)
+    return lambda: sum(cell.batches for cell in cells) >= goal
+
+
+def all_queued(cell: Cell) -> Callable[[], bool]:
+    return lambda: evidence.ready(cell.url, cell.queue) == cell.published
+
+
+def another_executor(cluster: SparkCluster, before: set[int]) -> Callable[[], bool]:
+    return lambda: bool(set(cluster.executors()) - before)
+
+
+def one_cut(
+    scene: Scene,
+    cells: Sequence[Cell],
+    proxy: FaultProxy,
+    call: Callable[[Callable[[], None]], None],
+    direction: OneWay,
+) -> None:
+    """Cuts after 10,007 bytes more, and waits until as many again have come through, or all is done."""
+    seen = proxy.forwarded(direction)
+    call(lambda: proxy.cut_after(10_007, direction))
+    scene.driver.wait(lambda: proxy.forwarded(direction) > seen + 20_014 or done(scene, cells, 1)())
+
+
+def all_well(cells: Sequence[Cell], results: dict[str, Result]) -> None:
+    """AssertionError unless every cell's query ended without an error and its count is right."""
+    wrong = {name: result.error for name, result in results.items() if result.error is not None}
+    assert not wrong, "\n".join(f"{name}: {error}" for name, error in wrong.items())
+    verdicts = {cell.name: cell.verdict() for cell in cells}
+    wrong = {name: verdict for name, verdict in verdicts.items() if verdict}
+    assert not wrong, "; ".join(f"{name}: {verdict}" for name, verdict in wrong.items())
+
+
+@contextmanager
+def proxy_before(server: Server) -> Iterator[tuple[FaultProxy, Callable[[Callable[[], None]], None]]]:
+    """A proxy that runs in a thread, and how to call it there."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="proxy")
+    thread.start()
+    proxy = FaultProxy("127.0.0.1", server.port)
+
+    def call(function: Callable[[], None]) -> None:
+        async def inside() -> None:
+            function()
+
+        asyncio.run_coroutine_threadsafe(inside(), loop).result(30)
+
+    try:
+        asyncio.run_coroutine_threadsafe(proxy.start(), loop).result(30)
+        yield proxy, call
+        asyncio.run_coroutine_threadsafe(proxy.aclose(), loop).result(30)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

@@ -1,0 +1,95 @@
+"""format("amqp") on a standalone cluster of two workers, brought there by what `warren spark package` says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import warren
+from tests.spark.cluster import SparkCluster, bare_environment, spark_home
+from tests.spark.conftest import Broker
+from warren import __version__
+from warren.broker import Broker as WarrenBroker
+from warren.errors import MissingDependency
+from warren.spark.java import find_java
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+JOB = """
+import json, os, sys
+from pyspark.sql import SparkSession
+
+queue, out, folder = sys.argv[1:]
+settings = {
+    "spark.ui.enabled": "false", "spark.executor.memory": "512m",
+    "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
+}
+spark = SparkSession.builder.config(map=settings).getOrCreate()
+spark.sparkContext.setLogLevel("ERROR")
+url, columns = {"urlFile": folder + "/url"}, "offset bigint, body string"
+batch = spark.read.format("amqp").options(**url, queue=queue, minPartitions=2).schema(columns).load()
+batch.select("body").write.format("amqp").mode("append").options(**url, exchange="", routingKey=out).save()
+stream = spark.readStream.format("amqp").options(**url, queue=queue).schema(columns).load()
+files = stream.writeStream.format("parquet").option("path", folder + "/out")
+files.option("checkpointLocation", folder + "/checkpoint").trigger(availableNow=True).start().awaitTermination()
+
+
+def where(batches):
+    import pyarrow
+    import warren.spark.source
+    for batch in batches:
+        place = {"file": [warren.spark.source.__file__], "executor": [os.environ["SPARK_EXECUTOR_DIRS"]]}
+        yield pyarrow.RecordBatch.from_pydict(place)
+
+
+places = spark.range(8, numPartitions=8).mapInArrow(where, "file string, executor string").distinct().collect()
+import warren
+print("RESULT", json.dumps({
+    "rows": spark.read.parquet(folder + "/out").count(),
+    "driver": warren.__file__,
+    "executors": sorted({row.executor for row in places}),
+    "files": sorted({row.file for row in places}),
+}))
+spark.stop()
+"""
+
+
+@pytest.fixture
+def broker(warren_server: WarrenBroker) -> Broker:
+    return Broker(warren_server.url)
+
+
+def test_the_line_of_warren_spark_package(broker: Broker, tmp_path: Path) -> None:
+    queue, out = broker.queue("stream"), broker.queue("classic")
+    broker.numbered(queue, 25_000)
+    (tmp_path / "url").write_text(broker.url)
+    (tmp_path / "job.py").write_text(JOB)
+    try:
+        java = find_java()
+    except MissingDependency as error:
+        pytest.skip(str(error))
+    with SparkCluster(tmp_path / "cluster") as cluster:
+        said = warren("spark", "package", tmp_path / "to", "--master", cluster.master, "--job", tmp_path / "job.py")
+        line = next(line for line in said.stdout.splitlines() if "spark-submit" in line)
+        done = subprocess.run(
+            f"{line} {queue} {out} {tmp_path}", shell=True, capture_output=True, text=True, timeout=300, cwd=tmp_path,
+            env=bare_environment() | {
+                "PATH": f"{spark_home() / 'bin'}{os.pathsep}{os.environ['PATH']}",
+                "PYSPARK_PYTHON": sys.executable,
+                "JAVA_HOME": str(java.path),
+            },
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-3000:]
+    result = json.loads(done.stdout[done.stdout.index("RESULT") :].split(maxsplit=1)[1])
+    assert result["rows"] == 25_000
+    assert broker.ready(out) == 25_000
+    assert ".zip/" in result["driver"]
+    assert len(result["executors"]) == 2
+    # From what Spark carried into the executors' working folders, not from a source tree or the folder it was made in.
+    assert result["files"] == [f"./warren-{__version__}.zip/warren/spark/source.py"]
+    broker.close()

@@ -1,0 +1,71 @@
+"""format("amqp") and the jobs over Spark Connect: a server with a JVM, a client process without one."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.spark.cluster import ConnectServer
+from tests.spark.conftest import Broker
+from warren.broker import Broker as WarrenBroker
+from warren.errors import MissingDependency
+from warren.spark import session
+from warren.spark.java import find_java
+
+CLIENT = """
+import json, sys
+from warren.spark import session
+
+remote, url, queue, out, folder = sys.argv[1:]
+spark = session("client", remote)
+columns = "offset bigint, body string"
+batch = spark.read.format("amqp").options(url=url, queue=queue).schema(columns).load()
+batch.select("body").write.format("amqp").mode("append").options(url=url, exchange="", routingKey=out).save()
+stream = spark.readStream.format("amqp").options(url=url, queue=queue).schema(columns).load()
+files = stream.writeStream.format("parquet").option("path", folder + "/out")
+files.option("checkpointLocation", folder + "/checkpoint").trigger(availableNow=True).start().awaitTermination()
+print("RESULT", json.dumps({
+    "rows": spark.read.parquet(folder + "/out").selectExpr("sum(cast(body as bigint))", "count(*)").first(),
+    "java": "py4j" in sys.modules,
+    "zone": spark.conf.get("spark.sql.session.timeZone"),
+}))
+spark.stop()
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_source_and_sink(warren_server: WarrenBroker, tmp_path: Path) -> None:
+    if importlib.util.find_spec("grpc_status") is None:
+        pytest.skip("Spark Connect needs grpcio-status and more: pip install 'warren[connect]'")
+    try:
+        find_java()
+    except MissingDependency as error:
+        pytest.skip(str(error))
+    broker = Broker(warren_server.url)
+    queue, out = broker.queue("stream"), broker.queue("classic")
+    broker.numbered(queue, 3000)
+    paths = os.pathsep.join(path for path in sys.path if path)
+    with ConnectServer(tmp_path / "server", paths) as server:
+        done = subprocess.run(
+            [sys.executable, "-c", CLIENT, server.remote, broker.url, queue, out, str(tmp_path)],
+            env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-3000:] + server.log()[-3000:]
+    result = json.loads(done.stdout[done.stdout.index("RESULT") :].split(maxsplit=1)[1])
+    assert result["rows"] == [sum(range(3000)), 3000]
+    assert result["zone"] == "UTC"
+    assert broker.ready(out) == 3000
+    broker.close()
+
+
+def test_what_connect_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "grpc_status", None)
+    with pytest.raises(MissingDependency, match=r"pip install 'warren\[connect\]'"):
+        session(master="sc://localhost")

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import warren
+from warren.errors import InvalidArgument, MissingDependency
+from warren.spark import packaging
+
+
+def test_the_zip_holds_sources_and_nothing_compiled(tmp_path: Path) -> None:
+    path = packaging.package(tmp_path / "new" / "folder")
+    assert path == tmp_path / "new" / "folder" / f"warren-{warren.__version__}.zip"
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+    assert {"warren/__init__.py", "warren/spark/source.py", "pyspark_warren/__init__.py", "warren/py.typed"} <= set(
+        names
+    )
+    assert not [name for name in names if name.endswith((".so", ".pyc")) or "__pycache__" in name]
+    assert names == sorted(names)
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_the_same_sources_give_the_same_bytes(tmp_path: Path) -> None:
+    first = packaging.package(tmp_path).read_bytes()
+    assert packaging.package(tmp_path).read_bytes() == first
+
+
+def test_python_imports_from_it_without_anything_else(tmp_path: Path) -> None:
+    path = packaging.package(tmp_path)
+    code = f"import sys; sys.path.insert(0, {str(path)!r}); import warren.client; print(warren.client.__file__)"
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"{path}/warren/client/__init__.py"
+
+
+def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidArgument, match=r"warren-.*\.zip cannot be written"):
+        packaging.package(tmp_path / "file")
+
+
+def test_without_sources_there_is_nothing_to_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packaging.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingDependency, match="sources of warren are not installed"):
+        packaging.package(tmp_path)
+
+
+def test_the_line_is_quoted_for_a_shell() -> None:
+    line = packaging.submit_line(Path("/a b/warren.zip"), "k8s://https://h:1", "my job.py")
+    assert line == (
+        "PYTHONPATH='/a b/warren.zip' spark-submit --master k8s://https://h:1 --py-files '/a b/warren.zip' 'my job.py'"
+    )
