@@ -3,10 +3,10 @@
     python -m tests.channels.churn [--seconds 600] [--clients 100] [--rabbitmq]
 
 Four layers, as of four processes, each behind a proxy of its own that cuts every second or so. Every message has a
-number of its own. Promised is: nobody gets a message twice; who was in a group before a message was sent and left after
-that had been confirmed gets it; so does one of the readers of a normal channel, but for messages that the layers count
-as uncertain. A client reads all it is promised before it leaves for good, then the next one comes: at the end there are
-as many mailboxes and memberships as in the beginning.
+number of its own. Promised is: nobody gets a message twice; who is in a group from before a message is sent until it
+comes gets it; so does one of the readers of a normal channel, but for messages that the layers count as uncertain. A
+client reads all it is promised before it leaves, then the next one comes: at the end there are as many mailboxes and
+memberships as in the beginning.
 """
 
 from __future__ import annotations
@@ -156,8 +156,9 @@ class Client:
             await self.say(churn.random.choice(rooms))
         for room in rooms:
             del churn.members[room][self]  # from now on nothing is promised
-            await self.layer.group_discard(room, self.channel)
         await self.settle()
+        for room in rooms:
+            await self.layer.group_discard(room, self.channel)
         reader.cancel()
         await asyncio.gather(reader, return_exceptions=True)
         self.layer._office.boxes.forget(self.channel, time.monotonic() + 1)
