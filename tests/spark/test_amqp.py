@@ -19,9 +19,9 @@ class Channel:
         self.refusal = refusal
 
     def queue_declare(self, name: str, passive: bool) -> Any:
-        return SimpleNamespace(message_count=0)
+        return SimpleNamespace(message_count=0, consumer_count=0)
 
-    def consume(self, queue: str, prefetch: int, arguments: Any) -> Any:
+    def consume(self, queue: str, prefetch: int, exclusive: bool, arguments: Any) -> Any:
         def start() -> None:
             if self.refusal:
                 raise self.refusal

@@ -31,7 +31,7 @@ from warren.testing.rabbitmq import RabbitMQ
 
 T = TypeVar("T")
 
-PATIENCE = 60.0
+PATIENCE = 180.0
 STEPS = ("received", "writing", "written", "linked", "acked", "handed", "marked")
 
 Drained = Callable[..., list[str]]

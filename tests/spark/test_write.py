@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -120,10 +121,11 @@ def test_a_partition_in_a_transaction_is_there_as_a_whole_or_not_at_all(spark: S
             broker,
             **where,
         )
-    arrived = {int(row.body) for row in read(spark, broker, queue).select("body").collect()}
-    assert arrived in (set(), set(range(2000, 4000)))
     save(spark.sql(f"select cast(id as string) body {numbers}"), broker, **where)
-    assert read(spark, broker, queue).count() == len(arrived) + 4000
+    # The other task of the write that failed may have committed, even after the write was given up.
+    arrived = Counter(int(row.body) for row in read(spark, broker, queue).select("body").collect())
+    once = Counter(range(4000))
+    assert arrived in (once, once + Counter(range(2000, 4000)))
 
 
 def test_a_batch_that_is_replayed_can_be_told_apart(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
