@@ -352,6 +352,23 @@ async def test_leaving_while_joining_leaves_the_group_as_it_should_be(layer: Cha
     assert await layer.group_channels(group, seconds=2) == [stays]
 
 
+async def test_a_call_that_is_refused_disturbs_no_other(layer: ChannelLayer) -> None:
+    channel = await layer.new_channel()
+    await layer.group_add("g", channel)
+    office = layer._office
+
+    async def refused() -> None:
+        with pytest.raises(errors.NotFound):
+            await office.core.declaring.exchange_bind("no.such.exchange", "none")
+
+    async def together() -> list[object]:
+        work = refused(), office.groups.discard("g", channel), office.groups.add("h", channel), office.core.declare("w")
+        return await asyncio.gather(*work, return_exceptions=True)
+
+    assert await office.call(together) == [None] * 4
+    assert (office.members.of("g"), office.members.of("h")) == ((), (channel,))
+
+
 async def test_layers_that_start_together_share_the_embedded_broker(prefix: str) -> None:
     layers = [ChannelLayer("embedded://", prefix=prefix) for _ in range(3)]
     await asyncio.gather(*(layer.send("work", HELLO) for layer in layers))

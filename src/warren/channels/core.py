@@ -30,6 +30,7 @@ __all__ = ["Core"]
 logger = logging.getLogger("warren.channels")
 
 FAST: Final = Recovery(backoff=Backoff(0.1, 5.0), first="retry")
+DISTURBED: Final = 20  # times that a declaration may fail because of another call
 REMEMBERED: Final = 20_000  # messages by which one that comes twice is known
 
 
@@ -161,10 +162,16 @@ class Core:
 
     async def _declare(self, name: str) -> QueueInfo:
         arguments = self.settings.queue_arguments(self.names, name, self.on_warren)
-        try:
-            info = await self.declaring.queue_declare(self.names.queue(name), durable=True, arguments=arguments)
-        except errors.PreconditionFailed as error:
-            raise explained(error) from error
+        for last in (*[False] * DISTURBED, True):
+            try:
+                info = await self.declaring.queue_declare(self.names.queue(name), durable=True, arguments=arguments)
+            except errors.NotFound:  # no answer to a declaration: another call of the channel was refused
+                if last:
+                    raise
+                continue
+            except errors.PreconditionFailed as error:
+                raise explained(error) from error
+            break
         self._declared[name] = time.monotonic()
         return info
 

@@ -126,7 +126,7 @@ class Groups:
         await core.publishing.publish(b"", "", marker)
 
     async def _repeated(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Do it again where something was deleted on the way."""
+        """Do it again where something was deleted on the way, be it on that of another call of the same channel."""
         for _ in range(TRIES - 1):
             try:
                 await work()
@@ -143,17 +143,17 @@ class Groups:
         await core.ready()
         declaring = core.declaring
         if not is_local(channel):
-            await declaring.exchange_unbind(names.channel(channel), names.group(group))
+            await self._repeated(lambda: declaring.exchange_unbind(names.channel(channel), names.group(group)))
             return
         process = non_local(channel)
-        await declaring.queue_unbind(names.member(channel), names.group(group))
+        await self._repeated(lambda: declaring.queue_unbind(names.member(channel), names.group(group)))
         if self.is_own(channel):
             binding = self._binding.get((group, process))
             if binding is not None:  # else its end would be taken for a binding that this unbinds
                 await asyncio.wait([binding])
             if self._members.discard(group, channel, process):
                 unbinding = core.thread.loop.create_task(
-                    declaring.queue_unbind(names.queue(process), names.group(group))
+                    self._repeated(lambda: declaring.queue_unbind(names.queue(process), names.group(group)))
                 )
                 self._unbinding[group, process] = unbinding
                 unbinding.add_done_callback(lambda _: self._unbinding.pop((group, process), None))
