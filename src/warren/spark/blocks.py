@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from warren.client.records import Delivery
+from warren.errors import LocalProtocolError
 from warren.protocol.v091.content import Content
 from warren.protocol.v091.fields import read_table
 
@@ -198,7 +199,7 @@ class Block:
     def _number_among(self, at: int, end: int) -> int:
         try:
             table, stop = read_table(self.data, at)
-        except Exception:
+        except Exception:  # whatever is wrong with it, the engine shall find and name it
             raise Irregular from None
         number = table.get("x-stream-offset")
         if stop > end or not isinstance(number, int) or isinstance(number, bool):
@@ -308,13 +309,13 @@ class _Nobody:
     """Stands where a delivery has its channel: a block is acknowledged as a whole, by its last tag."""
 
     def ack(self, delivery_tag: int, *, multiple: bool = False) -> None:
-        raise NotImplementedError
+        raise LocalProtocolError("a message of a block is acknowledged with its block")
 
     def nack(self, delivery_tag: int, *, multiple: bool = False, requeue: bool = True) -> None:
-        raise NotImplementedError
+        raise LocalProtocolError("a message of a block is acknowledged with its block")
 
     def reject(self, delivery_tag: int, *, requeue: bool = False) -> None:
-        raise NotImplementedError
+        raise LocalProtocolError("a message of a block is acknowledged with its block")
 
 
 _NOBODY: Final[Acknowledger] = _Nobody()

@@ -8,7 +8,6 @@ before the segment gets its name, and that the broker has handled the acknowledg
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ import pyarrow.compute as pc
 
 from warren.errors import DeadlineExceeded, InvalidArgument, NotFound
 from warren.spark.amqp import TRANSIENT, Link
+from warren.spark.collector import no_collection
 from warren.spark.intake import Intake
 from warren.spark.options import SourceOptions
 from warren.spark.redelivery import Known
@@ -150,7 +150,7 @@ class _Drain:
     def _segments(self, intake: Intake) -> Iterator[pa.RecordBatch]:
         while not self._ended:
             intake.open(self._wanted(self._taken, self._taken_size))
-            with _no_collection():
+            with no_collection():
                 segment = self._fill(intake)
                 received = self._rows.batch(self._queue, segment.rows, None)
             self._step("received", self._number)
@@ -271,18 +271,6 @@ class _Drain:
             error.class_id,
             error.method_id,
         )
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """Without the search for cycles: messages have none, and it would look through all of them, 2 us for each."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 class _Segment:

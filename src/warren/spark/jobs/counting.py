@@ -16,9 +16,7 @@ The results are a table of sums (`RESULT`); sums of several workers are added up
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -32,6 +30,7 @@ from warren.routing.hashing import HASH_PROPERTIES
 from warren.routing.router import Router
 from warren.routing.trace import Trace, Tracer
 from warren.routing.values import Table
+from warren.spark.collector import no_collection
 
 __all__ = ["DRAWS", "RESULT", "Counting", "needed"]
 
@@ -153,7 +152,7 @@ class Counting:
         if worker is None:
             _workers.clear()
             worker = _workers[self.name] = _Worker(self.routers, self.columns)
-        with _no_collection():  # what routing makes stays: looking for garbage among it costs a third of the time
+        with no_collection():  # what routing makes stays: looking for garbage among it costs a third of the time
             yield from self._counted(_Sums(worker), batches)
 
     def _counted(self, sums: _Sums, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -168,17 +167,6 @@ class Counting:
         if rows:
             sums.add(pa.Table.from_batches(waiting))
         yield from sums.results()
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def needed(routers: Sequence[Router]) -> tuple[str, ...]:
