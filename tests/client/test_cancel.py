@@ -364,8 +364,11 @@ async def recovery_met_at(
             await work
 
         def step(work: Coroutine[object, object, None]) -> None:
-            stepped.append(Stepped(work, at if not stepped else 0, moment, meet))
-            spawn(run(stepped[-1]))
+            if stepped:
+                spawn(work)
+            else:
+                stepped.append(Stepped(work, at, moment, meet))
+                spawn(run(stepped[0]))
 
         with monkeypatch.context() as patch:
             patch.setattr(connection, "_spawn", step)

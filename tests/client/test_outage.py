@@ -613,6 +613,7 @@ async def test_a_rabbitmq_that_is_restarted(name: str) -> None:
             (await anext(consumer)).nack()
             held = await anext(consumer)
             events = connection.events()
+            await asyncio.to_thread(server.sync_declarations)
             await asyncio.to_thread(server.kill)
             await asyncio.to_thread(server.start)
             async with asyncio.timeout(120):

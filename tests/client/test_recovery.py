@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,8 +14,12 @@ from warren import errors
 from warren.client import events as e
 from warren.client.channel import Channel
 from warren.client.connection import Connection
+from warren.client.middleware.hooks import SubscribeArgs
+from warren.client.middleware.registry import Middlewares
 from warren.client.records import Message, Publication
 from warren.client.recovery import Backoff, Recovery
+from warren.client.replay import Replay
+from warren.client.topology import Bind
 from warren.testing import FaultProxy
 
 # -- topology ----------------------------------------------------------------------------------------------------------
@@ -169,13 +173,61 @@ async def test_an_exclusive_queue_that_the_dead_connection_holds_is_waited_for(
             connection.test().disconnect_transport()
             assert (await next_of(events, e.Recovered)).skipped == []
             await channel.exchange_declare("amq.direct", passive=True)  # everything else works
-            with pytest.raises(errors.ResourceLocked):
-                await channel.queue_declare(name, exclusive=True)
+            with pytest.raises(errors.DeadlineExceeded, match=f"queue '{name}' is not back within 0.1 s"):
+                await channel.queue_declare(name, exclusive=True, timeout=0.1)
+            asked = asyncio.ensure_future(channel.queue_declare(name, passive=True))
+            await channel.exchange_declare("amq.direct", passive=True)
+            assert not asked.done()
             proxy.resume()
             assert (await next_of(events, e.QueueRecovered)).queue == name
+            assert (await asked).consumer_count == 1
             await channel.publish(b"m", "amq.direct", name)
             async with asyncio.timeout(10):
                 assert (await anext(consumer)).body == b"m"
+
+
+@pytest.mark.parametrize("when", ["before its bindings", "before its consumers"])
+async def test_an_auto_delete_queue_that_goes_with_the_dead_connection(
+    connection: Connection, other: Channel, name: str, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was still there when it was declared again, and its last consumer was the lost connection's."""
+    gone = asyncio.Event()
+
+    async def goes() -> None:
+        if not gone.is_set():
+            gone.set()
+            await other.queue_delete(name)
+
+    async def subscribing(call_next: Callable[[SubscribeArgs], Awaitable[None]], args: SubscribeArgs) -> None:
+        if args.again and when == "before its consumers":
+            await goes()
+        await call_next(args)
+
+    bind = Replay._bind
+
+    async def gone_before(self: Replay, binds: Sequence[Bind]) -> None:
+        if when == "before its bindings":
+            await goes()
+        await bind(self, binds)
+
+    monkeypatch.setattr(Replay, "_bind", gone_before)
+    async with connection.channel(middleware=Middlewares().add("subscribe", subscribing)) as channel:
+        await channel.queue_declare(name, auto_delete=True)
+        await channel.queue_bind(name, "amq.direct", name)
+        await channel.queue_bind(name, "amq.fanout")
+        consumer = channel.consume(name)
+        await consumer.start()
+        events = connection.events()
+        await connection.test().force_reconnect()
+        assert (await next_of(events, e.Recovered)).skipped == []
+        assert (await next_of(events, e.QueueRecovered)).skipped == []
+        assert gone.is_set()
+        assert (await channel.queue_declare(name, passive=True)).consumer_count == 1
+        await channel.confirm_select()
+        for exchange in ("amq.direct", "amq.fanout"):
+            await channel.publish(b"m", exchange, name, mandatory=True)
+            async with asyncio.timeout(10):
+                (await anext(consumer)).ack()
 
 
 async def test_the_transient_part_only(broker_url: str, other: Channel, name: str) -> None:

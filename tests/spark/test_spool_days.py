@@ -181,6 +181,7 @@ def test_a_killed_rabbitmq_that_forgets_acknowledgements(rabbitmq_server: Rabbit
     with RabbitMQ() as server, contextlib.closing(Broker(server.url)) as broker:
         queue = broker.queue("classic")
         broker.publish(queue, (Message(b"x", message_id=n, delivery_mode=2) for n in numbers(2000)))
+        server.sync_declarations()
 
         def kill() -> None:
             server.kill()

@@ -179,8 +179,8 @@ class Connection(Transport, Faces):
         self._may_reconnect.set()
         self._transports = 0
         self._before = Tally()  # of closed channels
-        self._locked: set[str] = set()  # exclusive queues that the broker keeps for a dead connection of ours
-        self._unlocking: AsyncCore | None = None  # where somebody waits for these
+        self._late: set[str] = set()  # queues that are not back yet: a dead connection of ours holds them, or took them
+        self._awaiting: AsyncCore | None = None  # where somebody waits for these
 
     # -- what it is --------------------------------------------------------------------------------------------------
 
@@ -434,46 +434,59 @@ class Connection(Transport, Faces):
         wire = await opened(
             "connection_reconnect", self._chains.call("connection_reconnect", innermost)(args), WireConnection
         )
-        core, skipped, self._locked = wire.core, wire.skipped, wire.locked
+        core, skipped, self._late = wire.core, wire.skipped, wire.late
         for channel in list(self._channels):
-            skipped += await channel._restore(core, self._locked, error)
+            skipped += await channel._restore(core, self._late, error)
         if core.reason is not None:
             raise fresh(core.reason)
         self._reviving = False
         self._attach(core)
-        self._unlock_later(core)
+        self._await_late(core)
         self._emit(e.Recovered(skipped))
         if core.blocked is not None:
             self._blocking_changed(core.blocked)
         self._changed()
 
-    def _unlock_later(self, core: AsyncCore) -> None:
-        if self._locked and self._unlocking is not core:
-            self._unlocking = core
-            self._spawn(self._unlock(core))
+    def _await_late(self, core: AsyncCore) -> None:
+        if self._late and self._awaiting is not core:
+            self._awaiting = core
+            self._spawn(self._put_back_late(core))
 
-    async def _unlock(self, core: AsyncCore) -> None:
-        """Try again for the exclusive queues that the broker still keeps for the dead connection."""
+    async def _put_back_late(self, core: AsyncCore) -> None:
+        """Try again for the queues that were not to be had while the broker buried the dead connection."""
         assert self._recovery is not None  # nothing is put back without
         attempt = 0
         try:
-            while self._locked and core.reason is None:
+            while self._late and core.reason is None:
                 attempt += 1
                 await asyncio.sleep(self._recovery.backoff.delay(attempt))
-                tried = set(self._locked)
+                tried = set(self._late)
                 replay = Replay(core, self._topology)
                 await replay.run(tried)
-                self._locked -= tried - replay.locked
-                for queue in sorted(tried - replay.locked):
-                    for channel in list(self._channels):
-                        await channel._resume(queue)
-                    self._emit(e.QueueRecovered(queue, replay.skipped))
+                for queue in sorted(tried - replay.late):
+                    await self._resume(queue, replay.skipped)
         except errors.WarrenError as error:
             if core.reason is None:
-                logger.error("giving up on the locked queues %s: %s", ", ".join(sorted(self._locked)), error)
+                logger.error("giving up on the queues %s: %s", ", ".join(sorted(self._late)), error)
+                self._late.clear()
+                self._changed()
         finally:
-            if self._unlocking is core:
-                self._unlocking = None
+            if self._awaiting is core:
+                self._awaiting = None
+
+    async def _resume(self, queue: str, skipped: list[e.Skipped]) -> None:
+        """The queue is there again: put its subscriptions back, then let the calls go on that wait for it."""
+        gone_again: set[str] = set()
+        for channel in list(self._channels):
+            await channel._resume(queue, gone_again)
+        self._late.discard(queue)
+        if queue not in gone_again:
+            for channel in list(self._channels):  # one that was itself being restored has left it out
+                await channel._resume(queue, gone_again)
+        self._late |= gone_again
+        if queue not in gone_again:
+            self._emit(e.QueueRecovered(queue, skipped))
+        self._changed()
 
     def _end(self, reason: errors.WarrenError) -> None:
         """Closed for good."""
@@ -539,8 +552,8 @@ class Connection(Transport, Faces):
                 raise errors.ChannelClosed(f"the connection to {peer} is closed: {self._ended}") from self._ended
             await self._park(what, deadline, seconds)
 
-    async def _park(self, what: str, deadline: float, seconds: float) -> None:
-        """Wait until something has changed."""
+    async def _park(self, what: str, deadline: float, seconds: float, why: str | None = None) -> None:
+        """Wait until something has changed. `why` one waits is for the error; None is for a connection."""
         if not self._parks():
             raise errors.ConnectionLost(f"{what}: reconnecting to {self._dialer.peers}: {self._last_error}")
         # No asyncio.timeout: a thread may be the one who waits, and has no task.
@@ -550,7 +563,8 @@ class Connection(Transport, Faces):
         try:
             if await waiter is EXPIRED:
                 raise errors.DeadlineExceeded(
-                    f"{what}: no connection to {self._dialer.peers} within {seconds:g} s: {self._last_error}"
+                    f"{what}: {why or f'no connection to {self._dialer.peers}'} within {seconds:g} s:"
+                    f" {self._last_error}"
                 ) from self._last_error
         finally:
             timer.cancel()

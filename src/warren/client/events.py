@@ -88,7 +88,7 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class QueueRecovered:
-    """An exclusive queue that the dead connection still held is back, later than the rest."""
+    """A queue that the dead connection still held, or took with it, is back, later than the rest."""
 
     queue: str
     skipped: list[Skipped] = field(default_factory=list)

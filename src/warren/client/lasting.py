@@ -87,7 +87,7 @@ class LastingChannel(TellingChannel):
         cut = False
         refused = 0
         while True:
-            core = await self._wire(request.NAME, deadline, seconds)
+            core = await self._wire(request.NAME, deadline, seconds, topology.queue_named(request))
             connection = self._connection
             slot = self._slot(topology.translated(request))
             core.request(slot)
@@ -118,14 +118,16 @@ class LastingChannel(TellingChannel):
             return (error.class_id, error.method_id) != (request.CLASS_ID, request.METHOD_ID)
         return isinstance(error, errors.ConnectionLost)
 
-    async def _wire(self, what: str, deadline: float, seconds: float) -> ChannelCore:
-        """The wire channel, once there is one and it has everything back."""
+    async def _wire(self, what: str, deadline: float, seconds: float, queue: str = "") -> ChannelCore:
+        """The wire channel, once there is one and it has everything back; this queue, too."""
+        owner = self._owner
         while True:
             core = self._core
-            if core.reason is None and core.ready:
+            late = queue in owner._late and owner._parks()
+            if core.reason is None and core.ready and not late:
                 return core
             self._check_open()
-            await self._owner._park(what, deadline, seconds)
+            await owner._park(what, deadline, seconds, f"queue {queue!r} is not back" if late else None)
 
     def _check_open(self) -> None:
         if self._ended is not None:
@@ -182,17 +184,17 @@ class LastingChannel(TellingChannel):
             if isinstance(error, errors.ChannelError):
                 await asyncio.sleep(self._reopen_delay())
             await owner._may_reconnect.wait()
-            skipped = await self._restore(connection, owner._locked, error, alone=True)
+            skipped = await self._restore(connection, owner._late, error, alone=True)
             waiting = {subscription.queue for subscription in self._subscriptions if subscription.core is None}
-            for queue in waiting - owner._locked:
-                await self._resume(queue)  # unlocked just now
+            for queue in waiting - owner._late:
+                await self._resume(queue, owner._late)  # it came back just now
         except errors.WarrenError as failed:
             if connection.reason is None:
                 self._end(failed)
                 if self._core.reason is None:
                     self._core.close()
             return  # the connection is gone: it brings its channels back with it
-        owner._unlock_later(connection)
+        owner._await_late(connection)
         owner._emit(e.ChannelReopened(self.number, error, skipped))
         owner._changed()
 
@@ -205,32 +207,32 @@ class LastingChannel(TellingChannel):
         return backoff.delay(self._reopens) if self._reopens else 0.0
 
     async def _restore(
-        self, connection: AsyncCore, locked: set[str], error: BaseException | None, *, alone: bool = False
+        self, connection: AsyncCore, late: set[str], error: BaseException | None, *, alone: bool = False
     ) -> list[e.Skipped]:
         """A new wire channel with all that the last one had, but for what the broker refuses, which is told.
 
-        locked  queues whose subscriptions have to wait; more may be found
+        late    queues whose subscriptions have to wait; more may be found
         error   why the last one was lost; `alone`: the connection under it was not
 
         Raises why the connection ended.
         """
         self._restoring = True
         try:
-            return await self._restored(connection, locked, error, alone)
+            return await self._restored(connection, late, error, alone)
         finally:
             self._restoring = False
 
     async def _restored(
-        self, connection: AsyncCore, locked: set[str], error: BaseException | None, alone: bool
+        self, connection: AsyncCore, late: set[str], error: BaseException | None, alone: bool
     ) -> list[e.Skipped]:
         skipped: list[e.Skipped] = []
         attempt = 0
         while self._ended is None:
             attempt += 1
-            known = len(skipped) + len(locked)
+            known = len(skipped) + len(late)
             try:
                 core = await self._next_wire(connection, skipped, attempt, error, alone)
-                await self._subscribe_all_again(core, connection, skipped, locked)
+                await self._subscribe_all_again(core, connection, skipped, late)
                 if core.reason is not None:
                     raise fresh(core.reason)
             except errors.ChannelError as failed:
@@ -238,7 +240,7 @@ class LastingChannel(TellingChannel):
                 if connection.reason is not None:
                     raise
                 error = failed
-                if len(skipped) + len(locked) == known:  # nothing of ours: an acknowledgement of the program's
+                if len(skipped) + len(late) == known:  # nothing of ours: an acknowledgement of the program's
                     await asyncio.sleep(self._reopen_delay())
                 continue  # without the subscription that the broker refused
             except errors.WarrenError as failed:
@@ -296,10 +298,10 @@ class LastingChannel(TellingChannel):
     if TYPE_CHECKING:  # in `subscribing`, which stands on this
 
         async def _subscribe_all_again(
-            self, core: ChannelCore, connection: AsyncCore, skipped: list[e.Skipped], locked: set[str]
+            self, core: ChannelCore, connection: AsyncCore, skipped: list[e.Skipped], late: set[str]
         ) -> None: ...
 
-        async def _resume(self, queue: str) -> None: ...
+        async def _resume(self, queue: str, late: set[str]) -> None: ...
 
     def _end(self, reason: errors.WarrenError) -> None:
         """Closed for good: by us, by an error that is not to be survived, or with the connection."""

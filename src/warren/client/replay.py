@@ -14,7 +14,7 @@ from typing import Final
 from warren import errors
 from warren.client.core import ChannelCore, Reply
 from warren.client.events import Skipped
-from warren.client.topology import Entity, Topology, described
+from warren.client.topology import Bind, Entity, Topology, described
 from warren.client.wire import AsyncCore, FutureSlot
 from warren.protocol.v091 import methods as m
 
@@ -27,7 +27,7 @@ class Replay:
     """One replay of one topology on one connection.
 
     skipped  what the broker refused
-    locked   exclusive queues that a dead connection still holds (405): worth another attempt soon
+    late     queues that a dead connection still holds (405), or took with it (404): worth another attempt soon
     """
 
     def __init__(self, core: AsyncCore, topology: Topology) -> None:
@@ -35,31 +35,32 @@ class Replay:
         self._topology = topology
         self._channel: ChannelCore | None = None
         self.skipped: list[Skipped] = []
-        self.locked: set[str] = set()
+        self.late: set[str] = set()
 
     async def run(self, only: set[str] | None = None) -> None:
         """Declare everything, or `only` these queues and their bindings. Raises why the connection ended."""
         exchanges, queues, binds = self._topology.plan(only)
+        if only is None:
+            self._topology.declared_again.clear()
         try:
-            await self._declare(exchanges)
+            for exchange, result in zip(exchanges, await self._send(exchanges), strict=True):
+                self._note(exchange, result)
             await self._declare_queues(queues)
-            locked = self.locked
-            await self._declare([b for b in binds if not (isinstance(b, m.QueueBind) and b.queue in locked)])
+            await self._bind([bind for bind in binds if not self._is_late(bind)])
         finally:
             if self._channel is not None and self._channel.reason is None:
                 self._channel.close()
 
-    async def _declare(self, entities: Sequence[Entity]) -> None:
-        for entity, result in zip(entities, await self._send(entities), strict=True):
-            if isinstance(result, errors.WarrenError):
-                self.skipped.append(Skipped(described(entity), result))
+    def _note(self, entity: Entity, result: Reply | errors.WarrenError) -> None:
+        if isinstance(result, errors.WarrenError):
+            self.skipped.append(Skipped(described(entity), result))
 
     async def _declare_queues(self, queues: Sequence[m.QueueDeclare]) -> None:
         topology = self._topology
         by_name = [queue for queue in queues if queue.queue not in topology.server_named]
         nameless = [queue for queue in queues if queue.queue in topology.server_named]
         # A server-named queue that is not exclusive outlives its connection, with its messages: look first.
-        probes = [_passive(queue) for queue in nameless if not queue.exclusive]
+        probes = [m.QueueDeclare(queue.queue, passive=True) for queue in nameless if not queue.exclusive]
         found = {
             probe.queue
             for probe, result in zip(probes, await self._send(probes), strict=True)
@@ -70,12 +71,39 @@ class Replay:
         requests: list[m.QueueDeclare] = [*by_name, *(_nameless(queue) for queue in missing)]
         for queue, result in zip(wanted, await self._send(requests), strict=True):
             if isinstance(result, m.QueueDeclareOk):
+                topology.declared_again.add(queue.queue)
                 if result.queue != queue.queue:
                     topology.renamed[queue.queue] = result.queue
             elif isinstance(result, errors.ResourceLocked) and queue.exclusive:
-                self.locked.add(queue.queue)
-            elif isinstance(result, errors.WarrenError):
-                self.skipped.append(Skipped(described(queue), result))
+                self.late.add(queue.queue)
+            else:
+                self._note(queue, result)
+
+    async def _bind(self, binds: Sequence[Bind]) -> None:
+        refused: list[tuple[Bind, errors.WarrenError]] = []
+        for bind, result in zip(binds, await self._send(binds), strict=True):
+            if isinstance(result, errors.WarrenError):
+                refused.append((bind, result))
+        # Is it the exchange that is missing, or has the queue gone since it was declared?
+        suspects = sorted(
+            {
+                bind.queue
+                for bind, error in refused
+                if isinstance(bind, m.QueueBind)
+                and isinstance(error, errors.NotFound)
+                and self._topology.may_have_gone(bind.queue)
+            }
+        )
+        probes = [m.QueueDeclare(queue, passive=True) for queue in suspects]
+        for probe, result in zip(probes, await self._send(probes), strict=True):
+            if isinstance(result, errors.NotFound):
+                self.late.add(probe.queue)
+        for bind, error in refused:
+            if not self._is_late(bind):
+                self._note(bind, error)
+
+    def _is_late(self, bind: Bind) -> bool:
+        return isinstance(bind, m.QueueBind) and bind.queue in self.late
 
     async def _send(self, requests: Sequence[m.Method]) -> list[Reply | errors.WarrenError]:
         """The reply to each request, or the error that it got."""
@@ -106,10 +134,6 @@ class Replay:
             self._channel = self._core.new_channel(slot, ChannelCore)
             await self._core.reply(slot, None)
         return self._channel
-
-
-def _passive(queue: m.QueueDeclare) -> m.QueueDeclare:
-    return m.QueueDeclare(queue.queue, passive=True)
 
 
 def _nameless(queue: m.QueueDeclare) -> m.QueueDeclare:

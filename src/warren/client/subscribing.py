@@ -84,7 +84,7 @@ class SubscribingChannel(LastingChannel):
         deadline = self._connection.loop.time() + seconds
         request = _consume(subscription)
         while subscription.core is None:
-            core = await self._wire(request.NAME, deadline, seconds)
+            core = await self._wire(request.NAME, deadline, seconds, subscription.queue)
             translated = self._owner._topology.translated(request)
             try:
                 await subscription.subscribe(core, self._connection, translated, qos, seconds)
@@ -128,11 +128,11 @@ class SubscribingChannel(LastingChannel):
     # -- coming back -------------------------------------------------------------------------------------------------
 
     async def _subscribe_all_again(
-        self, core: ChannelCore, connection: AsyncCore, skipped: list[e.Skipped], locked: set[str]
+        self, core: ChannelCore, connection: AsyncCore, skipped: list[e.Skipped], late: set[str]
     ) -> None:
         for subscription in list(self._subscriptions):
-            if subscription.queue not in locked and not subscription.finished:
-                await self._subscribe_again(subscription, core, connection, skipped, locked)
+            if subscription.queue not in late and not subscription.finished:
+                await self._subscribe_again(subscription, core, connection, skipped, late)
 
     async def _subscribe_again(
         self,
@@ -140,7 +140,7 @@ class SubscribingChannel(LastingChannel):
         core: ChannelCore,
         connection: AsyncCore,
         skipped: list[e.Skipped],
-        locked: set[str],
+        late: set[str],
     ) -> None:
         async def innermost(args: SubscribeArgs) -> None:
             _adjust(subscription, args)
@@ -151,24 +151,33 @@ class SubscribingChannel(LastingChannel):
             await self._around_subscribe(innermost, subscription, None, again=True)
         except errors.ChannelError as error:
             if connection.reason is None:
-                ours = self._owner._topology.has_exclusive(subscription.queue)
-                if (ours and isinstance(error, errors.ResourceLocked)) or (
-                    subscription.exclusive and isinstance(error, errors.AccessRefused)
-                ):
-                    locked.add(subscription.queue)  # by a connection of ours that the broker still believes in
+                if self._comes_later(subscription, error):
+                    late.add(subscription.queue)
                 else:
                     skipped.append(e.Skipped(f"consumer {subscription.tag!r} of queue {subscription.queue!r}", error))
                     self._owner._emit(e.ConsumerEnded(subscription.queue, subscription.tag, error))
                     subscription.ended(error)
             raise
 
-    async def _resume(self, queue: str) -> None:
-        """The queue is no longer locked: put back its subscriptions."""
+    def _comes_later(self, subscription: Subscription, error: errors.ChannelError) -> bool:
+        """Whether the broker refuses it for the sake of a connection of ours that it has not buried yet."""
+        topology = self._owner._topology
+        match error:
+            case errors.ResourceLocked():
+                return topology.has_exclusive(subscription.queue)
+            case errors.NotFound():
+                return topology.may_have_gone(subscription.queue)
+            case errors.AccessRefused():
+                return subscription.exclusive
+        return False
+
+    async def _resume(self, queue: str, late: set[str]) -> None:
+        """The queue is there again: put back its subscriptions. It may prove to be late once more."""
         for subscription in list(self._subscriptions):
             core, connection = self._core, self._connection
             if subscription.queue == queue and subscription.core is None and core.reason is None and core.ready:
                 try:
-                    await self._subscribe_again(subscription, core, connection, [], self._owner._locked)
+                    await self._subscribe_again(subscription, core, connection, [], late)
                 except errors.ChannelError:
                     return  # the channel is opened again, and tells what it could not put back
 

@@ -71,12 +71,14 @@ class Topology:
 
     scope     which of them `plan` puts back: "all", "transient" or "none"
     renamed   the present name of each server-named queue that has changed it
+    declared_again  the queues that were put back on the present connection
     banished  what is no longer put back because it cost a connection: to be reported
     """
 
     def __init__(self, scope: Literal["all", "transient", "none"] = "all") -> None:
         self.scope = scope
         self.renamed: dict[str, str] = {}
+        self.declared_again: set[str] = set()
         self.exchanges: dict[str, m.ExchangeDeclare] = {}
         self.queues: dict[str, m.QueueDeclare] = {}
         self.server_named: set[str] = set()
@@ -125,6 +127,7 @@ class Topology:
         self.queues.pop(name, None)
         self.server_named.discard(name)
         self.renamed.pop(name, None)
+        self.declared_again.discard(name)
         self._forget_binds([key for key in self.binds if key[0] is m.QueueBind and key[1] == name])
 
     def forget_exchange(self, name: str) -> None:
@@ -166,6 +169,10 @@ class Topology:
         request.queue = self.renamed[request.queue]
         return request
 
+    def queue_named(self, request: m.Method) -> str:
+        """The queue that the request names, as the program knows it; "" for none."""
+        return request.queue if isinstance(request, _NAMING_A_QUEUE) else ""
+
     def has_auto_delete(self, queue: str) -> bool:
         """Whether the queue goes with its last consumer."""
         declared = self.queues.get(queue)
@@ -175,6 +182,15 @@ class Topology:
         """Whether the queue is this connection's own."""
         declared = self.queues.get(queue)
         return declared is not None and declared.exclusive
+
+    def may_have_gone(self, queue: str) -> bool:
+        """Whether a queue that was just put back can go with the connection that was lost.
+
+        Its last consumer was there (auto-delete), or the broker hears late of the end: RabbitMQ 3.10 deletes an
+        exclusive queue by its name, also when another connection has declared it meanwhile.
+        """
+        declared = self.queues.get(queue)
+        return declared is not None and (declared.exclusive or declared.auto_delete) and queue in self.declared_again
 
     def plan(self, only: set[str] | None = None) -> tuple[list[m.ExchangeDeclare], list[m.QueueDeclare], list[Bind]]:
         """What to declare, in this order; bindings between exchanges come before those of queues.

@@ -151,6 +151,14 @@ class RabbitMQ:
             error.add_note(text)  # what it said is the half of the message that helps
             raise error
 
+    def sync_declarations(self) -> None:
+        """Has what was declared on disk, so that a kill cannot take it. Takes about two seconds.
+
+        RabbitMQ answers a declaration before its Mnesia log is written: killed within some 60 ms it comes back without
+        the durable queue, and without the messages that it confirmed there (3.10 under load: 3 of 32).
+        """
+        self.ctl("eval", "mnesia:sync_log().")
+
     # ------------------------------------------------------------------------------------------ life
 
     def start(self) -> None:

@@ -106,7 +106,7 @@ class TopologyReplay:
         replay = Replay(wire.core, self.table)
         await replay.run()
         wire.skipped += replay.skipped
-        wire.locked |= replay.locked
+        wire.late |= replay.late
         return wire
 
     async def channel_reconnect(

@@ -18,13 +18,13 @@ class WireConnection:
     """A connection that was just opened again.
 
     skipped  what could not be put back so far; a middleware that puts something back adds to it
-    locked   exclusive queues that the broker keeps for the dead connection: their consumers have to wait
+    late     queues that the broker keeps for the dead connection, or buries with it: their consumers have to wait
     """
 
     def __init__(self, core: AsyncCore) -> None:
         self.core = core
         self.skipped: list[Skipped] = []
-        self.locked: set[str] = set()
+        self.late: set[str] = set()
 
     @property
     def peer(self) -> str:
