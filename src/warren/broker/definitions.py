@@ -18,8 +18,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
@@ -30,7 +29,7 @@ from warren.broker.auth import Users
 from warren.broker.limits import check_new_queues, check_user_limits, check_vhost_limits
 from warren.broker.parameters import no_vhost
 from warren.broker.vhost import VirtualHost, described
-from warren.errors import ChannelError, InvalidArgument, PreconditionFailed, ResourceLocked
+from warren.errors import InvalidArgument, PreconditionFailed, ResourceLocked
 from warren.protocol.v091 import Table
 from warren.routing import Destination, to_exchange, to_queue
 from warren.routing.definitions import (
@@ -41,6 +40,7 @@ from warren.routing.definitions import (
     QueueDefinition,
     TopicPermission,
     VirtualHost as VirtualHostDefinition,
+    naming,
 )
 from warren.routing.policies import Policy, check_policy
 from warren.routing.router import RESERVED_PREFIX
@@ -89,16 +89,6 @@ def _moved(definitions: Definitions, vhost: str) -> Definitions:
     )
 
 
-@contextmanager
-def _naming(what: str) -> Iterator[None]:
-    """A refusal within says which object of the file it is about."""
-    try:
-        yield
-    except (InvalidArgument, ChannelError) as error:
-        text = error.detail if isinstance(error, ChannelError) else str(error)
-        raise InvalidArgument(text if what in text else f"{what}: {text}") from None
-
-
 class _Import:
     """One file on its way in. `check` tries everything on copies and fills the lists of what is to be made;
     `apply` makes it."""
@@ -120,7 +110,7 @@ class _Import:
     def check(self) -> None:
         """Raise for the first thing that cannot be; nothing of the broker is changed."""
         for user in self.file.users:
-            with _naming(f"user '{user.name}'"):
+            with naming(f"user '{user.name}'"):
                 check_user_limits(user.limits or {})
                 self._users.put(user)
         for vhost in self.file.vhosts:
@@ -131,7 +121,7 @@ class _Import:
         for parameter in self.file.parameters:
             what = f"parameter '{parameter.name}' of component '{parameter.component}' in vhost '{parameter.vhost}'"
             self._trial(parameter.vhost, what)
-            with _naming(what):
+            with naming(what):
                 self.node.parameters.check(parameter)
             if not self.node.parameters.acts_on(parameter.component):
                 self.remarks.append(f"{what}: kept, but nothing here acts on it")
@@ -162,7 +152,7 @@ class _Import:
                 trial.policies.policies = dict(current.policies.policies)
                 trial.policies.operator_policies = dict(current.policies.operator_policies)
             if definition is not None:
-                with _naming(what):
+                with naming(what):
                     trial.definition = described(definition)
                     check_vhost_limits(definition.limits or {})
         return trial
@@ -170,7 +160,7 @@ class _Import:
     def _check_permission(self, permission: Permission | TopicPermission) -> None:
         what = f"permission of user '{permission.user}' in vhost '{permission.vhost}'"
         self._trial(permission.vhost, what)
-        with _naming(what):
+        with naming(what):
             if isinstance(permission, Permission):
                 self._users.set_permission(permission)
             else:
@@ -179,7 +169,7 @@ class _Import:
     def _check_policy(self, policy: Policy, *, operator: bool) -> None:
         what = f"{'operator policy' if operator else 'policy'} '{policy.name}' in vhost '{policy.vhost}'"
         policies = self._trial(policy.vhost, what).policies
-        with _naming(what):
+        with naming(what):
             check_policy(policy, operator=operator)
         (policies.operator_policies if operator else policies.policies)[policy.name] = policy
 
@@ -193,7 +183,7 @@ class _Import:
             self.remarks.append(f"{what}: left out, the name is the server's")
             return
         try:
-            with _naming(what):
+            with naming(what):
                 router.declare_exchange(
                     exchange.name,
                     exchange.type,
@@ -226,7 +216,7 @@ class _Import:
         elif not queue.name or queue.name.startswith(RESERVED_PREFIX):
             self.remarks.append(f"{what}: left out, the name is the server's")
         else:
-            with _naming(what):
+            with naming(what):
                 queue_settings(queue.arguments, what, durable=queue.durable, auto_delete=queue.auto_delete)
             trial.router.add_queue(queue.name)
             self._queues[queue.vhost, queue.name] = queue
@@ -258,7 +248,7 @@ class _Import:
         if not router.has_exchange(binding.source) or not ends:
             self.remarks.append(f"{what}: left out, one end of it is missing")
             return
-        with _naming(what):
+        with naming(what):
             router.bind(binding.source, destination, binding.routing_key, binding.arguments)
         self._bindings.append((binding, destination))
 

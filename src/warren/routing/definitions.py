@@ -17,11 +17,12 @@ Whether a policy's keys, an argument's values or a binding's ends make sense, is
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Final, Protocol, TypeVar
 
-from warren.errors import InvalidArgument
+from warren.errors import AmqpError, ChannelError, InvalidArgument
 from warren.routing.policies import APPLY_TO, Policy
 from warren.routing.values import Table
 
@@ -37,8 +38,19 @@ __all__ = [
     "User",
     "VirtualHost",
     "emit_definitions",
+    "naming",
     "parse_definitions",
 ]
+
+
+@contextmanager
+def naming(what: str, refusals: type[AmqpError] = ChannelError) -> Iterator[None]:
+    """Makes a refusal within (or an InvalidArgument) the InvalidArgument that says which object it is about."""
+    try:
+        yield
+    except (refusals, InvalidArgument) as error:
+        text = error.detail if isinstance(error, AmqpError) else str(error)
+        raise InvalidArgument(text if what in text else f"{what}: {text}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,12 @@ parameters play no part: they decide who may publish, not where it goes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from warren.errors import AmqpError, InvalidArgument
-from warren.routing.definitions import BindingDefinition, Definitions, ExchangeDefinition, QueueDefinition
+from warren.routing.definitions import BindingDefinition, Definitions, ExchangeDefinition, QueueDefinition, naming
 from warren.routing.exchange import to_exchange, to_queue
 from warren.routing.hashing import Draw, RandomExchange, draw
 from warren.routing.keeping import DelayedMessageExchange, ExchangeFactory, RecentHistoryExchange
@@ -95,15 +94,6 @@ def _chosen(definitions: Definitions, vhost: str | None) -> str:
     return (used or declared or ["/"])[0]
 
 
-@contextmanager
-def _naming(what: str) -> Iterator[None]:
-    try:
-        yield
-    except (AmqpError, InvalidArgument) as error:
-        text = error.detail if isinstance(error, AmqpError) else str(error)
-        raise InvalidArgument(text if what in text else f"{what}: {text}") from None
-
-
 class _Building:
     """The virtual host on its way."""
 
@@ -122,7 +112,7 @@ class _Building:
             return
         if exchange.name == SYSTEM_EXCHANGE:
             return
-        with _naming(what):
+        with naming(what, AmqpError):
             self.router.declare_exchange(
                 exchange.name,
                 exchange.type,
@@ -141,7 +131,7 @@ class _Building:
             self.remarks.append(f"{what}: twice in the file, the first one counts")
             return
         arguments = self._arguments(queue)
-        with _naming(what):
+        with naming(what, AmqpError):
             declared = queue_settings(arguments, what, durable=queue.durable, auto_delete=queue.auto_delete)
             kind = declared.queue_type
             values = effective(
@@ -167,7 +157,7 @@ class _Building:
         if not there or not self.router.has_exchange(binding.source):
             self.remarks.append(f"{what}: left out, one end of it is missing")
             return
-        with _naming(what):
+        with naming(what, AmqpError):
             self.router.bind(binding.source, destination, binding.routing_key, binding.arguments)
 
     def alternates(self) -> None:
