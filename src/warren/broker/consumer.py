@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from warren.broker.message import STORED_CHANNEL, Given, Held, Message
 from warren.protocol.v091 import Table
+from warren.protocol.v091.codec import END
 from warren.protocol.v091.content import stored_content
 from warren.protocol.v091.deliver import DeliverPrefixes, pack_tag
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from warren.broker.channel import Channel
     from warren.broker.journal import Journal
     from warren.broker.queue import Queue
+    from warren.broker.store.log import Record
 
 __all__ = ["OUTPUT_BYTES", "UNLIMITED", "Consumer"]
 
@@ -173,6 +175,35 @@ class Consumer:
             self.credit -= delivered
             channel.credit -= delivered
         channel.connection.has_output(size)
+
+    def feed_records(self, records: Sequence[Record]) -> None:
+        """Deliver records of a stream, which needs none back. As `feed`."""
+        channel, prefixes = self.channel, self.prefixes
+        connection = channel.connection
+        engine, number, frame_max, unacked = (
+            connection.engine, channel.number, connection.engine.frame_max, channel.unacked.entries
+        )  # fmt: skip
+        out, queue, tag, size = engine.outgoing, self.queue, channel.tag, 0
+        ends: dict[bytes, bytes] = {}  # by address: a few, again and again
+        for offset, _, address, frames in records:
+            if number != STORED_CHANNEL or len(frames) > frame_max:
+                frames = stored_content(STORED_CHANNEL, frames).frames_for(number, frame_max)
+            end = ends.get(address)
+            if end is None:
+                end = ends[address] = b"\0" + address + END
+            tag += 1
+            out += (prefixes[len(end)], pack_tag(tag), end, frames)
+            unacked[tag] = (queue, self, offset, None)
+            size += len(frames)
+            if size > OUTPUT_BYTES:
+                connection.has_output(size)
+                out, size = engine.outgoing, 0
+        channel.tag = tag
+        delivered = len(records)
+        self.delivered += delivered
+        self.credit -= delivered
+        channel.credit -= delivered
+        connection.has_output(size)
 
     def redeliver(self, held: Held) -> None:
         """Deliver a message that was delivered before, or that has a place of its own in its queue."""

@@ -12,7 +12,7 @@ from warren.protocol.v091.splice import DELIVERY_COUNT
 
 __all__ = ["STORED_CHANNEL", "Address", "Given", "Held", "MarkedMessage", "Message", "to_held"]
 
-STORED_CHANNEL: Final = 1  # in the frames of messages that are kept on disk
+STORED_CHANNEL: Final = 1  # of frames on disk: what nearly every client uses first, so nearly no delivery rewrites it
 
 
 class Address:

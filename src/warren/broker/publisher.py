@@ -228,13 +228,13 @@ class Publisher:
 
     def _check(self, target: Target, content: Content) -> tuple[Message, tuple[Sink, ...]]:
         """As `_look`, with no more decoding than the properties ask for: nearly always none."""
-        content.check_properties()
-        flags, ttl = content.flags, None
+        raw = content.checked_properties()
+        flags, ttl = raw[0] << 8 | raw[1], None
         if flags & _REPLY_TO and self._channel.replies is not None:
             frames = replace_reply_to(content.frames, WIRE_NAME, self._channel.replies.wire_name)
             if frames is not None:
                 content = Content(content.channel, content.method, frames, content.body_size)
-        raw = content.raw_properties
+                raw = content.raw_properties
         if flags & _USER_ID or (flags & _HEADERS and _COPIES in raw) or (flags & _REPLY_TO and WIRE_NAME in raw):
             return self._look(target, content)
         if flags & _EXPIRATION:

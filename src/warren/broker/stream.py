@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING, Final
 
 from warren.broker.consumer import Consumer
 from warren.broker.decorators import Verdict
-from warren.broker.message import Address, Held, Message
+from warren.broker.message import STORED_CHANNEL, Address, Held, Message
 from warren.broker.queue import Back, Queue
 from warren.broker.store.log import SEGMENT_BYTES, Cursor, Record, SegmentLog
 from warren.broker.stream_filter import StreamFilter, stream_filter
 from warren.broker.timers import Timer
 from warren.errors import NotImplemented as NotImplemented540, PreconditionFailed
 from warren.protocol.v091 import FieldValue, Table, encode_content
-from warren.protocol.v091.codec import END
 from warren.protocol.v091.content import stored_content
 from warren.protocol.v091.splice import STREAM_OFFSET
 from warren.routing.settings import QueueSettings
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = ["StreamQueue"]
 
-CHANNEL: Final = 1  # of the frames in the log: what nearly every client uses first, so nearly no delivery rewrites it
 FRAME_MAX: Final = 131_072  # of the frames in the log; a consumer with less gets them cut again
 SHARE: Final = 256  # messages per turn of a consumer
 RETENTION_MS: Final = 5_000
@@ -86,11 +84,11 @@ class StreamQueue(Queue):
         if self.judges and (verdict := self._judge(message)) is not Verdict.ADMIT:
             return verdict is Verdict.DISCARD
         content = message.content
-        frames = content.frames_for(CHANNEL, FRAME_MAX)
+        frames = content.frames_for(STORED_CHANNEL, FRAME_MAX)
         if STREAM_OFFSET.may_be_in(frames):
             properties = content.decode_properties()
             properties.headers = {k: v for k, v in (properties.headers or {}).items() if k != STREAM_OFFSET.name}
-            frames = encode_content(CHANNEL, properties, content.body, FRAME_MAX)
+            frames = encode_content(STORED_CHANNEL, properties, content.body, FRAME_MAX)
         self.log.append(message.address.wire, STREAM_OFFSET.pieces(frames, self.log.next_offset))
         if not self._unwritten:
             self._unwritten = True
@@ -181,17 +179,12 @@ class StreamQueue(Queue):
             self.schedule()
 
     def _feed(self, consumer: Consumer, records: list[Record]) -> None:
-        channel = consumer.channel
-        frame_max = channel.connection.engine.frame_max
         trace = self.vhost.trace
-        for record in records:
-            frames = record.frames
-            if trace is not None:
-                message = Message(Address.read(record.address), stored_content(CHANNEL, frames))
-                trace.delivered(channel, self, message, redelivered=False)
-            if channel.number != CHANNEL or len(frames) > frame_max:
-                frames = stored_content(CHANNEL, frames).frames_for(channel.number, frame_max)
-            consumer.send(record.offset, None, b"\0" + record.address + END, frames)
+        if trace is not None:
+            for record in records:
+                message = Message(Address.read(record.address), stored_content(STORED_CHANNEL, record.frames))
+                trace.delivered(consumer.channel, self, message, redelivered=False)
+        consumer.feed_records(records)
 
     def add_consumer(self, consumer: Consumer) -> None:
         cursor = self.log.cursor(self._start(consumer.arguments.get(STREAM_OFFSET.name, "next")))

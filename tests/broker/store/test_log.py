@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tests.broker.store.faults import Died, Disk, HandCommit
 from warren.broker.store.commit import GroupCommit
-from warren.broker.store.log import Cursor, SegmentLog
+from warren.broker.store.log import READ_BYTES, Cursor, SegmentLog
 
 
 def no_sync() -> GroupCommit:
@@ -93,6 +93,19 @@ def test_records_larger_than_a_read(tmp_path: Path) -> None:
     log.close()
     log = open_log(tmp_path)
     assert log.written == 4
+    log.close()
+
+
+def test_a_read_takes_no_more_than_a_share_of_large_records(tmp_path: Path) -> None:
+    """A reader of a thousand messages of a megabyte has a few in memory."""
+    log = open_log(tmp_path, segment_bytes=1 << 30)
+    fill(log, 12, size=READ_BYTES // 3)
+    cursor = log.cursor(0)
+    shares = []
+    while records := cursor.read(1000):
+        shares.append(len(records))
+    assert sum(shares) == 12
+    assert max(shares) <= 4
     log.close()
 
 

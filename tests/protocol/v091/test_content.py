@@ -61,7 +61,7 @@ def test_any_content_survives(props: Properties, body: bytes, came: int, goes: i
     assert content.properties is content.properties
     assert content.body == body
     assert content.persistent == (props.delivery_mode == 2)
-    content.check_properties()
+    content.checked_properties()
     goes = goes if goes > 8 else 0
     sent = content.frames_for(channel, goes)
     again = Content(channel, METHOD, sent, len(body))
@@ -109,7 +109,7 @@ def refused(content: Content) -> None:
     with pytest.raises(errors.RemoteProtocolError) as decoding:
         content.decode_properties()
     with pytest.raises(errors.RemoteProtocolError) as checking:
-        content.check_properties()
+        content.checked_properties()
     with pytest.raises(errors.RemoteProtocolError):
         _ = content.properties
     assert str(checking.value) == str(decoding.value)
@@ -119,13 +119,13 @@ def refused(content: Content) -> None:
 
 
 def agree(content: Content) -> None:
-    """check_properties raises if and only if decode_properties does."""
+    """checked_properties raises if and only if decode_properties does."""
     try:
         properties = content.decode_properties()
     except errors.RemoteProtocolError:
         refused(content)
     else:
-        content.check_properties()
+        content.checked_properties()
         assert content.persistent == (properties.delivery_mode == 2)
         assert content.priority == (properties.priority or 0)
         expiration = properties.expiration

@@ -44,7 +44,7 @@ def survive(engine: Engine, pieces: list[bytes]) -> tuple[list[Event], int]:
         if isinstance(event, Content):
             assert len(event.body) == event.body_size
             assert event.persistent in (True, False)
-            for look in (event.decode_method, event.decode_properties, event.check_properties):
+            for look in (event.decode_method, event.decode_properties, event.checked_properties):
                 with contextlib.suppress(errors.RemoteProtocolError):
                     look()
             assert Content(9, b"", event.frames_for(9, 20), event.body_size).body == event.body
@@ -127,7 +127,7 @@ def test_deep_nesting_is_refused_before_the_stack_ends(letter: bytes) -> None:
     engine.receive_data(encode_frame(1, number, publish) + encode_content(number, b"\x20\0" + table, b"", 0))
     ((_, content),) = engine.events()
     assert isinstance(content, Content)
-    for look in (content.decode_properties, content.check_properties):
+    for look in (content.decode_properties, content.checked_properties):
         with pytest.raises(errors.RemoteProtocolError) as caught:
             look()
         assert caught.value.reply_code == 502
@@ -147,5 +147,5 @@ def test_extreme_numbers() -> None:
     for raw in (b"\0\x40" + b"\xff" * 8, b"\x20\0\0\0\0\x0b\1kT" + b"\xff" * 8, b"\x20\0\0\0\0\x08\1kD\xff\x80\0\0\0"):
         number = list(ChannelState).index(ChannelState.OPEN) + 1
         content = Content(number, b"", encode_content(number, raw, b"", 0), 0)
-        content.check_properties()
+        content.checked_properties()
         assert content.decode_properties() == content.properties

@@ -328,14 +328,15 @@ class Cursor:
         self._segment, self._at, self._position = log.locate(offset)  # _at: of the record at _position
 
     def read(self, count: int) -> list[Record]:
-        """Up to `count` records, as many as are durable; [] at the end."""
+        """Up to `count` records, as many as are durable, and about READ_BYTES of them at most; [] at the end."""
         records: list[Record] = []
+        read = 0
         log = self._log
         if self._segment.base < log.first:  # it was dropped
             self.offset = max(self.offset, log.first)
             self._segment, self._at, self._position = log.locate(self.offset)
             self._block, self._start = b"", 0
-        while len(records) < count and self._at < log.durable:
+        while len(records) < count and (read < READ_BYTES or not records) and self._at < log.durable:
             segment = self._segment
             if self._position >= segment.size:
                 following = log.after(segment)
@@ -350,6 +351,7 @@ class Cursor:
             if self._start + at == self._position:
                 self._fill()
             else:
+                read += self._start + at - self._position
                 self._position = self._start + at
         self.offset = max(self.offset, self._at)
         return records

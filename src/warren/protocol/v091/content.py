@@ -74,22 +74,21 @@ class Content:
         """As `properties`, but not kept: for a broker that looks once and stores the message for long."""
         return decode_properties(self.raw_properties, 0, self.channel)
 
-    def check_properties(self) -> None:
-        """Returns when `decode_properties` would, raises what it would, and builds nothing.
+    def checked_properties(self) -> bytes:
+        """`raw_properties`, when `decode_properties` would succeed; else it raises what that would.
 
-        For a broker, which passes properties on undecoded and must not let malformed ones reach its consumers. Lengths
-        are walked; messages with no property or with a delivery-mode alone, most of what a load is made of, are done
-        after one look.
+        For a broker, which passes properties on undecoded and must not let malformed ones reach its consumers: lengths
+        are walked, nothing is built.
         """
-        found = SIZE_AND_FLAGS.unpack_from(self.frames)
-        if found == NO_PROPERTIES or found == DELIVERY_MODE_ONLY:
-            return
-        check_properties(self.frames[FLAGS_AT : 7 + found[0]], 0, self.channel)
+        raw = self.raw_properties
+        check_properties(raw, 0, self.channel)
+        return raw
 
     @property
     def raw_properties(self) -> bytes:
         """Property flags and values as they came."""
-        return self.frames[FLAGS_AT : self._header_end - 1]
+        frames = self.frames
+        return frames[FLAGS_AT : 7 + _LENGTH.unpack_from(frames, 3)[0]]
 
     @property
     def raw_headers(self) -> bytes:

@@ -42,7 +42,8 @@ class LongHeader:
     def __init__(self, name: str) -> None:
         self.name = name
         self._key = bytes([len(name)]) + name.encode()
-        self._entry = Struct(f">{len(self._key)}scq")  # key, type letter, value
+        self._table = Struct(f">I{len(self._key)}scq")  # the length of a table; key, type letter, value
+        self._grown = self._table.size - 4
 
     def may_be_in(self, frames: bytes) -> bool:
         """Whether the header frame may hold the header: a search of its bytes, which can only err towards True."""
@@ -57,18 +58,19 @@ class LongHeader:
 
     def pieces(self, frames: bytes, value: int) -> tuple[bytes, ...]:
         """What `put_into` joins, for who puts more around it."""
-        flags, at, grown = frames[FLAGS_AT], FLAGS_AT + 2, self._entry.size
+        flags, at, grown = frames[FLAGS_AT], FLAGS_AT + 2, self._grown
         if flags & _CONTENT_TYPE:
             at += 1 + frames[at]
         if flags & _CONTENT_ENCODING:
             at += 1 + frames[at]
-        size, entry = _LENGTH.unpack_from(frames, 3)[0], self._entry.pack(self._key, b"l", value)
+        size: int = _LENGTH.unpack_from(frames, 3)[0]
         if flags & _HEADERS:
-            length = _LENGTH.pack(grown + _LENGTH.unpack_from(frames, at)[0])
-            return frames[:3], _LENGTH.pack(size + grown), frames[7:at], length, entry, frames[at + 4 :]
+            table = self._table.pack(grown + _LENGTH.unpack_from(frames, at)[0], self._key, b"l", value)
+            return frames[:3], _LENGTH.pack(size + grown), frames[7:at], table, frames[at + 4 :]
+        table = self._table.pack(grown, self._key, b"l", value)
         return (
             frames[:3], _LENGTH.pack(size + grown + 4), frames[7:FLAGS_AT], _WITH_HEADERS[flags],
-            frames[FLAGS_AT + 1 : at], _LENGTH.pack(grown), entry, frames[at:],
+            frames[FLAGS_AT + 1 : at], table, frames[at:],
         )  # fmt: skip
 
     def take_from(self, properties: bytes) -> bytes:
