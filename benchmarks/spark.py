@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 TWO = "message_id string, body binary"
 TIMEOUT = 600.0
 BATCH = 100_000  # rows of a micro-batch, end to end
+LONG = 5  # times the rows, end to end, in batches as much larger: the start of a query is less of it
 LITTLE = 100  # rows of a micro-batch whose overhead is measured
 STAMP = 1_767_225_600  # seconds; 2026-01-01
 LIMIT = {"2": "plain Parquet, 2 columns", "all": "plain Parquet, all columns"}
@@ -92,6 +93,7 @@ class Bench:
                         lambda client=client, kind=kind: self.loop(client, kind)  # type: ignore[misc]
                     )
         cases["end to end: stream queue, all columns"] = lambda: self.whole("stream", None)
+        cases[f"end to end: stream queue, 2 columns, {LONG} x the rows"] = lambda: self.whole("stream", TWO, LONG)
         for kind in ("stream", "classic"):
             cases[f"sink: {kind} queue, confirmed"] = lambda kind=kind: self.sink(kind)  # type: ignore[misc]
         cases[f"micro-batch of {LITTLE} rows"] = self.little
@@ -112,12 +114,13 @@ class Bench:
             frame = self.reader(self.spark.read, queue, kind, schema).load()
             return self.measured(lambda: frame.write.format("noop").mode("overwrite").save(), self.rows)
 
-    def whole(self, kind: str, schema: str | None) -> Result:
-        with self.queue(kind, self.rows) as queue:
+    def whole(self, kind: str, schema: str | None, times: int = 1) -> Result:
+        rows = times * self.rows
+        with self.queue(kind, rows) as queue:
             reader = self.reader(self.spark.readStream, queue, kind, schema)
-            frame = reader.option("maxMessagesPerTrigger", BATCH).load()
-            result = self.measured(lambda: self.stream(frame), self.rows)
-        assert self.spark.read.parquet(str(self.folder / f"out{self._runs}")).count() == self.rows
+            frame = reader.option("maxMessagesPerTrigger", times * BATCH).load()
+            result = self.measured(lambda: self.stream(frame), rows)
+        assert self.spark.read.parquet(str(self.folder / f"out{self._runs}")).count() == rows
         return result
 
     def loop(self, client: str, kind: str) -> Result:
