@@ -137,6 +137,18 @@ class TopicMatcher(Generic[T]):
                 state = state.ways.get(word) or (word not in known and state.other) or self._step(state, word)
         return state.values
 
+    def trie(self) -> list[tuple[dict[str, int], tuple[T, ...]]]:
+        """The patterns as a trie, for who matches many keys at once. Of each node its children, word -> node, and the
+        values of the patterns that end there; node 0 is the empty prefix. What `*`, `#` and empty words mean, is above.
+        """
+        nodes = [self._root]
+        made: list[tuple[dict[str, int], tuple[T, ...]]] = []
+        for node in nodes:  # grows while it is walked
+            children = {word: len(nodes) + number for number, word in enumerate(node.children)}
+            nodes += node.children.values()
+            made.append((children, tuple(node.values)))
+        return made
+
     def __reduce__(self) -> tuple[object, ...]:
         made: list[tuple[int, str, T, int]] = []
         todo: list[tuple[tuple[str, ...], _Node[T]]] = [((), self._root)]
