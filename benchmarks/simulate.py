@@ -4,9 +4,10 @@
 
 The first table is the counting alone: Arrow batches of messages in, sums out, in this process. The second is the whole
 job in local[2]: read Parquet, add up, route, sum; beside it a plain read of the same files that only sums the bodies'
-bytes, which is the limit. "Distinct" is how many different routing keys the messages have. "JVM", "Python" and "all" are
-microseconds of processor time a message, user and system: they hold on a machine that others use, a rate does not. What
-two cores could do is told by them. The first round is the first such job of a session; of the later ones it is the median.
+bytes, which is the limit. "Distinct" is how many different routing keys the messages have. "JVM", "Python" and "all"
+are microseconds of processor time a message, user and system: they hold on a machine that others use, a rate does not.
+What two cores could do is told by them. The first round is the first such job of a session (the very first starts the
+Python workers, too); of the later ones it is the median.
 """
 
 from __future__ import annotations
@@ -127,14 +128,16 @@ def line(what: str, distinct: int, rows: int, figures: list[tuple[float, Spent]]
         each = [f"{spent / rows * 1e6:>6.2f}" for spent in (cpu.java, cpu.python, cpu.whole)]
         print(
             f"| {what:<33} | {distinct:>9,} | {when} | {' | '.join(each)} "
-            f"| {2 * rows / cpu.whole:>19,.0f} | {rows / seconds:>13,.0f} |"
+            f"| {2 * rows / cpu.whole:>19,.0f} | {rows / seconds:>12,.0f} |"
         )
 
 
 def heading() -> None:
-    columns = ("what" + " " * 29, " distinct", "round", "   JVM", "Python", "   all", "messages/s, 2 cores", "messages/s now")
-    print("| " + " | ".join(columns)[:-4] + " |")
-    print("|" + "|".join("-" * (len(column) + 2) for column in columns)[:-4] + "|")
+    columns = (
+        f"{'what':<33}", " distinct", "round", "   JVM", "Python", "   all", "messages/s, 2 cores", "messages / s"
+    )  # fmt: skip
+    print(f"| {' | '.join(columns)} |")
+    print(f"|{'|'.join('-' * (len(column) + 2) for column in columns)}|")
 
 
 def main() -> None:

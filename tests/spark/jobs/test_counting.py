@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections import Counter
 from typing import Any
 
@@ -15,7 +16,7 @@ from warren.errors import AccessRefused, NotFound
 from warren.routing import cc_bcc, parse_definitions
 from warren.routing.topology import Topology, exchange_types, topology
 from warren.routing.trace import Tracer
-from warren.spark.jobs import counting
+from warren.spark.jobs import adding, counting, keyed, patterns, walking
 from warren.spark.jobs.counting import RESULT, Counting, needed
 
 Row = dict[str, Any]
@@ -38,7 +39,7 @@ def table(rows: list[Row], facts: tuple[str, ...]) -> pa.Table:
 
 def counted(rows: list[Row], *topologies: Topology, facts: tuple[str, ...] = FACTS, name: str = "") -> Counter[Any]:
     """The sums of a task as (kind, side, at, name, key) -> (messages, bytes), each line added up."""
-    task = Counting(name or f"{rows}{id(topologies)}", [each.router for each in topologies], facts)
+    task = Counting(name or uuid.uuid4().hex, [each.router for each in topologies], facts)
     messages: Counter[Any] = Counter()
     for batch in task(table(rows, facts).to_batches(max_chunksize=2)):
         assert batch.schema == RESULT
@@ -110,6 +111,25 @@ def test_and_of_two_topologies(file: dict[str, Any], other: dict[str, Any], rows
     assert counted(rows, before, after) == expected(rows, before, after)
 
 
+@settings(max_examples=60, deadline=None)
+@given(definitions(), definitions(), rows_of)
+def test_and_of_batches_that_are_cut_to_pieces(file: dict[str, Any], other: dict[str, Any], rows: list[Row]) -> None:
+    before, after = made(file), made(other)
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, value in (
+            (patterns, "MAX_PAIRS", 3), (walking, "MAX_PAIRS", 3), (keyed, "BATCH_KEYS", 3), (keyed, "MERGED_ROWS", 4),
+            (adding, "SPREAD_ROWS", 2), (counting, "BUFFER_ROWS", 4),
+        ):  # fmt: skip
+            patch.setattr(module, name, value)
+        assert counted(rows, before, after) == expected(rows, before, after)
+
+
+def test_sums_beyond_what_a_float_holds_are_exact() -> None:
+    huge = 2**60 + 1
+    sums = counted([row("b.1", huge, 1), row("b.2", 1, 1), row("b.1", 1, 1)], simple(), facts=("exchange", "routing_key"))
+    assert sums[("queue", 0, 0, "b", None), "messages"] == sums[("binding", 0, None, "1", None), "bytes"] == huge + 2
+
+
 def simple(**exchange: object) -> Topology:
     return made(
         {
@@ -130,7 +150,7 @@ def row(key: str, count: int = 1, size: int = 10, **others: object) -> Row:
 def test_what_a_worker_remembers_is_bounded_and_no_result_hangs_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counting, "REMEMBERED", 3)
     monkeypatch.setattr(counting, "BUFFER_ROWS", 4)
-    monkeypatch.setattr(counting, "SPREAD_ROWS", 2)
+    monkeypatch.setattr(adding, "SPREAD_ROWS", 2)
     rows = [row(f"b.{number % 7}", number + 1) for number in range(30)]
     sums = counted(rows, simple(), facts=("exchange", "routing_key"))
     total = sum(each["messages"] for each in rows)

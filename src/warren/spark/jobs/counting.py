@@ -31,28 +31,15 @@ from warren.routing.router import Router
 from warren.routing.trace import Trace, Tracer
 from warren.routing.values import Table
 from warren.spark.collector import no_collection
+from warren.spark.jobs.adding import RESULT, encoded, result_rows, slices, summed
+from warren.spark.jobs.keyed import KeySums
+from warren.spark.jobs.walking import Walker
 
 __all__ = ["DRAWS", "RESULT", "Counting", "needed"]
 
-RESULT: Final = pa.schema(
-    [
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("side", pa.int32(), nullable=False),
-        pa.field("at", pa.int64()),
-        pa.field("name", pa.string()),
-        pa.field("key", pa.string()),
-        pa.field("messages", pa.int64(), nullable=False),
-        pa.field("bytes", pa.int64(), nullable=False),
-    ]
-)
-"""Kinds of sums: `exchange` (published, by exchange and window), `queue` (copies, by queue and window), `binding`
-(hits, by number), `unroutable` (by exchange and key), `refused` (by reason); and of two topologies, by exchange and
-key: `lost` (reached a queue, reaches none), `gained` (the reverse), `moved` (reaches others). `side` is the topology's.
-"""
-
-BUFFER_ROWS: Final = 200_000  # summed at once: the more, the fewer keys come again in another buffer
+BUFFER_ROWS: Final = 500_000  # summed at once: the more, the fewer keys come again in another buffer
+BUFFER_BYTES: Final = 64 * 2**20  # or so many bytes of columns
 REMEMBERED: Final = 500_000  # ways a worker keeps, some 100 MB at most
-SPREAD_ROWS: Final = 1_000_000  # copies looked at at once, when the sums of ways become sums of queues
 DRAWS: Final = 1_000  # routes tried for one row where chance decides
 
 _CHANCE: Final = -1
@@ -78,6 +65,8 @@ class _Worker:
         self.known: dict[tuple[Any, ...], int] = {}
         self.ways: list[_Way] = []
         self._numbers: dict[tuple[Any, ...], int] = {}
+        self.queues: dict[str, int] = {}
+        self.walkers = [Walker(tracer, self.queues) for tracer in self.tracers]
         self._headers = columns.index("headers") if "headers" in columns else None
         self._properties: list[tuple[str, int]] = [
             (name, columns.index(name)) for name in HASH_PROPERTIES if name in columns
@@ -157,13 +146,14 @@ class Counting:
 
     def _counted(self, sums: _Sums, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         waiting: list[pa.RecordBatch] = []
-        rows = 0
+        rows = size = 0
         for batch in batches:
             waiting.append(batch)
             rows += batch.num_rows
-            if rows >= BUFFER_ROWS:
+            size += batch.nbytes
+            if rows >= BUFFER_ROWS or size >= BUFFER_BYTES:
                 sums.add(pa.Table.from_batches(waiting))
-                waiting, rows = [], 0
+                waiting, rows, size = [], 0, 0
         if rows:
             sums.add(pa.Table.from_batches(waiting))
         yield from sums.results()
@@ -199,9 +189,33 @@ class _Sums:
         self._by_exchange: list[pa.Table] = []
         self._by_key: list[pa.Table] = []  # exchange, routing_key, way, for ways that are told by key
         self._told: dict[int, bool] = {}
+        self._keyed = KeySums(worker.walkers, tuple(worker.queues))
 
     def add(self, rows: pa.Table) -> None:
         """Route these rows, and add them up."""
+        names, exchange_of = encoded(rows.column("exchange"))
+        keyed = np.array([self._keyed.takes(name) for name in names.to_pylist()], bool)[exchange_of]
+        if "headers" in rows.column_names:
+            copied = pc.match_substring(rows.column("headers"), 'CC"')  # of CC and of BCC
+            keyed &= ~pc.fill_null(copied, False).to_numpy()
+        if not keyed.all():
+            self._add_others(rows.filter(pa.array(~keyed)))
+            rows, exchange_of = rows.filter(pa.array(keyed)), exchange_of[keyed]
+        if not rows.num_rows:
+            return
+        rows = rows.select(["routing_key", "at", "messages", "bytes"])
+        used = np.unique(exchange_of)
+        if len(used) == 1:
+            self._keyed.add(names[int(used[0])].as_py(), rows)
+            return
+        order = np.argsort(exchange_of, kind="stable")
+        rows = rows.take(pa.array(order))
+        first = np.searchsorted(exchange_of[order], used)
+        for number, start, stop in zip(used.tolist(), first, [*first[1:], rows.num_rows], strict=True):
+            self._keyed.add(names[number].as_py(), rows.slice(start, stop - start))
+
+    def _add_others(self, rows: pa.Table) -> None:
+        """Route rows one by one, as far as they are not alike."""
         worker = self._worker
         groups = rows.group_by([*worker.columns, "at"], use_threads=False).aggregate(
             [("messages", "sum"), ("bytes", "sum")]
@@ -212,13 +226,13 @@ class _Sums:
         groups = groups.append_column("way", pa.array(numbers, pa.int64()))
         if _CHANCE in numbers:
             groups = self._drawn(groups)
-        self._by_exchange.append(_summed(groups, ["exchange", "at"]))
-        by_way = _summed(groups, ["way", "at"])
+        self._by_exchange.append(summed(groups, ["exchange", "at"]))
+        by_way = summed(groups, ["way", "at"])
         self._by_way.append(by_way)
         told = [number for number in by_way.column("way").unique().to_pylist() if self._by_key_told(number)]
         if told:
             chosen = groups.filter(pa.array(np.isin(groups.column("way").to_numpy(), told)))
-            self._by_key.append(_summed(chosen, ["exchange", "routing_key", "way"]))
+            self._by_key.append(summed(chosen, ["exchange", "routing_key", "way"]))
 
     def _by_key_told(self, number: int) -> bool:
         told = self._told.get(number)
@@ -246,15 +260,16 @@ class _Sums:
 
     def results(self) -> Iterator[pa.RecordBatch]:
         """The sums as RESULT has them."""
+        yield from self._keyed.results()
         if not self._by_way:
             return
-        by_way = _summed(pa.concat_tables(self._by_way), ["way", "at"])
-        exchanges = _summed(pa.concat_tables(self._by_exchange), ["exchange", "at"])
-        yield from _rows("exchange", 0, exchanges, name="exchange", at="at")
+        by_way = summed(pa.concat_tables(self._by_way), ["way", "at"])
+        exchanges = summed(pa.concat_tables(self._by_exchange), ["exchange", "at"])
+        yield from result_rows("exchange", 0, exchanges, name="exchange", at="at")
         for side in range(len(self._worker.tracers)):
             yield from self._side(side, by_way)
         if self._by_key:
-            keys = _summed(pa.concat_tables(self._by_key), ["exchange", "routing_key", "way"])
+            keys = summed(pa.concat_tables(self._by_key), ["exchange", "routing_key", "way"])
             yield from self._keys(keys)
 
     def _side(self, side: int, by_way: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -262,12 +277,13 @@ class _Sums:
         used = by_way.column("way").to_numpy()
         traces = {int(number): ways[number].traces[side] for number in np.unique(used)}
         queues = {number: trace.queues if trace is not None else () for number, trace in traces.items()}
-        yield from _rows("queue", side, _spread(by_way, queues, pa.string(), ["item", "at"]), name="item", at="at")
+        copies = _spread(by_way, queues, pa.string(), ["item", "at"])
+        yield from result_rows("queue", side, copies, name="item", at="at")
         bindings = {number: trace.bindings if trace is not None else () for number, trace in traces.items()}
-        whole = _summed(by_way, ["way"])
-        yield from _rows("binding", side, _spread(whole, bindings, pa.int64(), ["item"]), name="item")
+        whole = summed(by_way, ["way"])
+        yield from result_rows("binding", side, _spread(whole, bindings, pa.int64(), ["item"]), name="item")
         reasons = {number: (reason,) for number in traces if (reason := ways[number].refused[side]) is not None}
-        yield from _rows("refused", side, _spread(whole, reasons, pa.string(), ["item"]), name="item")
+        yield from result_rows("refused", side, _spread(whole, reasons, pa.string(), ["item"]), name="item")
 
     def _keys(self, keys: pa.Table) -> Iterator[pa.RecordBatch]:
         ways, used = self._worker.ways, keys.column("way").to_numpy()
@@ -282,7 +298,7 @@ class _Sums:
         for kind, side, told in chosen:
             if told:
                 rows = keys.filter(pa.array(np.isin(used, told)))
-                yield from _rows(kind, side, _summed(rows, ["exchange", "routing_key"]), "exchange", "routing_key")
+                yield from result_rows(kind, side, summed(rows, ["exchange", "routing_key"]), "exchange", "routing_key")
 
 
 def _change(way: _Way) -> str | None:
@@ -302,11 +318,6 @@ def _share(whole: int, number: int, of: int) -> int:
     return int(whole * (number + 1) // of - whole * number // of)
 
 
-def _summed(table: pa.Table, by: list[str]) -> pa.Table:
-    sums = table.group_by(by, use_threads=False).aggregate([("messages", "sum"), ("bytes", "sum")])
-    return sums.rename_columns([*by, "messages", "bytes"])
-
-
 def _spread(sums: pa.Table, items: Mapping[int, Sequence[Any]], kind: pa.DataType, by: list[str]) -> pa.Table:
     """The sums of ways, each once for every item of the way, added up by item."""
     ways = sums.column("way").to_numpy()
@@ -317,45 +328,13 @@ def _spread(sums: pa.Table, items: Mapping[int, Sequence[Any]], kind: pa.DataTyp
     lengths = np.array([len(each) for each in lists], np.int64)
     starts = np.cumsum(lengths) - lengths
     parts = []
-    for rows in _slices(lengths[place]):
+    for rows in slices(lengths[place]):
         per_row = lengths[place[rows]]
         repeated = np.repeat(np.arange(rows.start, rows.stop), per_row)
         within = np.arange(len(repeated)) - np.repeat(np.cumsum(per_row) - per_row, per_row)
         taken = flat[np.repeat(starts[place[rows]], per_row) + within]
         part = sums.drop_columns("way").take(pa.array(repeated)).append_column("item", pa.array(taken))
-        parts.append(_summed(part, by))
-    whole = parts[0] if len(parts) == 1 else _summed(pa.concat_tables(parts), by)
+        parts.append(summed(part, by))
+    whole = parts[0] if len(parts) == 1 else summed(pa.concat_tables(parts), by)
     names = pa.array(list(codes), kind).take(whole.column("item").combine_chunks())
     return whole.set_column(whole.schema.get_field_index("item"), "item", names)
-
-
-def _slices(lengths: Any) -> Iterator[slice]:
-    """The rows in pieces that become SPREAD_ROWS rows each, or little more."""
-    ends = np.cumsum(lengths)
-    start, done = 0, 0
-    while start < len(lengths) or start == 0:
-        stop = max(int(np.searchsorted(ends, done + SPREAD_ROWS, "right")), start + 1)
-        stop = min(stop, len(lengths))
-        yield slice(start, stop)
-        if stop >= len(lengths):
-            return
-        start, done = stop, int(ends[stop - 1])
-
-
-def _rows(
-    kind: str, side: int, sums: pa.Table, name: str, key: str | None = None, at: str | None = None
-) -> Iterator[pa.RecordBatch]:
-    """The sums as rows of RESULT."""
-    count = sums.num_rows
-    if not count:
-        return
-    columns = [
-        pa.repeat(pa.scalar(kind, pa.string()), count),
-        pa.repeat(pa.scalar(side, pa.int32()), count),
-        sums.column(at) if at else pa.nulls(count, pa.int64()),
-        sums.column(name).cast(pa.string()),
-        sums.column(key) if key else pa.nulls(count, pa.string()),
-        sums.column("messages"),
-        sums.column("bytes"),
-    ]
-    yield from pa.Table.from_arrays(columns, schema=RESULT).to_batches()

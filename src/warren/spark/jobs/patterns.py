@@ -1,4 +1,4 @@
-"""Which of many topic patterns match which of many keys: all keys of a batch go through the trie of the patterns at once.
+"""Which of many topic patterns match which of many keys: the keys of a batch go through the patterns' trie at once.
 
 Rules: those of `warren.routing.topic`, whose trie this walks, node by node as its automaton does; a test holds the two
 together on random patterns and keys.
@@ -13,20 +13,19 @@ The pairs of one batch are bounded by MAX_PAIRS; `TooMany` tells the caller to g
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from warren.routing.topic import TopicMatcher
+from warren.spark.jobs.adding import Numbers
 
 __all__ = ["MAX_PAIRS", "Patterns", "TooMany", "expanded"]
 
 MAX_PAIRS: Final = 2_000_000  # some 100 MB while a step lasts
 DENSE_CELLS: Final = 4_000_000  # of a table node x word, 32 MB; beyond it the ways are searched
-
-Numbers = Any  # an array of int64: numpy's own type would have to name its shape
 
 
 class TooMany(Exception):
@@ -54,16 +53,16 @@ class Patterns:
         self._size = size
         self._words = pa.array(list(words), pa.string())
         self._unknown = len(words)  # the number of every word that no pattern has
-        nodes, labels, children = np.array(ways, np.int64).reshape(-1, 3).T
+        nodes, labels, after = np.array(ways, np.int64).reshape(-1, 3).T
         codes = nodes * (self._unknown + 1) + labels
         order = np.argsort(codes)
         # one more that no code reaches, so that a search always ends at one
         self._codes = np.append(codes[order], size * (self._unknown + 1))
-        self._children = np.append(children[order], -1)
+        self._children = np.append(after[order], -1)
         self._table: Numbers | None = None
         if size * (self._unknown + 1) <= DENSE_CELLS:
             self._table = np.full(size * (self._unknown + 1), -1)
-            self._table[codes] = children
+            self._table[codes] = after
         literal = np.zeros(size, bool)
         literal[nodes] = True
         self._left = literal | (self._star >= 0) | self._loops  # a next word leads somewhere; `#` was followed already

@@ -1,0 +1,98 @@
+"""Sums of counted messages: the table in which workers hand them on, and how rows are added up.
+
+Rules: sums are of whole numbers and exact, whatever their size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["RESULT", "added", "encoded", "result_rows", "slices", "summed"]
+
+RESULT: Final = pa.schema(
+    [
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("side", pa.int32(), nullable=False),
+        pa.field("at", pa.int64()),
+        pa.field("name", pa.string()),
+        pa.field("key", pa.string()),
+        pa.field("messages", pa.int64(), nullable=False),
+        pa.field("bytes", pa.int64(), nullable=False),
+    ]
+)
+"""Kinds of sums: `exchange` (published, by exchange and window), `queue` (copies, by queue and window), `binding`
+(hits, by number), `unroutable` (by exchange and key), `refused` (by reason); and of two topologies, by exchange and
+key: `lost` (reached a queue, reaches none), `gained` (the reverse), `moved` (reaches others). `side` is the topology's.
+"""
+
+SPREAD_ROWS: Final = 1_000_000  # copies looked at at once, when the sums of messages become sums of queues
+
+Numbers = Any  # an array of int64: numpy's own type would have to name its shape
+_EXACT: Final = 2**53  # below it a float has every whole number
+
+
+def summed(table: pa.Table, by: list[str]) -> pa.Table:
+    sums = table.group_by(by, use_threads=False).aggregate([("messages", "sum"), ("bytes", "sum")])
+    return sums.rename_columns([*by, "messages", "bytes"])
+
+
+def added(codes: Numbers, size: int, *values: Numbers) -> tuple[Numbers, ...]:
+    """The distinct codes (of 0 to size - 1), sorted, and for each the sum of its values, of every array of values."""
+    if size > 4 * len(codes) + 4096:
+        distinct, codes = np.unique(codes, return_inverse=True)
+        return (distinct, *(_sums(codes, each, len(distinct)) for each in values))
+    there = np.zeros(size, bool)
+    there[codes] = True
+    distinct = np.flatnonzero(there)
+    return (distinct, *(_sums(codes, each, size)[distinct] for each in values))
+
+
+def _sums(codes: Numbers, values: Numbers, size: int) -> Numbers:
+    if np.abs(values).sum(dtype=np.float64) < _EXACT / 2:
+        return np.bincount(codes, values, size).astype(np.int64)
+    sums = np.zeros(size, np.int64)
+    np.add.at(sums, codes, values)
+    return sums
+
+
+def encoded(column: pa.ChunkedArray) -> tuple[pa.Array, Numbers]:
+    """The distinct values, and the number of each row's; null is a value."""
+    encoded = pc.dictionary_encode(column.combine_chunks(), null_encoding="encode")
+    return encoded.dictionary, encoded.indices.to_numpy().astype(np.int64)
+
+
+def slices(lengths: Any) -> Iterator[slice]:
+    """The rows in pieces that become SPREAD_ROWS rows each, or little more."""
+    ends = np.cumsum(lengths)
+    start, done = 0, 0
+    while start < len(lengths) or start == 0:
+        stop = max(int(np.searchsorted(ends, done + SPREAD_ROWS, "right")), start + 1)
+        stop = min(stop, len(lengths))
+        yield slice(start, stop)
+        if stop >= len(lengths):
+            return
+        start, done = stop, int(ends[stop - 1])
+
+
+def result_rows(
+    kind: str, side: int, sums: pa.Table, name: str, key: str | None = None, at: str | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The sums as rows of RESULT; `name`, `key` and `at` are the columns that become these."""
+    count = sums.num_rows
+    if not count:
+        return
+    columns = [
+        pa.repeat(pa.scalar(kind, pa.string()), count),
+        pa.repeat(pa.scalar(side, pa.int32()), count),
+        sums.column(at) if at else pa.nulls(count, pa.int64()),
+        sums.column(name).cast(pa.string()),
+        sums.column(key) if key else pa.nulls(count, pa.string()),
+        sums.column("messages"),
+        sums.column("bytes"),
+    ]
+    yield from pa.Table.from_arrays(columns, schema=RESULT).to_batches()
