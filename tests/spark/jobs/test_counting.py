@@ -117,7 +117,7 @@ def test_and_of_batches_that_are_cut_to_pieces(file: dict[str, Any], other: dict
     before, after = made(file), made(other)
     with pytest.MonkeyPatch.context() as patch:
         for module, name, value in (
-            (patterns, "MAX_PAIRS", 3), (walking, "MAX_PAIRS", 3), (keyed, "BATCH_KEYS", 3), (keyed, "MERGED_ROWS", 4),
+            (patterns, "MAX_PAIRS", 3), (walking, "MAX_PAIRS", 3), (keyed, "BATCH_KEYS", 3), (adding, "MERGED_ROWS", 4),
             (adding, "SPREAD_ROWS", 2), (counting, "BUFFER_ROWS", 4),
         ):  # fmt: skip
             patch.setattr(module, name, value)
@@ -126,7 +126,8 @@ def test_and_of_batches_that_are_cut_to_pieces(file: dict[str, Any], other: dict
 
 def test_sums_beyond_what_a_float_holds_are_exact() -> None:
     huge = 2**60 + 1
-    sums = counted([row("b.1", huge, 1), row("b.2", 1, 1), row("b.1", 1, 1)], simple(), facts=("exchange", "routing_key"))
+    rows = [row("b.1", huge, 1), row("b.2", 1, 1), row("b.1", 1, 1)]
+    sums = counted(rows, simple(), facts=("exchange", "routing_key"))
     assert sums[("queue", 0, 0, "b", None), "messages"] == sums[("binding", 0, None, "1", None), "bytes"] == huge + 2
 
 

@@ -66,7 +66,7 @@ def test_more_than_can_be_held_is_refused_but_for_one_key(monkeypatch: pytest.Mo
         matched(matcher, ["1.2.3", "4.5.6", "7.8.9"])
     assert matched(matcher, ["1.2.3.30.40"]) == [[1, 2, 3]]
     monkeypatch.setattr(patterns, "MAX_PAIRS", 50)
-    ends = TopicMatcher((("#", number) for number in range(30)))
+    ends = TopicMatcher(("#", number) for number in range(30))
     with pytest.raises(TooMany):
         matched(ends, ["a", "b"])
     assert matched(ends, ["a"]) == [list(range(30))]

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["RESULT", "added", "encoded", "result_rows", "slices", "summed"]
+__all__ = ["RESULT", "Pile", "added", "encoded", "result_rows", "slices", "summed"]
 
 RESULT: Final = pa.schema(
     [
@@ -32,6 +32,8 @@ key: `lost` (reached a queue, reaches none), `gained` (the reverse), `moved` (re
 
 SPREAD_ROWS: Final = 1_000_000  # copies looked at at once, when the sums of messages become sums of queues
 
+MERGED_ROWS: Final = 1_000_000  # of sums that wait to be added up
+
 Numbers = Any  # an array of int64: numpy's own type would have to name its shape
 _EXACT: Final = 2**53  # below it a float has every whole number
 
@@ -39,6 +41,25 @@ _EXACT: Final = 2**53  # below it a float has every whole number
 def summed(table: pa.Table, by: list[str]) -> pa.Table:
     sums = table.group_by(by, use_threads=False).aggregate([("messages", "sum"), ("bytes", "sum")])
     return sums.rename_columns([*by, "messages", "bytes"])
+
+
+class Pile:
+    """Tables of sums by the same columns, added up now and then."""
+
+    def __init__(self, *by: str) -> None:
+        self._by = list(by)
+        self._tables: list[pa.Table] = []
+        self._rows = 0
+
+    def add(self, table: pa.Table) -> None:
+        self._tables.append(table)
+        self._rows += table.num_rows
+        if self._rows > MERGED_ROWS:
+            self._tables = [self.whole()]
+            self._rows = -self._tables[0].num_rows  # next time when twice as many are there
+
+    def whole(self) -> pa.Table | None:
+        return summed(pa.concat_tables(self._tables, promote_options="default"), self._by) if self._tables else None
 
 
 def added(codes: Numbers, size: int, *values: Numbers) -> tuple[Numbers, ...]:

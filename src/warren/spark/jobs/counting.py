@@ -4,14 +4,16 @@ Rules:
 
 - A row stands for `messages` messages with `bytes` bytes together that share exchange, key, and whatever else routing
   looks at; `at` is the number of its window of time, null when it has none.
-- Every distinct message is routed once a worker: rows are summed by what decides their way first, and ways are
-  remembered. The sums are exact. Where chance decides (x-random), up to DRAWS messages of a row are routed one by one,
-  each for its share of the row.
+- Messages of exchanges from which keys alone decide the way are routed by the batch (`keyed`, `walking`, `patterns`).
+  Others (headers, hashes, chance, a delay, copies by CC and BCC, an exchange that is not there) are routed one by one,
+  every distinct one once a worker: rows are summed by what decides their way first, and ways are remembered.
+- The sums are exact. Where chance decides (x-random), up to DRAWS messages of a row are routed one by one, each for its
+  share of the row.
 - With two topologies, every message is routed through both, and keys whose way differs are told.
 - What a broker would refuse to take (no such exchange, an internal one, a CC header that is no array) is counted as
   refused, with the reason.
 
-The results are a table of sums (`RESULT`); sums of several workers are added up by whoever has them.
+The results are a table of sums (`adding.RESULT`); sums of several workers are added up by whoever has them.
 """
 
 from __future__ import annotations

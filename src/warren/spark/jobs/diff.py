@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from warren.routing.topology import Topology
-from warren.spark.jobs.simulate import TOP, KeyLoad, Simulation, heaviest, key_loads, sums, told
+from warren.spark.jobs.simulate import TOP, KeyLoad, Simulation, key_loads, sums, told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -82,7 +82,7 @@ def diff(
     top: int = TOP,
 ) -> Difference:
     """Route the messages of `frame` through both topologies. The arguments are those of `simulate`."""
-    rows = heaviest(sums(frame, [before, after], exchange=exchange, window=window), top)
+    rows = sums(frame, [before, after], exchange=exchange, window=window, top=top)
     one = told(rows, before, window=window, duration=duration, side=0)
     other = told(rows, after, window=window, duration=duration, side=1)
     changes: Mapping[str, KeyChange] = {

@@ -12,33 +12,13 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from warren.spark.jobs.adding import Numbers, added, encoded, result_rows, slices, summed
+from warren.spark.jobs.adding import Numbers, Pile, added, encoded, result_rows, slices
 from warren.spark.jobs.patterns import TooMany, expanded
 from warren.spark.jobs.walking import Reached, Walker
 
 __all__ = ["KeySums"]
 
 BATCH_KEYS: Final = 32_768  # of distinct keys: what a step of them takes fits the processor's cache
-MERGED_ROWS: Final = 1_000_000  # of sums that wait to be added up
-
-
-class _Pile:
-    """Tables of sums by the same columns, added up now and then."""
-
-    def __init__(self, *by: str) -> None:
-        self._by = list(by)
-        self._tables: list[pa.Table] = []
-        self._rows = 0
-
-    def add(self, table: pa.Table) -> None:
-        self._tables.append(table)
-        self._rows += table.num_rows
-        if self._rows > MERGED_ROWS:
-            self._tables = [self.whole()]
-            self._rows = -self._tables[0].num_rows  # next time when twice as many are there
-
-    def whole(self) -> pa.Table | None:
-        return summed(pa.concat_tables(self._tables), self._by) if self._tables else None
 
 
 class KeySums:
@@ -47,10 +27,10 @@ class KeySums:
     def __init__(self, walkers: Sequence[Walker], queues: Sequence[str]) -> None:
         self._walkers = walkers
         self._queues = pa.array(queues, pa.string())
-        self._by_exchange = _Pile("exchange", "at")
-        self._by_queue = [_Pile("queue", "at") for _ in walkers]
-        self._by_binding = [_Pile("binding") for _ in walkers]
-        self._by_key: dict[tuple[str, int], _Pile] = {}  # (kind of RESULT, side)
+        self._by_exchange = Pile("exchange", "at")
+        self._by_queue = [Pile("queue", "at") for _ in walkers]
+        self._by_binding = [Pile("binding") for _ in walkers]
+        self._by_key: dict[tuple[str, int], Pile] = {}  # (kind of RESULT, side)
 
     def takes(self, exchange: str) -> bool:
         """True when keys alone decide what becomes of the messages of this exchange, in every topology."""
@@ -110,7 +90,7 @@ class KeySums:
     def _add_keys(self, kind: str, side: int, exchange: str, traffic: _Traffic, places: Numbers) -> None:
         if not len(places):
             return
-        pile = self._by_key.setdefault((kind, side), _Pile("exchange", "routing_key"))
+        pile = self._by_key.setdefault((kind, side), Pile("exchange", "routing_key"))
         keys = traffic.keys.take(pa.array(places))
         named = pa.repeat(pa.scalar(exchange), len(places))
         pile.add(_table(exchange=named, routing_key=keys, sums=[each[places] for each in traffic.by_key]))

@@ -8,7 +8,8 @@
 Rules:
 
 - Messages are routed by `warren.routing`, the code of the broker itself: alternate exchanges, exchanges bound to
-  exchanges, headers, CC and BCC, hashes. The sums are exact; `warren.spark.jobs.counting` has the one exception.
+  exchanges, headers, CC and BCC, hashes; where keys alone decide, by arrays of keys over the same bindings and the same
+  trie of patterns. The sums are exact; `warren.spark.jobs.counting` has the one exception.
 - Where the first messages say that many are equal in what routing looks at, Spark adds them up, and Python sees each
   once. Others, and what is counted already (a column `messages`), go to Python as they are.
 - Time is the messages' own `timestamp`. Messages without one count, but in no window.
@@ -33,7 +34,7 @@ from warren.routing.topology import Topology, exchange_types, topology
 from warren.routing.trace import Tracer
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame as DataFrame, Row
+    from pyspark.sql import Column, DataFrame as DataFrame
 
 __all__ = ["BindingLoad", "KeyLoad", "QueueLoad", "Simulation", "simulate", "sums", "topology_of", "traffic"]
 
@@ -41,7 +42,6 @@ MAX_WINDOWS: Final = 100_000  # more than anybody looks at; a year has 105,000 o
 TOP: Final = 20
 SAMPLE: Final = 10_000
 SEED: Final = 7  # of what x-random picks: the same traffic gives the same result
-RESULT_DDL: Final = "kind string, side int, at bigint, name string, key string, messages bigint, bytes bigint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,12 +184,17 @@ def _bytes(there: Mapping[str, str]) -> Column:
 
 
 def sums(
-    frame: DataFrame, topologies: Sequence[Topology], *, exchange: str | None = None, window: float = 60.0
-) -> DataFrame:
-    """The traffic's sums, as `counting.RESULT` has them, added up over all tasks. One topology or two."""
-    from pyspark.sql import functions as F
-
+    frame: DataFrame,
+    topologies: Sequence[Topology],
+    *,
+    exchange: str | None = None,
+    window: float = 60.0,
+    top: int = TOP,
+) -> list[dict[str, Any]]:
+    """The traffic's sums, as `adding.RESULT` has them, added up over all tasks. One topology or two. Of keys the `top`
+    heaviest of each kind and side, with `keys` and `all`: how many keys there were, and messages of them together."""
     from warren.spark.jobs.counting import Counting
+    from warren.spark.jobs.merging import MERGED_DDL, PACKED_DDL, Merging, Packing, heaviest
 
     routers = [each.router for each in topologies]
     rows = traffic(frame, routers, exchange=exchange, window=window)
@@ -198,20 +203,16 @@ def sums(
         rows = _added_up(rows, [*facts, "at"])
     columns = (*facts, "at", "messages", "bytes")
     counting = Counting(_name(routers, facts), routers, facts)
-    counted = rows.select(*columns).mapInArrow(counting, RESULT_DDL)
-    return counted.groupBy("kind", "side", "at", "name", "key").agg(
-        F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes")
-    )
+    packed = rows.select(*columns).mapInArrow(Packing(counting), PACKED_DDL)
+    parts = packed.repartition("part").sortWithinPartitions("part")
+    return heaviest(parts.mapInArrow(Merging(top), MERGED_DDL).collect(), top)
 
 
 def _alike(rows: DataFrame, by: list[str]) -> bool:
     """True when a look at the first messages says that many are equal: then Spark's sums cost less than handing each
     message to Python, and else more."""
-    from pyspark.sql import functions as F
-
-    first = rows.select(*by).limit(SAMPLE).groupBy(*by).agg(F.count("*").alias("count"))
-    seen = first.agg(F.count("*").alias("distinct"), F.sum("count").alias("rows")).collect()[0]
-    return bool(seen["distinct"] * 2 <= (seen["rows"] or 0))
+    first = rows.select(*by).limit(SAMPLE).toArrow()
+    return 2 * len(first.group_by(by).aggregate([])) <= len(first)
 
 
 def _name(routers: Sequence[Router], facts: tuple[str, ...]) -> str:
@@ -223,19 +224,6 @@ def _added_up(rows: DataFrame, by: list[str]) -> DataFrame:
     from pyspark.sql import functions as F
 
     return rows.groupBy(*by).agg(F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes"))
-
-
-def heaviest(frame: DataFrame, top: int) -> list[Row]:
-    """The sums; of keys only the `top` heaviest of each kind and side, with `keys` and `all`: how many keys there were,
-    and messages of them together."""
-    from pyspark.sql import Window, functions as F
-
-    by = Window.partitionBy("kind", "side")
-    ranked = frame.select(
-        "*", F.row_number().over(by.orderBy(F.desc("messages"), "name", "key")).alias("rank"),
-        F.count("key").over(by).alias("keys"), F.sum("messages").over(by).alias("all"),
-    )  # fmt: skip
-    return ranked.where((F.col("rank") <= top) | F.col("key").isNull()).collect()
 
 
 def simulate(
@@ -253,7 +241,7 @@ def simulate(
     is one window. `top` keys are told of those that reach no queue. Raises InvalidArgument for messages that lack a
     column, and when the windows are too many to be told.
     """
-    rows = heaviest(sums(frame, [topology], exchange=exchange, window=window), top)
+    rows = sums(frame, [topology], exchange=exchange, window=window, top=top)
     return told(rows, topology, window=window, duration=duration)
 
 
