@@ -61,7 +61,8 @@ def test_more_than_can_be_held_is_refused_but_for_one_key(kind: str, monkeypatch
 
 def test_what_it_leaves_to_others() -> None:
     assert not walker(type="headers").takes("x")
-    assert not walker(type="x-consistent-hash").takes("amq.nowhere")
+    assert not walker(type="x-modulus-hash").takes("x")
+    assert not walker(type="topic").takes("nowhere")
     assert not walker(type="topic", internal=True).takes("x")
     assert not walker(type="topic", arguments={"alternate-exchange": "amq.headers"}).takes("x")
     assert walker(type="topic", arguments={"alternate-exchange": "nowhere"}).takes("x")
