@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from warren import errors
-from warren.spark.amqp import Link, ask_service
-from warren.spark.listing import management
 
 if TYPE_CHECKING:
     from warren.protocol.v091 import Table
+    from warren.spark.amqp import Link
 
 __all__ = ["Tap", "TapBinding", "tap"]
 
@@ -77,6 +76,8 @@ def tap(
         raise errors.InvalidArgument(
             "routing keys are for tapping an exchange; a queue's bindings are copied as they are"
         )
+    from warren.spark.amqp import Link  # here, for every Spark worker imports this module, and few need a client
+
     with Link(url, timeout) as link:
         if exchange is not None:
             bindings = [TapBinding(exchange, key) for key in dict.fromkeys(routing_keys or [""])]
@@ -112,6 +113,9 @@ def _copied(
     link: Link, url: str, queue: str, management_url: str | None, timeout: float
 ) -> tuple[list[TapBinding], dict[str, str]]:
     """The bindings that lead to a queue, but for the one that every queue has, and the types of their exchanges."""
+    from warren.spark.amqp import ask_service
+    from warren.spark.listing import management
+
     if management_url is not None:
         what = f"queues/{{vhost}}/{quote(queue, safe='')}/bindings"
         found = management(management_url, url, what, timeout=timeout)
@@ -142,6 +146,9 @@ def _copied(
 
 def _types(link: Link, url: str, management_url: str | None, timeout: float, names: Sequence[str]) -> dict[str, str]:
     """The types of these exchanges, as far as they can be known. NotFound for one that is not there."""
+    from warren.spark.amqp import ask_service
+    from warren.spark.listing import management
+
     exchanges = [name for name in dict.fromkeys(names) if name]
     for name in exchanges:
         link.channel.exchange_declare(name, passive=True)
@@ -154,6 +161,8 @@ def _types(link: Link, url: str, management_url: str | None, timeout: float, nam
 
 def _told_type(url: str, timeout: float, exchange: str) -> str | None:
     """The type of an exchange that is there, as the refusal to declare it with another one tells; None: unknown."""
+    from warren.spark.amqp import Link
+
     with Link(url, timeout) as link:  # a refusal closes the channel
         try:
             link.channel.exchange_declare(exchange, "fanout", durable=True)
