@@ -219,9 +219,7 @@ class _Sums:
     def _add_others(self, rows: pa.Table) -> None:
         """Route rows one by one, as far as they are not alike."""
         worker = self._worker
-        groups = rows.group_by([*worker.columns, "at"], use_threads=False).aggregate(
-            [("messages", "sum"), ("bytes", "sum")]
-        ).rename_columns([*worker.columns, "at", "messages", "bytes"])  # fmt: skip
+        groups = summed(rows, [*worker.columns, "at"])
         known, way = worker.known, worker.way
         facts = zip(*(groups.column(name).to_pylist() for name in worker.columns), strict=True)
         numbers = [number if (number := known.get(fact)) is not None else way(fact) for fact in facts]

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from warren.spark.jobs.adding import RESULT, Numbers, Pile
+from warren.spark.jobs.adding import RESULT, Numbers, Pile, summed
 
 __all__ = ["MERGED_DDL", "PACKED_DDL", "Merging", "Packing", "heaviest"]
 
@@ -85,11 +85,11 @@ class Merging:
             keyed = pc.is_valid(sums.column("key"))
             yield from _merged(sums.filter(pc.invert(keyed)))
             sums = sums.filter(keyed)
-            for group in sums.group_by(["kind", "side"]).aggregate([]).to_pylist():
+            for group in summed(sums, ["kind", "side"]).to_pylist():
                 its = group["kind"], group["side"]
                 chosen = pc.and_(pc.equal(sums.column("kind"), its[0]), pc.equal(sums.column("side"), its[1]))
                 keys = sums.filter(chosen)
-                sizes = (keys.num_rows, *(pc.sum(keys.column(name)).as_py() for name in ("messages", "bytes")))
+                sizes = keys.num_rows, group["messages"], group["bytes"]
                 whole[its] = [one + other for one, other in zip(whole.get(its, (0, 0, 0)), sizes, strict=True)]
                 known = [heavy[its]] if its in heavy else []
                 heavy[its] = self._heaviest(pa.concat_tables([*known, keys], promote_options="default"))
@@ -105,7 +105,7 @@ class Merging:
             least = pc.sort_indices(messages, sort_keys=[("", "descending")])[: self._top]
             keys = keys.filter(pc.greater_equal(messages, pc.min(messages.take(least))))
         order = [("messages", "descending"), ("name", "ascending"), ("key", "ascending")]
-        return keys.sort_by(order).slice(0, self._top).combine_chunks()
+        return keys.take(pc.sort_indices(keys, sort_keys=order)[: self._top])
 
 
 def _parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -211,8 +211,11 @@ def sums(
 def _alike(rows: DataFrame, by: list[str]) -> bool:
     """True when a look at the first messages says that many are equal: then Spark's sums cost less than handing each
     message to Python, and else more."""
+    from warren.spark.jobs.adding import grouped
+
     first = rows.select(*by).limit(SAMPLE).toArrow()
-    return 2 * len(first.group_by(by).aggregate([])) <= len(first)
+    _, distinct = grouped(first, by)
+    return 2 * len(distinct) <= len(first)
 
 
 def _name(routers: Sequence[Router], facts: tuple[str, ...]) -> str:
