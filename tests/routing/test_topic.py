@@ -158,3 +158,14 @@ def test_values_keep_the_order_of_their_patterns(made: list[str], asked: list[st
     matcher = TopicMatcher([(pattern, pattern) for pattern in made])
     for key in asked:
         assert list(matcher.match(key)) == [pattern for pattern in made if topic_matches(pattern, key)]
+
+
+def test_the_patterns_as_a_trie() -> None:
+    matcher = TopicMatcher([("a.*", 1), ("", 2), ("a.#.b", 3), ("a.*", 4), ("c", 5)])
+    matcher.remove("c", 5)
+    made = matcher.trie()
+    nodes = [({word: made[child][1] for word, child in children.items()}, values) for children, values in made]
+    assert nodes == [
+        ({"a": ()}, (2,)), ({"*": (1, 4), "#": ()}, ()), ({}, (1, 4)), ({"b": (3,)}, ()), ({}, (3,)),
+    ]  # fmt: skip
+    assert TopicMatcher[int]().trie() == [({}, ())]
