@@ -131,7 +131,16 @@ class Walker:
                 go(alternate, places[without[places]])
             if len(keys) > 1 and sum(len(each) for each, _ in hits) > MAX_PAIRS:
                 raise TooMany
-        return Reached(*_joined(hits), *self._once(*_joined(copies)))
+        places, reached = _joined(copies)
+        if len(copies) > 1 or self._several(exchange):
+            places, reached = self._once(places, reached)
+        return Reached(*_joined(hits), places, reached)
+
+    def _several(self, exchange: str) -> bool:
+        """True when several bindings of the exchange lead to one queue."""
+        to = self._to_queue[np.array(self._from.get(exchange, []), np.int64)]
+        to = to[to >= 0]
+        return len(np.unique(to)) < len(to)
 
     def _once(self, places: Numbers, queues: Numbers) -> tuple[Numbers, Numbers]:
         """A queue gets a message once, however many bindings lead to it."""
