@@ -17,9 +17,9 @@ import numpy as np
 from warren.errors import DataLoss, DeadlineExceeded
 from warren.spark.amqp import TRANSIENT, Link, stream_offset
 from warren.spark.blocks import Block
-from warren.spark.ends import first_number, tail_number
+from warren.spark.ends import ends_of, first_number, kept_from
 from warren.spark.feed import Feed
-from warren.spark.offsets import Range
+from warren.spark.offsets import UNKNOWN, Range
 from warren.spark.options import SourceOptions
 from warren.spark.places import STREAM_OFFSET
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from warren.client.records import Delivery
     from warren.spark.blocks import Positions
 
-__all__ = ["Piece", "lost", "read_range"]
+__all__ = ["Piece", "lost", "read_range", "taken"]
 
 log = logging.getLogger("warren.spark")
 
@@ -117,26 +117,34 @@ class _RangeReader:
         # Numbers need not be consecutive, so only the stream's beginning tells a gap from a loss.
         with Link(self._options.url, self._options.timeout) as link:
             first = first_number(link, self._wanted.queue, self._options.read_timeout)
-        if first > position:
-            lost(
-                self._options,
-                f"{min(first, self._wanted.end) - position:,} messages, {position} to "
-                f"{min(first, self._wanted.end) - 1}, of queue '{self._wanted.queue}' are gone (retention removed them "
-                "before they were read)",
-            )
+            if first == UNKNOWN:
+                first = number  # since then retention has taken that one too
+            kept = min(kept_from(link.product, first), self._wanted.end)
+        if kept > position:
+            lost(self._options, taken(self._wanted.queue, position, kept))
 
     def _silent(self) -> None:
         queue, position = self._wanted.queue, self.position
         with Link(self._options.url, self._options.timeout) as other:
-            first = first_number(other, queue, self._options.read_timeout)
-            tail = tail_number(other, queue, first, self._options.read_timeout)
-        if tail > position:
+            ends = ends_of(other, queue, self._options.read_timeout, reached=self._wanted.end)
+        if ends.emptied:
+            lost(self._options, taken(queue, position, self._wanted.end))
+        elif ends.tail > position:
             raise DeadlineExceeded(f"queue '{queue}' delivered nothing in {self._options.read_timeout} s")
-        lost(
-            self._options,
-            f"queue '{queue}' ends at message {tail} but {position} to {self._wanted.end - 1} were asked for "
-            "(was it deleted and declared again?)",
-        )
+        else:
+            lost(
+                self._options,
+                f"queue '{queue}' ends at message {ends.tail} but {position} to {self._wanted.end - 1} were asked for "
+                "(was it deleted and declared again?)",
+            )
+
+
+def taken(queue: str, start: int, end: int) -> str:
+    """That retention took the messages start <= number < end."""
+    return (
+        f"{end - start:,} messages, {start} to {end - 1}, of queue '{queue}' are gone (retention removed them before "
+        "they were read)"
+    )
 
 
 def lost(options: SourceOptions, what: str) -> None:
