@@ -87,6 +87,22 @@ def test_what_rabbitmq_says_of_a_stream_that_its_retention_emptied(
         ends.close()
 
 
+def test_a_reader_that_retention_overtakes_says_so(broker: Broker) -> None:
+    """Both brokers move such a consumer on to what is left, on the connection that it has."""
+    queue = broker.queue("stream", {"x-max-length-bytes": 20_000, "x-stream-max-segment-size-bytes": 5_000})
+    broker.publish(queue, (Message(bytes(500)) for _ in range(5)))
+    options = asked(broker, queue=queue, prefetch="5", batchRows="5")
+    pieces, ends = read_range(options, Range(queue, 0, 300)), StreamEnds(options)
+    try:
+        assert next(pieces).numbers.tolist() == list(range(5))
+        while ends.first(queue) < 50:
+            broker.publish(queue, (Message(bytes(500)) for _ in range(20)))
+        with pytest.raises(DataLoss, match=r"messages, \d+ to \d+, of queue '.*' are gone"):
+            list(pieces)
+    finally:
+        ends.close()
+
+
 def test_a_range_is_read_exactly(broker: Broker) -> None:
     queue = broker.queue("stream")
     broker.numbered(queue, 5000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.spark.fakes import FakeStream
@@ -70,6 +71,55 @@ def test_what_retention_took_is_data_loss(monkeypatch: pytest.MonkeyPatch, produ
     with pytest.raises(DataLoss, match=rf"{gone}, of queue 's' are gone.*failOnDataLoss=false"):
         read(10, 50)
     assert read(10, 50, failOnDataLoss="false") == list(range(30, 50))
+
+
+@pytest.mark.parametrize("product, gone", [("Warren", "26 messages, 14 to 39"), ("RabbitMQ", "25 messages, 14 to 38")])
+@pytest.mark.parametrize("again", [False, True])
+def test_what_retention_takes_while_it_is_read_is_data_loss(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, product: str, gone: str, again: bool
+) -> None:
+    stream = use(monkeypatch, FakeStream(0, 60))
+    stream.product = product
+    plain, received = stream.feed, 0
+
+    def feed(url: str, timeout: float) -> Any:
+        opened = plain(url, timeout)
+        receive = opened.receive
+
+        def moved_on(timeout: float) -> Any:
+            nonlocal received
+            received += 1
+            if received == 3:  # 0 to 13 have come
+                stream.numbers, opened.at = list(range(40, 60)), 0
+            got = receive(timeout)
+            if again and received == 3:
+                got = [got[0] + receive(timeout)[0]]
+            return got
+
+        opened.receive = moved_on
+        return opened
+
+    monkeypatch.setattr(stream_queue, "Feed", feed)
+    with pytest.raises(DataLoss, match=rf"{gone}, of queue 's' are gone"):
+        read(0, 50)
+    stream.numbers, received = list(range(60)), 0
+    assert read(0, 50, failOnDataLoss="false") == [*range(14), *range(40, 50)]
+    assert f"{gone}, of queue 's'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "product, numbers, jumps",
+    [
+        ("Warren", [5, 6, 7, 8], []),
+        ("Warren", [7, 8, 9], []),
+        ("Warren", [3, 4], []),
+        ("Warren", [8, 9, 11, 15], [(7, 8), (10, 11), (12, 15)]),
+        ("RabbitMQ", [8, 9, 11, 15], [(12, 15)]),  # a record of its own takes one number
+        ("RabbitMQ", [9, 10], [(7, 9)]),
+    ],
+)
+def test_jumps(product: str, numbers: list[int], jumps: list[tuple[int, int]]) -> None:
+    assert stream_queue._jumps(product, 7, np.array(numbers, np.int64)) == jumps
 
 
 def test_the_record_that_begins_a_segment_is_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
