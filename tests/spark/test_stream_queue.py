@@ -205,6 +205,8 @@ def test_an_emptied_stream_counts_0_for_a_while_after_a_start(monkeypatch: pytes
         stream.count_lag = 0
 
     monkeypatch.setattr(ends.time, "sleep", sleep)
+    monkeypatch.setattr(ends, "_FIRST_WAIT", 0.0)
+    monkeypatch.setattr(ends, "_DISAGREEMENT", 0.0)
     asking = StreamEnds(options(readTimeout="30"))
     assert asking.of(["s"], reached={"s": 60})["s"].emptied
 
