@@ -166,7 +166,15 @@ class FakeStream:
         self.chunk = 7
         self.opened = 0
         self.count_lag = 0  # how many messages passive declare does not know of yet
+        self.records = 0  # of the broker's own, which it counts and nobody is given
+        self.overtakes = 0
+        self.late = 0  # so many times a consumer hears nothing of what there is, but after an answer
         self.refuse = 0  # so many connection attempts fail
+        self.product = "RabbitMQ"
+
+    def empty(self) -> None:
+        """As retention that finds the newest segment empty: it leaves a record of the broker's own."""
+        self.numbers, self.records = [], 1
 
     def link(self, url: str, timeout: float) -> FakeStreamLink:
         if self.refuse:
@@ -189,9 +197,16 @@ class FakeStreamLink(FakeLinkBase):
         self.stream = stream
         self.at = 0
         self.reads = 0
+        self.answered = False
+        self.product = stream.product
 
     def count(self, queue: str) -> int:
-        return max(0, len(self.stream.numbers) - self.stream.count_lag)
+        return max(0, len(self.stream.numbers) + self.stream.records - self.stream.count_lag)
+
+    def overtake(self, queue: str) -> int:
+        self.answered = True
+        self.stream.overtakes += 1
+        return self.count(queue)
 
     def consume(self, queue: str, prefetch: int, arguments: dict[str, object]) -> None:
         numbers, wanted = self.stream.numbers, arguments["x-stream-offset"]
@@ -199,8 +214,9 @@ class FakeStreamLink(FakeLinkBase):
             self.at = 0
         elif wanted == "last":
             self.at = max(0, len(numbers) - self.stream.chunk)
+        elif not isinstance(wanted, int):
+            self.at = len(numbers)  # of nothing that is there
         else:
-            assert isinstance(wanted, int)
             later = [i for i, n in enumerate(numbers) if n >= wanted]
             # The whole chunk is delivered, from before the number that was asked for.
             self.at = later[0] // self.stream.chunk * self.stream.chunk if later else len(numbers)
@@ -210,7 +226,11 @@ class FakeStreamLink(FakeLinkBase):
         self.reads += 1
         if self.stream.life is not None and self.reads > self.stream.life:
             raise errors.ConnectionLost("cut")
+        answered, self.answered = self.answered, False
         if self.consumer is None:
+            return []
+        if self.stream.late and not answered:
+            self.stream.late -= 1
             return []
         take = self.stream.numbers[self.at : self.at + min(most, self.stream.chunk)]
         self.at += len(take)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from types import SimpleNamespace
 from typing import Any
 
@@ -90,3 +91,14 @@ def test_retrying_gives_up_when_the_time_is_up_and_at_once_for_other_errors(monk
     with pytest.raises(errors.NotFound):
         retrying(wrong, 10.0, "asking")
     assert calls.count(-1) == 1
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOENT, errno.EACCES])
+def test_what_a_disk_refuses_is_not_cured_by_trying_again(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    monkeypatch.setattr(amqp.time, "sleep", lambda seconds: pytest.fail("it waited"))
+
+    def full() -> None:
+        raise OSError(number, "the disk")
+
+    with pytest.raises(OSError, match="the disk"):
+        retrying(full, 3600.0, "writing")

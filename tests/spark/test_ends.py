@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from tests.spark.conftest import Broker
-from warren.errors import AccessRefused, ConnectionLost, InvalidArgument, NotFound
+from warren.client.records import Message
+from warren.errors import AccessRefused, ConnectionLost, DataLoss, InvalidArgument, NotFound
+from warren.spark import ends as ends_module
 from warren.spark.ends import StreamEnds
 from warren.spark.listing import management, queue_names
-from warren.spark.offsets import Range
+from warren.spark.offsets import UNKNOWN, Range
 from warren.spark.options import SourceOptions, source_options
 from warren.spark.stream_queue import read_range
 
@@ -54,6 +56,49 @@ def test_a_moment_divides_what_was_stored_before_from_what_came_after(broker: Br
     ends = StreamEnds(asked(broker, queue=queue))
     try:
         assert ends.number_at(queue, datetime.fromtimestamp(began + 1, UTC)) == 300
+    finally:
+        ends.close()
+
+
+@pytest.mark.rabbitmq
+@pytest.mark.parametrize("broker", ["rabbitmq_server"], indirect=True)
+def test_what_rabbitmq_says_of_a_stream_that_its_retention_emptied(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ends_module, "_DISAGREEMENT", 0.0)  # the order of its answers is enough
+    # Each message fills a segment, and what is full is too much: only the new segment is left, with a record in it.
+    queue = broker.queue("stream", {"x-max-length-bytes": 1000, "x-stream-max-segment-size-bytes": 1000})
+    ends = StreamEnds(asked(broker, queue=queue))
+    try:
+        broker.publish(queue, (Message(bytes(2000)) for _ in range(10)))
+        while ends.first(queue) != UNKNOWN:  # it removes in its own time
+            pass
+        assert ends.of([queue], reached={queue: 10})[queue].emptied
+        assert [ends.number_at(queue, place) for place in ("earliest", "latest", "last", "1h")] == [UNKNOWN] * 4
+        with pytest.raises(DataLoss, match="10 messages, 0 to 9, of queue '"):
+            list(read_range(asked(broker, queue=queue, readTimeout="0.5"), Range(queue, 0, 10)))
+        broker.publish(queue, [Message(b"next")])
+        found = ends.of([queue], reached={queue: 10})[queue]
+        assert 10 < found.first == found.tail - 1
+        assert 10 <= found.kept == found.first - 1
+        pieces = list(read_range(asked(broker, queue=queue), Range(queue, found.kept, found.tail)))
+        assert [number for piece in pieces for number in piece.numbers.tolist()] == [found.first]
+    finally:
+        ends.close()
+
+
+def test_a_reader_that_retention_overtakes_says_so(broker: Broker) -> None:
+    """Both brokers move such a consumer on to what is left, on the connection that it has."""
+    queue = broker.queue("stream", {"x-max-length-bytes": 20_000, "x-stream-max-segment-size-bytes": 5_000})
+    broker.publish(queue, (Message(bytes(500)) for _ in range(5)))
+    options = asked(broker, queue=queue, prefetch="5", batchRows="5")
+    pieces, ends = read_range(options, Range(queue, 0, 300)), StreamEnds(options)
+    try:
+        assert next(pieces).numbers.tolist() == list(range(5))
+        while ends.first(queue) < 50:
+            broker.publish(queue, (Message(bytes(500)) for _ in range(20)))
+        with pytest.raises(DataLoss, match=r"messages, \d+ to \d+, of queue '.*' are gone"):
+            list(pieces)
     finally:
         ends.close()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import pytest
@@ -12,10 +12,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from warren.errors import DataLoss, InvalidArgument
 from warren.spark import stream_reader
 from warren.spark.ends import Ends
+from warren.spark.offsets import UNKNOWN
 from warren.spark.options import source_options
 from warren.spark.places import Place
 from warren.spark.schema import row_schema
-from warren.spark.stream_reader import RangePartition, StreamQueueStreamReader
+from warren.spark.stream_reader import RangePartition, StreamQueueReader, StreamQueueStreamReader
 
 
 class Table:
@@ -25,7 +26,9 @@ class Table:
         self.ends = ends
         self.size = 100.0
 
-    def of(self, queues: Collection[str], sizes: bool = False) -> dict[str, Ends]:
+    def of(
+        self, queues: Collection[str], sizes: bool = False, reached: Mapping[str, int] | None = None
+    ) -> dict[str, Ends]:
         return {queue: Ends(*self.ends[queue], self.size if sizes else 0.0) for queue in queues}
 
     def number_at(self, queue: str, place: Place) -> int:
@@ -112,6 +115,107 @@ def test_what_retention_took_is_an_error_or_counted(make: Make, caplog: pytest.L
     assert ranges(reader, start, end) == [("a", 25, 30)]
     table.ends["a"] = (40, 40)
     assert reader.latestOffset(end, ALL) == {"a": {"base": 40, "next": 40, "lost": 25}, "b": {"base": 3, "next": 3}}
+
+
+EMPTIED = (UNKNOWN, UNKNOWN)
+
+
+def test_an_emptied_stream_is_waited_for_and_its_next_message_tells_the_loss(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    start = {"a": {"base": 0, "next": 10}}
+    reader, table = make({"queue": "a"}, a=EMPTIED)
+    with caplog.at_level(logging.WARNING, "warren.spark"):
+        assert reader.latestOffset(start, ALL) is reader.latestOffset(start, ALL) is start
+    assert [record.getMessage() for record in caplog.records] == [  # once
+        "queue 'a' has no messages any more (retention removed them), and how many from 10 on nobody has read is not "
+        "known before its next message comes; waiting for it"
+    ]
+    assert reader.reportLatestOffset() == {"a": {"base": 10, "next": 10}}  # no lag that is known
+    table.ends["a"] = (25, 30)
+    with pytest.raises(DataLoss, match="15 messages, 10 to 24, of queue 'a' are gone"):
+        reader.latestOffset(start, ALL)
+    table.ends["a"] = (10, 12)
+    end = reader.latestOffset(start, ALL)
+    assert ranges(reader, start, end) == [("a", 10, 12)]  # nothing was lost
+
+
+def test_who_asks_for_what_is_there_now_cannot_wait_for_an_emptied_stream(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    start = {"a": {"base": 0, "next": 10}}
+    reader, _ = make({"queue": "a"}, a=EMPTIED)
+    reader.prepareForTriggerAvailableNow()
+    with pytest.raises(DataLoss, match=r"has no messages any more .* how many from 10 on .*; set failOnDataLoss=false"):
+        reader.latestOffset(start, ALL)
+    reader, table = make({"queue": "a", "failOnDataLoss": "false"}, a=EMPTIED)
+    reader.prepareForTriggerAvailableNow()
+    assert reader.latestOffset(start, ALL) is start
+    assert "how many from 10 on" in caplog.text
+    table.ends["a"] = (25, 30)
+    end = reader.latestOffset(start, ALL)  # it came later: not read now, but its number is known
+    assert ranges(reader, start, end) == []
+    assert end == {"a": {"base": 25, "next": 25, "lost": 15}}
+
+
+@pytest.mark.parametrize("place, ok", [(10, True), (7, False)])
+def test_a_stream_that_is_emptied_while_it_is_read_is_lost_as_far_as_it_was_known(
+    make: Make, place: int, ok: bool
+) -> None:
+    start = {"a": {"base": 0, "next": place}}
+    reader, table = make({"queue": "a"}, a=(0, 10))
+    reader.prepareForTriggerAvailableNow()
+    table.ends["a"] = EMPTIED
+    if ok:  # what was there when it began has been read
+        assert reader.latestOffset(start, ALL) is start
+        return
+    with pytest.raises(DataLoss, match="3 messages, 7 to 9, of queue 'a' are gone"):
+        reader.latestOffset(start, ALL)
+    reader, table = make({"queue": "a", "failOnDataLoss": "false"}, a=(0, 10))
+    assert ranges(reader, start, reader.latestOffset(start, ALL)) == [("a", 7, 10)]
+    table.ends["a"] = EMPTIED
+    assert reader.latestOffset(start, ALL) == {"a": {"base": 10, "next": 10, "lost": 3}}
+
+
+@pytest.mark.parametrize("place", ["earliest", "latest"])
+def test_an_emptied_stream_is_begun_with_its_next_message(make: Make, place: str) -> None:
+    reader, table = make({"queue": "a", "startingOffsets": place}, a=EMPTIED)
+    start = reader.initialOffset()
+    assert start == {"a": {"base": UNKNOWN, "next": UNKNOWN}}
+    assert reader.latestOffset(start, ALL) is start
+    assert reader.reportLatestOffset() == start
+    table.ends["a"] = (25, 30)
+    end = reader.latestOffset(start, ALL)
+    assert end == {"a": {"base": 25, "next": 30}}
+    assert ranges(reader, start, end) == [("a", 25, 30)]
+
+
+def test_a_record_of_the_broker_is_no_loss(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, table = make({"queue": "a"})
+    monkeypatch.setattr(table, "of", lambda queues, **more: {"a": Ends(25, 30, kept=24)})
+    start = {"a": {"base": 0, "next": 24}}
+    assert ranges(reader, start, reader.latestOffset(start, ALL)) == [("a", 24, 30)]
+    with pytest.raises(DataLoss, match="1 messages, 23 to 23"):
+        reader.latestOffset({"a": {"base": 0, "next": 23}}, ALL)
+
+
+def test_a_batch_read_of_an_emptied_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table(a=EMPTIED)
+    table.close = lambda: None  # type: ignore[attr-defined]
+    monkeypatch.setattr(stream_reader, "StreamEnds", lambda options: table)
+
+    def parts(**more: str) -> list[tuple[str, int, int]]:
+        options = source_options({"queue": "a", **more}, streaming=False)
+        found = StreamQueueReader(options, row_schema()).partitions()
+        return [(part.wanted.queue, part.wanted.start, part.wanted.end) for part in found]  # type: ignore[attr-defined]
+
+    assert parts() == []
+    assert parts(endingOffsets='{"a": 50}') == []  # there was nothing when it was asked
+    with pytest.raises(DataLoss, match="how many from 10 on"):
+        parts(startingOffsets='{"a": 10}')
+    assert parts(startingOffsets='{"a": 10}', failOnDataLoss="false") == []
+    # The task says that these are gone.
+    assert parts(startingOffsets='{"a": 10}', endingOffsets='{"a": 50}') == [("a", 10, 50)]
 
 
 def test_a_stream_that_was_declared_again_is_an_error_or_begins_anew(make: Make) -> None:

@@ -2,9 +2,11 @@
 
 A message number is what the broker calls x-stream-offset. A checkpoint entry is {"queue": {"next": n, "base": b}}:
 `next` is the first number not read yet, `base` the first number of the batch that ended there; `lost`, where it is
-there, counts what was gone before it was read. A batch is planned
-from its own end offset alone, [base, next) of every queue, so one that is planned again after a crash is the same
-batch, even the first one, whose start (`latest`) is not in the checkpoint.
+there, counts what was gone before it was read. Both numbers are UNKNOWN where reading begins with whatever message
+comes next and nobody knows its number.
+
+A batch is planned from its own end offset alone, [base, next) of every queue, so one that is planned again after a
+crash is the same batch, even the first one, whose start (`latest`) is not in the checkpoint.
 
 Pure functions over plain values; no Spark, no sockets. Spark compares offsets as JSON text: keys are sorted here.
 """
@@ -14,10 +16,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
-__all__ = ["Offsets", "Range", "advance", "batch_ranges", "initial", "split", "water_fill"]
+__all__ = ["UNKNOWN", "Offsets", "Range", "advance", "batch_ranges", "initial", "split", "water_fill"]
 
 Offsets = dict[str, dict[str, int]]
+
+UNKNOWN: Final = -1
+"""In place of the number of the next message of a stream that retention has emptied."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ import numpy as np
 from warren.errors import DataLoss, DeadlineExceeded
 from warren.spark.amqp import TRANSIENT, Link, stream_offset
 from warren.spark.blocks import Block
-from warren.spark.ends import first_number, tail_number
+from warren.spark.ends import ends_of, first_number, kept_from
 from warren.spark.feed import Feed
-from warren.spark.offsets import Range
+from warren.spark.offsets import UNKNOWN, Range
 from warren.spark.options import SourceOptions
 from warren.spark.places import STREAM_OFFSET
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from warren.client.records import Delivery
     from warren.spark.blocks import Positions
 
-__all__ = ["Piece", "lost", "read_range"]
+__all__ = ["Piece", "lost", "read_range", "taken"]
 
 log = logging.getLogger("warren.spark")
 
@@ -88,7 +88,6 @@ class _RangeReader:
     def run(self) -> Iterator[Piece]:
         """Reads on one connection until the range is done or the connection fails."""
         options, queue, end = self._options, self._wanted.queue, self._wanted.end
-        checked = False  # that the first delivery on this connection is not later than it should be
         with Feed(options.url, options.timeout) as feed:
             feed.consume(queue, options.prefetch, {STREAM_OFFSET: self.position})
             while self.position < end:
@@ -100,9 +99,8 @@ class _RangeReader:
                     # Before it counts as read: when this fails, it is read again.
                     feed.ack(chunk[-1].delivery_tag if isinstance(chunk, list) else chunk.last_tag)
                     numbers = numbers_of(chunk)
-                    if not checked:
-                        checked = True
-                        self._gap(int(numbers[0]))
+                    for start, number in _jumps(feed.product, self.position, numbers):
+                        self._gap(start, number)
                     # RabbitMQ starts at the chunk that holds the number, and nobody stops at the end.
                     rows = np.flatnonzero((numbers >= self.position) & (numbers < end))
                     self.position = max(self.position, min(int(numbers[-1]) + 1, end))
@@ -110,33 +108,52 @@ class _RangeReader:
                         yield Piece(chunk, rows[some : some + options.batch_rows])
         self.done = True
 
-    def _gap(self, number: int) -> None:
-        position = self.position
-        if number <= position:
+    def _gap(self, start: int, number: int) -> None:
+        """Numbers from `start` on have not come, `number` is the next one that has."""
+        if start >= self._wanted.end:
             return
         # Numbers need not be consecutive, so only the stream's beginning tells a gap from a loss.
         with Link(self._options.url, self._options.timeout) as link:
             first = first_number(link, self._wanted.queue, self._options.read_timeout)
-        if first > position:
-            lost(
-                self._options,
-                f"{min(first, self._wanted.end) - position:,} messages, {position} to "
-                f"{min(first, self._wanted.end) - 1}, of queue '{self._wanted.queue}' are gone (retention removed them "
-                "before they were read)",
-            )
+            if first == UNKNOWN or kept_from(link.product, first) > start:
+                kept = min(kept_from(link.product, number), self._wanted.end)
+                lost(self._options, taken(self._wanted.queue, start, kept))
 
     def _silent(self) -> None:
         queue, position = self._wanted.queue, self.position
         with Link(self._options.url, self._options.timeout) as other:
-            first = first_number(other, queue, self._options.read_timeout)
-            tail = tail_number(other, queue, first, self._options.read_timeout)
-        if tail > position:
+            ends = ends_of(other, queue, self._options.read_timeout, reached=self._wanted.end)
+        if ends.emptied:
+            lost(self._options, taken(queue, position, self._wanted.end))
+        elif ends.tail > position:
             raise DeadlineExceeded(f"queue '{queue}' delivered nothing in {self._options.read_timeout} s")
-        lost(
-            self._options,
-            f"queue '{queue}' ends at message {tail} but {position} to {self._wanted.end - 1} were asked for "
-            "(was it deleted and declared again?)",
-        )
+        else:
+            lost(
+                self._options,
+                f"queue '{queue}' ends at message {ends.tail} but {position} to {self._wanted.end - 1} were asked for "
+                "(was it deleted and declared again?)",
+            )
+
+
+def _jumps(product: object, position: int, numbers: Positions) -> list[tuple[int, int]]:
+    """Where these numbers leave some out that may be messages: the first one left out, and the one that came.
+
+    A consumer that is slower than retention is moved on without a word, in the middle of what it reads too.
+    """
+    news = numbers[numbers >= position]
+    if not len(news) or int(news[-1]) - position + 1 == len(news):
+        return []
+    starts = np.concatenate(([position], news[:-1] + 1))
+    found = ((int(starts[at]), int(news[at])) for at in np.flatnonzero(news > starts))
+    return [(start, number) for start, number in found if kept_from(product, number) > start]
+
+
+def taken(queue: str, start: int, end: int) -> str:
+    """That retention took the messages start <= number < end."""
+    return (
+        f"{end - start:,} messages, {start} to {end - 1}, of queue '{queue}' are gone (retention removed them before "
+        "they were read)"
+    )
 
 
 def lost(options: SourceOptions, what: str) -> None:

@@ -28,12 +28,12 @@ from warren.spark.admission import available, rows_for_bytes
 from warren.spark.columns import Columns
 from warren.spark.ends import Ends, StreamEnds
 from warren.spark.listing import queue_names
-from warren.spark.offsets import Offsets, Range
+from warren.spark.offsets import UNKNOWN, Offsets, Range
 from warren.spark.options import SourceOptions
 from warren.spark.payload.step import RowStep
 from warren.spark.selection import selection
 from warren.spark.stream_options import place_for
-from warren.spark.stream_queue import lost, read_range
+from warren.spark.stream_queue import lost, read_range, taken
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,7 +86,9 @@ class StreamQueueReader(DataSourceReader):
                 ending = options.stream.ending
                 place = ending.get(queue, "latest") if isinstance(ending, dict) else ending
                 end = ends.number_at(queue, place)
-                if end > start:
+                if end == UNKNOWN and start != UNKNOWN:
+                    lost(options, emptied(queue, start))
+                if end > start != UNKNOWN:  # what comes after the question is not in this read
                     ranges.append(Range(queue, start, end))
         finally:
             ends.close()
@@ -106,6 +108,7 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         self._initial: Offsets | None = None
         self._targets: dict[str, int] | None = None  # the tails when an availableNow query began
         self._tails: dict[str, int] = {}
+        self._told: set[tuple[str, int]] = set()  # queues that were emptied, with the place where reading goes on
         self._vanished: set[str] = set()  # queues that are known to be gone
         self._names: tuple[float, tuple[str, ...]] | None = None  # as of when
         self._taken_at: float | None = None  # when a batch was planned last
@@ -131,10 +134,16 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> Offsets:
         queues = self._with_vanished(start)
-        ends = self._asking().of(queues, sizes=self._options.max_bytes is not None)
+        reached = {queue: entry["next"] for queue, entry in start.items()}
+        ends = self._asking().of(queues, sizes=self._options.max_bytes is not None, reached=reached)
         now = self._with_new(start, ends)
-        now = {queue: reconciled(self._options, queue, entry, ends.get(queue)) for queue, entry in now.items()}
-        self._tails = {queue: each.tail for queue, each in ends.items()}
+        seen = {queue: max(self._tails.get(queue, 0), (self._targets or {}).get(queue, 0)) for queue in ends}
+        now = {
+            queue: reconciled(self._options, queue, entry, ends.get(queue), seen.get(queue, 0))
+            for queue, entry in now.items()
+        }
+        self._tell_emptied(now, ends)
+        self._tails = {queue: now[queue]["next"] if each.emptied else each.tail for queue, each in ends.items()}
         tails = dict(self._tails)
         if self._targets is not None:
             tails = {queue: min(tail, self._targets[queue]) for queue, tail in tails.items() if queue in self._targets}
@@ -191,6 +200,21 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
                 known[queue] = {"base": first, "next": first}
         return known
 
+    def _tell_emptied(self, now: Offsets, ends: dict[str, Ends]) -> None:
+        """Says of streams without messages that there may be a loss, which their next message will tell.
+
+        A query that ends with what is available cannot wait for it: DataLoss, unless fail_on_data_loss is off.
+        """
+        for queue in sorted(queue for queue, each in ends.items() if each.emptied):
+            place, target = now[queue]["next"], (self._targets or {}).get(queue)
+            if place == UNKNOWN or (queue, place) in self._told or (target is not None and 0 <= target <= place):
+                continue
+            self._told.add((queue, place))
+            if target == UNKNOWN:
+                lost(self._options, emptied(queue, place))
+            else:
+                log.warning("%s; waiting for it", emptied(queue, place))
+
     def _too_few(self, waiting: int) -> bool:
         """Whether a batch is to wait for more messages. Who asks for what is available now waits for nothing."""
         wanted, now = self._options, time.monotonic()
@@ -220,27 +244,36 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         return read_partition(self._options, self._schema, partition)
 
 
-def reconciled(options: SourceOptions, queue: str, entry: dict[str, int], ends: Ends | None) -> dict[str, int]:
+def emptied(queue: str, place: int) -> str:
+    """That it is not known what is lost."""
+    return (
+        f"queue '{queue}' has no messages any more (retention removed them), and how many from {place} on nobody has "
+        "read is not known before its next message comes"
+    )
+
+
+def reconciled(
+    options: SourceOptions, queue: str, entry: dict[str, int], ends: Ends | None, seen: int
+) -> dict[str, int]:
     """Where reading goes on in a queue that may have lost what the checkpoint wanted next.
 
-    What retention took is counted in the entry's `lost`. Raises DataLoss unless fail_on_data_loss is off.
+    `seen` is a number that the queue is known to have had as its end. What retention took is counted in the entry's
+    `lost`. Raises DataLoss unless fail_on_data_loss is off.
     """
     if ends is None:
         return entry
     place = entry["next"]
-    if ends.tail < place:
+    if place == UNKNOWN:
+        return entry if ends.emptied else {**entry, "base": ends.first, "next": ends.first}
+    kept = seen if ends.emptied else ends.kept
+    if ends.tail < place and not ends.emptied:
         lost(
             options,
             f"queue '{queue}' ends at message {ends.tail} but the checkpoint is at {place} (was it deleted and "
             "declared again?)",
         )
         return {**entry, "base": ends.first, "next": ends.first}  # what it holds now is new, from its beginning
-    if ends.first > place:
-        count = ends.first - place
-        lost(
-            options,
-            f"{count:,} messages, {place} to {ends.first - 1}, of queue '{queue}' are gone (retention removed them "
-            "before they were read)",
-        )
-        return {**entry, "base": ends.first, "next": ends.first, "lost": entry.get("lost", 0) + count}
+    if kept > place:
+        lost(options, taken(queue, place, kept))
+        return {**entry, "base": kept, "next": kept, "lost": entry.get("lost", 0) + kept - place}
     return entry

@@ -26,6 +26,7 @@ class Server(Protocol):
     def port(self) -> int: ...
     def start(self) -> None: ...
     def kill(self) -> None: ...
+    def sync_declarations(self) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -56,6 +57,9 @@ class WarrenServer:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert "ready" in line, (self._folder / "serve.log").read_text()[-3000:]
+
+    def sync_declarations(self) -> None:
+        """Nothing: it answers a declaration when it is on disk."""
 
     def kill(self) -> None:
         """Ends it at once, as a power cut would."""

@@ -29,7 +29,7 @@ from warren.errors import InvalidArgument
 from warren.spark.columns import Columns
 from warren.spark.ends import StreamEnds
 from warren.spark.listing import queue_names
-from warren.spark.offsets import Range
+from warren.spark.offsets import UNKNOWN, Range
 from warren.spark.options import SourceOptions, source_options
 from warren.spark.payload.content import contents
 from warren.spark.payload.json import utf8_bodies
@@ -74,6 +74,8 @@ def _sample(options: SourceOptions) -> Iterator[bytes | None]:
     try:
         for queue in queue_names(options):
             first = ends.first(queue)
+            if first == UNKNOWN:
+                continue
             wanted = Range(queue, first, min(first + options.payload.sample, ends.tail(queue)))
             for chunk, rows in read_range(options, wanted):
                 batch = columns.batch(queue, chunk, choose(queue, chunk, rows))
