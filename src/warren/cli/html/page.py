@@ -43,6 +43,11 @@ svg polyline { fill: none; stroke-width: 2.2; stroke-linejoin: round }
 svg .l1 { stroke: var(--c1) } svg .l2 { stroke: var(--c2) } svg .l3 { stroke: var(--c3) } svg .l4 { stroke: var(--c4) }
 svg .heat { fill: var(--heat) } svg .cell { font-size: 10px; pointer-events: none }
 svg .cell.strong { fill: var(--on-heat) }
+.ranking { list-style: none; margin: .4rem 0; padding: 0; font-size: .85rem }
+.ranking li { display: grid; grid-template-columns: 1fr auto; column-gap: .6rem; align-items: center; padding: .2rem 0 }
+.ranking span { grid-column: 1 / -1; overflow-wrap: anywhere } .ranking b { font-weight: 400; text-align: right;
+  min-width: 3rem; font-variant-numeric: tabular-nums }
+.ranking i { height: .75rem; width: var(--part); background: var(--c1) }
 .scroll { overflow-x: auto } .scroll svg { min-width: 33rem } .scroll td { white-space: nowrap }
 .scroll td:has(code) { white-space: normal; min-width: 16rem } code { font-size: .85rem; overflow-wrap: anywhere }
 table { border-collapse: collapse; font-size: .9rem; margin: .4rem 0; font-variant-numeric: tabular-nums }

@@ -61,6 +61,10 @@ def archive(
         raise InvalidArgument("name the queues to archive, or say --compact or --verify")
     if every is not None and every.total_seconds() <= 0:
         raise InvalidArgument("--every takes a time of more than nothing, such as 30s")
+    if not queues:
+        from warren.spark.jobs.tables import find_table
+
+        find_table(folder)
     stop = threading.Event()
     results = Display(Console(highlight=False))
 
@@ -91,7 +95,7 @@ def archive(
         return 0
 
     with _gentle_end(stop, wanted=every is not None):
-        return job("archive", cluster, work)
+        return job("archive", cluster, work, broker=url if queues else None)
 
 
 class _Tally:

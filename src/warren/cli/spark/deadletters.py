@@ -116,7 +116,7 @@ def deadletters(
     with ExitStack() as stack:
         looked = tempfile.TemporaryDirectory(prefix="warren-", dir=folder, ignore_cleanup_errors=True)
         work = _Work(origin, Path(stack.enter_context(looked)), top, asked if redrive else None)
-        found = job("deadletters", cluster, work.run)
+        found = job("deadletters", cluster, work.run, broker=url if archive is None else None)
     if report is not None:
         from warren.cli.spark.deadletters_page import page
 

@@ -60,7 +60,7 @@ def diff(
                 duration=messages.duration, top=top,
             )  # fmt: skip
 
-    found = job("diff", cluster, work)
+    found = job("diff", cluster, work, broker=messages.broker(url))
     failed = failures(found, fail_on)
     if html is not None:
         from warren.cli.spark.simulate_page import diff_page

@@ -146,7 +146,7 @@ def simulate(
                 duration=messages.duration, top=top,
             )  # fmt: skip
 
-    result = job("simulate", cluster, work)
+    result = job("simulate", cluster, work, broker=messages.broker(url))
     planned = plan(result, topology, rates, limits, connections=connections)
     if html is not None:
         from warren.cli.spark.simulate_page import page

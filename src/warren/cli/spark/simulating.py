@@ -71,8 +71,10 @@ class Messages:
             raise InvalidArgument(f"--hours is above 0, not {self.hours:g}")
         if self.duration is not None and not self.duration > 0:
             raise InvalidArgument(f"--duration is above 0, not {self.duration:g}")
-        if self.archive is not None and not self.archive.is_dir():
-            raise InvalidArgument(f"--archive: there is no folder {self.archive}")
+        if self.archive is not None:
+            from warren.spark.jobs.sources import check_folder
+
+            check_folder(str(self.archive))
         self.chosen()
 
     def chosen(self) -> Profile | None:
@@ -104,7 +106,15 @@ class Messages:
         else:
             reader = spark.read.format("amqp").option("url", url).option("queue", self.queue)
             frame = reader.option("queueType", "stream").load()
-        return frame if self.where is None else frame.where(self.where)
+        if self.where is None:
+            return frame
+        from warren.spark.jobs.conditions import filtered
+
+        return filtered(frame, self.where)
+
+    def broker(self, url: str) -> str | None:
+        """The broker that is needed: the URL, or None."""
+        return None if self.queue is None else url
 
 
 def topology_from(path: Path, vhost: str | None) -> Topology:

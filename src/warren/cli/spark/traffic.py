@@ -100,7 +100,7 @@ def traffic(
     with ExitStack() as stack:
         looked = tempfile.TemporaryDirectory(prefix="warren-", dir=folder, ignore_cleanup_errors=True)
         work = _Work(origin, seconds, Path(stack.enter_context(looked)), asked)
-        found = job("traffic", cluster, work.run)
+        found = job("traffic", cluster, work.run, broker=url if archive is None else None)
     if report is not None:
         from warren.cli.spark.traffic_page import page
 
