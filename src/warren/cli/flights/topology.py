@@ -27,7 +27,7 @@ from warren.routing.definitions import (
 
 if TYPE_CHECKING:
     from warren import Connection
-    from warren.routing.values import Table
+    from warren.protocol.v091 import Table
 
 __all__ = [
     "AIRPORTS",

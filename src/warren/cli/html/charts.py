@@ -21,6 +21,7 @@ SERIES: Final = 4  # colours --c1 to --c4 of the page
 MARGIN_LEFT: Final = 46
 MARGIN_RIGHT: Final = 16
 LETTER: Final = 6.6  # pixels of a label's letter, about; where labels have no room, every so many-th is written
+WIDEST: Final = 80  # pixels of a column
 LONGEST: Final = 100  # letters of a ranking's label
 DOTS: Final = 60  # places on an x axis up to which a line has a dot, with its number, at each
 
@@ -74,7 +75,7 @@ def bars(title: str, description: str, values: Sequence[tuple[str, str, float]],
 
     parts = []
     for tick in scale:
-        parts += [_line(at(tick), top, at(tick), bottom), _text(at(tick), bottom + 16, f"{tick:g}", "middle", "tick")]
+        parts += [_line(at(tick), top, at(tick), bottom), _text(at(tick), bottom + 16, _number(tick), "middle", "tick")]
     for index, (label, name, value) in enumerate(values):
         y = top + row * index
         start, end = sorted((at(0), at(value)))
@@ -89,15 +90,15 @@ def bars(title: str, description: str, values: Sequence[tuple[str, str, float]],
 
 
 def ranking(title: str, description: str, values: Sequence[tuple[str, float]], unit: str) -> str:
-    """A bar below each label, for labels that may be long; no value is negative."""
-    most = max((value for _, value in values), default=0) or 1
+    """A bar below each label, for labels that may be long; the bars of negative values have another colour."""
+    most = max((abs(value) for _, value in values), default=0) or 1
     items = []
     for label, value in values:
-        wide = max(100 * value / most, 0.2) if value else 0.0
+        wide = max(100 * abs(value) / most, 0.2) if value else 0.0
         items.append(
             f'<li title="{escape(f"{label}: {_number(value)} {unit}")}">'
             f"<span>{escape(label if len(label) <= LONGEST else label[: LONGEST - 1] + '…')}</span>"
-            f'<i style="--part: {wide:.1f}%"></i><b>{_number(value)}</b></li>'
+            f'<i{" class=less" if value < 0 else ""} style="--part: {wide:.1f}%"></i><b>{_number(value)}</b></li>'
         )
     return f'<ol class="ranking" aria-label="{escape(f"{title}. {description}")}">{"".join(items)}</ol>'
 
@@ -116,7 +117,12 @@ def _axis(at: Sequence[str], x: Callable[[int], float], y: float) -> list[str]:
     """The labels below a chart."""
     longest = LETTER * max(map(len, at), default=0) + 10
     every = max(1, math.ceil(longest * len(at) / (WIDTH - MARGIN_LEFT - MARGIN_RIGHT)))
-    return [_text(x(index), y, label, "middle", "tick") for index, label in enumerate(at) if index % every == 0]
+    rightmost = WIDTH - longest / 2
+    return [
+        _text(min(x(index), rightmost), y, label, "middle", "tick")
+        for index, label in enumerate(at)
+        if index % every == 0
+    ]
 
 
 def _columns_frame(scale: Sequence[float], height: int, top: int, unit: str) -> list[str]:
@@ -186,8 +192,9 @@ def stacked(title: str, description: str, at: Sequence[str], series: Mapping[str
             tall = height * value / scale[-1]
             y = top + height - base[index] - tall
             tip = f"{name}, {at[index]}: {_number(value)} {unit}"
-            left = first + step * index + step * 0.18
-            parts.append(_rect(left, y, step * 0.64, tall, tip, f"c{number % SERIES + 1}"))
+            wide = min(step * 0.64, WIDEST)
+            left = first + step * (index + 0.5) - wide / 2
+            parts.append(_rect(left, y, wide, tall, tip, f"c{number % SERIES + 1}"))
             base[index] += tall
     parts += _axis(at, lambda index: first + step * (index + 0.5), top + height + 18)
     legend, bottom = _legend(list(series), first, top + height + 46)

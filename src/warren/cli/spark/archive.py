@@ -129,6 +129,9 @@ def _compact(spark: SparkSession, display: Display, results: Display, folder: Pa
     tally = _Tally()
     with display.bars(("compact", lambda: None, tally.now)):
         made = compact(spark, folder, target=target, progress=tally.set)
+    if not made.files_before:
+        results.say(f"no small files of past days; {made.deleted:,} old files deleted")
+        return
     results.say(
         f"{made.files_before:,} small files of past days are {made.files_after:,} now ({made.rows:,} rows, "
         f"{made.bytes_before / MEBI:,.1f} MiB to {made.bytes_after / MEBI:,.1f}); {made.deleted:,} old files deleted"

@@ -54,9 +54,10 @@ def diff(
     def work(spark: SparkSession, display: Display) -> Difference:
         from warren.spark.jobs.diff import diff as differing
 
+        frame = messages.frame(spark, url)
         with display.stage("route the messages twice"):
             return differing(
-                messages.frame(spark, url), old, new, exchange=messages.exchange, window=messages.window,
+                frame, old, new, exchange=messages.exchange, window=messages.width(frame),
                 duration=messages.duration, top=top,
             )  # fmt: skip
 

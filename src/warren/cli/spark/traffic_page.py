@@ -45,7 +45,10 @@ def _head(found: Survey, what: str, when: str) -> str:
         tiles.append((_ms(found.latency["p95"]), "latency, 95th percentile"))
     if found.untimed:
         tiles.append((f"{found.untimed:,}", "messages without a time, left out"))
-    return f'<h1>Traffic</h1><p class="lead">{escape(what)}. {escape(when)}.</p>{html.tiles(tiles)}'
+    lead = f'<h1>Traffic</h1><p class="lead">{escape(what)}. {escape(when)}.</p>'
+    if found.archived:
+        lead += f"<p>{found.archived:,} messages have no time of their own: theirs is when the archive got them.</p>"
+    return lead + html.tiles(tiles)
 
 
 def _rates(found: Survey) -> str:
@@ -231,7 +234,7 @@ def _ms(value: float) -> str:
 
 def _span(seconds: float) -> str:
     for unit, name in ((86_400, "days"), (3600, "h"), (60, "min")):
-        if seconds >= unit:
+        if seconds >= 2 * unit or seconds == unit:
             return f"{seconds / unit:,.1f}".removesuffix(".0") + f" {name}"
     return f"{seconds:,.1f}".removesuffix(".0") + " s"
 

@@ -52,8 +52,6 @@ class Origin:
             raise InvalidArgument("name a queue, or a folder of messages with --archive")
         if self.archive is not None and (self.take or self.ticket or self.spool):
             raise InvalidArgument("--take, --ticket and --spool are for a queue, not for --archive")
-        if self.archive is not None:
-            check_folder(self.archive)
         if self.ticket is not None and not self.take:
             raise InvalidArgument("--ticket names what --take drains: give --take too")
         if self.spool is not None and not self.take:
