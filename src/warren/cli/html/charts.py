@@ -92,13 +92,13 @@ def bars(title: str, description: str, values: Sequence[tuple[str, str, float]],
 def ranking(title: str, description: str, values: Sequence[tuple[str, float]], unit: str) -> str:
     """A bar below each label, for labels that may be long; the bars of negative values have another colour."""
     most = max((abs(value) for _, value in values), default=0) or 1
-    items = []
+    less, items = ' class="less"', []
     for label, value in values:
         wide = max(100 * abs(value) / most, 0.2) if value else 0.0
         items.append(
             f'<li title="{escape(f"{label}: {_number(value)} {unit}")}">'
             f"<span>{escape(label if len(label) <= LONGEST else label[: LONGEST - 1] + '…')}</span>"
-            f'<i{" class=less" if value < 0 else ""} style="--part: {wide:.1f}%"></i><b>{_number(value)}</b></li>'
+            f'<i{less if value < 0 else ""} style="--part: {wide:.1f}%"></i><b>{_number(value)}</b></li>'
         )
     return f'<ol class="ranking" aria-label="{escape(f"{title}. {description}")}">{"".join(items)}</ol>'
 

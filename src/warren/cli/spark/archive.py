@@ -18,7 +18,7 @@ from rich.text import Text
 
 from warren.cli.display import Display
 from warren.cli.spark.running import DEFAULT_URL, Cluster, Url, job
-from warren.errors import DataLoss, InvalidArgument
+from warren.errors import DataLoss, InvalidArgument, PreconditionFailed
 
 if TYPE_CHECKING:
     from warren.spark.jobs.archive import Archived
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["archive"]
 
 MEBI: Final = 1 << 20
+TAP_SECONDS: Final = 30.0
 
 
 def archive(
@@ -46,6 +47,15 @@ def archive(
     skip_lost: Annotated[
         bool, Parameter(negative=(), help="Go on where a stream has dropped messages before they were archived.")
     ] = False,
+    tap: Annotated[
+        bool,
+        Parameter(
+            negative=(), help="Drain nothing: archive stream queues beside the queues, with the same bindings; made if need be."
+        ),
+    ] = False,
+    management_url: Annotated[
+        str | None, Parameter(help="With --tap: a RabbitMQ's management plugin, which knows its bindings.")
+    ] = None,
     compact: Annotated[bool, Parameter(negative=(), help="Then make large files of small ones, of past days.")] = False,
     file_size: Annotated[
         int, Parameter(help="What --compact makes, in MiB.", validator=validators.Number(gte=1))
@@ -61,12 +71,18 @@ def archive(
         raise InvalidArgument("name the queues to archive, or say --compact or --verify")
     if every is not None and every.total_seconds() <= 0:
         raise InvalidArgument("--every takes a time of more than nothing, such as 30s")
+    if tap and not queues:
+        raise InvalidArgument("--tap is for queues: name them")
+    if management_url is not None and not tap:
+        raise InvalidArgument("--management-url is for --tap: give --tap too")
     if not queues:
         from warren.spark.jobs.tables import find_table
 
         find_table(folder)
     stop = threading.Event()
     results = Display(Console(highlight=False))
+    if tap:
+        queues = tuple(_tapped(results, url, queue, management_url) for queue in queues)
 
     def work(spark: SparkSession, display: Display) -> int:
         from warren.spark.jobs import archive as jobs
@@ -96,6 +112,24 @@ def archive(
 
     with _gentle_end(stop, wanted=every is not None):
         return job("archive", cluster, work, broker=url if queues else None)
+
+
+def _tapped(results: Display, url: str, queue: str, management_url: str | None) -> str:
+    """The stream queue to archive in place of a queue: its tap, or itself when it is one already."""
+    from warren.spark.amqp import probe_family
+    from warren.spark.tap import tap
+
+    if probe_family(url, queue, TAP_SECONDS) == "stream":
+        return queue
+    try:
+        made = tap(url, queue, management_url=management_url, timeout=TAP_SECONDS)
+    except PreconditionFailed as error:
+        raise InvalidArgument(
+            f"the stream queue '{queue}.tap' is there, with other settings than --tap gives it: archive it by its own "
+            "name, without --tap"
+        ) from error
+    results.say(f"'{queue}' keeps its messages: archiving '{made.stream}', which gets copies of what is published")
+    return made.stream
 
 
 class _Tally:

@@ -234,7 +234,7 @@ def _ms(value: float) -> str:
 
 def _span(seconds: float) -> str:
     for unit, name in ((86_400, "days"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * unit or seconds == unit:
+        if seconds >= unit:
             return f"{seconds / unit:,.1f}".removesuffix(".0") + f" {name}"
     return f"{seconds:,.1f}".removesuffix(".0") + " s"
 
