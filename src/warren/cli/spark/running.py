@@ -7,6 +7,7 @@ shown when the job fails.
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,7 @@ T = TypeVar("T")
 DEFAULT_URL: Final = "amqp://guest:guest@127.0.0.1:5672/"
 OURS: Final = ("local", "sc://")  # masters whose Python has the package: this one, or a Connect server's
 ANSWER_SECONDS: Final = 10.0
+SPEAKERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 PY_FILES: Final = "spark.submit.pyFiles"
 
 Url = Annotated[
@@ -105,12 +107,12 @@ def job(
 
 
 def hush() -> None:
-    """PySpark's own account of an error, with Java's stack in a line of JSON, goes into the log as the rest does."""
+    """PySpark writes each of its exceptions on standard error as it makes them, with Java's stack in a line of JSON:
+    not any more. They are raised as before, and told by whoever catches them."""
     from pyspark.logger import PySparkLogger
 
-    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
-    for handler in list(logger.handlers):
-        logger.removeHandler(handler)
+    for name in SPEAKERS:
+        PySparkLogger.getLogger(name).handlers[:] = [logging.NullHandler()]
 
 
 def answers(url: str) -> None:
