@@ -50,7 +50,8 @@ def archive(
     tap: Annotated[
         bool,
         Parameter(
-            negative=(), help="Drain nothing: archive stream queues beside the queues, with the same bindings; made if need be."
+            negative=(),
+            help="Drain nothing: archive stream queues beside the queues, with their bindings; made if need be.",
         ),
     ] = False,
     management_url: Annotated[
@@ -154,7 +155,8 @@ def _print(results: Display, done: Archived) -> None:
     for each in done.queues:
         table.add_row(Text(each.queue), each.kind, f"{each.batches:,}", f"{each.rows:,}")
     results.console.print(table)
-    results.say(f"{done.added:,} messages archived; the archive has {done.rows:,} in {done.files:,} files")
+    files = "1 file" if done.files == 1 else f"{done.files:,} files"
+    results.say(f"{done.added:,} messages archived; the archive has {done.rows:,} in {files}")
 
 
 def _compact(spark: SparkSession, display: Display, results: Display, folder: Path, target: int) -> None:

@@ -42,7 +42,12 @@ SIZES: Final = ((100, "up to 100 B"), (1 << 10, "up to 1 KiB"), (10 << 10, "up t
 
 def with_a_death(rows: DataFrame) -> DataFrame:
     """The rows whose headers tell of a death: an archive may have other messages too. Needs the column headers."""
-    return rows.where("contains(headers, '\"x-death\"') OR contains(headers, '\"x-first-death-queue\"')")
+    return rows.where(
+        " OR ".join(
+            f"contains(headers, '{name}') AND get_json_object(headers, '$.{name}') IS NOT NULL"
+            for name in ("x-death", "x-first-death-queue")
+        )
+    )
 
 
 def dead_letters(rows: DataFrame) -> DataFrame:

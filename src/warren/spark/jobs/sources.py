@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark.errors import PySparkException
-
 from warren.errors import InvalidArgument
 from warren.spark.amqp import probe_family, retrying
 from warren.spark.jobs import archive
@@ -120,7 +118,7 @@ def archived(spark: SparkSession, path: str) -> DataFrame:
     try:
         frame = spark.read.parquet(path)
         _ = frame.schema  # Spark Connect would find out only when it runs
-    except PySparkException as error:
+    except Exception as error:  # Java's own among them, which PySpark has no type for
         raise InvalidArgument(f"{path} is no archive, and has no Parquet files that Spark can read") from error
     return frame
 
