@@ -261,6 +261,8 @@ def show(display: Display, found: Found) -> None:
         display.say(f"{found.plan.messages:,} messages {verb}")
         for (exchange, key), count in list(found.plan.places().items())[:SHOWN]:
             display.say(f"  {count:,} to exchange '{exchange}' with key '{key}'")
+        if (more := len(found.plan.places()) - SHOWN) > 0:
+            display.say(f"  and to {more:,} more places")
         if found.plan.spent:
             display.say(f"{found.plan.spent:,} left alone: they were sent back too often already (--max-redrives)")
         if found.plan.homeless:
