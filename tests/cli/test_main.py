@@ -48,6 +48,14 @@ def test_the_base_install_names_the_extra(missing: str) -> None:
     assert result.stderr == f"warren: the `warren` command needs the package {missing}: pip install 'warren[server]'\n"
 
 
+def test_a_command_names_the_extra_of_a_package_that_it_misses() -> None:
+    result = python(
+        "import sys; sys.modules['pyarrow'] = None\nfrom warren.cli.main import main\nmain(['spark', 'traffic', 'q'])\n"
+    )
+    assert result.returncode == 1
+    assert result.stderr == "warren: this needs the package pyarrow: pip install 'warren[spark]'\n"
+
+
 def test_the_base_install_knows_its_version() -> None:
     result = python(
         "import sys; sys.modules['cyclopts'] = None\nfrom warren.cli.main import main\nmain(['--version'])\n"

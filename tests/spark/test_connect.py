@@ -30,7 +30,29 @@ batch.select("body").write.format("amqp").mode("append").options(url=url, exchan
 stream = spark.readStream.format("amqp").options(url=url, queue=queue).schema(columns).load()
 files = stream.writeStream.format("parquet").option("path", folder + "/out")
 files.option("checkpointLocation", folder + "/checkpoint").trigger(availableNow=True).start().awaitTermination()
+from warren.spark.jobs import archive, replay
+from warren.spark.jobs.simulate import simulate, topology_of
+from warren.spark.jobs.traffic import events, talkers
+from warren.errors import InvalidArgument
+
+kept = folder + "/archive"
+done = archive.archive(spark, url, [queue, out], kept)
+rows = archive.read(spark, kept)
+topology = topology_of(json.dumps({"queues": [{"name": queue, "vhost": "/"}]}))
+try:
+    refused = replay.preview(spark, kept, replay.Selection(where="nothere = 1"))
+except InvalidArgument as error:
+    refused = str(error)
+sent = replay.replay(
+    spark, url, kept, selection=replay.Selection(queues=(queue,), limit=50), target=replay.Target("", out)
+)
 print("RESULT", json.dumps({
+    "archived": [[each.kind, each.rows] for each in done.queues],
+    "sound": archive.verify(spark, kept).sound,
+    "talkers": {row["name"]: row["messages"] for row in talkers(events(rows), "queue", 9).collect()},
+    "copies": simulate(rows, topology).copies,
+    "refused": refused,
+    "sent": sent.published,
     "rows": spark.read.parquet(folder + "/out").selectExpr("sum(cast(body as bigint))", "count(*)").first(),
     "java": "py4j" in sys.modules,
     "zone": spark.conf.get("spark.sql.session.timeZone"),
@@ -41,7 +63,7 @@ spark.stop()
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_source_and_sink(warren_server: WarrenBroker, tmp_path: Path) -> None:
+def test_source_sink_and_jobs(warren_server: WarrenBroker, tmp_path: Path) -> None:
     if importlib.util.find_spec("grpc_status") is None:
         pytest.skip("Spark Connect needs grpcio-status and more: pip install 'warren[connect]'")
     try:
@@ -61,7 +83,13 @@ def test_source_and_sink(warren_server: WarrenBroker, tmp_path: Path) -> None:
     result = json.loads(done.stdout[done.stdout.index("RESULT") :].split(maxsplit=1)[1])
     assert result["rows"] == [sum(range(3000)), 3000]
     assert result["zone"] == "UTC"
-    assert broker.ready(out) == 3000
+    assert result["archived"] == [["stream", 3000], ["drained", 3000]]
+    assert result["sound"]
+    assert result["talkers"] == {queue: 3000, out: 3000}
+    assert result["copies"] == 3000  # the queue `out` is not in the topology
+    assert result["refused"].startswith("condition 'nothere = 1': ")
+    assert result["sent"] == 50
+    assert broker.ready(out) == 50
     broker.close()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from warren.cli.display import Display
+from warren.cli.flights import topology
 from warren.cli.flights.counts import Group, agree
 from warren.cli.flights.report import write
 from warren.cli.flights.run import run
@@ -37,6 +40,10 @@ def flights(
         Path | None,
         Parameter(help="A new folder for the archive, which stays there: the jobs of `warren spark` can read it."),
     ] = None,
+    definitions: Annotated[
+        Path | None,
+        Parameter(help="A definitions file (JSON) to write, with its exchanges, queues and bindings, to simulate."),
+    ] = None,
 ) -> int:
     """Send every flight that was to depart from New York in 2013 through the broker, the client and Spark.
 
@@ -49,10 +56,15 @@ def flights(
     tune_collector()
     display = Display(Console(highlight=False))
     report.parent.mkdir(parents=True, exist_ok=True)
+    if definitions is not None:
+        definitions.parent.mkdir(parents=True, exist_ok=True)
+        definitions.write_text(json.dumps(asyncio.run(topology.definitions()), indent=1) + "\n", encoding="utf-8")
     outcome = run(display, url, limit, loop_factory(), archive)
     write(report, outcome)
     show(display.console, outcome.groups, outcome.rates, outcome.seconds)
     display.say(f"\nreport: {report.absolute()}")
+    if archive is not None:
+        display.say(f"archive: {archive.absolute()}")
     if agree(outcome.groups):
         display.say("all counts agree")
         return 0

@@ -20,6 +20,9 @@ __all__ = ["main"]
 
 INTERRUPTED: Final = 130  # 128 + SIGINT, as shells have it
 
+EXTRAS: Final = {"pyspark": "spark", "py4j": "spark", "pyarrow": "spark", "pandas": "spark", "numpy": "spark"}
+"""What to install for a package that a command misses, where the command does not say it better itself."""
+
 ADMINISTRATION: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     "users": (
         "Who may log in to a broker.",
@@ -105,6 +108,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         application()(given)
     except WarrenError as error:
         fail(str(error))
+    except ModuleNotFoundError as error:
+        needed = (error.name or "").partition(".")[0]
+        if needed not in EXTRAS:
+            raise
+        fail(f"this needs the package {needed}: pip install 'warren[{EXTRAS[needed]}]'")
     except KeyboardInterrupt:
         print("warren: interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)

@@ -51,6 +51,27 @@ async def test_where_flights_go(connection: warren.Connection) -> None:
         assert (deaths[0]["reason"], deaths[0]["queue"]) == ("rejected", topology.OPS)
 
 
+async def test_the_definitions_are_what_is_declared() -> None:
+    async with Broker() as broker, warren.connect(broker.url) as connection:
+        async with connection.channel() as channel:
+            await topology.declare(channel)
+        exported = broker.export_definitions()
+        assert isinstance(exported, dict)
+        for section, name in (("queues", "name"), ("exchanges", "name"), ("bindings", "destination")):
+            ours, theirs = (
+                sorted(
+                    (
+                        {key: value for key, value in entry.items() if key not in ("type", "properties_key")}
+                        for entry in found
+                    ),
+                    key=str,
+                )
+                for found in ((await topology.definitions())[section], exported[section])
+                if isinstance(found, list)
+            )
+            assert ours == [entry for entry in theirs if not str(entry[name]).startswith("amq.")], section
+
+
 async def test_an_empty_log_has_no_length(connection: warren.Connection) -> None:
     async with connection.channel() as channel:
         await topology.declare(channel)

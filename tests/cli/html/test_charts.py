@@ -29,6 +29,34 @@ def test_bars_to_both_sides() -> None:
     assert wide == pytest.approx(2 * narrow, abs=0.2)
 
 
+def test_a_ranking_has_its_numbers_and_room_for_names() -> None:
+    text = charts.ranking("t", "<d>", [("<a>" * 60, 1234567), ("b", -617283.5), ("c", 0)], "messages")
+    checked(text)
+    assert re.findall(r"<b>([^<]*)</b>", text) == ["1,234,567", "-617,283.5", "0"]
+    assert re.findall(r"<i( class=\"less\")? style=\"--part: ([\d.]+)%", text) == [
+        ("", "100.0"), (' class="less"', "50.0"), ("", "0.0"),
+    ]  # fmt: skip
+    assert "…</span>" in text
+
+
+def test_the_numbers_of_a_scale_have_room() -> None:
+    for value in (5.0, 80_000.0, 3e9):
+        svg = charts.lines("t", "d", ["x"], {"s": [value]}, "messages")
+        checked(svg)
+        for end, number in re.findall(r'<text x="([\d.]+)" [^>]*text-anchor="end" class="tick">([^<]*)<', svg):
+            assert float(end) >= charts.LETTER * len(number), number
+            assert "e" not in number
+
+
+def test_a_legend_goes_on_below() -> None:
+    names = {f"a queue with a long name {n}": [1.0] for n in range(4)}
+    svg = charts.lines("t", "d", ["x"], names, "messages")
+    checked(svg)
+    places = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" text-anchor="start">a queue', svg)
+    assert len({y for _, y in places}) == 2
+    assert max(float(y) for _, y in places) < float(re.findall(r'viewBox="0 0 720 ([\d.]+)"', svg)[0])
+
+
 def test_bars_to_the_left_alone() -> None:
     svg = charts.bars("t", "d", [("A", "a", -1.0)], "messages")
     checked(svg)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from tests.cli.administering import Command, runner
+from tests.wire import BrokerThread
+from warren.cli.display import Display
 from warren.cli.spark.replay import Chosen, How
+from warren.client.blocking import connect
 from warren.errors import InvalidArgument
+from warren.spark.jobs.archive import Archived
 from warren.spark.jobs.replay import Pace, Selection, Target
 
 
@@ -30,6 +37,11 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         (
             ["archive", "box", "q", "--every", "0s"],
             "warren: --every takes a time of more than nothing, such as 30s\n",
+        ),
+        (["archive", "--tap", "--compact", "box"], "warren: --tap is for queues: name them\n"),
+        (
+            ["archive", "box", "q", "--management-url", "http://localhost"],
+            "warren: --management-url is for --tap: give --tap too\n",
         ),
         (["replay", "box", "--header", "x"], "warren: --header takes NAME=VALUE, not 'x'\n"),
         (["replay", "box", "--speed", "fast"], "warren: --speed takes a number such as 10x, not 'fast'\n"),
@@ -66,6 +78,47 @@ def test_options_of_a_replay() -> None:
     assert (how.target(), how.pace()) == (Target("", "q", False), Pace(None, 2.5))
     with pytest.raises(InvalidArgument):
         How(rate=1.0, speed="1").pace()
+
+
+@pytest.mark.parametrize("arguments", [["replay"], ["archive", "--verify"], ["archive", "--compact"]])
+def test_what_needs_an_archive_says_so_at_once(run: Command, tmp_path: Path, arguments: list[str]) -> None:
+    result = run("spark", *arguments, str(tmp_path))
+    expected = f"warren: there is no archive in {tmp_path}; `warren spark archive` makes one\n"
+    assert (result.status, result.output, result.error) == (1, "", expected)
+
+
+def test_a_tap_takes_the_place_of_a_work_queue(
+    broker: BrokerThread, monkeypatch: pytest.MonkeyPatch, run: Command, tmp_path: Path
+) -> None:
+    url = f"amqp://guest:guest@127.0.0.1:{broker.port}/"
+    archived: list[str] = []
+
+    def job(name: str, cluster: object, work: Callable[[object, Display], int], *, broker: str) -> int:
+        assert (name, broker) == ("archive", url)
+        return work(None, Display(Console(file=io.StringIO())))
+
+    def archive(spark: object, url: str, queues: Sequence[str], folder: Path, **options: object) -> Archived:
+        archived.extend(queues)
+        return Archived((), 0, 0)
+
+    monkeypatch.setattr("warren.cli.spark.archive.job", job)
+    monkeypatch.setattr("warren.spark.jobs.archive.archive", archive)
+    with connect(url, timeout=30) as connection, connection.channel() as channel:
+        for name, kind in (("work", "classic"), ("log", "stream"), ("aged.tap", "stream"), ("aged", "classic")):
+            channel.queue_declare(name, durable=True, arguments={"x-queue-type": kind})
+            channel.queue_bind(name, "amq.topic", "#")
+        command = ("spark", "archive", str(tmp_path / "box"), "work", "log", "--tap", "--url", url)
+        for _ in range(2):
+            result = run(*command)
+            assert (result.status, result.error) == (0, "")
+            assert "'work' keeps its messages: archiving 'work.tap'" in result.output
+        assert archived == ["work.tap", "log"] * 2
+        channel.confirm_select()
+        channel.publish(b"x", "amq.topic", "orders.1")
+        assert [channel.message_count(name) for name in ("work", "work.tap")] == [1, 1]
+        refused = run("spark", "archive", str(tmp_path / "box"), "aged", "--tap", "--url", url)
+        assert refused.status == 1
+        assert "archive it by its own name, without --tap" in refused.error
 
 
 def test_an_archive_that_is_not_there(tmp_path: Path) -> None:

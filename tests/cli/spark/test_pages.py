@@ -54,7 +54,7 @@ def row(minute: int, name: str, latency: float | None) -> dict[str, object]:
 
 
 SURVEY = Survey(
-    events=5000, untimed=7, first=NOON, last=NOON + timedelta(minutes=500), window=60, by="exchange",
+    events=5000, untimed=7, archived=9, first=NOON, last=NOON + timedelta(minutes=500), window=60, by="exchange",
     windows=[row(m, name, 5.0 if name else None) for m in range(501) for name in ("", "a", "b", "c", EVIL)],
     talkers={
         "exchange": [

@@ -11,7 +11,7 @@ from rich.console import Console
 import warren.spark
 from warren.cli.display import Display
 from warren.cli.spark.running import Cluster, job
-from warren.errors import InvalidArgument, NotFound
+from warren.errors import ConnectionLost, InvalidArgument, NotFound
 
 
 class Session:
@@ -51,6 +51,23 @@ def test_a_job_gets_the_session_that_was_asked_for(asked: list[object]) -> None:
     assert isinstance(asked[3], Session)
     assert asked[3].stopped
     assert "start Spark" in text.getvalue()
+
+
+def test_a_broker_that_is_off_is_said_before_spark_starts(asked: list[object]) -> None:
+    display, _ = shown()
+    with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1.* cannot be reached"):
+        job("traffic", Cluster(), lambda spark, _: 1, display, broker="amqp://127.0.0.1:1/")
+    assert asked == []
+
+
+def test_an_error_of_ours_inside_one_of_sparks_is_ours(asked: list[object]) -> None:
+    def work(spark: object, display: Display) -> None:
+        raise RuntimeError("Job aborted:\nwarren.errors.NotFound: 404 NOT_FOUND - no queue 'q'\nat java.lang.Thread")
+
+    display, text = shown()
+    with pytest.raises(NotFound, match="no queue 'q'"):
+        job("traffic", Cluster(), work, display)
+    assert "the log ends with" not in text.getvalue()
 
 
 def test_the_executors_of_a_cluster_get_the_package(asked: list[object]) -> None:

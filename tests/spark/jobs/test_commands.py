@@ -29,7 +29,7 @@ def test_there_and_back(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def job(name: str, cluster: Cluster, work: Callable[[SparkSession, Display], int]) -> int:
+    def job(name: str, cluster: Cluster, work: Callable[[SparkSession, Display], int], *, broker: object) -> int:
         return work(spark, Display(Console(stderr=True)))
 
     monkeypatch.setattr("warren.cli.spark.archive.job", job)
@@ -43,7 +43,7 @@ def test_there_and_back(
     lines = [line.rstrip() for line in result.output.splitlines()]
     assert [part.strip() for part in lines[2].split("│")] == [queue, "drained", "1", "120"]
     assert lines[3:] == [
-        "120 messages archived; the archive has 120 in 1 files",
+        "120 messages archived; the archive has 120 in 1 file",
         "120 rows in the files, 120 in the archive's log",
     ]
     result = run("spark", "replay", box, "--dry-run", "--where", "cast(message_id AS int) < 20")

@@ -94,6 +94,24 @@ def test_what_stays_ends_with_status_1(warren_server: Any, command: Command, tmp
         broker.close()
 
 
+@spark_test
+def test_an_archive_has_others_too(spark: SparkSession, command: Command, tmp_path: Path, capsys: Any) -> None:
+    death = '{"x-death":[{"count":1,"reason":"rejected","queue":"work","exchange":"shop"}]}'
+    lost = '{"x-first-death-queue":"work","x-first-death-reason":"expired","x-first-death-exchange":"shop"}'
+    rows = [("dead", death, b"1"), ("dead", lost, b"2"), ("log", None, b"3"), ("log", '{"death":"x-death"}', b"4")]
+    frame = spark.createDataFrame(rows, "routing_key STRING, headers STRING, body BINARY").coalesce(1)
+    frame.write.parquet(str(tmp_path / "all"))
+    frame.where("routing_key = 'log'").write.parquet(str(tmp_path / "log"))
+    assert command("spark", "deadletters", "--archive", tmp_path / "all", "--json", "-") == 0
+    said = capsys.readouterr()
+    found = json.loads(said.out)
+    assert (found["summary"]["messages"], found["summary"]["unknown"]) == (2, 0)
+    assert {row["reason"] for row in found["reasons"]} == {"rejected", "expired"}
+    assert "2 other messages of the archive have not died, and are left out" in said.err
+    with pytest.raises(InvalidArgument, match=r"none of the 2 messages in .*log has died"):
+        command("spark", "deadletters", "--archive", tmp_path / "log")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -102,7 +120,8 @@ def test_what_stays_ends_with_status_1(warren_server: Any, command: Command, tmp
         (("--archive", "a", "--take"), "not for --archive"),
         (("q", "--ticket", "t"), "give --take too"),
         (("q", "--spool", "t"), "give --take too"),
-        (("--archive", "a", "--redrive"), "warren spark replay"),
+        (("--archive", "a", "--redrive"), "warren spark replay a --queue"),
+        (("--archive", "nowhere"), "there is no folder nowhere"),
         (("q", "--take", "--redrive"), "leave out --take"),
         (("q", "--dry-run"), "--dry-run is for --redrive"),
         (("q", "--to-key", "k"), "--to-key is for --redrive"),

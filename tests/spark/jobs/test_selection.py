@@ -71,7 +71,7 @@ def test_every_filter(spark: SparkSession, tmp_path: Path) -> None:
         (Selection(since=DAY, key="a.#", where="priority IS NULL"), [3]),
     ]
     assert [(selection, bodies(selection)) for selection, _ in expected] == expected
-    with pytest.raises(InvalidArgument, match=r"where: .*nothere"):
+    with pytest.raises(InvalidArgument, match=r"condition .*nothere"):
         chosen(frame, Selection(where="nothere = 1"))
-    with pytest.raises(InvalidArgument, match=r"where: .*PARSE_SYNTAX_ERROR"):
+    with pytest.raises(InvalidArgument, match=r"condition .*: Syntax error at or near"):
         chosen(frame, Selection(where="priority >"))

@@ -110,6 +110,18 @@ def test_columns_that_routing_looks_at_must_be_there(frame: DataFrame) -> None:
         simulate(frame, topology, window=0)
 
 
+def test_short_archives_have_short_windows(frame: DataFrame, tmp_path: Path) -> None:
+    kept = Messages(archive=tmp_path)
+    seconds = "CAST({} AS TIMESTAMP) AS timestamp"
+    spans = {600: 1.0, 601: 60.0}
+    for span, width in spans.items():
+        ends = frame.sparkSession.sql(f"SELECT {seconds.format('0')} UNION ALL SELECT {seconds.format(str(span))}")
+        assert kept.width(ends) == width
+    assert kept.width(frame.drop("timestamp")) == 60.0
+    assert Messages(archive=tmp_path, window=5.0).width(frame) == 5.0
+    assert Messages(queue="log").width(frame) == 60.0
+
+
 def test_what_is_different(frame: DataFrame) -> None:
     before = definitions()
     after = definitions(eu="*.us", queues=[{"vhost": "/", "name": name} for name in ("all", "eu", "never", "new")])
@@ -139,7 +151,7 @@ def test_what_is_different(frame: DataFrame) -> None:
 def here(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands work in this process's session, and print in wide lines."""
 
-    def job(name: str, cluster: object, work: Callable[..., object]) -> object:
+    def job(name: str, cluster: object, work: Callable[..., object], **options: object) -> object:
         return work(spark, Display(Console(stderr=True, width=100)))
 
     for module in (simulate_command, diff_command):
@@ -157,7 +169,7 @@ def test_the_command(archive: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     file = write(tmp_path, "definitions.json", definitions())
     rates = write(tmp_path, "consumers.json", {"all": 0, "*": 1})
     status = simulate_command.simulate(
-        file, messages=Messages(archive=archive), consumed=Consumed(consumers=rates, consumer=("eu=0.05",)),
+        file, messages=Messages(archive=archive, window=60.0), consumed=Consumed(consumers=rates, consumer=("eu=0.05",)),
         html=tmp_path / "report.html",
     )  # fmt: skip
     assert status == 0
@@ -174,7 +186,7 @@ def test_the_command(archive: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "orders -> queue never: 'x.y.z'" in lines
     assert any(line.startswith("a RabbitMQ cluster of 1 node would carry it: decided by processor") for line in lines)
     page = (tmp_path / "report.html").read_text()
-    assert page.count("<svg") == 3
+    assert (page.count("<svg"), page.count('class="ranking"')) == (2, 1)
     for part in ("Backlog", "Nodes of a RabbitMQ cluster", "no exchange &#x27;nowhere&#x27;", "x.y.z"):
         assert part in page
 

@@ -49,6 +49,13 @@ def test_every_origin(warren_server: Any, spark: SparkSession, tmp_path: Path) -
         assert messages(spark, Origin("", archive=kept), tmp_path).frame.count() == 3
         with pytest.raises(InvalidArgument, match="there is no folder"):
             messages(spark, Origin("", archive=str(tmp_path / "nothing")), tmp_path)
+        for name in ("empty", "others"):
+            (tmp_path / name).mkdir()
+        with pytest.raises(InvalidArgument, match="is empty: `warren spark archive` puts messages into one"):
+            messages(spark, Origin("", archive=str(tmp_path / "empty")), tmp_path)
+        (tmp_path / "others" / "letter.parquet").write_text("Dear Sir or Madam, this is not Parquet")
+        with pytest.raises(InvalidArgument, match="is no archive, and has no Parquet files that Spark can read"):
+            messages(spark, Origin("", archive=str(tmp_path / "others")), tmp_path)
         with pytest.raises(InvalidArgument, match="leave out --take"):
             messages(spark, Origin(broker.url, stream, take=True), tmp_path)
         with pytest.raises(InvalidArgument, match="without a limit"):

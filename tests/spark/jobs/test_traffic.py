@@ -52,14 +52,19 @@ def test_events_of_rows_and_of_the_firehose(spark: SparkSession) -> None:
         ("watch", job.TRACE, "deliver.work.eu", json.dumps(trace), None, b"1234", None),
     ]
     assert rows(job.events(spark.createDataFrame(given, ROWS))) == [
-        (plain(at(0)), "message", "orders", "eu.new", "q", 3, None),
-        (plain(at(0.25)), "message", "orders", "eu.new", "q", 0, 1750.0),
-        (plain(at(5)), "message", "", "q", "q", 1, None),
-        (None, "message", "", "q", "q", 1, None),
-        (plain(at(1)), "publish", "orders", "eu.new", None, 4, None),
-        (plain(at(1)), "deliver", "orders", "eu.new", "work.eu", 4, 750.0),
-        (plain(at(0)), "deliver", "orders", "eu.new", "work.eu", 4, None),
+        (plain(at(0)), "message", "orders", "eu.new", "q", 3, None, False),
+        (plain(at(0.25)), "message", "orders", "eu.new", "q", 0, 1750.0, False),
+        (plain(at(5)), "message", "", "q", "q", 1, None, False),
+        (None, "message", "", "q", "q", 1, None, False),
+        (plain(at(1)), "publish", "orders", "eu.new", None, 4, None, False),
+        (plain(at(1)), "deliver", "orders", "eu.new", "work.eu", 4, 750.0, False),
+        (plain(at(0)), "deliver", "orders", "eu.new", "work.eu", 4, None, False),
     ]
+    kept = spark.sql(
+        "SELECT 'q' queue, 'x' exchange, 'k' routing_key, CAST(NULL AS STRING) headers, t timestamp, binary('') body, "
+        "timestamp'2026-01-06 00:00:00' archived_at FROM VALUES (NULL), (timestamp'2026-01-05 12:00:00') AS v(t)"
+    )
+    assert rows(job.events(kept).select("time", "arrival")) == [(datetime(2026, 1, 6), True), (plain(at(0)), False)]
     with pytest.raises(InvalidArgument, match="missing: headers, timestamp, body"):
         job.events(spark.sql("SELECT '' queue, '' exchange, '' routing_key"))
 

@@ -13,12 +13,21 @@ removed after them, is the mark of that: where it is missing and one of the name
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from warren.errors import NotFound, WarrenError
+from warren.routing.definitions import (
+    BindingDefinition,
+    Definitions,
+    ExchangeDefinition,
+    QueueDefinition,
+    VirtualHost,
+    emit_definitions,
+)
 
 if TYPE_CHECKING:
-    from warren import Channel, Connection
+    from warren import Connection
+    from warren.protocol.v091 import Table
 
 __all__ = [
     "AIRPORTS",
@@ -32,6 +41,7 @@ __all__ = [
     "NamesTaken",
     "airport_queue",
     "declare",
+    "definitions",
     "remove",
     "reserve",
 ]
@@ -83,7 +93,18 @@ async def reserve(connection: Connection) -> bool:
     return left
 
 
-async def declare(channel: Channel) -> None:
+class Declaring(Protocol):
+    """What `declare` needs: a channel, or something that only writes down what is declared."""
+
+    async def exchange_declare(self, name: str, type: str, /, *, durable: bool) -> object: ...
+    async def exchange_bind(self, destination: str, source: str, binding_key: str, /) -> object: ...
+    async def queue_declare(self, name: str, /, *, durable: bool, arguments: Table | None = None) -> object: ...
+    async def queue_bind(
+        self, queue: str, exchange: str, binding_key: str = "", /, *, arguments: Table | None = None
+    ) -> object: ...
+
+
+async def declare(channel: Declaring) -> None:
     """Make everything. All of it is durable: a broker that comes back has it again, where the broker keeps it."""
     await channel.exchange_declare(EXCHANGE, "topic", durable=True)
     await channel.exchange_declare(HAUL, "headers", durable=True)
@@ -110,6 +131,42 @@ async def declare(channel: Channel) -> None:
 
     await channel.queue_declare(ALERT_DESK, durable=True)
     await channel.queue_bind(ALERT_DESK, ALERTS, "#")
+
+
+class _Written:
+    """What was declared, as the records of a definitions file."""
+
+    def __init__(self) -> None:
+        self.exchanges: list[ExchangeDefinition] = []
+        self.queues: list[QueueDefinition] = []
+        self.bindings: list[BindingDefinition] = []
+
+    async def exchange_declare(self, name: str, type: str, /, *, durable: bool) -> None:
+        self.exchanges.append(ExchangeDefinition("/", name, type, durable))
+
+    async def exchange_bind(self, destination: str, source: str, binding_key: str, /) -> None:
+        self.bindings.append(BindingDefinition("/", source, destination, "exchange", binding_key))
+
+    async def queue_declare(self, name: str, /, *, durable: bool, arguments: Table | None = None) -> None:
+        self.queues.append(QueueDefinition("/", name, durable, arguments=arguments or {}))
+
+    async def queue_bind(
+        self, queue: str, exchange: str, binding_key: str = "", /, *, arguments: Table | None = None
+    ) -> None:
+        self.bindings.append(BindingDefinition("/", exchange, queue, "queue", binding_key, arguments or {}))
+
+
+async def definitions() -> dict[str, object]:
+    """The same as a definitions file for the virtual host /, which brokers import and `warren spark simulate` reads."""
+    written = _Written()
+    await declare(written)
+    made = Definitions(
+        (VirtualHost("/"),),
+        queues=tuple(written.queues),
+        exchanges=tuple(written.exchanges),
+        bindings=tuple(written.bindings),
+    )
+    return emit_definitions(made)
 
 
 async def remove(connection: Connection) -> None:

@@ -84,6 +84,7 @@ async def publish(connection: Connection, flights: Iterable[Flight], expected: E
                 message_id=flight.message_id,
                 headers={"haul": "long" if flight.long_haul else "short"},
                 delivery_mode=PERSISTENT,
+                timestamp=int(time.time()),
             )
             yield Publication(message, topology.EXCHANGE, flight.routing_key)
 

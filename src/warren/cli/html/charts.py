@@ -1,4 +1,5 @@
-"""Charts as inline SVG, drawn by small functions: horizontal bars, rankings, stacked columns, lines, a heat map.
+"""Charts, drawn by small functions: horizontal bars, stacked columns, lines, a heat map as inline SVG; rankings as a
+list, which has room on any screen.
 
 Rules: a chart is text in, text out; it fetches nothing and runs nothing. Colours are CSS variables of the page, so that
 one drawing serves light and dark. Every chart has a title and a description for those who do not see it, and every mark
@@ -20,6 +21,8 @@ SERIES: Final = 4  # colours --c1 to --c4 of the page
 MARGIN_LEFT: Final = 46
 MARGIN_RIGHT: Final = 16
 LETTER: Final = 6.6  # pixels of a label's letter, about; where labels have no room, every so many-th is written
+WIDEST: Final = 80  # pixels of a column
+LONGEST: Final = 100  # letters of a ranking's label
 DOTS: Final = 60  # places on an x axis up to which a line has a dot, with its number, at each
 
 _numbers = count(1)
@@ -72,7 +75,7 @@ def bars(title: str, description: str, values: Sequence[tuple[str, str, float]],
 
     parts = []
     for tick in scale:
-        parts += [_line(at(tick), top, at(tick), bottom), _text(at(tick), bottom + 16, f"{tick:g}", "middle", "tick")]
+        parts += [_line(at(tick), top, at(tick), bottom), _text(at(tick), bottom + 16, _number(tick), "middle", "tick")]
     for index, (label, name, value) in enumerate(values):
         y = top + row * index
         start, end = sorted((at(0), at(value)))
@@ -87,48 +90,64 @@ def bars(title: str, description: str, values: Sequence[tuple[str, str, float]],
 
 
 def ranking(title: str, description: str, values: Sequence[tuple[str, float]], unit: str) -> str:
-    """A bar below each label, for labels that may be long; no value is negative."""
-    row = 40
-    most = max((value for _, value in values), default=0) or 1
-    parts = []
-    for index, (label, value) in enumerate(values):
-        y = row * index
-        wide = max((WIDTH - 90) * value / most, 1.0) if value else 0.0
-        parts += [
-            _text(0, y + 14, label if len(label) <= 100 else label[:99] + "…"),
-            _rect(0, y + 20, wide, 12, f"{label}: {value:,g} {unit}", "c1"),
-            _text(wide + 8, y + 31, f"{value:,g}", "start", "value"),
-        ]
-    return _svg(title, description, row * len(values), parts)
+    """A bar below each label, for labels that may be long; the bars of negative values have another colour."""
+    most = max((abs(value) for _, value in values), default=0) or 1
+    less, items = ' class="less"', []
+    for label, value in values:
+        wide = max(100 * abs(value) / most, 0.2) if value else 0.0
+        items.append(
+            f'<li title="{escape(f"{label}: {_number(value)} {unit}")}">'
+            f"<span>{escape(label if len(label) <= LONGEST else label[: LONGEST - 1] + '…')}</span>"
+            f'<i{less if value < 0 else ""} style="--part: {wide:.1f}%"></i><b>{_number(value)}</b></li>'
+        )
+    return f'<ol class="ranking" aria-label="{escape(f"{title}. {description}")}">{"".join(items)}</ol>'
+
+
+def _number(value: float) -> str:
+    """Thousands apart, never as a power of ten."""
+    return f"{value:,.12g}"
+
+
+def _left(scale: Sequence[float]) -> float:
+    """Where the grid begins: behind the longest number of the scale."""
+    return max(MARGIN_LEFT, 16 + 1.1 * LETTER * max(len(_number(tick)) for tick in scale))
 
 
 def _axis(at: Sequence[str], x: Callable[[int], float], y: float) -> list[str]:
     """The labels below a chart."""
     longest = LETTER * max(map(len, at), default=0) + 10
     every = max(1, math.ceil(longest * len(at) / (WIDTH - MARGIN_LEFT - MARGIN_RIGHT)))
-    return [_text(x(index), y, label, "middle", "tick") for index, label in enumerate(at) if index % every == 0]
+    rightmost = WIDTH - longest / 2
+    return [
+        _text(min(x(index), rightmost), y, label, "middle", "tick")
+        for index, label in enumerate(at)
+        if index % every == 0
+    ]
 
 
 def _columns_frame(scale: Sequence[float], height: int, top: int, unit: str) -> list[str]:
     """The horizontal grid of a chart whose values go upwards, and its numbers."""
-    parts = [_text(MARGIN_LEFT - 8, top - 8, unit, "start", "tick")]
+    left = _left(scale)
+    parts = [_text(left - 8, top - 8, unit, "start", "tick")]
     for tick in scale:
         y = top + height * (1 - (tick - scale[0]) / (scale[-1] - scale[0]))
-        parts += [
-            _line(MARGIN_LEFT, y, WIDTH - MARGIN_RIGHT, y), _text(MARGIN_LEFT - 8, y + 4, f"{tick:,g}", "end", "tick")
-        ]  # fmt: skip
+        parts += [_line(left, y, WIDTH - MARGIN_RIGHT, y), _text(left - 8, y + 4, _number(tick), "end", "tick")]
     return parts
 
 
-def _legend(names: Sequence[str], y: float) -> list[str]:
-    parts, x = [], float(MARGIN_LEFT)
+def _legend(names: Sequence[str], left: float, y: float) -> tuple[list[str], float]:
+    """The names with their colours, and where the last line of them is."""
+    parts, x = [], left
     for index, name in enumerate(names):
+        wide = 42 + 7.2 * len(name)
+        if x > left and x + wide - 24 > WIDTH:
+            x, y = left, y + 20
         parts += [
             f'<rect x="{x:.0f}" y="{y - 10:.0f}" width="12" height="12" rx="2" class="c{index % SERIES + 1}"/>',
             _text(x + 18, y, name),
         ]
-        x += 42 + 7.2 * len(name)
-    return parts
+        x += wide
+    return parts, y
 
 
 def lines(title: str, description: str, at: Sequence[str], series: Mapping[str, Sequence[float]], unit: str) -> str:
@@ -136,11 +155,11 @@ def lines(title: str, description: str, at: Sequence[str], series: Mapping[str, 
     top, height = 24, 220
     everything = [value for values in series.values() for value in values]
     scale = ticks(min(0.0, *everything), max(everything))
-    width = WIDTH - MARGIN_LEFT - MARGIN_RIGHT
-    step = width / max(len(at), 1)
+    left = _left(scale)
+    step = (WIDTH - left - MARGIN_RIGHT) / max(len(at), 1)
 
     def x(index: int) -> float:
-        return MARGIN_LEFT + step * (index + 0.5)
+        return left + step * (index + 0.5)
 
     def y(value: float) -> float:
         return top + height * (1 - (value - scale[0]) / (scale[-1] - scale[0]))
@@ -156,28 +175,30 @@ def lines(title: str, description: str, at: Sequence[str], series: Mapping[str, 
             f"<title>{escape(f'{name}, {at[index]}: {value:.1f} {unit}')}</title></circle>"
             for index, value in enumerate(values if len(at) <= DOTS else ())
         ]
-    parts += _legend(list(series), top + height + 46)
-    return _svg(title, description, top + height + 54, parts)
+    legend, bottom = _legend(list(series), left, top + height + 46)
+    return _svg(title, description, bottom + 8, parts + legend)
 
 
 def stacked(title: str, description: str, at: Sequence[str], series: Mapping[str, Sequence[float]], unit: str) -> str:
     """A column for each place on the x axis, the series one upon the other."""
     top, height = 24, 220
     scale = ticks(0, max(map(sum, zip(*series.values(), strict=True)), default=1) or 1)
-    step = (WIDTH - MARGIN_LEFT - MARGIN_RIGHT) / max(len(at), 1)
+    first = _left(scale)
+    step = (WIDTH - first - MARGIN_RIGHT) / max(len(at), 1)
     parts = _columns_frame(scale, height, top, unit)
     base = [0.0] * len(at)
     for number, (name, values) in enumerate(series.items()):
         for index, value in enumerate(values):
             tall = height * value / scale[-1]
             y = top + height - base[index] - tall
-            tip = f"{name}, {at[index]}: {value:,g} {unit}"
-            left = MARGIN_LEFT + step * index + step * 0.18
-            parts.append(_rect(left, y, step * 0.64, tall, tip, f"c{number % SERIES + 1}"))
+            tip = f"{name}, {at[index]}: {_number(value)} {unit}"
+            wide = min(step * 0.64, WIDEST)
+            left = first + step * (index + 0.5) - wide / 2
+            parts.append(_rect(left, y, wide, tall, tip, f"c{number % SERIES + 1}"))
             base[index] += tall
-    parts += _axis(at, lambda index: MARGIN_LEFT + step * (index + 0.5), top + height + 18)
-    parts += _legend(list(series), top + height + 46)
-    return _svg(title, description, top + height + 54, parts)
+    parts += _axis(at, lambda index: first + step * (index + 0.5), top + height + 18)
+    legend, bottom = _legend(list(series), first, top + height + 46)
+    return _svg(title, description, bottom + 8, parts + legend)
 
 
 def heat_map(

@@ -43,7 +43,16 @@ svg polyline { fill: none; stroke-width: 2.2; stroke-linejoin: round }
 svg .l1 { stroke: var(--c1) } svg .l2 { stroke: var(--c2) } svg .l3 { stroke: var(--c3) } svg .l4 { stroke: var(--c4) }
 svg .heat { fill: var(--heat) } svg .cell { font-size: 10px; pointer-events: none }
 svg .cell.strong { fill: var(--on-heat) }
-.scroll { overflow-x: auto } .scroll svg { min-width: 33rem } .scroll td { white-space: nowrap }
+.ranking { list-style: none; margin: .4rem 0; padding: 0; font-size: .85rem }
+.ranking li { display: grid; grid-template-columns: 1fr auto; column-gap: .6rem; align-items: center; padding: .2rem 0 }
+.ranking span { grid-column: 1 / -1; overflow-wrap: anywhere } .ranking b { font-weight: 400; text-align: right;
+  min-width: 3rem; font-variant-numeric: tabular-nums }
+.ranking i { height: .75rem; width: var(--part); background: var(--c1) } .ranking i.less { background: var(--c2) }
+.scroll { overflow-x: auto; background: linear-gradient(to right, var(--card) 40%, transparent) 0 0 / 3rem 100% local,
+  linear-gradient(to left, var(--card) 40%, transparent) 100% 0 / 3rem 100% local,
+  linear-gradient(to right, var(--rule), transparent) 0 0 / .8rem 100%,
+  linear-gradient(to left, var(--rule), transparent) 100% 0 / .8rem 100%; background-repeat: no-repeat }
+.scroll svg { min-width: 33rem } .scroll td { white-space: nowrap } .scroll tbody th { min-width: 6rem }
 .scroll td:has(code) { white-space: normal; min-width: 16rem } code { font-size: .85rem; overflow-wrap: anywhere }
 table { border-collapse: collapse; font-size: .9rem; margin: .4rem 0; font-variant-numeric: tabular-nums }
 caption { text-align: left; white-space: nowrap; color: var(--soft); padding-bottom: .3rem }
@@ -73,12 +82,10 @@ def tiles(numbers: Iterable[tuple[str, str]]) -> str:
     return f'<ul class="tiles">{"".join(items)}</ul>'
 
 
-def section(heading: str, text: str, chart: str, numbers: str) -> str:
-    """A heading, a paragraph, a chart (markup), and its numbers (markup) behind a fold."""
-    return (
-        f"<section><h2>{escape(heading)}</h2><p>{escape(text)}</p>{chart}"
-        f"<details><summary>As a table</summary>{numbers}</details></section>"
-    )
+def section(heading: str, text: str, chart: str, numbers: str, fold: str = "As a table") -> str:
+    """A heading, a paragraph, a chart (markup), and its numbers (markup), if there are any, behind a fold."""
+    folded = f"<details><summary>{escape(fold)}</summary>{numbers}</details>" if numbers else ""
+    return f"<section><h2>{escape(heading)}</h2><p>{escape(text)}</p>{chart}{folded}</section>"
 
 
 def details(caption: str, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from warren.cli.display import Display
 from warren.cli.spark.running import DEFAULT_URL, Cluster, Url, job
-from warren.errors import DataLoss, InvalidArgument
+from warren.errors import DataLoss, InvalidArgument, PreconditionFailed
 
 if TYPE_CHECKING:
     from warren.spark.jobs.archive import Archived
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["archive"]
 
 MEBI: Final = 1 << 20
+TAP_SECONDS: Final = 30.0
 
 
 def archive(
@@ -46,6 +47,16 @@ def archive(
     skip_lost: Annotated[
         bool, Parameter(negative=(), help="Go on where a stream has dropped messages before they were archived.")
     ] = False,
+    tap: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            help="Drain nothing: archive stream queues beside the queues, with their bindings; made if need be.",
+        ),
+    ] = False,
+    management_url: Annotated[
+        str | None, Parameter(help="With --tap: a RabbitMQ's management plugin, which knows its bindings.")
+    ] = None,
     compact: Annotated[bool, Parameter(negative=(), help="Then make large files of small ones, of past days.")] = False,
     file_size: Annotated[
         int, Parameter(help="What --compact makes, in MiB.", validator=validators.Number(gte=1))
@@ -61,8 +72,18 @@ def archive(
         raise InvalidArgument("name the queues to archive, or say --compact or --verify")
     if every is not None and every.total_seconds() <= 0:
         raise InvalidArgument("--every takes a time of more than nothing, such as 30s")
+    if tap and not queues:
+        raise InvalidArgument("--tap is for queues: name them")
+    if management_url is not None and not tap:
+        raise InvalidArgument("--management-url is for --tap: give --tap too")
+    if not queues:
+        from warren.spark.jobs.tables import find_table
+
+        find_table(folder)
     stop = threading.Event()
     results = Display(Console(highlight=False))
+    if tap:
+        queues = tuple(_tapped(results, url, queue, management_url) for queue in queues)
 
     def work(spark: SparkSession, display: Display) -> int:
         from warren.spark.jobs import archive as jobs
@@ -91,7 +112,25 @@ def archive(
         return 0
 
     with _gentle_end(stop, wanted=every is not None):
-        return job("archive", cluster, work)
+        return job("archive", cluster, work, broker=url if queues else None)
+
+
+def _tapped(results: Display, url: str, queue: str, management_url: str | None) -> str:
+    """The stream queue to archive in place of a queue: its tap, or itself when it is one already."""
+    from warren.spark.amqp import probe_family
+    from warren.spark.tap import tap
+
+    if probe_family(url, queue, TAP_SECONDS) == "stream":
+        return queue
+    try:
+        made = tap(url, queue, management_url=management_url, timeout=TAP_SECONDS)
+    except PreconditionFailed as error:
+        raise InvalidArgument(
+            f"the stream queue '{queue}.tap' is there, with other settings than --tap gives it: archive it by its own "
+            "name, without --tap"
+        ) from error
+    results.say(f"'{queue}' keeps its messages: archiving '{made.stream}', which gets copies of what is published")
+    return made.stream
 
 
 class _Tally:
@@ -116,7 +155,8 @@ def _print(results: Display, done: Archived) -> None:
     for each in done.queues:
         table.add_row(Text(each.queue), each.kind, f"{each.batches:,}", f"{each.rows:,}")
     results.console.print(table)
-    results.say(f"{done.added:,} messages archived; the archive has {done.rows:,} in {done.files:,} files")
+    files = "1 file" if done.files == 1 else f"{done.files:,} files"
+    results.say(f"{done.added:,} messages archived; the archive has {done.rows:,} in {files}")
 
 
 def _compact(spark: SparkSession, display: Display, results: Display, folder: Path, target: int) -> None:
@@ -125,6 +165,9 @@ def _compact(spark: SparkSession, display: Display, results: Display, folder: Pa
     tally = _Tally()
     with display.bars(("compact", lambda: None, tally.now)):
         made = compact(spark, folder, target=target, progress=tally.set)
+    if not made.files_before:
+        results.say(f"no small files of past days; {made.deleted:,} old files deleted")
+        return
     results.say(
         f"{made.files_before:,} small files of past days are {made.files_after:,} now ({made.rows:,} rows, "
         f"{made.bytes_before / MEBI:,.1f} MiB to {made.bytes_after / MEBI:,.1f}); {made.deleted:,} old files deleted"

@@ -6,7 +6,7 @@ import json
 import sys
 import tempfile
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter, validators
 from rich.table import Table
 
+from warren.cli.html.page import clip
 from warren.cli.spark.running import DEFAULT_URL, Cluster, Url, job
 from warren.errors import InvalidArgument
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["deadletters"]
 
+LONGEST = 400  # letters of a cell
 SHOWN = 10  # rows of a table on the terminal
 OPTIONS_OF_REDRIVE = (
     "where", "reason", "queue", "limit", "dry-run", "to", "to-exchange", "to-key", "max-redrives", "state",
@@ -66,7 +68,12 @@ def deadletters(
     ] = 20,
     report: Annotated[Path | None, Parameter(help="Write an HTML page there.")] = None,
     json_file: Annotated[
-        str | None, Parameter(name="--json", help="Write everything as JSON to this file; - is standard output.")
+        str | None,
+        Parameter(
+            name="--json",
+            allow_leading_hyphen=True,
+            help="Write everything as JSON to this file; - is standard output.",
+        ),
     ] = None,
     redrive: Annotated[
         bool, Parameter(negative=(), help="Send messages back to where they came from; see the options that follow.")
@@ -107,16 +114,18 @@ def deadletters(
 
     Ends with 0 when done, 1 when messages that were to be sent back could not be.
     """
-    from warren.spark.jobs.sources import Origin
+    from warren.spark.jobs.sources import Origin, check_folder
 
     origin = Origin(url, dead_letter_queue, archive, take, ticket, spool)
     origin.check()
     asked = Asked(where, reason, queue, limit, dry_run, to, to_exchange, to_key, max_redrives, state)
     check(asked, redrive, origin)
+    if archive is not None:
+        check_folder(archive)
     with ExitStack() as stack:
         looked = tempfile.TemporaryDirectory(prefix="warren-", dir=folder, ignore_cleanup_errors=True)
         work = _Work(origin, Path(stack.enter_context(looked)), top, asked if redrive else None)
-        found = job("deadletters", cluster, work.run)
+        found = job("deadletters", cluster, work.run, broker=url if archive is None else None)
     if report is not None:
         from warren.cli.spark.deadletters_page import page
 
@@ -135,7 +144,10 @@ def check(asked: Asked, redrive: bool, origin: Origin) -> None:
     """Raises InvalidArgument for options that cannot be meant together."""
     if redrive:
         if origin.archive is not None:
-            raise InvalidArgument("--redrive takes from a queue; to publish from an archive: warren spark replay")
+            raise InvalidArgument(
+                "--redrive takes from a queue; from an archive, publish them again with: "
+                f"warren spark replay {origin.archive} --queue DEAD_LETTER_QUEUE --to-exchange NAME"
+            )
         if origin.take:
             raise InvalidArgument("--redrive needs the messages in their queue: leave out --take")
         return
@@ -171,14 +183,32 @@ class _Work:
         from warren.spark.jobs.sources import messages
 
         self.display, seen = display, _Number()
-        label = f"look into {self._origin.queue or self._origin.archive}"
-        with display.bars((label, lambda: None, lambda: seen.value)):
-            rows = messages(spark, self._origin, self._folder, progress=seen.set)
+        if self._origin.archive is not None:
+            rows = self._archived(messages(spark, self._origin, self._folder), display)
+        else:
+            with display.bars((f"look into {self._origin.queue}", lambda: None, lambda: seen.value)):
+                rows = messages(spark, self._origin, self._folder, progress=seen.set)
         with display.stage("triage"):
             found = Found(rows.what, triage(rows.frame, datetime.now(UTC), self._top))
         if self._asked is not None:
             self._redrive(rows, self._asked, found, display)
         return found
+
+    def _archived(self, rows: Messages, display: Display) -> Messages:
+        """Those that died; an archive may well have others, of other queues."""
+        from warren.spark.jobs.deadletters import with_a_death
+
+        with display.stage("look for dead letters"):
+            everything, dead = rows.frame.count(), with_a_death(rows.frame)
+            left_out = everything - dead.count()
+        if everything and left_out == everything:
+            raise InvalidArgument(
+                f"none of the {everything:,} messages in {self._origin.archive} has died (none has the header "
+                "x-death): name an archive of a dead-letter queue"
+            )
+        if left_out:
+            display.say(f"{left_out:,} other messages of the archive have not died, and are left out")
+        return replace(rows, frame=dead)
 
     def _redrive(self, rows: Messages, asked: Asked, found: Found, display: Display) -> None:
         from warren.spark.jobs.deadletters import dead_letters
@@ -231,6 +261,8 @@ def show(display: Display, found: Found) -> None:
         display.say(f"{found.plan.messages:,} messages {verb}")
         for (exchange, key), count in list(found.plan.places().items())[:SHOWN]:
             display.say(f"  {count:,} to exchange '{exchange}' with key '{key}'")
+        if (more := len(found.plan.places()) - SHOWN) > 0:
+            display.say(f"  and to {more:,} more places")
         if found.plan.spent:
             display.say(f"{found.plan.spent:,} left alone: they were sent back too often already (--max-redrives)")
         if found.plan.homeless:
@@ -257,7 +289,8 @@ def table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> Table:
     made = Table(show_edge=False, pad_edge=False)
     for name in columns:
         number = any(isinstance(row[name], int | float) for row in rows)
-        made.add_column(name.replace("first_", "").replace("_", " "), justify="right" if number else "left")
+        heading = name.replace("first_", "").replace("_", " ")
+        made.add_column(heading, justify="right" if number else "left", overflow="fold")
     for row in rows[:SHOWN]:
         made.add_row(*(text(row[name]) for name in columns))
     return made
@@ -270,7 +303,7 @@ def text(value: object) -> str:
         return "–"
     if isinstance(value, float):
         return f"{value:,.2f}"
-    return f"{value:,}" if isinstance(value, int) else escape(str(value)[:100])
+    return f"{value:,}" if isinstance(value, int) else escape(clip(str(value), LONGEST))
 
 
 def write_json(place: str, found: Found) -> None:

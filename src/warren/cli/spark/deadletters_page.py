@@ -139,7 +139,7 @@ def _histograms(found: Triage) -> str:
 
 def _ends(first: datetime | None, last: datetime | None) -> list[tuple[str, str]]:
     named = (("first", first), ("last", last))
-    return [(f"{time:%Y-%m-%d}", f"{name} death, {time:%H:%M:%S}") for name, time in named if time is not None]
+    return [(f"{time:%H:%M:%S}", f"{name} death, {time:%Y-%m-%d}") for name, time in named if time is not None]
 
 
 def _exchange(name: str | None) -> str:

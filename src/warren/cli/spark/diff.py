@@ -54,13 +54,14 @@ def diff(
     def work(spark: SparkSession, display: Display) -> Difference:
         from warren.spark.jobs.diff import diff as differing
 
+        frame = messages.frame(spark, url)
         with display.stage("route the messages twice"):
             return differing(
-                messages.frame(spark, url), old, new, exchange=messages.exchange, window=messages.window,
+                frame, old, new, exchange=messages.exchange, window=messages.width(frame),
                 duration=messages.duration, top=top,
             )  # fmt: skip
 
-    found = job("diff", cluster, work)
+    found = job("diff", cluster, work, broker=messages.broker(url))
     failed = failures(found, fail_on)
     if html is not None:
         from warren.cli.spark.simulate_page import diff_page

@@ -106,10 +106,13 @@ def replay(
     They are as they were, with one header more, x-replayed-from. Each is confirmed; what a crash leaves uncertain, and
     --resume publishes again, is at most a thousand messages of each connection.
     """
+    from warren.spark.jobs.tables import find_table
+
     selection, target, pace = chosen.selection(), how.target(), how.pace()
     if resume is not None and (chosen != Chosen() or how != How() or dry_run):
         raise InvalidArgument("--resume goes on with what was asked for at first: leave the other options out")
 
+    find_table(folder)
     results = Display(Console(highlight=False))
 
     def work(spark: SparkSession, display: Display) -> int:
@@ -136,7 +139,7 @@ def replay(
             )
         return 0
 
-    return job("replay", cluster, work)
+    return job("replay", cluster, work, broker=None if dry_run else url)
 
 
 class _Shown:

@@ -7,6 +7,7 @@ shown when the job fails.
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +32,8 @@ T = TypeVar("T")
 
 DEFAULT_URL: Final = "amqp://guest:guest@127.0.0.1:5672/"
 OURS: Final = ("local", "sc://")  # masters whose Python has the package: this one, or a Connect server's
+ANSWER_SECONDS: Final = 10.0
+SPEAKERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 PY_FILES: Final = "spark.submit.pyFiles"
 
 Url = Annotated[
@@ -58,15 +61,27 @@ class Cluster:
         return settings
 
 
-def job(name: str, cluster: Cluster, work: Callable[[SparkSession, Display], T], display: Display | None = None) -> T:
+def job(
+    name: str,
+    cluster: Cluster,
+    work: Callable[[SparkSession, Display], T],
+    display: Display | None = None,
+    *,
+    broker: str | None = None,
+) -> T:
     """What `work` gives, called with a session and the display in Spark's thread.
 
-    Raises WarrenError when Spark or Java is missing, and whatever `work` raises, after the end of the log is shown
-    when that is no error of ours. KeyboardInterrupt stops the session, and with it the job.
+    `broker` is the URL of the one that the job needs: it is asked first, for Spark takes its time, and then tries
+    a broker that is away for a minute. Raises WarrenError when that, Spark or Java is missing, and whatever `work`
+    raises: as an error of ours where Spark has wrapped one, else after the end of the log is shown.
+    KeyboardInterrupt stops the session, and with it the job.
     """
     from warren.spark import packaging, session
+    from warren.spark.jobs.failures import our_error
 
     settings = cluster.settings()
+    if broker is not None:
+        answers(broker)
     shown = display or Display(Console(stderr=True))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="warren-", ignore_cleanup_errors=True)))
@@ -78,11 +93,31 @@ def job(name: str, cluster: Cluster, work: Callable[[SparkSession, Display], T],
             settings = {PY_FILES: str(packaging.package(folder)), **settings}
         with shown.stage("start Spark"), stderr_into(log):
             spark = executor.submit(session, f"warren spark {name}", cluster.master, **settings).result()
+            hush()
         stack.callback(spark.stop)
         try:
             return executor.submit(work, spark, shown).result()
         except WarrenError:
             raise
-        except Exception:
+        except Exception as error:
+            if (ours := our_error(error)) is not None:
+                raise ours from error
             shown.say(tail(log))
             raise
+
+
+def hush() -> None:
+    """PySpark writes each of its exceptions on standard error as it makes them, with Java's stack in a line of JSON:
+    not any more. They are raised as before, and told by whoever catches them."""
+    from pyspark.logger import PySparkLogger
+
+    for name in SPEAKERS:
+        PySparkLogger.getLogger(name).handlers[:] = [logging.NullHandler()]
+
+
+def answers(url: str) -> None:
+    """Returns when a broker is there and lets us in. Raises ConnectionLost, AccessRefused, ... when not."""
+    from warren.spark.address import Address
+    from warren.spark.amqp import Link
+
+    Link(Address(url), ANSWER_SECONDS).close()

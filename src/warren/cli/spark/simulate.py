@@ -14,6 +14,7 @@ from warren.cli.display import Display
 from warren.cli.spark.running import DEFAULT_URL, Cluster, Url, job
 from warren.cli.spark.simulating import (
     Messages,
+    binding_text,
     bytes_text,
     count_text,
     file_text,
@@ -140,13 +141,14 @@ def simulate(
     def work(spark: SparkSession, display: Display) -> Simulation:
         from warren.spark.jobs.simulate import simulate as simulated
 
+        frame = messages.frame(spark, url)
         with display.stage("route the messages"):
             return simulated(
-                messages.frame(spark, url), topology, exchange=messages.exchange, window=messages.window,
+                frame, topology, exchange=messages.exchange, window=messages.width(frame),
                 duration=messages.duration, top=top,
             )  # fmt: skip
 
-    result = job("simulate", cluster, work)
+    result = job("simulate", cluster, work, broker=messages.broker(url))
     planned = plan(result, topology, rates, limits, connections=connections)
     if html is not None:
         from warren.cli.spark.simulate_page import page
@@ -244,13 +246,14 @@ def _bindings(console: Console, result: Simulation, top: int) -> None:
         table = listing("hot bindings", "from", "to", right("messages"))
         for each in used[: min(top, 10)]:
             to = f"{each.destination_type} {each.destination}"
-            table.add_row(each.binding_key, each.source, to, f"{each.messages:,}")
+            table.add_row(binding_text(each.binding_key, each.arguments), each.source, to, f"{each.messages:,}")
         console.print(table)
     idle = result.idle_bindings
     console.print(f"{len(idle):,} of {len(result.bindings):,} bindings took no message", highlight=False)
     for each in idle[: min(top, 10)]:
         to = f"{each.destination_type} {each.destination}"
-        console.print(f"  {each.source} -> {to}: '{each.binding_key}'", highlight=False)
+        key = binding_text(each.binding_key, each.arguments)
+        console.print(f"  {each.source} -> {to}: '{key}'", highlight=False)
 
 
 def _nodes(console: Console, planned: Plan, consumers: bool) -> None:

@@ -9,7 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 
 from warren.cli.html import charts, page as frame
-from warren.cli.spark.simulating import bytes_text, count_text, time_text
+from warren.cli.spark.simulating import binding_text, bytes_text, count_text, time_text
 
 if TYPE_CHECKING:
     from warren.spark.jobs.capacity import Limits
@@ -65,6 +65,10 @@ def _numbers(result: Simulation, plan: Plan | None) -> list[tuple[str, str]]:
     return numbers
 
 
+def _round(number: float) -> float:
+    return round(number) if number >= 100 else round(number, 1)
+
+
 def _short(number: int) -> str:
     for size, unit in ((10**9, "G"), (10**6, "M")):
         if number >= 10 * size:
@@ -80,8 +84,8 @@ def _queues(result: Simulation, plan: Plan | None, consumers: Consumers, top: in
     def rate(queue: QueueLoad) -> float:
         return sum(queue.arrivals) / seconds if rates else float(queue.messages)
 
-    values = [(frame.clip(queue.name, 24), "", rate(queue)) for queue in result.queues[:BARS] if queue.messages]
-    drawn = charts.bars("The busiest queues", "By the messages that they get.", values, unit) if values else ""
+    values = [(queue.name, _round(rate(queue))) for queue in result.queues[:BARS] if queue.messages]
+    drawn = charts.ranking("The busiest queues", f"{unit.capitalize()}.", values, unit) if values else ""
     headings = ["queue", "type", "messages", "bytes"]
     if rates:
         headings += ["a second", "at most"]
@@ -98,7 +102,10 @@ def _queues(result: Simulation, plan: Plan | None, consumers: Consumers, top: in
                 row += [waits.rate, round(waits.peak), time_text(waits.drain_seconds)]
                 row += [round(waits.dropped), round(waits.expired)]
         rows.append(row)
-    text = f"{len(result.queues):,} queues; {sum(not queue.messages for queue in result.queues):,} of them get nothing."
+    text = (
+        f"{unit.capitalize()}. {len(result.queues):,} queues; "
+        f"{sum(not queue.messages for queue in result.queues):,} of them get nothing."
+    )
     return frame.section("Queues", text, drawn, frame.table(f"The first {len(rows)}", headings, rows))
 
 
@@ -161,7 +168,7 @@ def _nodes(plan: Plan, limits: Limits, profile: Profile | None, consumers: Consu
     if its.too_busy:
         names = ", ".join(f"{name} ({rate:,.0f} a second)" for name, rate in its.too_busy[:BARS])
         busy = f'<p class="verdict not">More than one queue can take: {escape(names)}</p>'
-    return frame.section("Nodes of a RabbitMQ cluster", text, busy + table, assumed)
+    return frame.section("Nodes of a RabbitMQ cluster", text, busy + table, assumed, "What is assumed of a node")
 
 
 def _unroutable(result: Simulation) -> str:
@@ -173,7 +180,8 @@ def _unroutable(result: Simulation) -> str:
     shown = _keys("The heaviest keys", result.unroutable_keys[:SHOWN]) if result.unroutable_keys else ""
     if result.refused:
         shown += frame.table("Refused by the broker", ("reason", "messages"), result.refused.items())
-    return frame.section("Unroutable", text, shown, _keys("The heaviest keys", result.unroutable_keys))
+    more = _keys("The heaviest keys", result.unroutable_keys) if len(result.unroutable_keys) > SHOWN else ""
+    return frame.section("Unroutable", text, shown, more, "More keys")
 
 
 def _keys(caption: str, keys: Sequence[KeyLoad]) -> str:
@@ -186,15 +194,13 @@ def _bindings(result: Simulation, top: int) -> str:
     idle = result.idle_bindings
     hot = frame.table("Hot bindings", ("binding key", "from", "to", "messages"), map(_binding, used[:top]))
     headings = ("binding key", "from", "to", "messages")
-    cold = frame.table("Bindings without a message", headings, map(_binding, idle[:top]))
+    cold = frame.table("Bindings without a message", headings, map(_binding, idle[:top])) if idle else ""
     text = f"{len(used):,} of {len(result.bindings):,} bindings took messages on, {len(idle):,} none."
-    return frame.section("Bindings", text, hot, cold)
+    return frame.section("Bindings", text, hot, cold, "Bindings without a message")
 
 
 def _binding(each: BindingLoad) -> tuple[object, ...]:
-    key = each.binding_key or "(empty)"
-    if each.arguments:
-        key += f" {dict(each.arguments)}"
+    key = binding_text(each.binding_key, each.arguments) or "(empty)"
     return key, each.source, f"{each.destination_type} {each.destination}", each.messages
 
 
@@ -212,16 +218,17 @@ def diff_page(what: str, before: str, after: str, found: Difference, failed: Seq
         (_short(found.moved.messages), "reach other queues"),
     ]
     changed = [change for change in found.queues if change.state != "same"]
-    values = [(frame.clip(each.name, 24), "", float(each.after - each.before)) for each in changed[:BARS]]
-    drawn = charts.bars("Queues that differ", "Messages more or fewer.", values, "messages") if values else ""
+    values = [(each.name, each.after - each.before) for each in changed[:BARS]]
+    drawn = charts.ranking("Queues that differ", "Messages more or fewer.", values, "messages") if values else ""
     rows = [(each.name, each.state, each.before, each.after, each.after - each.before) for each in changed[:top]]
+    text = f"Messages more or fewer. {len(changed):,} of {len(found.queues):,} queues differ."
     table = frame.table("Messages before and after", ("queue", "", "before", "after", "change"), rows)
     parts = [
         f"<h1>Two topologies, the same traffic</h1><p class='lead'>{escape(what)}, through {escape(before)} and "
         f"{escape(after)}.</p>",
         frame.tiles(numbers),
         f'<p class="verdict{" not" if failed else ""}">{escape(verdict)}</p>' if verdict else "",
-        frame.section("Queues", f"{len(changed):,} of {len(found.queues):,} queues differ.", drawn, table),
+        frame.section("Queues", text, drawn, table),
     ]
     for heading, change in (
         ("Messages that reach no queue any more", found.lost),
@@ -237,7 +244,8 @@ def _change(heading: str, change: KeyChange) -> str:
         return ""
     text = f"{change.messages:,} messages of {change.key_count:,} keys."
     shown = _keys("The heaviest keys", change.keys[:SHOWN])
-    return frame.section(heading, text, shown, _keys("The heaviest keys", change.keys))
+    more = _keys("The heaviest keys", change.keys) if len(change.keys) > SHOWN else ""
+    return frame.section(heading, text, shown, more, "More keys")
 
 
 # Windows on a chart
@@ -282,5 +290,5 @@ def _time(result: Simulation, after: float) -> str:
     """A moment, so many seconds after the first window began."""
     if result.start is None:
         return f"+{time_text(after)}"
-    shape = "%H:%M" if result.seconds <= 86_400 else "%m-%d %H:%M"
+    shape = "%H:%M:%S" if result.window < 60 else "%H:%M" if result.seconds <= 86_400 else "%m-%d %H:%M"
     return datetime.fromtimestamp(result.start + after, UTC).strftime(shape)

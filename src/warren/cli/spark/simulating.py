@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Messages",
+    "binding_text",
     "bytes_text",
     "count_text",
     "file_text",
@@ -32,6 +34,8 @@ __all__ = [
 ]
 
 WIDTH: Final = 140
+MINUTE: Final = 60.0
+SHORT: Final = 600.0  # seconds of an archive whose windows have one second each
 
 
 @Parameter(name="*")
@@ -51,7 +55,13 @@ class Messages:
     scale: Annotated[float, Parameter(help="A profile with so many times its messages.")] = 1.0
     where: Annotated[str | None, Parameter(help="Only messages for which this SQL condition holds.")] = None
     exchange: Annotated[str | None, Parameter(help="For messages that do not say to which exchange they went.")] = None
-    window: Annotated[float, Parameter(help="Seconds of the windows in which messages are counted.")] = 60.0
+    window: Annotated[
+        float | None,
+        Parameter(
+            help="Seconds of the windows in which messages are counted. Left out: 60, and 1 for an archive of ten "
+            "minutes or less."
+        ),
+    ] = None
     duration: Annotated[
         float | None, Parameter(help="How many seconds messages without a timestamp took, all together.")
     ] = None
@@ -65,14 +75,16 @@ class Messages:
             raise InvalidArgument("--hours and --scale are for --profile")
         if self.profile is not None and self.duration is not None:
             raise InvalidArgument("--duration is for messages without a timestamp; a profile takes --hours")
-        if not self.window > 0:
+        if self.window is not None and not self.window > 0:
             raise InvalidArgument(f"--window is above 0, not {self.window:g}")
         if not self.hours > 0:
             raise InvalidArgument(f"--hours is above 0, not {self.hours:g}")
         if self.duration is not None and not self.duration > 0:
             raise InvalidArgument(f"--duration is above 0, not {self.duration:g}")
-        if self.archive is not None and not self.archive.is_dir():
-            raise InvalidArgument(f"--archive: there is no folder {self.archive}")
+        if self.archive is not None:
+            from warren.spark.jobs.sources import check_folder
+
+            check_folder(str(self.archive))
         self.chosen()
 
     def chosen(self) -> Profile | None:
@@ -96,7 +108,7 @@ class Messages:
         """The messages as a DataFrame."""
         profile = self.chosen()
         if profile is not None:
-            frame = profile.traffic(spark, self.hours * 3600, self.window)
+            frame = profile.traffic(spark, self.hours * 3600, self.width())
         elif self.archive is not None:
             from warren.spark.jobs.sources import archived
 
@@ -104,7 +116,28 @@ class Messages:
         else:
             reader = spark.read.format("amqp").option("url", url).option("queue", self.queue)
             frame = reader.option("queueType", "stream").load()
-        return frame if self.where is None else frame.where(self.where)
+        if self.where is None:
+            return frame
+        from warren.spark.jobs.conditions import filtered
+
+        return filtered(frame, self.where)
+
+    def width(self, frame: DataFrame | None = None) -> float:
+        """The length of a window; `frame` are the messages."""
+        if self.window is not None:
+            return self.window
+        if self.archive is not None and frame is not None and "timestamp" in frame.columns:
+            from pyspark.sql import functions as f
+
+            span = (f.max("timestamp").cast("double") - f.min("timestamp").cast("double")).alias("span")
+            (row,) = frame.select(span).collect()
+            if row["span"] is not None and row["span"] <= SHORT:
+                return 1.0
+        return MINUTE
+
+    def broker(self, url: str) -> str | None:
+        """The broker that is needed: the URL, or None."""
+        return None if self.queue is None else url
 
 
 def topology_from(path: Path, vhost: str | None) -> Topology:
@@ -147,6 +180,11 @@ def right(name: str) -> Column:
 
 def count_text(number: float) -> str:
     return f"{number:,.0f}" if number >= 100 or number == int(number) else f"{number:,.1f}"
+
+
+def binding_text(key: str, arguments: Mapping[str, object]) -> str:
+    """A binding's key, and what a headers exchange looks at: "x-match=all, haul=long"."""
+    return ", ".join(filter(None, (key, *(f"{name}={value}" for name, value in arguments.items()))))
 
 
 def bytes_text(number: float) -> str:

@@ -103,9 +103,11 @@ def _age(text: str) -> timedelta:
 def _table(states: Sequence[Any], title: str) -> Table:
     rows, size = sum(state.rows for state in states), sum(state.size for state in states)
     table = Table(
-        "vhost", "queue", "drain", title=f"{len(states)} {title}: {rows:,} messages, {_size(size)}",
-        title_justify="left",
+        title=f"{len(states)} {title}: {rows:,} messages, {_size(size)}", title_justify="left", show_edge=False,
+        pad_edge=False,
     )  # fmt: skip
+    for heading in ("vhost", "queue", "drain"):
+        table.add_column(heading, overflow="fold")  # names that are cut cannot be told apart
     for heading in ("messages", "unacked", "size", "age"):
         table.add_column(heading, justify="right")
     table.add_column("state")

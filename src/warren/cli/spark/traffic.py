@@ -66,7 +66,12 @@ def traffic(
     ] = None,
     report: Annotated[Path | None, Parameter(help="Write an HTML page there.")] = None,
     json_file: Annotated[
-        str | None, Parameter(name="--json", help="Write everything as JSON to this file; - is standard output.")
+        str | None,
+        Parameter(
+            name="--json",
+            allow_leading_hyphen=True,
+            help="Write everything as JSON to this file; - is standard output.",
+        ),
     ] = None,
     csv_folder: Annotated[
         Path | None, Parameter(name="--csv", help="Write each table as a CSV file into this folder.")
@@ -81,12 +86,14 @@ def traffic(
     From a stream queue, an archive, or the firehose, live or collected in a queue. Rows of the exchange
     amq.rabbitmq.trace are firehose copies, and count as what they are copies of.
     """
-    from warren.spark.jobs.sources import Origin
+    from warren.spark.jobs.sources import Origin, check_folder
     from warren.spark.jobs.traffic_tables import Questions
 
     origin, seconds = Origin(url, queue, archive, take, ticket, spool), None
     if watch is None:
         origin.check()
+        if archive is not None:
+            check_folder(archive)
     else:
         if queue is not None or archive is not None:
             raise InvalidArgument("--watch is instead of a queue or an archive")
@@ -100,7 +107,7 @@ def traffic(
     with ExitStack() as stack:
         looked = tempfile.TemporaryDirectory(prefix="warren-", dir=folder, ignore_cleanup_errors=True)
         work = _Work(origin, seconds, Path(stack.enter_context(looked)), asked)
-        found = job("traffic", cluster, work.run)
+        found = job("traffic", cluster, work.run, broker=url if archive is None else None)
     if report is not None:
         from warren.cli.spark.traffic_page import page
 
@@ -177,8 +184,11 @@ class _Work:
             count = number
 
         if self._watch is None:
-            with display.bars((f"read {self._origin.queue or self._origin.archive}", lambda: None, lambda: count)):
-                found = messages(spark, self._origin, self._folder, progress=told)
+            if self._origin.archive is not None:
+                found = messages(spark, self._origin, self._folder)
+            else:
+                with display.bars((f"read {self._origin.queue}", lambda: None, lambda: count)):
+                    found = messages(spark, self._origin, self._folder, progress=told)
             self.what = found.what
             return found.frame
         with display.bars((f"watch for {self._watch:g} s", lambda: None, lambda: count)):
@@ -194,8 +204,12 @@ def show(display: Display, found: Survey, what: str) -> None:
     display.say(f"{found.events:,} events ({what})")
     if found.untimed:
         display.say(f"{found.untimed:,} of them have no time; they count for the talkers only")
+    if found.archived:
+        display.say(f"{found.archived:,} of them have no time of their own: theirs is when the archive got them")
+    late = ("p95_latency",) if found.latency["messages"] else ()
     tables: list[tuple[tuple[str, ...], list[dict[str, Any]]]] = [
-        (("name", "messages", "share", "bytes", "p95_bytes", "p95_latency"), rows) for rows in found.talkers.values()
+        ((by, "messages", "share", "bytes", "p95_bytes", *late), [{by: row["name"], **row} for row in rows])
+        for by, rows in found.talkers.items()
     ]
     tables += [
         (("hour", "name", "messages", "usual", "score"), found.anomalies),

@@ -37,15 +37,18 @@ def _head(found: Survey, what: str, when: str) -> str:
     tiles = [
         (f"{messages:,}", "messages"),
         (_span(span), "from the first to the last"),
-        (f"{messages / span:,.1f}/s" if span else "–", "on average"),
-        (f"{busiest:,.1f}/s", f"in the busiest {_span(found.window)}"),
+        (f"{_count(messages / span)}/s" if span else "–", "on average"),
+        (f"{_count(busiest)}/s", f"in the busiest {_span(found.window)}"),
         (_bytes(sum(row["bytes"] for row in found.windows)), "of bodies"),
     ]
     if found.latency["p95"] is not None:
         tiles.append((_ms(found.latency["p95"]), "latency, 95th percentile"))
     if found.untimed:
         tiles.append((f"{found.untimed:,}", "messages without a time, left out"))
-    return f'<h1>Traffic</h1><p class="lead">{escape(what)}. {escape(when)}.</p>{html.tiles(tiles)}'
+    lead = f'<h1>Traffic</h1><p class="lead">{escape(what)}. {escape(when)}.</p>'
+    if found.archived:
+        lead += f"<p>{found.archived:,} messages have no time of their own: theirs is when the archive got them.</p>"
+    return lead + html.tiles(tiles)
 
 
 def _rates(found: Survey) -> str:
@@ -219,6 +222,10 @@ def _name(by: str, name: str) -> str:
 
 def _time(time: Any) -> str:
     return "–" if time is None else f"{time:%Y-%m-%d %H:%M:%S}"
+
+
+def _count(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:,.1f}"
 
 
 def _ms(value: float) -> str:

@@ -20,7 +20,7 @@ from warren.spark.jobs.archive_files import ArchiveSink
 from warren.spark.jobs.failures import our_error, telling
 from warren.spark.jobs.tables import OWN, Format, Table, find_table, make_table, queue_folder, read_schema
 from warren.spark.options import source_options
-from warren.spark.progress import LOOK_SECONDS
+from warren.spark.progress import LOOK_SECONDS, rows_read
 from warren.spark.schema import row_schema
 from warren.spark.source import family
 
@@ -246,8 +246,8 @@ class _Run:
 
     def _note(self, query: StreamingQuery) -> None:
         for batch in query.recentProgress:  # Spark itself remembers the last 100 only
-            if batch["numInputRows"]:
-                self.read[batch["batchId"]] = int(batch["numInputRows"])
+            if rows := rows_read(batch):
+                self.read[batch["batchId"]] = rows
 
     def _compare(self, what: str, read: int, logged: int) -> None:
         if read != logged:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Triage", "ages", "cycles", "dead_letters", "hops", "origins", "patterns", "reasons", "sizes", "summary",
-    "timeline", "triage",
+    "timeline", "triage", "with_a_death",
 ]  # fmt: skip
 
 Row = dict[str, Any]
@@ -38,6 +38,16 @@ AGES: Final = ((60, "under 1 minute"), (3600, "under 1 hour"), (86_400, "under 1
                (2_592_000, "under 30 days"))  # fmt: skip
 SIZES: Final = ((100, "up to 100 B"), (1 << 10, "up to 1 KiB"), (10 << 10, "up to 10 KiB"),
                 (100 << 10, "up to 100 KiB"), (1 << 20, "up to 1 MiB"))  # fmt: skip
+
+
+def with_a_death(rows: DataFrame) -> DataFrame:
+    """The rows whose headers tell of a death: an archive may have other messages too. Needs the column headers."""
+    return rows.where(
+        " OR ".join(
+            f"contains(headers, '{name}') AND get_json_object(headers, '$.{name}') IS NOT NULL"
+            for name in ("x-death", "x-first-death-queue")
+        )
+    )
 
 
 def dead_letters(rows: DataFrame) -> DataFrame:

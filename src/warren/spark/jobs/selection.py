@@ -67,8 +67,9 @@ class Selection:
 
 def chosen(rows: DataFrame, selection: Selection) -> DataFrame:
     """The rows that the selection takes, its limit apart. Raises InvalidArgument when `where` is no condition."""
-    from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql import functions as f
+
+    from warren.spark.jobs.conditions import filtered
 
     if selection.since is not None:
         rows = rows.where(f.col("archive_day") >= f.lit(utc(selection.since).date()))
@@ -80,11 +81,7 @@ def chosen(rows: DataFrame, selection: Selection) -> DataFrame:
         rows = rows.where(f.col("archive_queue").isin(*{folder_name(queue) for queue in selection.queues}))
         rows = rows.where(f.col("queue").isin(*selection.queues))
     if selection.where is not None:
-        try:
-            rows = rows.where(selection.where)
-        except (AnalysisException, ParseException) as error:
-            text = str(error).strip().splitlines()[0]
-            raise InvalidArgument(f"where: {text}") from error
+        rows = filtered(rows, selection.where)
     if selection.key is not None:
         rows = rows.where(_udf(key_matcher(selection.key))(f.col("routing_key")))
     if selection.headers:

@@ -36,10 +36,11 @@ def shape(body: str) -> str:
     for pattern, name in REPLACED:
         plain = f"regexp_replace({plain}, '{pattern}', '{name}')"
     json = f"try_parse_json({text})"
+    kind = f"regexp_replace(schema_of_variant({json}), '{NUMBER}', 'NUMBER')"
     return (
         f"CASE WHEN {body} IS NULL OR octet_length({body}) = 0 THEN '(empty)' "
         f"WHEN {text} IS NULL THEN 'binary ' || lower(left(hex({body}), 8)) "
         rf"WHEN {text} RLIKE '^\\s*[\\[{{]' AND {json} IS NOT NULL "
-        f"THEN left(regexp_replace(schema_of_variant({json}), '{NUMBER}', 'NUMBER'), {SHOWN}) "
+        f"THEN IF(length({kind}) > {SHOWN}, left({kind}, {SHOWN - 1}) || '…', {kind}) "
         f"ELSE left(trim({plain}), {SHOWN}) END"
     )

@@ -20,7 +20,7 @@ from warren.spark.jobs.looking import Look, look, looked_schema, nothing
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame as DataFrame, SparkSession
 
-__all__ = ["Messages", "Origin", "archived", "messages"]
+__all__ = ["Messages", "Origin", "archived", "check_folder", "messages"]
 
 TIMEOUT = 30.0
 RETRY = 60.0
@@ -95,17 +95,32 @@ def messages(
     return Messages(spark.read.schema(looked_schema()).parquet(str(folder)), f"queue {queue}, {how}", seen)
 
 
+def check_folder(path: str) -> None:
+    """Raises InvalidArgument when there can be no messages in the folder: none is there, or nothing is in it."""
+    if "://" in path:
+        return  # of a file system that Spark knows
+    if not Path(path).is_dir():
+        raise InvalidArgument(f"there is no folder {path}: name one that `warren spark archive` made")
+    if all(each.name.startswith(".") for each in Path(path).iterdir()):
+        raise InvalidArgument(f"the folder {path} is empty: `warren spark archive` puts messages into one")
+
+
 def archived(spark: SparkSession, path: str) -> DataFrame:
     """The messages in a folder that `warren spark archive` made, or in any folder of Parquet files.
 
-    Raises InvalidArgument when there is no such folder.
+    Raises InvalidArgument when there is no such folder, or something else is in it.
     """
-    if not Path(path).is_dir() and "://" not in path:
-        raise InvalidArgument(f"there is no folder {path}")
+    check_folder(path)
     try:
         return archive.read(spark, path)
     except InvalidArgument:  # not made by `warren spark archive`
-        return spark.read.parquet(path)
+        pass
+    try:
+        frame = spark.read.parquet(path)
+        _ = frame.schema  # Spark Connect would find out only when it runs
+    except Exception as error:  # Java's own among them, which PySpark has no type for
+        raise InvalidArgument(f"{path} is no archive, and has no Parquet files that Spark can read") from error
+    return frame
 
 
 def _limited(frame: DataFrame, limit: int | None) -> DataFrame:

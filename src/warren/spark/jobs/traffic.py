@@ -46,6 +46,7 @@ def events(rows: DataFrame) -> DataFrame:
     exchange, routing_key, queue   of the message; queue is null for publish
     bytes        of the body
     latency      milliseconds from the message's time to its delivery; null where either is not known
+    arrival      whether `time` is but that of the arrival in the archive
 
     Raises InvalidArgument when a column is missing.
     """
@@ -75,6 +76,7 @@ def events(rows: DataFrame) -> DataFrame:
         "CASE kind WHEN 'message' THEN queue WHEN 'deliver' THEN substring(routing_key, 9) END AS queue",
         "bytes",
         "IF(kind = 'publish', NULL, (unix_micros(seen) - unix_micros(sent)) / 1000) AS latency",
+        "archived IS NOT NULL AND sent IS NULL AND seen IS NULL AS arrival",
     )
 
 

@@ -56,7 +56,8 @@ class Questions:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The tables, rows as dictionaries; see the functions of their names. `untimed` events are in none but talkers.
+    """The tables, rows as dictionaries; see the functions of their names. `untimed` events are in none but talkers;
+    the time of `archived` ones is that of their arrival in the archive.
     Names that are not among the top talkers are together as OTHERS in windows and anomalies.
 
     backlog has the deepest moment of each of MAX_POINTS spans at most; drained is how many seconds after the last
@@ -65,6 +66,7 @@ class Survey:
 
     events: int
     untimed: int
+    archived: int
     first: datetime | None
     last: datetime | None
     window: int
@@ -105,7 +107,8 @@ def survey(seen: DataFrame, asked: Questions) -> Survey:
         seen = filtered(seen, asked.where)
     seen = seen.cache()
     try:
-        (whole,) = _rows(seen.selectExpr("count(*) AS n", "count(time) AS timed", "min(time) AS a", "max(time) AS b"))
+        (whole,) = _rows(seen.selectExpr("count(*) AS n", "count(time) AS timed", "min(time) AS a", "max(time) AS b",
+                                         "count_if(arrival) AS arrived"))  # fmt: skip
         window = asked.window or window_for(whole["a"], whole["b"])
         check_window(window, whole["a"], whole["b"])
         talking = {by: _rows(talkers(seen, by, asked.top)) for by in BY}
@@ -121,7 +124,7 @@ def survey(seen: DataFrame, asked: Questions) -> Survey:
                 waiting, drained = _backlog(seconds, asked.rate, arrived["seconds"])
             seconds.unpersist()
         return Survey(
-            whole["n"], whole["n"] - whole["timed"], whole["a"], whole["b"], window, asked.by,
+            whole["n"], whole["n"] - whole["timed"], whole["arrived"], whole["a"], whole["b"], window, asked.by,
             _rows(windows(few, window, asked.by)),
             talking,
             _rows(latency(seen))[0],
