@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from warren.errors import DataLoss, InvalidArgument, NotFound, WarrenError
-from warren.spark.jobs.failures import our_error, telling
+from warren.spark.jobs.failures import SPEAKERS, hush, our_error, telling
 
 TEXT = """Job aborted due to stage failure: Task 0 failed
 Traceback (most recent call last):
@@ -39,3 +39,19 @@ def test_others_stay_what_they_are() -> None:
     with pytest.raises(InvalidArgument) as caught, telling():
         raise mine
     assert caught.value is mine
+
+
+def test_pyspark_says_nothing_on_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
+    from pyspark.logger import PySparkLogger
+
+    loggers = [PySparkLogger.getLogger(name) for name in SPEAKERS]
+    before = [(logger.handlers[:], logger.propagate) for logger in loggers]
+    try:
+        hush()
+        for logger in loggers:
+            logger.propagate = False  # as PySpark does before it speaks
+            logger.exception("no such column", errorClass="UNRESOLVED_COLUMN")
+        assert capfd.readouterr().err == ""
+    finally:
+        for logger, (handlers, propagate) in zip(loggers, before, strict=True):
+            logger.handlers[:], logger.propagate = handlers, propagate

@@ -169,8 +169,8 @@ def test_the_command(archive: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     file = write(tmp_path, "definitions.json", definitions())
     rates = write(tmp_path, "consumers.json", {"all": 0, "*": 1})
     status = simulate_command.simulate(
-        file, messages=Messages(archive=archive, window=60.0), consumed=Consumed(consumers=rates, consumer=("eu=0.05",)),
-        html=tmp_path / "report.html",
+        file, messages=Messages(archive=archive, window=60.0),
+        consumed=Consumed(consumers=rates, consumer=("eu=0.05",)), html=tmp_path / "report.html",
     )  # fmt: skip
     assert status == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]

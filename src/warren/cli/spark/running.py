@@ -7,7 +7,6 @@ shown when the job fails.
 
 from __future__ import annotations
 
-import logging
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +32,6 @@ T = TypeVar("T")
 DEFAULT_URL: Final = "amqp://guest:guest@127.0.0.1:5672/"
 OURS: Final = ("local", "sc://")  # masters whose Python has the package: this one, or a Connect server's
 ANSWER_SECONDS: Final = 10.0
-SPEAKERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 PY_FILES: Final = "spark.submit.pyFiles"
 
 Url = Annotated[
@@ -77,7 +75,7 @@ def job(
     KeyboardInterrupt stops the session, and with it the job.
     """
     from warren.spark import packaging, session
-    from warren.spark.jobs.failures import our_error
+    from warren.spark.jobs.failures import hush, our_error
 
     settings = cluster.settings()
     if broker is not None:
@@ -104,15 +102,6 @@ def job(
                 raise ours from error
             shown.say(tail(log))
             raise
-
-
-def hush() -> None:
-    """PySpark writes each of its exceptions on standard error as it makes them, with Java's stack in a line of JSON:
-    not any more. They are raised as before, and told by whoever catches them."""
-    from pyspark.logger import PySparkLogger
-
-    for name in SPEAKERS:
-        PySparkLogger.getLogger(name).handlers[:] = [logging.NullHandler()]
 
 
 def answers(url: str) -> None:

@@ -126,12 +126,11 @@ class Messages:
         """The length of a window; `frame` are the messages."""
         if self.window is not None:
             return self.window
-        if self.archive is not None and frame is not None and "timestamp" in frame.columns:
-            from pyspark.sql import functions as f
+        if self.archive is not None and frame is not None:
+            from warren.spark.jobs.simulate import span
 
-            span = (f.max("timestamp").cast("double") - f.min("timestamp").cast("double")).alias("span")
-            (row,) = frame.select(span).collect()
-            if row["span"] is not None and row["span"] <= SHORT:
+            seconds = span(frame)
+            if seconds is not None and seconds <= SHORT:
                 return 1.0
         return MINUTE
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +10,9 @@ from typing import Final
 
 from warren import errors
 
-__all__ = ["our_error", "telling"]
+__all__ = ["hush", "our_error", "telling"]
+
+SPEAKERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 _OURS: Final = re.compile(r"warren\.errors\.(\w+): (.*)")
 _DETAIL: Final = re.compile(r"^\d+ [A-Z_]+ - ")
@@ -27,6 +30,15 @@ def our_error(error: BaseException) -> errors.WarrenError | None:
     if isinstance(kind, type) and issubclass(kind, errors.AmqpError):
         return kind(_DETAIL.sub("", text))
     return errors.WarrenError(text)
+
+
+def hush() -> None:
+    """PySpark writes each of its exceptions on standard error as it makes them, with Java's stack in a line of JSON:
+    not any more. They are raised as before, and told by whoever catches them."""
+    from pyspark.logger import PySparkLogger
+
+    for name in SPEAKERS:
+        PySparkLogger.getLogger(name).handlers[:] = [logging.NullHandler()]
 
 
 @contextmanager

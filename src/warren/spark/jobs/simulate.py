@@ -36,7 +36,7 @@ from warren.routing.trace import Tracer
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame as DataFrame
 
-__all__ = ["BindingLoad", "KeyLoad", "QueueLoad", "Simulation", "simulate", "sums", "topology_of", "traffic"]
+__all__ = ["BindingLoad", "KeyLoad", "QueueLoad", "Simulation", "simulate", "span", "sums", "topology_of", "traffic"]
 
 MAX_WINDOWS: Final = 100_000  # more than anybody looks at; a year has 105,000 of five minutes
 TOP: Final = 20
@@ -173,6 +173,16 @@ def traffic(
             kind = "string" if name != "timestamp" else "bigint"
             columns[name] = F.col(name).cast(kind)
     return frame.select(*(column.alias(name) for name, column in columns.items()))
+
+
+def span(frame: DataFrame) -> float | None:
+    """Seconds from the first to the last timestamp of the messages; None when they have none."""
+    if "timestamp" not in frame.columns:
+        return None
+    seconds = "max(cast(timestamp AS double)) - min(cast(timestamp AS double)) AS seconds"
+    (row,) = frame.selectExpr(seconds).collect()
+    found: float | None = row["seconds"]
+    return found
 
 
 def _bytes(there: Mapping[str, str]) -> Column:
