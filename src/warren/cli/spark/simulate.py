@@ -121,8 +121,8 @@ def simulate(
 ) -> int:
     """Say what a topology does with traffic: which queues get what, what reaches none, what piles up.
 
-    Nothing is published. The messages are routed by the broker's own code, their numbers are exact; the backlog and the
-    nodes are estimates from them.
+    Nothing is published. The messages are routed by the broker's own exchanges and bindings, their numbers are exact;
+    the backlog and the nodes are estimates from them.
     """
     messages.check()
     rates, limits = consumed.rates(), node.limits()

@@ -24,6 +24,7 @@ POINTS: Final = 40  # of a line, at most: windows are put together
 BARS: Final = 12
 LINES: Final = 4
 SHOWN: Final = 6  # keys that stand on the page, the others behind a fold
+ROUTED: Final = "Routed by the broker's own exchanges and bindings."
 
 
 def page(
@@ -48,7 +49,7 @@ def page(
             parts.append(_backlog(result, plan, top))
         parts.append(_nodes(plan, limits, profile, consumers))
     parts += [_unroutable(result), _bindings(result, top)]
-    return frame.document("Traffic through a topology", parts, "Routed by the code of the broker.")
+    return frame.document("Traffic through a topology", parts, ROUTED)
 
 
 def _numbers(result: Simulation, plan: Plan | None) -> list[tuple[str, str]]:
@@ -236,7 +237,7 @@ def diff_page(what: str, before: str, after: str, found: Difference, failed: Seq
         ("Messages that reach other queues", found.moved),
     ):
         parts.append(_change(heading, change))
-    return frame.document("Two topologies, the same traffic", filter(None, parts), "Routed by the code of the broker.")
+    return frame.document("Two topologies, the same traffic", filter(None, parts), ROUTED)
 
 
 def _change(heading: str, change: KeyChange) -> str:
