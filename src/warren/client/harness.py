@@ -30,10 +30,13 @@ class ReconnectSignal:
         self._seen = harness.reconnection_count
 
     async def wait(self, timeout: float = DEFAULT_SECONDS) -> None:
-        """Return once it has come back. AssertionError after `timeout` seconds: a test fails by that."""
+        """Return once it has come back, with the queues that the broker still kept for the dead connection.
+
+        AssertionError after `timeout` seconds: a test fails by that.
+        """
         connection, harness = self._harness.connection, self._harness
         deadline = connection._loop.time() + timeout
-        while harness.reconnection_count == self._seen:
+        while harness.reconnection_count == self._seen or connection._late:
             if connection.is_closed:
                 raise AssertionError(f"closed instead of reconnected: {connection.closed_reason}")
             waiter: asyncio.Future[object] = connection._loop.create_future()
