@@ -173,7 +173,8 @@ async def test_an_exclusive_queue_that_the_dead_connection_holds_is_waited_for(
             connection.test().disconnect_transport()
             assert (await next_of(events, e.Recovered)).skipped == []
             await channel.exchange_declare("amq.direct", passive=True)  # everything else works
-            with pytest.raises(errors.DeadlineExceeded, match=f"queue '{name}' is not back within 0.1 s"):
+            said = f"queue '{name}' is not back within 0.1 s: 405 RESOURCE_LOCKED"
+            with pytest.raises(errors.DeadlineExceeded, match=said):
                 await channel.queue_declare(name, exclusive=True, timeout=0.1)
             asked = asyncio.ensure_future(channel.queue_declare(name, passive=True))
             await channel.exchange_declare("amq.direct", passive=True)

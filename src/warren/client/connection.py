@@ -50,7 +50,7 @@ from warren.client.notices import Transport
 from warren.client.recovery import Recovery
 from warren.client.replay import Replay
 from warren.client.statistics import ConnectionStatistics, Tally, connection_statistics
-from warren.client.topology import Topology
+from warren.client.topology import Late, Topology
 from warren.client.url import ConnectionParameters, parameters_of
 from warren.client.wire import AsyncCore, FutureSlot
 from warren.protocol.v091 import Table, methods as m
@@ -179,7 +179,7 @@ class Connection(Transport, Faces):
         self._may_reconnect.set()
         self._transports = 0
         self._before = Tally()  # of closed channels
-        self._late: set[str] = set()  # queues that are not back yet: a dead connection of ours holds them, or took them
+        self._late: Late = {}
         self._awaiting: AsyncCore | None = None  # where somebody waits for these
 
     # -- what it is --------------------------------------------------------------------------------------------------
@@ -463,7 +463,8 @@ class Connection(Transport, Faces):
                 tried = set(self._late)
                 replay = Replay(core, self._topology)
                 await replay.run(tried)
-                for queue in sorted(tried - replay.late):
+                self._late |= replay.late
+                for queue in sorted(tried - replay.late.keys()):
                     await self._resume(queue, replay.skipped)
         except errors.WarrenError as error:
             if core.reason is None:
@@ -476,10 +477,10 @@ class Connection(Transport, Faces):
 
     async def _resume(self, queue: str, skipped: list[e.Skipped]) -> None:
         """The queue is there again: put its subscriptions back, then let the calls go on that wait for it."""
-        gone_again: set[str] = set()
+        gone_again: Late = {}
         for channel in list(self._channels):
             await channel._resume(queue, gone_again)
-        self._late.discard(queue)
+        self._late.pop(queue, None)
         if queue not in gone_again:
             for channel in list(self._channels):  # one that was itself being restored has left it out
                 await channel._resume(queue, gone_again)
@@ -552,8 +553,8 @@ class Connection(Transport, Faces):
                 raise errors.ChannelClosed(f"the connection to {peer} is closed: {self._ended}") from self._ended
             await self._park(what, deadline, seconds)
 
-    async def _park(self, what: str, deadline: float, seconds: float, why: str | None = None) -> None:
-        """Wait until something has changed. `why` one waits is for the error; None is for a connection."""
+    async def _park(self, what: str, deadline: float, seconds: float, queue: str = "") -> None:
+        """Wait until something has changed: for a connection, or for a queue that is late."""
         if not self._parks():
             raise errors.ConnectionLost(f"{what}: reconnecting to {self._dialer.peers}: {self._last_error}")
         # No asyncio.timeout: a thread may be the one who waits, and has no task.
@@ -562,10 +563,10 @@ class Connection(Transport, Faces):
         timer = self._loop.call_at(deadline, _expire, waiter)
         try:
             if await waiter is EXPIRED:
-                raise errors.DeadlineExceeded(
-                    f"{what}: {why or f'no connection to {self._dialer.peers}'} within {seconds:g} s:"
-                    f" {self._last_error}"
-                ) from self._last_error
+                missing, error = f"no connection to {self._dialer.peers}", self._last_error
+                if queue in self._late:
+                    missing, error = f"queue {queue!r} is not back", self._late[queue]
+                raise errors.DeadlineExceeded(f"{what}: {missing} within {seconds:g} s: {error}") from error
         finally:
             timer.cancel()
             self._parked_calls.pop(waiter, None)

@@ -20,6 +20,7 @@ from warren.client.middleware.transports import WireChannel
 from warren.client.notices import Notices, TellingChannel
 from warren.client.statistics import Tally, of_deliveries, of_ended, of_publishes
 from warren.client.subscription import Subscription
+from warren.client.topology import Late
 from warren.client.wire import AsyncCore, FutureSlot
 from warren.protocol.v091 import methods as m
 
@@ -127,7 +128,7 @@ class LastingChannel(TellingChannel):
             if core.reason is None and core.ready and not late:
                 return core
             self._check_open()
-            await owner._park(what, deadline, seconds, f"queue {queue!r} is not back" if late else None)
+            await owner._park(what, deadline, seconds, queue if late else "")
 
     def _check_open(self) -> None:
         if self._ended is not None:
@@ -186,7 +187,7 @@ class LastingChannel(TellingChannel):
             await owner._may_reconnect.wait()
             skipped = await self._restore(connection, owner._late, error, alone=True)
             waiting = {subscription.queue for subscription in self._subscriptions if subscription.core is None}
-            for queue in waiting - owner._late:
+            for queue in waiting - owner._late.keys():
                 await self._resume(queue, owner._late)  # it came back just now
         except errors.WarrenError as failed:
             if connection.reason is None:
@@ -207,7 +208,7 @@ class LastingChannel(TellingChannel):
         return backoff.delay(self._reopens) if self._reopens else 0.0
 
     async def _restore(
-        self, connection: AsyncCore, late: set[str], error: BaseException | None, *, alone: bool = False
+        self, connection: AsyncCore, late: Late, error: BaseException | None, *, alone: bool = False
     ) -> list[e.Skipped]:
         """A new wire channel with all that the last one had, but for what the broker refuses, which is told.
 
@@ -223,7 +224,7 @@ class LastingChannel(TellingChannel):
             self._restoring = False
 
     async def _restored(
-        self, connection: AsyncCore, late: set[str], error: BaseException | None, alone: bool
+        self, connection: AsyncCore, late: Late, error: BaseException | None, alone: bool
     ) -> list[e.Skipped]:
         skipped: list[e.Skipped] = []
         attempt = 0
@@ -298,10 +299,10 @@ class LastingChannel(TellingChannel):
     if TYPE_CHECKING:  # in `subscribing`, which stands on this
 
         async def _subscribe_all_again(
-            self, core: ChannelCore, connection: AsyncCore, skipped: list[e.Skipped], late: set[str]
+            self, core: ChannelCore, connection: AsyncCore, skipped: list[e.Skipped], late: Late
         ) -> None: ...
 
-        async def _resume(self, queue: str, late: set[str]) -> None: ...
+        async def _resume(self, queue: str, late: Late) -> None: ...
 
     def _end(self, reason: errors.WarrenError) -> None:
         """Closed for good: by us, by an error that is not to be survived, or with the connection."""

@@ -14,7 +14,7 @@ from typing import Final
 from warren import errors
 from warren.client.core import ChannelCore, Reply
 from warren.client.events import Skipped
-from warren.client.topology import Bind, Entity, Topology, described
+from warren.client.topology import Bind, Entity, Late, Topology, described
 from warren.client.wire import AsyncCore, FutureSlot
 from warren.protocol.v091 import methods as m
 
@@ -27,7 +27,7 @@ class Replay:
     """One replay of one topology on one connection.
 
     skipped  what the broker refused
-    late     queues that a dead connection still holds (405), or took with it (404): worth another attempt soon
+    late     queues that are worth another attempt soon
     """
 
     def __init__(self, core: AsyncCore, topology: Topology) -> None:
@@ -35,7 +35,7 @@ class Replay:
         self._topology = topology
         self._channel: ChannelCore | None = None
         self.skipped: list[Skipped] = []
-        self.late: set[str] = set()
+        self.late: Late = {}
 
     async def run(self, only: set[str] | None = None) -> None:
         """Declare everything, or `only` these queues and their bindings. Raises why the connection ended."""
@@ -75,7 +75,7 @@ class Replay:
                 if result.queue != queue.queue:
                     topology.renamed[queue.queue] = result.queue
             elif isinstance(result, errors.ResourceLocked) and queue.exclusive:
-                self.late.add(queue.queue)
+                self.late[queue.queue] = result
             else:
                 self._note(queue, result)
 
@@ -97,7 +97,7 @@ class Replay:
         probes = [m.QueueDeclare(queue, passive=True) for queue in suspects]
         for probe, result in zip(probes, await self._send(probes), strict=True):
             if isinstance(result, errors.NotFound):
-                self.late.add(probe.queue)
+                self.late[probe.queue] = result
         for bind, error in refused:
             if not self._is_late(bind):
                 self._note(bind, error)

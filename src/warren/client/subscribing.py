@@ -14,6 +14,7 @@ from warren.client.core import ChannelCore
 from warren.client.lasting import LastingChannel
 from warren.client.middleware.hooks import SubscribeArgs
 from warren.client.subscription import Subscription
+from warren.client.topology import Late
 from warren.client.wire import AsyncCore
 from warren.protocol.v091 import Table, methods as m
 
@@ -128,7 +129,7 @@ class SubscribingChannel(LastingChannel):
     # -- coming back -------------------------------------------------------------------------------------------------
 
     async def _subscribe_all_again(
-        self, core: ChannelCore, connection: AsyncCore, skipped: list[e.Skipped], late: set[str]
+        self, core: ChannelCore, connection: AsyncCore, skipped: list[e.Skipped], late: Late
     ) -> None:
         for subscription in list(self._subscriptions):
             if subscription.queue not in late and not subscription.finished:
@@ -140,7 +141,7 @@ class SubscribingChannel(LastingChannel):
         core: ChannelCore,
         connection: AsyncCore,
         skipped: list[e.Skipped],
-        late: set[str],
+        late: Late,
     ) -> None:
         async def innermost(args: SubscribeArgs) -> None:
             _adjust(subscription, args)
@@ -152,7 +153,7 @@ class SubscribingChannel(LastingChannel):
         except errors.ChannelError as error:
             if connection.reason is None:
                 if self._comes_later(subscription, error):
-                    late.add(subscription.queue)
+                    late[subscription.queue] = error
                 else:
                     skipped.append(e.Skipped(f"consumer {subscription.tag!r} of queue {subscription.queue!r}", error))
                     self._owner._emit(e.ConsumerEnded(subscription.queue, subscription.tag, error))
@@ -171,7 +172,7 @@ class SubscribingChannel(LastingChannel):
                 return subscription.exclusive
         return False
 
-    async def _resume(self, queue: str, late: set[str]) -> None:
+    async def _resume(self, queue: str, late: Late) -> None:
         """The queue is there again: put back its subscriptions. It may prove to be late once more."""
         for subscription in list(self._subscriptions):
             core, connection = self._core, self._connection

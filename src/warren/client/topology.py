@@ -22,7 +22,11 @@ from warren.client.core import Reply
 from warren.protocol.v091 import methods as m
 from warren.protocol.v091.fields import write_table
 
-__all__ = ["Bind", "Entity", "Topology", "described"]
+__all__ = ["Bind", "Entity", "Late", "Topology", "described"]
+
+Late = dict[str, errors.WarrenError]
+"""Queues that are not back yet, each with the error that the broker gave: a dead connection of ours holds them (405),
+or took them with it (404)."""
 
 Bind = m.ExchangeBind | m.QueueBind
 Entity = m.ExchangeDeclare | m.QueueDeclare | m.ExchangeBind | m.QueueBind

@@ -2,6 +2,8 @@
 
 Calls are run there. Publishing and acknowledging, which happen per message, are done by the calling thread with the
 turn in hand (`thread` says how): what they write goes out with the loop's next turn.
+
+The file is long because it is the whole face of a channel, method after method, as the asyncio one is.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from warren.client.core import ChannelCore, Reply
 from warren.client.events import Skipped
+from warren.client.topology import Late
 from warren.client.wire import AsyncCore, FutureSlot
 from warren.protocol.v091 import Table, methods as m
 
@@ -24,7 +25,7 @@ class WireConnection:
     def __init__(self, core: AsyncCore) -> None:
         self.core = core
         self.skipped: list[Skipped] = []
-        self.late: set[str] = set()
+        self.late: Late = {}
 
     @property
     def peer(self) -> str:
