@@ -17,8 +17,8 @@ $(STAMP): pyproject.toml tools/setup.sh
 	@tools/setup.sh $(VENV)
 
 demo: setup ## run the main job: 336,776 flights through the broker, the client and Spark
-	@echo "demo: warren demo flights"
-	@$(BIN)/warren demo flights
+	@echo "demo: harebell demo flights"
+	@$(BIN)/harebell demo flights
 
 lint: setup ## check style (ruff), types (mypy --strict) and the arrows between packages (import-linter)
 	@echo "lint: ruff"
@@ -40,7 +40,7 @@ torture: setup ## kill the broker 200 times, cut and stall its connections for 1
 	@echo "torture: a channel layer whose connections are cut, 10 minutes"
 	@PYTHONPATH=src $(BIN)/python -m tests.channels.churn
 	@echo "torture: a node on a disk that fails, 2,000 cases"
-	@WARREN_CRASHES=2000 $(BIN)/python -m pytest -q -o faulthandler_timeout=0 tests/broker/test_crash_model.py
+	@HAREBELL_CRASHES=2000 $(BIN)/python -m pytest -q -o faulthandler_timeout=0 tests/broker/test_crash_model.py
 	@echo "torture: a client that is cut 3,000 times, and 1,000 times on RabbitMQ where there is one"
 	@PYTHONPATH=src $(BIN)/python -m tests.client.churn --losses 3000 --restarts 20
 	@PYTHONPATH=src $(BIN)/python -m tests.client.churn --losses 1000 --restarts 3 --broker rabbitmq

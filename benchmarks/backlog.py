@@ -2,8 +2,8 @@
 
     python benchmarks/backlog.py [--messages 5000000] [--size 1024] [--drain 1000000] [--data FOLDER]
 
-Fills one durable queue of `warren serve` with persistent messages, all confirmed, kills the broker, starts it again on
-what it left, and takes some of them with acknowledgements. The figures are the process's peaks of resident memory in
+Fills one durable queue of `harebell serve` with persistent messages, all confirmed, kills the broker, starts it again
+on what it left, and takes some of them with acknowledgements. The figures are the process's peaks of resident memory in
 each phase. The messages need room on the disk: some 6 GB at the numbers above; it is given back at the end.
 """
 
@@ -22,8 +22,8 @@ from load import ACK_EVERY, Peer, delivery_size
 from recovery import Served
 from scenes import fill
 
-from warren.protocol.v091 import Properties, methods as m
-from warren.protocol.v091.codec import encode_method
+from harebell.protocol.v091 import Properties, methods as m
+from harebell.protocol.v091.codec import encode_method
 
 QUEUE = "backlog"
 PERSISTENT = Properties(delivery_mode=2)

@@ -1,4 +1,4 @@
-"""Warren and RabbitMQ side by side: rates, broker CPU, round trips and memory, case by case, in turn.
+"""Harebell and RabbitMQ side by side: rates, broker CPU, round trips and memory, case by case, in turn.
 
     python benchmarks/broker.py [--rounds 2] [--scale 1.0] [--only drain,topic] [--list] [--json FILE]
 
@@ -29,10 +29,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 import scenes
 from load import Load, Peer, Result, run
 
-from warren.protocol.v091 import Properties
-from warren.testing import RabbitMQ
+from harebell.protocol.v091 import Properties
+from harebell.testing import RabbitMQ
 
-BROKERS = ("warren", "rabbitmq")
+BROKERS = ("harebell", "rabbitmq")
 PERSISTENT = (Properties(delivery_mode=2),)
 
 
@@ -121,12 +121,14 @@ def cases(scale: float) -> list[Case]:
 
 
 @contextmanager
-def warren_server(folder: Path | None = None) -> Iterator[tuple[int, int]]:
-    """`warren serve` on a free port: (port, pid). Its data goes into the folder, or into one that goes with it."""
+def harebell_server(folder: Path | None = None) -> Iterator[tuple[int, int]]:
+    """`harebell serve` on a free port: (port, pid). Its data goes into the folder, or into one that goes with it."""
     with tempfile.TemporaryDirectory() as temporary:
         data = str(folder or temporary)
         process = subprocess.Popen(
-            [sys.executable, "-m", "warren", "serve", "--port", "0", "--data", data], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "harebell", "serve", "--port", "0", "--data", data],
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert process.stdout is not None
         try:
@@ -143,7 +145,7 @@ def rabbitmq_server() -> Iterator[tuple[int, int]]:
         yield server.port, server.pid
 
 
-STARTS = {"warren": warren_server, "rabbitmq": rabbitmq_server}
+STARTS = {"harebell": harebell_server, "rabbitmq": rabbitmq_server}
 Results = dict[tuple[str, str], list[Result]]
 
 
@@ -230,7 +232,7 @@ def median(results: list[Result], what: str) -> float | None:
 
 
 def show(chosen: list[Case], results: Results, brokers: tuple[str, ...], rounds: int) -> None:
-    """Tables in Markdown: how much better Warren is (more per second; less CPU, time, memory), then the figures."""
+    """Tables in Markdown: how much better Harebell is (more per second; less CPU, time, memory), then the figures."""
     print(f"{machine()}; medians of {rounds} rounds; messages of 100 bytes where nothing else is said\n")
     for title, columns in TABLES:
         rows = []
@@ -262,7 +264,7 @@ def show_table(
     for name, figures in rows:
         cells = []
         if both:
-            for what, ours, theirs in zip(columns, figures["warren"], figures["rabbitmq"], strict=True):
+            for what, ours, theirs in zip(columns, figures["harebell"], figures["rabbitmq"], strict=True):
                 assert ours is not None
                 assert theirs is not None
                 better = ours / theirs if what == "per_second" else theirs / ours if ours > 0 else float("inf")

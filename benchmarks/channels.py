@@ -1,10 +1,10 @@
-"""Channel layers side by side, in turn: Warren's (on a Warren broker, on RabbitMQ), channels_redis (core, pubsub),
+"""Channel layers side by side, in turn: Harebell's (on a Harebell broker, on RabbitMQ), channels_redis (core, pubsub),
 channels_rabbitmq, and Channels' own in memory.
 
     pip install channels_redis channels_rabbitmq      # the peers; what is missing is left out
-    python benchmarks/channels.py [--rounds 3] [--layers warren,redis] [--rows "round trip;fan-out 1,000"]
+    python benchmarks/channels.py [--rounds 3] [--layers harebell,redis] [--rows "round trip;fan-out 1,000"]
 
-Redis and RabbitMQ are those of the machine, started for the run on ports of their own, as is `warren serve`.
+Redis and RabbitMQ are those of the machine, started for the run on ports of their own, as is `harebell serve`.
 Rows: one message at a time to a reader in another process, and its answer; 50 senders to one reader; one group message
 to 100 and to 1,000 readers in 4 processes, until the last one has it; group_add of a channel to a new group, and to a
 group that its process is in. CPU is that of all client processes; the servers' is not counted.
@@ -42,7 +42,7 @@ FAN_OUTS = 30
 PROCESSES = 4
 ADDS = 300
 TIMEOUT = 120.0
-OURS = ("warren", "warren on RabbitMQ")
+OURS = ("harebell", "harebell on RabbitMQ")
 
 Layer = Any
 
@@ -56,8 +56,8 @@ class Result:
 
 
 def make(kind: str, url: str) -> Layer:
-    if kind.startswith("warren"):
-        from warren.channels import ChannelLayer
+    if kind.startswith("harebell"):
+        from harebell.channels import ChannelLayer
 
         return ChannelLayer(url, capacity=10_000)
     if kind == "redis":
@@ -297,12 +297,12 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         urls: dict[str, str] = {"memory": ""}
         port = free_port()
-        stack.enter_context(listening([sys.executable, "-m", "warren", "serve", "--port", str(port)], port))
-        urls["warren"] = f"amqp://guest:guest@127.0.0.1:{port}/"
-        from warren.testing import RabbitMQ
+        stack.enter_context(listening([sys.executable, "-m", "harebell", "serve", "--port", str(port)], port))
+        urls["harebell"] = f"amqp://guest:guest@127.0.0.1:{port}/"
+        from harebell.testing import RabbitMQ
 
         server = stack.enter_context(RabbitMQ())
-        urls["warren on RabbitMQ"] = server.url
+        urls["harebell on RabbitMQ"] = server.url
         if has("channels_rabbitmq"):
             urls["channels_rabbitmq"] = server.url
         if has("channels_redis") and shutil.which("redis-server"):
@@ -331,7 +331,7 @@ def main() -> None:
 
 def report(rows: list[str], kinds: list[str], figures: dict[tuple[str, str], list[Result]]) -> None:
     print(f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}; medians; CPU us in ()\n")
-    print("| row | unit | warren against the best of the networked peers | " + " | ".join(kinds) + " |")
+    print("| row | unit | harebell against the best of the networked peers | " + " | ".join(kinds) + " |")
     print("|---" * (3 + len(kinds)) + "|")
     for row in rows:
         unit, more_is_better, _ = ROWS[row]
@@ -345,9 +345,9 @@ def report(rows: list[str], kinds: list[str], figures: dict[tuple[str, str], lis
         }
         peers = [result.figure for kind, result in medians.items() if kind not in ("memory", *OURS)]
         ratio = "-"
-        if "warren" in medians and peers:
+        if "harebell" in medians and peers:
             best = max(peers) if more_is_better else min(peers)
-            ours = medians["warren"].figure
+            ours = medians["harebell"].figure
             ratio = f"{ours / best if more_is_better else best / ours:.2f}x"
         cells = [
             f"{_shown(medians[kind].figure)} ({medians[kind].cpu_us:.0f})" if kind in medians else "-" for kind in kinds

@@ -3,13 +3,13 @@
     python benchmarks/client.py [--rounds 3] [--count 20000] [--rabbitmq | --url amqp://...] [--only consume,window]
 
 Each run is a process of its own, and its CPU (user and system, all threads) is the client's cost: the ratio to count
-on. Messages per second are often the broker's limit, not the client's. The broker is `warren serve` in its own process,
-a RabbitMQ with --rabbitmq, or whatever --url names.
+on. Messages per second are often the broker's limit, not the client's. The broker is `harebell serve` in its own
+process, a RabbitMQ with --rabbitmq, or whatever --url names.
 
 What a client does is in `clients.py`. Bodies have 100 bytes and no properties, the queue is transient, every delivery
 is acknowledged on its own. Asyncio clients run on asyncio's loop and on uvloop; the others know no loop. A ratio
-compares with Warren on the same loop, and a client without one with Warren on asyncio's. Where a client lacks what the
-row asks for, it does the best it can, and its name says what. Clients that are not installed are left out.
+compares with Harebell on the same loop, and a client without one with Harebell on asyncio's. Where a client lacks what
+the row asks for, it does the best it can, and its name says what. Clients that are not installed are left out.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def main() -> None:
         parser.error("--only and --clients leave nothing to run; the rows are " + "; ".join(CASES))
     with broker(options.url, options.rabbitmq) as url:
         results = measure_all(url, runs, options.rounds, options.count)
-    name = options.url or ("RabbitMQ" if options.rabbitmq else "warren serve")
+    name = options.url or ("RabbitMQ" if options.rabbitmq else "harebell serve")
     print(f"against {name}; {machine()}\n{', '.join(versions())}; "
           f"medians of {options.rounds} rounds of {options.count:,} messages of {len(BODY)} bytes\n")  # fmt: skip
     show(results)
@@ -96,7 +96,7 @@ def broker(url: str | None, rabbitmq: bool) -> Iterator[str]:
     if url is not None:
         yield url
         return
-    with STARTS["rabbitmq" if rabbitmq else "warren"]() as (port, _):
+    with STARTS["rabbitmq" if rabbitmq else "harebell"]() as (port, _):
         yield f"amqp://guest:guest@127.0.0.1:{port}"
 
 
@@ -126,28 +126,36 @@ def measure(row: str, client: str, loop: str, url: str, count: int) -> Result:
 
 def prepare(url: str, fill: int) -> None:
     """The queue, with just that many messages in it."""
-    import warren
+    import harebell
 
     async def main() -> None:
-        async with warren.connect(url) as connection, connection.channel() as channel:
+        async with harebell.connect(url) as connection, connection.channel() as channel:
             await channel.queue_delete(QUEUE)
             await channel.queue_declare(QUEUE)
             await channel.confirm_select()
-            publications = (warren.Publication(BODY, "", QUEUE) for _ in range(fill))
+            publications = (harebell.Publication(BODY, "", QUEUE) for _ in range(fill))
             await channel.publish_many(publications, timeout=TIMEOUT)
 
     asyncio.run(main())
 
 
-HEADS = ("row", "client", "loop", "CPU: times Warren's", "rate: Warren's is", "CPU us a message", "messages a second")
+HEADS = (
+    "row",
+    "client",
+    "loop",
+    "CPU: times Harebell's",
+    "rate: Harebell's is",
+    "CPU us a message",
+    "messages a second",
+)
 
 
 def expect(url: str, count: int) -> None:
     """Returns once the queue has that many messages. TimeoutError when that does not happen: some were lost."""
-    import warren
+    import harebell
 
     async def main() -> None:
-        async with asyncio.timeout(60), warren.connect(url) as connection, connection.channel() as channel:
+        async with asyncio.timeout(60), harebell.connect(url) as connection, connection.channel() as channel:
             while await channel.message_count(QUEUE) != count:
                 pass
 
@@ -155,7 +163,7 @@ def expect(url: str, count: int) -> None:
 
 
 def show(results: dict[Run, list[Result]]) -> None:
-    """A table in Markdown: how many times Warren's cost and rate, then the figures."""
+    """A table in Markdown: how many times Harebell's cost and rate, then the figures."""
     cost = {run: statistics.median(result.cpu_us for result in rounds) for run, rounds in results.items()}
     rate = {run: statistics.median(result.per_second for result in rounds) for run, rounds in results.items()}
     rows = [HEADS]

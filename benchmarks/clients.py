@@ -5,7 +5,7 @@ connecting. Publishing without confirms ends with the answer to a queue.declare:
 function runs on whichever event loop it is started on. To add a client, write its functions and name them in CASES. As
 a program, this runs one of them and prints its Result as JSON:
 
-    python benchmarks/clients.py "publish_many" "warren" asyncio amqp://... 20000
+    python benchmarks/clients.py "publish_many" "harebell" asyncio amqp://... 20000
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class Clock:
         return Result(count, count / wall, cpu / count * 1e6)
 
 
-# -- warren ------------------------------------------------------------------------------------------------------
+# -- harebell ------------------------------------------------------------------------------------------------------
 
 
-async def warren_unconfirmed(url: str, count: int) -> Result:
-    import warren
+async def harebell_unconfirmed(url: str, count: int) -> Result:
+    import harebell
 
-    async with warren.connect(url) as connection, connection.channel() as channel:
+    async with harebell.connect(url) as connection, connection.channel() as channel:
         clock = Clock()
         for _ in range(count):
             await channel.publish(BODY, "", QUEUE)
@@ -60,10 +60,10 @@ async def warren_unconfirmed(url: str, count: int) -> Result:
         return clock.result(count)
 
 
-async def warren_one_by_one(url: str, count: int) -> Result:
-    import warren
+async def harebell_one_by_one(url: str, count: int) -> Result:
+    import harebell
 
-    async with warren.connect(url) as connection, connection.channel() as channel:
+    async with harebell.connect(url) as connection, connection.channel() as channel:
         await channel.confirm_select()
         clock = Clock()
         for _ in range(count):
@@ -71,10 +71,10 @@ async def warren_one_by_one(url: str, count: int) -> Result:
         return clock.result(count)
 
 
-async def warren_window(url: str, count: int) -> Result:
-    import warren
+async def harebell_window(url: str, count: int) -> Result:
+    import harebell
 
-    async with warren.connect(url) as connection, connection.channel() as channel:
+    async with harebell.connect(url) as connection, connection.channel() as channel:
         await channel.confirm_select()
         confirmations = channel.confirmations()
         clock = Clock()
@@ -87,10 +87,10 @@ async def warren_window(url: str, count: int) -> Result:
         return clock.result(count)
 
 
-async def warren_gather(url: str, count: int) -> Result:
-    import warren
+async def harebell_gather(url: str, count: int) -> Result:
+    import harebell
 
-    async with warren.connect(url) as connection, connection.channel() as channel:
+    async with harebell.connect(url) as connection, connection.channel() as channel:
         await channel.confirm_select()
         clock = Clock()
         for _ in range(count // WINDOW):
@@ -98,10 +98,10 @@ async def warren_gather(url: str, count: int) -> Result:
         return clock.result(count)
 
 
-async def warren_producer(url: str, count: int) -> Result:
-    import warren
+async def harebell_producer(url: str, count: int) -> Result:
+    import harebell
 
-    async with warren.connect(url) as connection, connection.producer(window=WINDOW) as producer:
+    async with harebell.connect(url) as connection, connection.producer(window=WINDOW) as producer:
         clock = Clock()
         sent = [await producer.publish_soon(BODY, QUEUE) for _ in range(count)]
         for pending in sent:
@@ -109,34 +109,34 @@ async def warren_producer(url: str, count: int) -> Result:
         return clock.result(count)
 
 
-async def warren_producer_one_by_one(url: str, count: int) -> Result:
-    import warren
+async def harebell_producer_one_by_one(url: str, count: int) -> Result:
+    import harebell
 
-    async with warren.connect(url) as connection, connection.producer() as producer:
+    async with harebell.connect(url) as connection, connection.producer() as producer:
         clock = Clock()
         for _ in range(count):
             await producer.publish(BODY, QUEUE)
         return clock.result(count)
 
 
-async def warren_publish_many(url: str, count: int) -> Result:
-    import warren
+async def harebell_publish_many(url: str, count: int) -> Result:
+    import harebell
 
-    async with warren.connect(url) as connection, connection.channel() as channel:
+    async with harebell.connect(url) as connection, connection.channel() as channel:
         await channel.confirm_select()
         clock = Clock()
-        publications = (warren.Publication(BODY, "", QUEUE) for _ in range(count))
+        publications = (harebell.Publication(BODY, "", QUEUE) for _ in range(count))
         await channel.publish_many(publications, timeout=TIMEOUT)
         return clock.result(count)
 
 
-async def warren_callback(url: str, count: int) -> Result:
-    import warren
+async def harebell_callback(url: str, count: int) -> Result:
+    import harebell
 
-    async with warren.connect(url) as connection, connection.channel() as channel:
+    async with harebell.connect(url) as connection, connection.channel() as channel:
         seen, done = 0, asyncio.Event()
 
-        def handle(delivery: warren.Delivery) -> None:
+        def handle(delivery: harebell.Delivery) -> None:
             nonlocal seen
             assert len(delivery.body) == len(BODY)
             delivery.ack()
@@ -152,10 +152,10 @@ async def warren_callback(url: str, count: int) -> Result:
         return result
 
 
-async def warren_iterator(url: str, count: int) -> Result:
-    import warren
+async def harebell_iterator(url: str, count: int) -> Result:
+    import harebell
 
-    async with warren.connect(url) as connection, connection.channel() as channel:
+    async with harebell.connect(url) as connection, connection.channel() as channel:
         clock, seen = Clock(), 0
         async for delivery in channel.consume(QUEUE, prefetch=PREFETCH):
             assert len(delivery.body) == len(BODY)
@@ -166,11 +166,11 @@ async def warren_iterator(url: str, count: int) -> Result:
         return clock.result(count)
 
 
-# -- warren, blocking ----------------------------------------------------------------------------------------------
+# -- harebell, blocking ----------------------------------------------------------------------------------------------
 
 
 def blocking_unconfirmed(url: str, count: int) -> Result:
-    from warren import blocking
+    from harebell import blocking
 
     with blocking.connect(url) as connection, connection.channel() as channel:
         clock = Clock()
@@ -181,7 +181,7 @@ def blocking_unconfirmed(url: str, count: int) -> Result:
 
 
 def blocking_one_by_one(url: str, count: int) -> Result:
-    from warren import blocking
+    from harebell import blocking
 
     with blocking.connect(url) as connection, connection.channel() as channel:
         channel.confirm_select()
@@ -192,17 +192,17 @@ def blocking_one_by_one(url: str, count: int) -> Result:
 
 
 def blocking_publish_many(url: str, count: int) -> Result:
-    import warren
+    import harebell
 
-    with warren.blocking.connect(url) as connection, connection.channel() as channel:
+    with harebell.blocking.connect(url) as connection, connection.channel() as channel:
         channel.confirm_select()
         clock = Clock()
-        channel.publish_many((warren.Publication(BODY, "", QUEUE) for _ in range(count)), timeout=TIMEOUT)
+        channel.publish_many((harebell.Publication(BODY, "", QUEUE) for _ in range(count)), timeout=TIMEOUT)
         return clock.result(count)
 
 
 def blocking_iterator(url: str, count: int) -> Result:
-    from warren import blocking
+    from harebell import blocking
 
     with blocking.connect(url) as connection, connection.channel() as channel:
         clock = Clock()
@@ -600,8 +600,8 @@ Work = Callable[[str, int], Result] | Callable[[str, int], Coroutine[Any, Any, R
 # By row, then by client. The first one of a row is what the others are compared with.
 CASES: dict[str, dict[str, Work]] = {
     "publish, unconfirmed": {
-        "warren": warren_unconfirmed,
-        "warren, blocking": blocking_unconfirmed,
+        "harebell": harebell_unconfirmed,
+        "harebell, blocking": blocking_unconfirmed,
         "aio-pika": aio_pika_unconfirmed,
         "pika": pika_unconfirmed,
         "pika's asyncio adapter": pika_asyncio_unconfirmed,
@@ -609,17 +609,17 @@ CASES: dict[str, dict[str, Work]] = {
         "amqpstorm": amqpstorm_unconfirmed,
     },
     "publish, confirmed one by one": {
-        "warren": warren_one_by_one,
-        "warren, blocking": blocking_one_by_one,
+        "harebell": harebell_one_by_one,
+        "harebell, blocking": blocking_one_by_one,
         "aio-pika": aio_pika_one_by_one,
         "pika": pika_one_by_one,
         "py-amqp": py_amqp_one_by_one,
         "amqpstorm": amqpstorm_one_by_one,
     },
     "publish, a window of 500": {
-        "warren, send": warren_window,
-        "warren, producer": warren_producer,
-        "warren, gather": warren_gather,
+        "harebell, send": harebell_window,
+        "harebell, producer": harebell_producer,
+        "harebell, gather": harebell_gather,
         "aio-pika, gather": aio_pika_gather,
         "pika, one by one": pika_one_by_one,
         "pika's asyncio adapter": pika_asyncio_window,
@@ -627,14 +627,14 @@ CASES: dict[str, dict[str, Work]] = {
         "amqpstorm, one by one": amqpstorm_one_by_one,
     },
     "publish_many": {
-        "warren": warren_publish_many,
-        "warren, blocking": blocking_publish_many,
+        "harebell": harebell_publish_many,
+        "harebell, blocking": blocking_publish_many,
         "aio-pika, gather": aio_pika_gather,
         "pika's asyncio adapter": pika_asyncio_window,
         "py-amqp, a window": py_amqp_window,
     },
     "consume by callback": {
-        "warren": warren_callback,
+        "harebell": harebell_callback,
         "aio-pika": aio_pika_callback,
         "pika": pika_callback,
         "pika's asyncio adapter": pika_asyncio_callback,
@@ -642,8 +642,8 @@ CASES: dict[str, dict[str, Work]] = {
         "amqpstorm": amqpstorm_callback,
     },
     "consume by iterator": {
-        "warren": warren_iterator,
-        "warren, blocking": blocking_iterator,
+        "harebell": harebell_iterator,
+        "harebell, blocking": blocking_iterator,
         "aio-pika": aio_pika_iterator,
         "pika": pika_iterator,
         "py-amqp, callback": py_amqp_callback,

@@ -2,8 +2,8 @@
 
     python benchmarks/codec.py
 
-Each figure is the best of several rounds. The first column of figures says how many times faster Warren is. pamqp
-decodes every frame when it reads it; Warren keeps content as bytes until somebody asks, so that splitting is compared
+Each figure is the best of several rounds. The first column of figures says how many times faster Harebell is. pamqp
+decodes every frame when it reads it; Harebell keeps content as bytes until somebody asks, so that splitting is compared
 both without and with decoding method and properties.
 """
 
@@ -19,8 +19,8 @@ from typing import Any
 import pamqp
 from pamqp import body as pamqp_body, commands as pamqp_commands, frame as pamqp_frame, header as pamqp_header
 
-from warren.protocol.v091 import Content, Engine, Properties, Role, Table, encode_content, methods as m
-from warren.protocol.v091.codec import decode_method, encode_method
+from harebell.protocol.v091 import Content, Engine, Properties, Role, Table, encode_content, methods as m
+from harebell.protocol.v091.codec import decode_method, encode_method
 
 MESSAGES = 1000
 ROUNDS = 15
@@ -75,7 +75,7 @@ def open_server() -> Engine:
     return server
 
 
-def warren_split(data: bytes) -> Callable[[], object]:
+def harebell_split(data: bytes) -> Callable[[], object]:
     server = open_server()
 
     def work() -> None:
@@ -85,7 +85,7 @@ def warren_split(data: bytes) -> Callable[[], object]:
     return work
 
 
-def warren_split_and_decode(data: bytes) -> Callable[[], object]:
+def harebell_split_and_decode(data: bytes) -> Callable[[], object]:
     server = open_server()
 
     def work() -> None:
@@ -118,14 +118,14 @@ def pamqp_split(data: bytes) -> Callable[[], object]:
 # -- deliveries --------------------------------------------------------------------------------------------------
 
 
-def warren_deliver() -> None:
+def harebell_deliver() -> None:
     """As a server sends one: method encoded each time, content frames as they came."""
     content = Content(1, b"", encode_content(1, TYPICAL, BODY, 131_072), len(BODY))
     for tag in range(MESSAGES):
         encode_method(2, m.BasicDeliver("ctag", tag, False, "flights", "EWR.UA.IAH")) + content.frames_for(2, 131_072)
 
 
-def warren_deliver_encoding() -> None:
+def harebell_deliver_encoding() -> None:
     for tag in range(MESSAGES):
         method = m.BasicDeliver("ctag", tag, False, "flights", "EWR.UA.IAH")
         encode_method(2, method) + encode_content(2, TYPICAL, BODY, 131_072)
@@ -171,18 +171,18 @@ def main() -> int:
     for name, properties in (("delivery-mode only", SMALL), ("4 properties", TYPICAL), ("and 5 headers", WITH_HEADERS)):
         data = publish(properties) * MESSAGES
         rows += [
-            (f"split publishes, {name}", warren_split(data), pamqp_split(data)),
-            (f"split and decode, {name}", warren_split_and_decode(data), pamqp_split(data)),
+            (f"split publishes, {name}", harebell_split(data), pamqp_split(data)),
+            (f"split and decode, {name}", harebell_split_and_decode(data), pamqp_split(data)),
             (f"decode properties, {name}", of_content(properties, decode), pamqp_properties(properties)),
             (f"check properties, {name}", of_content(properties, check), None),
         ]
     rows += [
-        ("encode deliveries, content as it came", warren_deliver, pamqp_deliver),
-        ("encode deliveries, content too", warren_deliver_encoding, pamqp_deliver),
+        ("encode deliveries, content as it came", harebell_deliver, pamqp_deliver),
+        ("encode deliveries, content too", harebell_deliver_encoding, pamqp_deliver),
     ]
     machine = f"Python {platform.python_version()}, {platform.machine()}, pamqp {pamqp.__version__}"
     print(f"{len(BODY)}-byte messages; {machine}")
-    print(f"{'':42} {'ratio':>6} {'Warren msg/s':>13} {'ns':>7} {'pamqp msg/s':>13} {'ns':>7}")
+    print(f"{'':42} {'ratio':>6} {'Harebell msg/s':>13} {'ns':>7} {'pamqp msg/s':>13} {'ns':>7}")
     for name, ours, theirs in rows:
         ns = best(ours)
         line = f"{1e9 / ns:13,.0f} {ns:7,.0f}"

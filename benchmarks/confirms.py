@@ -2,9 +2,9 @@
 
     python benchmarks/confirms.py [--count 300] [--rounds 5] [--data FOLDER]
 
-A persistent message of 100 bytes to a durable queue, then its confirm, one at a time, through `warren serve` on FOLDER.
-Beside it, and in turn with it, the same number of bytes is appended to a file in that folder and synced with fdatasync:
-no broker that confirms what is on disk can be faster. The ratio of the medians is what the broker adds.
+A persistent message of 100 bytes to a durable queue, then its confirm, one at a time, through `harebell serve` on
+FOLDER. Beside it, and in turn with it, the same number of bytes is appended to a file in that folder and synced with
+fdatasync: no broker that confirms what is on disk can be faster. The ratio of the medians is what the broker adds.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from broker import machine, warren_server
+from broker import harebell_server, machine
 from load import Peer, publication
 
-from warren.protocol.v091 import Properties, methods as m
+from harebell.protocol.v091 import Properties, methods as m
 
 RECORD_BYTES = 186  # what such a message takes in the log
 TURN = 20  # of one kind, before the other has its turn
@@ -71,7 +71,7 @@ def main() -> None:
     options = parser.parse_args()
     ratios = []
     print(f"{machine()}; milliseconds")
-    with tempfile.TemporaryDirectory(dir=options.data) as data, warren_server(Path(data)) as (port, _):
+    with tempfile.TemporaryDirectory(dir=options.data) as data, harebell_server(Path(data)) as (port, _):
         bare, confirmed = Bare(Path(data)), Confirmed(port)
         for number in range(options.rounds):
             took: dict[str, list[float]] = {"fdatasync": [], "confirm": []}

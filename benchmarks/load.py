@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier, Event
 from pathlib import Path
 
-from warren.protocol.v091 import (
+from harebell.protocol.v091 import (
     Content,
     Engine,
     Event as EngineEvent,
@@ -28,7 +28,7 @@ from warren.protocol.v091 import (
     encode_content,
     methods as m,
 )
-from warren.protocol.v091.codec import encode_method
+from harebell.protocol.v091.codec import encode_method
 
 BATCH = 200  # messages per write, or as many as BATCH_BYTES hold
 BATCH_BYTES = 1 << 18

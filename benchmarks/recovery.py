@@ -1,4 +1,4 @@
-"""How long `warren serve` takes to be ready when it finds messages on disk, after a kill and after a proper stop.
+"""How long `harebell serve` takes to be ready when it finds messages on disk, after a kill and after a proper stop.
 
     python benchmarks/recovery.py [--messages 1000000] [--queues 1000] [--size 100] [--rounds 3]
 
@@ -24,7 +24,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from load import Peer, publication
 
-from warren.protocol.v091 import Properties, methods as m
+from harebell.protocol.v091 import Properties, methods as m
 
 READY = re.compile(r"amqp://\S+?:(\d+)/")
 BATCH = 100  # messages to one queue, then to the next
@@ -36,7 +36,7 @@ class Served:
     def __init__(self, folder: Path) -> None:
         began = time.perf_counter()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "warren", "serve", "--port", "0", "--data", str(folder)],
+            [sys.executable, "-m", "harebell", "serve", "--port", "0", "--data", str(folder)],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
         assert self.process.stdout is not None

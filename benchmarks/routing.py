@@ -20,7 +20,7 @@ from time import perf_counter
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-from warren.routing import Router, TopicMatcher, to_queue
+from harebell.routing import Router, TopicMatcher, to_queue
 
 WORDS = [f"w{number}" for number in range(60)]
 

@@ -28,7 +28,7 @@ from load import (
     publication,
 )
 
-from warren.protocol.v091 import Content, Properties, methods as m
+from harebell.protocol.v091 import Content, Properties, methods as m
 
 REPLY_TO = "amq.rabbitmq.reply-to"
 STAMP = struct.Struct(">I96x")  # the number of a request, in a body of 100 bytes
@@ -190,7 +190,7 @@ def round_trips(port: int, pid: int, *, per_second: int, seconds: float, direct:
 def confirms_one_by_one(port: int, pid: int, *, count: int) -> Result:
     """Publish a persistent message to a durable queue and wait for its confirm, again and again.
 
-    What the disk needs by itself is `disk_sync` beside it: Warren confirms what is on disk, RabbitMQ does not wait.
+    What the disk needs by itself is `disk_sync` beside it: Harebell confirms what is on disk, RabbitMQ does not wait.
     """
     name, took = f"bench-{os.getpid()}", []
     peer = Peer(port)

@@ -1,4 +1,4 @@
-"""Messages routed per second by `warren spark simulate`, with 1,000 topic bindings; beside it what Spark costs alone.
+"""Messages routed per second by `harebell spark simulate`, with 1,000 topic bindings; beside it what Spark costs alone.
 
     python benchmarks/simulate.py [--rows 1000000] [--rounds 3] [--without-spark]
 
@@ -32,10 +32,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from routing import made_keys, made_patterns
 
-from warren.routing import Definitions, Router
-from warren.routing.definitions import BindingDefinition, QueueDefinition
-from warren.routing.topology import Topology, topology
-from warren.spark.jobs.counting import Counting
+from harebell.routing import Definitions, Router
+from harebell.routing.definitions import BindingDefinition, QueueDefinition
+from harebell.routing.topology import Topology, topology
+from harebell.spark.jobs.counting import Counting
 
 DISTINCT = (1_000, 236_000)
 
@@ -184,8 +184,8 @@ def check(router: Router, table: pa.Table) -> None:
 
 
 def in_spark(topic: Topology, tables: dict[int, pa.Table], folder: Path, rounds: int) -> None:
-    from warren.spark import session
-    from warren.spark.jobs.simulate import simulate
+    from harebell.spark import session
+    from harebell.spark.jobs.simulate import simulate
 
     spark = session("benchmark of simulate")
     try:

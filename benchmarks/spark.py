@@ -2,7 +2,7 @@
 
     python benchmarks/spark.py [--rows 300000] [--rounds 3] [--sizes 100,1024] [--rabbitmq] [--only source,sink]
 
-One session, local[2], as warren.spark.session starts it; the broker is `warren serve` in a process of its own, or a
+One session, local[2], as harebell.spark.session starts it; the broker is `harebell serve` in a process of its own, or a
 RabbitMQ. Messages are persistent, with a message_id and a timestamp. CPU is user and system time of everything that
 is Spark's (driver, JVM, Python workers), never the broker's; of a loop in pika or aio-pika, that of its process. The
 ratio compares the CPU of a row with a plain Parquet read of the same rows and columns: the limit. Medians of the
@@ -34,8 +34,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import psutil
 from broker import STARTS, machine
 
-from warren.client.blocking import connect
-from warren.client.records import Message, Publication
+from harebell.client.blocking import connect
+from harebell.client.records import Message, Publication
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -234,11 +234,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure there too")
     options = parser.parse_args()
     words = [word.strip() for word in options.only.split(",") if word.strip()]
-    name = "rabbitmq" if options.rabbitmq else "warren"
-    from warren.spark import session
+    name = "rabbitmq" if options.rabbitmq else "harebell"
+    from harebell.spark import session
 
     figures: dict[int, dict[str, list[Result]]] = {}
-    with STARTS[name]() as (port, pid), tempfile.TemporaryDirectory(prefix="warren-benchmark-") as folder:
+    with STARTS[name]() as (port, pid), tempfile.TemporaryDirectory(prefix="harebell-benchmark-") as folder:
         spark = session("benchmark", **{"spark.driver.memory": "2g"})
         spark.sparkContext.setLogLevel("ERROR")
         for size in map(int, options.sizes.split(",")):
@@ -260,7 +260,7 @@ def main() -> None:
         spark.stop()
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
-    print(f"against {'RabbitMQ' if options.rabbitmq else 'warren serve'}; {machine()}; local[2]; "
+    print(f"against {'RabbitMQ' if options.rabbitmq else 'harebell serve'}; {machine()}; local[2]; "
           f"medians of {options.rounds} rounds of {options.rows:,} messages")  # fmt: skip
     for size, results in figures.items():
         show(size, results)

@@ -6,22 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from warren.config import OPTIONS, Config, config_file, load, shown
-from warren.errors import InvalidArgument
+from harebell.config import OPTIONS, Config, config_file, load, shown
+from harebell.errors import InvalidArgument
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    return tmp_path / "warren.toml"
+    return tmp_path / "harebell.toml"
 
 
 def test_the_default_is_weaker_than_the_file_than_the_variable_than_the_flag(file: Path) -> None:
     file.write_text('port = 1\nhost = "f"\nheartbeat = 7\n')
-    environ = {"WARREN_PORT": "2", "WARREN_HOST": "v", "WARREN_CONFIG": str(file), "PATH": "/bin"}
+    environ = {"HAREBELL_PORT": "2", "HAREBELL_HOST": "v", "HAREBELL_CONFIG": str(file), "PATH": "/bin"}
     settings = load({"port": "3", "host": None}, environ, file)
     config, sources = settings.config, settings.sources
     assert (config.port, config.host, config.heartbeat, config.tls_port) == (3, "v", 7, 5671)
-    assert (sources["port"], sources["host"]) == ("--port", "WARREN_HOST")
+    assert (sources["port"], sources["host"]) == ("--port", "HAREBELL_HOST")
     assert (sources["heartbeat"], sources["tls_port"]) == (str(file), "default")
     assert set(sources) == set(OPTIONS)
     assert settings.remarks == ()
@@ -85,8 +85,8 @@ def test_the_place_of_a_bad_value_is_named(file: Path) -> None:
     file.write_text("port = 'x'")
     with pytest.raises(InvalidArgument, match=f"{file}: port must be"):
         load({}, {}, file)
-    with pytest.raises(InvalidArgument, match="WARREN_PORT must be"):
-        load({}, {"WARREN_PORT": "tcp://10.0.0.1:5672"}, None)  # what Kubernetes sets for a service called warren
+    with pytest.raises(InvalidArgument, match="HAREBELL_PORT must be"):
+        load({}, {"HAREBELL_PORT": "tcp://10.0.0.1:5672"}, None)  # what Kubernetes sets for a service called harebell
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_the_place_of_a_bad_value_is_named(file: Path) -> None:
     [
         ("prot = 1", "there is no option prot; did you mean port?"),
         ("disk-free-limit = 1", "did you mean disk_free_limit?"),
-        ("zzz = 1", "there is no option zzz; `warren config` lists them"),
+        ("zzz = 1", "there is no option zzz; `harebell config` lists them"),
         ("[tls]\ncert = 'x'", "there is no option tls;"),
         ("port = ", "is not TOML"),
         ("port = 1\nport = 2", "is not TOML"),
@@ -115,9 +115,9 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_variables_that_look_misspelt_are_remarked() -> None:
-    others = {"WARREN_URL": "amqp://", "WARREN_CONFIG": "x", "WARREN_PORT_5672_TCP_ADDR": "10.0.0.1"}
-    settings = load({}, {"WARREN_PROT": "1", **others})
-    assert settings.remarks == ("the variable WARREN_PROT is no option; did you mean WARREN_PORT?",)
+    others = {"HAREBELL_URL": "amqp://", "HAREBELL_CONFIG": "x", "HAREBELL_PORT_5672_TCP_ADDR": "10.0.0.1"}
+    settings = load({}, {"HAREBELL_PROT": "1", **others})
+    assert settings.remarks == ("the variable HAREBELL_PROT is no option; did you mean HAREBELL_PORT?",)
 
 
 @pytest.mark.parametrize(
@@ -130,15 +130,15 @@ def test_tls_needs_a_certificate(name: str, value: str) -> None:
 
 
 def test_which_file(tmp_path: Path) -> None:
-    own = tmp_path / "warren" / "warren.toml"
+    own = tmp_path / "harebell" / "harebell.toml"
     environ = {"XDG_CONFIG_HOME": str(tmp_path)}
     assert config_file(None, environ) is None
     own.parent.mkdir()
     own.write_text("")
     assert config_file(None, environ) == own
-    assert config_file(None, {**environ, "WARREN_CONFIG": "/v.toml"}) == Path("/v.toml")
-    assert config_file("/f.toml", {**environ, "WARREN_CONFIG": "/v.toml"}) == Path("/f.toml")
-    assert config_file(None, {"XDG_CONFIG_HOME": "relative"}) != Path("relative/warren/warren.toml")
+    assert config_file(None, {**environ, "HAREBELL_CONFIG": "/v.toml"}) == Path("/v.toml")
+    assert config_file("/f.toml", {**environ, "HAREBELL_CONFIG": "/v.toml"}) == Path("/f.toml")
+    assert config_file(None, {"XDG_CONFIG_HOME": "relative"}) != Path("relative/harebell/harebell.toml")
 
 
 def test_shown() -> None:

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from warren.broker import Broker
-from warren.config import Limits
-from warren.protocol.v091 import Content, Properties, Table, encode_content, methods as m
-from warren.protocol.v091.codec import (
+from harebell.broker import Broker
+from harebell.config import Limits
+from harebell.protocol.v091 import Content, Properties, Table, encode_content, methods as m
+from harebell.protocol.v091.codec import (
     FRAME_PREFIX,
     HEARTBEAT_FRAME,
     PROTOCOL_HEADER,

@@ -1,4 +1,4 @@
-"""Write docs/reference/client.md out of the signatures and docstrings of what `warren.__all__` names.
+"""Write docs/reference/client.md out of the signatures and docstrings of what `harebell.__all__` names.
 
     python tools/client_reference.py            # writes the page
     python tools/client_reference.py --check    # exits 1 when the committed page differs
@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-import warren
+import harebell
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "client.md"
@@ -31,7 +31,7 @@ WIDTH = 100  # of a signature on one line
 HEAD = """\
 # The client
 
-Everything that `import warren` offers, with signatures and what may be raised. This page is written by
+Everything that `import harebell` offers, with signatures and what may be raised. This page is written by
 `python tools/client_reference.py` out of the docstrings. Guides: [how a connection comes back](../how-to/recovery.md),
 [what a message costs](../explanation/client-performance.md).
 
@@ -53,7 +53,7 @@ class Page:
 
     def __init__(self) -> None:
         self.lines = [HEAD]
-        self.exported: dict[str, object] = {name: getattr(warren, name) for name in warren.__all__}
+        self.exported: dict[str, object] = {name: getattr(harebell, name) for name in harebell.__all__}
         self.members = {
             name: dict(public(value)) for name, value in self.exported.items() if isinstance(value, ModuleType)
         }
@@ -70,7 +70,7 @@ class Page:
             else:
                 self.entry(name, value, 2)
         if self.given:
-            self.lines.append("## What calls give\n\nThese have no name in `warren`.\n")
+            self.lines.append("## What calls give\n\nThese have no name in `harebell`.\n")
         done = 0
         while done < len(self.given):  # each may add more
             self.entry(*list(self.given.items())[done], 3)
@@ -78,7 +78,7 @@ class Page:
         return "\n".join(self.lines).rstrip() + "\n"
 
     def module(self, name: str, module: ModuleType) -> None:
-        self.lines.append(f"## `warren.{name}`\n")
+        self.lines.append(f"## `harebell.{name}`\n")
         self.lines += prose(module.__doc__, self.anchors)
         for each, value in self.members[name].items():
             self.entry(each, value, 3)
@@ -100,7 +100,7 @@ class Page:
         uses = [use for method, use in USES.items() if _found(cls, method) is not None]
         if uses and not issubclass(cls, BaseException):
             facts.append(f"For {' and '.join(uses)}.")
-        if issubclass(cls, warren.errors.AmqpError) and "reply_code" in vars(cls):
+        if issubclass(cls, harebell.errors.AmqpError) and "reply_code" in vars(cls):
             facts.append(f"Reply code {vars(cls)['reply_code']}, {vars(cls)['reply_name']}.")
         if facts:
             self.lines.append(" ".join(facts) + "\n")
@@ -150,7 +150,7 @@ class Page:
         self.lines += prose(plain.__doc__, self.anchors)
         for word in re.findall(r"\w+", returns):
             value = plain.__globals__.get(word)
-            if inspect.isclass(value) and value.__module__.startswith("warren.") and word not in self.anchors:
+            if inspect.isclass(value) and value.__module__.startswith("harebell.") and word not in self.anchors:
                 self.anchors[word] = word.lower()
                 self.given[word] = value
 
@@ -170,7 +170,7 @@ def methods(cls: type) -> Iterator[tuple[str, object]]:
     """Public methods and properties with a docstring or a signature of their own, bases of this package first."""
     found: dict[str, object] = {}
     for base in reversed(cls.__mro__):
-        if base.__module__.startswith("warren") and not (base is not cls and issubclass(cls, BaseException)):
+        if base.__module__.startswith("harebell") and not (base is not cls and issubclass(cls, BaseException)):
             found |= {name: value for name, value in vars(base).items() if name[0] != "_" and _callable(value)}
     order = {name: at for at, name in enumerate(vars(cls))}
     yield from sorted(found.items(), key=lambda item: order.get(item[0], -1))

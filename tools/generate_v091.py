@@ -1,4 +1,4 @@
-"""Write src/warren/protocol/v091/methods.py from the specification files under spec/.
+"""Write src/harebell/protocol/v091/methods.py from the specification files under spec/.
 
     python tools/generate_v091.py            # writes the file
     python tools/generate_v091.py --check    # exits 1 when the committed file differs
@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SPECS = [ROOT / "spec" / "amqp0-9-1.stripped.extended.xml", ROOT / "spec" / "warren-additions.0-9-1.xml"]
-TARGET = ROOT / "src" / "warren" / "protocol" / "v091" / "methods.py"
+SPECS = [ROOT / "spec" / "amqp0-9-1.stripped.extended.xml", ROOT / "spec" / "harebell-additions.0-9-1.xml"]
+TARGET = ROOT / "src" / "harebell" / "protocol" / "v091" / "methods.py"
 
 FIXED = {"octet": ("B", 1), "short": ("H", 2), "long": ("I", 4), "longlong": ("Q", 8)}
 PYTHON_TYPE = {
@@ -323,7 +323,7 @@ def generate() -> str:
         "from struct import Struct",
         "from typing import ClassVar, Final",
         "",
-        "from warren.protocol.v091.fields import (",
+        "from harebell.protocol.v091.fields import (",
         "    Table,",
         "    Timestamp,",
         "    check_end,",

@@ -15,7 +15,7 @@ from typing import cast
 from grimp import ImportGraph
 from importlinter import Contract, ContractCheck, fields, output
 
-OWN_PACKAGES = ("warren", "pyspark_warren")
+OWN_PACKAGES = ("harebell", "pyspark_harebell")
 
 
 def third_party(graph: ImportGraph) -> list[str]:

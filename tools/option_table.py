@@ -1,7 +1,7 @@
-"""Write the tables of options in docs/reference/configuration.md out of `warren.config`.
+"""Write the tables of options in docs/reference/configuration.md out of `harebell.config`.
 
-    python tools/option_table.py            # writes the page
-    python tools/option_table.py --check    # exits 1 when the committed page differs
+python tools/option_table.py            # writes the page
+python tools/option_table.py --check    # exits 1 when the committed page differs
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 import sys
 from pathlib import Path
 
-from warren.config import OPTIONS, Limits
+from harebell.config import OPTIONS, Limits
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "configuration.md"

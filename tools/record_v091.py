@@ -18,9 +18,9 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from urllib.parse import urlsplit
 
-from warren.protocol.v091 import Properties, Table, methods as m
-from warren.protocol.v091.codec import PROTOCOL_HEADER, encode_method
-from warren.protocol.v091.content import encode_content
+from harebell.protocol.v091 import Properties, Table, methods as m
+from harebell.protocol.v091.codec import PROTOCOL_HEADER, encode_method
+from harebell.protocol.v091.content import encode_content
 
 FRAME_MAX = 4096
 ALL_PROPERTIES = Properties(
@@ -47,7 +47,7 @@ ALL_PROPERTIES = Properties(
     timestamp=datetime(2013, 1, 1, 5, 15, tzinfo=UTC),
     type="flight",
     user_id="guest",
-    app_id="warren",
+    app_id="harebell",
     reserved="cluster",
 )
 
@@ -90,29 +90,30 @@ def main() -> int:
     tape.hear()
     capabilities: Table = {"publisher_confirms": True, "basic.nack": True, "authentication_failure_close": True}
     start_ok = m.ConnectionStartOk(
-        {"product": "warren", "capabilities": capabilities}, "PLAIN", f"\0{user}\0{password}".encode(), "en_US"
+        {"product": "harebell", "capabilities": capabilities}, "PLAIN", f"\0{user}\0{password}".encode(), "en_US"
     )
     method(0, start_ok, 1)
     tape.say(encode_method(0, m.ConnectionTuneOk(2047, FRAME_MAX, 0)))
     method(0, m.ConnectionOpen("/"), 1)
     method(1, m.ChannelOpen(), 1)
-    method(1, m.QueueDeclare("warren.golden", auto_delete=True, arguments={"x-max-length": 10}), 1)
+    method(1, m.QueueDeclare("harebell.golden", auto_delete=True, arguments={"x-max-length": 10}), 1)
     method(1, m.ConfirmSelect(), 1)
     method(1, m.BasicQos(prefetch_count=10), 1)
-    method(1, m.BasicConsume("warren.golden", "ctag"), 1)
+    method(1, m.BasicConsume("harebell.golden", "ctag"), 1)
     tape.say(
-        encode_method(1, m.BasicPublish("", "warren.golden"))
+        encode_method(1, m.BasicPublish("", "harebell.golden"))
         + encode_content(1, ALL_PROPERTIES, b'{"flight":1545}', FRAME_MAX)
     )
     tape.hear(4)  # deliver, header, body, and the confirm before or after them
     tape.say(
-        encode_method(1, m.BasicPublish("", "warren.golden")) + encode_content(1, Properties(), b"x" * 9000, FRAME_MAX)
+        encode_method(1, m.BasicPublish("", "harebell.golden"))
+        + encode_content(1, Properties(), b"x" * 9000, FRAME_MAX)
     )
     tape.hear(6)
     method(1, m.BasicAck(2, True), 0)
     tape.say(encode_method(1, m.BasicPublish("", "nowhere", mandatory=True)) + encode_content(1, Properties(), b"", 0))
     tape.hear(3)  # return, header, confirm
-    method(1, m.BasicGet("warren.golden"), 1)
+    method(1, m.BasicGet("harebell.golden"), 1)
     method(1, m.ChannelClose(200, "done"), 1)
     method(0, m.ConnectionClose(200, "done"), 1)
     json.dump({"peer": sys.argv[2], "frame_max": FRAME_MAX, "frames": tape.lines}, sys.stdout, indent=1)

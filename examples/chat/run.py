@@ -32,7 +32,7 @@ def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
 
 
 def broker(port: int, data: str) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen([sys.executable, "-m", "warren", "serve", "--port", str(port), "--data", data])
+    process = subprocess.Popen([sys.executable, "-m", "harebell", "serve", "--port", str(port), "--data", data])
     wait_for(port, process)
     return process
 

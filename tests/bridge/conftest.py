@@ -1,4 +1,4 @@
-"""Ends of shovels: a RabbitMQ and as many Warrens as a test asks for."""
+"""Ends of shovels: a RabbitMQ and as many Harebells as a test asks for."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-import warren
+import harebell
+from harebell.broker import Broker
+from harebell.protocol.v091 import Table
 from tests.bridge.kit import End
-from warren.broker import Broker
-from warren.protocol.v091 import Table
 
 Make = Callable[..., Awaitable[End]]
 
 
 @pytest.fixture
 async def end(request: pytest.FixtureRequest) -> AsyncIterator[Make]:
-    """Makes an end: `await end("warren")` or `await end("rabbitmq")`; what it made is gone after the test."""
+    """Makes an end: `await end("harebell")` or `await end("rabbitmq")`; what it made is gone after the test."""
     async with AsyncExitStack() as stack:
 
         async def make(kind: str, *, arguments: Table | None = None) -> End:
@@ -26,7 +26,7 @@ async def end(request: pytest.FixtureRequest) -> AsyncIterator[Make]:
                 url: str = request.getfixturevalue("rabbitmq").url
             else:
                 url = (await stack.enter_async_context(Broker())).url
-            connection = await stack.enter_async_context(warren.connect(url, timeout=30))
+            connection = await stack.enter_async_context(harebell.connect(url, timeout=30))
             queue = f"shovel.{uuid.uuid4().hex[:8]}"
             async with connection.channel() as channel:
                 await channel.queue_declare(queue, durable=True, arguments=arguments)
@@ -38,7 +38,7 @@ async def end(request: pytest.FixtureRequest) -> AsyncIterator[Make]:
         yield make
 
 
-@pytest.fixture(params=["warren-warren", "warren-rabbitmq", "rabbitmq-warren", "rabbitmq-rabbitmq"])
+@pytest.fixture(params=["harebell-harebell", "harebell-rabbitmq", "rabbitmq-harebell", "rabbitmq-rabbitmq"])
 async def ends(request: pytest.FixtureRequest, end: Make) -> tuple[End, End]:
     """Source and destination, in every pairing of makes."""
     source, destination = request.param.split("-")

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-import warren
-from warren import Message, Publication
-from warren.bridge import Destination, Shovel, ShovelOptions, Source
-from warren.client.channel import Channel
-from warren.testing import FaultProxy
+import harebell
+from harebell import Message, Publication
+from harebell.bridge import Destination, Shovel, ShovelOptions, Source
+from harebell.client.channel import Channel
+from harebell.testing import FaultProxy
 
 PATIENCE = 60.0  # seconds; reached only when something is broken
 
@@ -67,7 +67,7 @@ class End:
     async def ready(self, queue: str | None = None) -> int:
         return (await self.channel.queue_declare(queue or self.queue, passive=True)).message_count
 
-    async def take(self, queue: str | None = None) -> list[warren.Delivery]:
+    async def take(self, queue: str | None = None) -> list[harebell.Delivery]:
         """All that is in the queue."""
         found = []
         while (delivery := await self.channel.get(queue or self.queue, no_ack=True)) is not None:
@@ -107,7 +107,7 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-def same(deliveries: list[warren.Delivery], count: int, start: int = 0) -> bool:
+def same(deliveries: list[harebell.Delivery], count: int, start: int = 0) -> bool:
     """Whether these are exactly the messages of that range, each once, in order, equal in body and properties."""
     wanted = [message(number) for number in range(start, start + count)]
     return [(each.body, each.properties) for each in deliveries] == [(each.body, each.properties) for each in wanted]

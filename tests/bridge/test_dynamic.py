@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-import warren
+import harebell
+from harebell.bridge import Shovels
+from harebell.bridge.dynamic import in_vhost
+from harebell.bridge.options import parse_shovel
+from harebell.broker import Broker
+from harebell.errors import InvalidArgument, NotFound
 from tests.bridge.conftest import Make
 from tests.bridge.kit import End, same, until
-from warren.bridge import Shovels
-from warren.bridge.dynamic import in_vhost
-from warren.bridge.options import parse_shovel
-from warren.broker import Broker
-from warren.errors import InvalidArgument, NotFound
 
 
 class Home:
@@ -47,14 +47,14 @@ class Home:
 async def home() -> AsyncIterator[Home]:
     shovels = Shovels()
     async with Broker(components={"shovel": shovels}) as broker, shovels.of(broker):
-        async with warren.connect(broker.url) as connection, connection.channel() as channel:
+        async with harebell.connect(broker.url) as connection, connection.channel() as channel:
             await channel.confirm_select()
             await channel.queue_declare("home", durable=True)
             yield Home(broker, End(broker.url, "home", channel))
 
 
 async def test_set_cleared_and_listed(home: Home, end: Make) -> None:
-    there = await end("warren")
+    there = await end("harebell")
     await home.end.fill(100)
     home.set("away", there)
     await there.until(100)
@@ -74,7 +74,7 @@ async def test_set_cleared_and_listed(home: Home, end: Make) -> None:
 
 
 async def test_a_new_value_takes_the_place_of_the_old(home: Home, end: Make) -> None:
-    first, second = await end("warren"), await end("warren")
+    first, second = await end("harebell"), await end("harebell")
     home.set("away", first)
     await home.until(state="running")
     home.set("away", second)
@@ -95,7 +95,7 @@ async def test_both_ends_here(home: Home) -> None:
 
 
 async def test_after_the_queue_length_it_deletes_itself(home: Home, end: Make) -> None:
-    there = await end("warren")
+    there = await end("harebell")
     await home.end.fill(7)
     home.set("once", there, src_delete_after="queue-length")
     await until(lambda: not home.broker.parameter_status("shovel"))
@@ -114,7 +114,7 @@ async def test_what_cannot_be_is_refused(home: Home) -> None:
 
 
 async def test_trouble_is_listed_and_outlived(home: Home, end: Make) -> None:
-    there = await end("warren")
+    there = await end("harebell")
     home.set("away", there, dest_queue="later", dest_predeclared=True)
     await until(lambda: "no queue 'later'" in str(home.status().get("reason")))
     await there.channel.queue_declare("later", durable=True)
@@ -125,7 +125,7 @@ async def test_trouble_is_listed_and_outlived(home: Home, end: Make) -> None:
 
 
 async def test_without_reconnects_it_stays_terminated(home: Home, end: Make) -> None:
-    there = await end("warren")
+    there = await end("harebell")
     home.set("away", there, dest_uri="amqp://127.0.0.1:1", reconnect_delay=0)
     await home.until(state="terminated")
     assert "cannot be reached" in home.status()["reason"]
@@ -133,7 +133,7 @@ async def test_without_reconnects_it_stays_terminated(home: Home, end: Make) -> 
 
 
 async def test_a_full_destination_is_listed(home: Home, end: Make) -> None:
-    there = await end("warren", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    there = await end("harebell", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
     await home.end.fill(3)
     home.set("away", there)
     await until(lambda: "refused" in home.status().get("refusal", ""))
@@ -173,14 +173,14 @@ async def test_ending_does_not_wait_for_a_silent_destination(
     home: Home, end: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here one that would take an hour to fail."""
-    monkeypatch.setattr("warren.bridge.dynamic.GOODBYE_SECONDS", 0.2)
+    monkeypatch.setattr("harebell.bridge.dynamic.GOODBYE_SECONDS", 0.2)
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
 
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
-    there = await end("warren")
+    there = await end("harebell")
     port = server.sockets[0].getsockname()[1]
     home.set("away", there, dest_uri=f"amqp://127.0.0.1:{port}?connection_timeout=3600000")
     await home.until(state="starting")

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-import warren
+import harebell
+from harebell.bridge import Shovels
+from harebell.broker import Broker
+from harebell.errors import ServerUnavailable
+from harebell.testing import RabbitMQ
 from tests.bridge.kit import End, message, until
 from tests.bridge.test_options import BASE, REFUSED
-from warren.bridge import Shovels
-from warren.broker import Broker
-from warren.errors import ServerUnavailable
-from warren.testing import RabbitMQ
 
 PUBLISHED = {"content_type": "other/type", "app_id": "shovel", "priority": 1}
 
@@ -52,7 +52,7 @@ async def test_the_same_headers(server: RabbitMQ) -> None:
     async with (
         Broker(components={"shovel": shovels}) as broker,
         shovels.of(broker),
-        warren.connect(server.url) as connection,
+        harebell.connect(server.url) as connection,
         connection.channel() as channel,
     ):
         await channel.confirm_select()

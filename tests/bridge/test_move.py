@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-import warren
+import harebell
+from harebell.broker import Broker
+from harebell.errors import ServerUnavailable
+from harebell.testing import RabbitMQ
 from tests.bridge.kit import PATIENCE, until
 from tests.cli.command import environment
-from warren.broker import Broker
-from warren.errors import ServerUnavailable
-from warren.testing import RabbitMQ
 
 QUEUES = ("orders.a", "orders.b")
 BACKLOG = 300  # messages in each queue at the start
@@ -47,7 +47,7 @@ class Publisher:
     async def run(self, url: str, count: int | None = None) -> None:
         self._stop.clear()
         until = None if count is None else self.number + count
-        async with warren.connect(url) as connection, connection.channel() as channel:
+        async with harebell.connect(url) as connection, connection.channel() as channel:
             await channel.confirm_select()
             while not self._stop.is_set() and self.number != until:
                 key = "ab"[self.number % 2]
@@ -60,7 +60,7 @@ class Publisher:
 
 async def consume(url: str, queue: str, got: Got) -> None:
     """Work off the queue until cancelled."""
-    async with warren.connect(url) as connection, connection.channel() as channel:
+    async with harebell.connect(url) as connection, connection.channel() as channel:
         async for delivery in channel.consume(queue, prefetch=20):
             got[queue].append(int(delivery.body))
             delivery.ack()
@@ -73,7 +73,7 @@ async def end_all(tasks: list[asyncio.Task[None]]) -> None:
 
 
 async def topology(url: str) -> None:
-    async with warren.connect(url) as connection, connection.channel() as channel:
+    async with harebell.connect(url) as connection, connection.channel() as channel:
         await channel.exchange_declare("sales", "topic", durable=True)
         for queue in QUEUES:
             await channel.queue_declare(queue, durable=True)
@@ -82,7 +82,7 @@ async def topology(url: str) -> None:
 
 async def command(*arguments: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "warren", *arguments,
+        sys.executable, "-m", "harebell", *arguments,
         env=environment(), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
 
@@ -94,7 +94,7 @@ async def ended(process: asyncio.subprocess.Process) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("direction", ["to RabbitMQ", "to Warren"])
+@pytest.mark.parametrize("direction", ["to RabbitMQ", "to Harebell"])
 @pytest.mark.parametrize("in_order", [True, False], ids=["in order", "at once"])
 async def test_moving(server: RabbitMQ, tmp_path: Path, direction: str, in_order: bool) -> None:
     got: Got = {queue: [] for queue in QUEUES}
@@ -150,7 +150,7 @@ async def test_moving(server: RabbitMQ, tmp_path: Path, direction: str, in_order
 
 
 async def clean(url: str) -> None:
-    async with warren.connect(url) as connection, connection.channel() as channel:
+    async with harebell.connect(url) as connection, connection.channel() as channel:
         await channel.exchange_delete("sales")
         for queue in QUEUES:
             await channel.queue_delete(queue)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from warren.bridge import Destination, ShovelOptions, Source, parse_shovel
-from warren.bridge.options import is_local, without_credentials
-from warren.errors import InvalidArgument
+from harebell.bridge import Destination, ShovelOptions, Source, parse_shovel
+from harebell.bridge.options import is_local, without_credentials
+from harebell.errors import InvalidArgument
 
 URI = "amqp://guest:guest@127.0.0.1:1"
 BASE: dict[str, Any] = {"src-uri": URI, "dest-uri": URI, "src-queue": "a", "dest-queue": "b"}

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-import warren
+import harebell
+from harebell import Message
+from harebell.bridge import Shovel
+from harebell.broker import Broker
+from harebell.errors import ShovelEnded
+from harebell.protocol.v091 import Properties, Table
+from harebell.testing import FaultProxy
 from tests.bridge.conftest import Make
 from tests.bridge.kit import End, message, move, options, plain, proxied, same, until
-from warren import Message
-from warren.bridge import Shovel
-from warren.broker import Broker
-from warren.errors import ShovelEnded
-from warren.protocol.v091 import Properties, Table
-from warren.testing import FaultProxy
 
 REFUSING: Table = {"x-max-length": 5, "x-overflow": "reject-publish"}
 
@@ -34,7 +34,7 @@ async def test_all_arrive_as_they_were(ends: tuple[End, End]) -> None:
 
 
 async def test_no_property_is_decoded_or_lost_by_decoding(end: Make) -> None:
-    source, destination = await end("warren"), await end("warren")
+    source, destination = await end("harebell"), await end("harebell")
     table = b"\x01bb\xff" + b"\x01ff\x3f\xc0\0\0" + b"\x01xx\0\0\0\x02ab"  # int8, float, byte array
     raw = b"\x20\0" + len(table).to_bytes(4, "big") + table
     source.channel.publish_nowait(b"", "", source.queue, raw_properties=raw)
@@ -55,7 +55,7 @@ async def test_large_and_empty_bodies(ends: tuple[End, End]) -> None:
 
 async def test_what_the_source_queue_stamped_stays_behind(end: Make) -> None:
     """x-delivery-count of a redelivery is about the source queue, and not part of the message."""
-    source, destination = await end("warren"), await end("warren")
+    source, destination = await end("harebell"), await end("harebell")
     await source.fill(1)
     taken = await source.channel.get(source.queue)
     assert taken is not None
@@ -108,7 +108,7 @@ async def test_cut_and_cut_again(ends: tuple[End, End], cut: str) -> None:
 
 
 async def test_a_destination_that_goes_while_nothing_moves(end: Make) -> None:
-    source, destination = await end("warren"), await end("warren")
+    source, destination = await end("harebell"), await end("harebell")
     host, port = destination.url.rpartition("@")[2].rstrip("/").split(":")
     async with FaultProxy(host, int(port)) as proxy:
         uris = (proxied(destination.url, proxy),)
@@ -127,7 +127,7 @@ async def test_a_destination_that_goes_while_nothing_moves(end: Make) -> None:
 
 
 async def test_uris_are_alternatives(end: Make) -> None:
-    source, destination = await end("warren"), await end("warren")
+    source, destination = await end("harebell"), await end("harebell")
     await source.fill(3)
     dead = "amqp://127.0.0.1:1/"
     shovel = Shovel(
@@ -153,7 +153,7 @@ async def test_delete_after_a_number(ends: tuple[End, End], prefetch: int) -> No
 
 
 async def test_delete_after_none_at_all(end: Make) -> None:
-    source, destination = await end("warren"), await end("warren")
+    source, destination = await end("harebell"), await end("harebell")
     await source.fill(2)
     await move(Shovel(options(source, destination, src_delete_after=0)))
     assert await source.ready() == 2
@@ -168,7 +168,7 @@ async def test_delete_after_the_queue_length(ends: tuple[End, End]) -> None:
 
 
 async def test_never_goes_on_until_it_is_stopped(end: Make) -> None:
-    source, destination = await end("warren"), await end("warren")
+    source, destination = await end("harebell"), await end("harebell")
     shovel = Shovel(options(source, destination))
     running = asyncio.create_task(move(shovel))
     for start in (0, 50):
@@ -180,7 +180,7 @@ async def test_never_goes_on_until_it_is_stopped(end: Make) -> None:
 
 
 async def test_stopped_in_the_middle_it_loses_and_doubles_nothing(end: Make) -> None:
-    source, destination = await end("warren"), await end("warren")
+    source, destination = await end("harebell"), await end("harebell")
     await source.fill(3000)
     shovel = Shovel(options(source, destination, src_prefetch=50))
     running = asyncio.create_task(move(shovel))
@@ -197,13 +197,13 @@ async def test_stopped_in_the_middle_it_loses_and_doubles_nothing(end: Make) -> 
 
 
 async def test_a_full_queue_makes_the_line_wait(end: Make) -> None:
-    source, destination = await end("warren"), await end("warren", arguments=REFUSING)
+    source, destination = await end("harebell"), await end("harebell", arguments=REFUSING)
     await source.fill(20)
     shovel = Shovel(options(source, destination, reconnect_delay=0.1))
     running = asyncio.create_task(move(shovel))
     await until(lambda: shovel.refusal is not None)
     assert "refused a message" in str(shovel.refusal)
-    taken: list[warren.Delivery] = []
+    taken: list[harebell.Delivery] = []
     while len(taken) < 20:
         await destination.until(1)
         taken += await destination.take()
@@ -216,12 +216,12 @@ async def test_a_full_queue_makes_the_line_wait(end: Make) -> None:
 
 
 async def test_a_full_queue_of_rabbitmq(end: Make) -> None:
-    source, destination = await end("warren"), await end("rabbitmq", arguments=REFUSING)
+    source, destination = await end("harebell"), await end("rabbitmq", arguments=REFUSING)
     await source.fill(20)
     shovel = Shovel(options(source, destination, reconnect_delay=0.1), until_empty=True)
     running = asyncio.create_task(move(shovel))
     await until(lambda: shovel.refusal is not None)
-    taken: list[warren.Delivery] = []
+    taken: list[harebell.Delivery] = []
     while len(taken) < 20:
         await destination.until(1)
         taken += await destination.take()
@@ -230,7 +230,7 @@ async def test_a_full_queue_of_rabbitmq(end: Make) -> None:
 
 
 async def test_a_full_queue_does_not_keep_it_from_stopping(end: Make) -> None:
-    source, destination = await end("warren"), await end("warren", arguments=REFUSING)
+    source, destination = await end("harebell"), await end("harebell", arguments=REFUSING)
     await source.fill(20)
     shovel = Shovel(options(source, destination))
     running = asyncio.create_task(move(shovel))
@@ -243,7 +243,7 @@ async def test_a_full_queue_does_not_keep_it_from_stopping(end: Make) -> None:
 
 
 async def test_what_reaches_no_queue_waits_and_lets_others_pass(end: Make) -> None:
-    source, destination = await end("warren"), await end("warren")
+    source, destination = await end("harebell"), await end("harebell")
     await destination.channel.exchange_declare("x", "direct")
     await destination.channel.queue_bind(destination.queue, "x", "a")
     await source.channel.exchange_declare("x", "fanout")
@@ -264,8 +264,8 @@ async def test_what_reaches_no_queue_waits_and_lets_others_pass(end: Make) -> No
 
 
 async def test_a_destination_that_is_low_on_memory_makes_the_line_wait(end: Make) -> None:
-    source = await end("warren")
-    async with Broker() as broker, warren.connect(broker.url) as connection, connection.channel() as channel:
+    source = await end("harebell")
+    async with Broker() as broker, harebell.connect(broker.url) as connection, connection.channel() as channel:
         await channel.queue_declare("q", durable=True)
         destination = End(broker.url + "?connection_timeout=200", "q", channel)  # each wait ends long before the alarm
         await source.fill(2000)
@@ -284,7 +284,7 @@ async def test_a_destination_that_is_low_on_memory_makes_the_line_wait(end: Make
 
 @pytest.mark.parametrize("ack_mode", ["on-publish", "no-ack"])
 async def test_modes_that_may_lose_say_how_many(end: Make, ack_mode: str) -> None:
-    source, destination = await end("warren"), await end("warren", arguments=REFUSING)
+    source, destination = await end("harebell"), await end("harebell", arguments=REFUSING)
     await source.fill(20)
     shovel = await move(Shovel(options(source, destination, ack_mode=ack_mode), until_empty=True))
     assert (shovel.forwarded, shovel.lost) == (5, 15)
@@ -304,7 +304,7 @@ async def test_modes_that_may_lose_move_all_when_nothing_goes_wrong(ends: tuple[
 # -- exchanges -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kinds", [("warren", "warren"), ("warren", "rabbitmq"), ("rabbitmq", "warren")])
+@pytest.mark.parametrize("kinds", [("harebell", "harebell"), ("harebell", "rabbitmq"), ("rabbitmq", "harebell")])
 async def test_from_an_exchange_to_an_exchange(end: Make, kinds: tuple[str, str]) -> None:
     """To that of the same name, where none is named: so not on one broker, where it would go in circles."""
     source, destination = await end(kinds[0]), await end(kinds[1])
@@ -312,9 +312,7 @@ async def test_from_an_exchange_to_an_exchange(end: Make, kinds: tuple[str, str]
     await source.channel.exchange_declare(name, "topic")
     await destination.channel.exchange_declare(name, "topic")
     await destination.channel.queue_bind(destination.queue, name, "order.*")
-    shovel = Shovel(
-        options(source, destination, src_queue=None, src_exchange=name, src_key="order.#", dest_queue=None)
-    )
+    shovel = Shovel(options(source, destination, src_queue=None, src_exchange=name, src_key="order.#", dest_queue=None))
     running = asyncio.create_task(move(shovel))
     await until(lambda: shovel.state == "running")
     for key in ("order.new", "other", "order.old"):
@@ -329,7 +327,7 @@ async def test_from_an_exchange_to_an_exchange(end: Make, kinds: tuple[str, str]
 
 
 async def test_with_a_routing_key_of_its_own(end: Make) -> None:
-    source, destination = await end("warren"), await end("warren")
+    source, destination = await end("harebell"), await end("harebell")
     await source.fill(1)
     shovel = Shovel(
         options(source, destination, dest_queue=None, dest_exchange="amq.direct", dest_key="k"), until_empty=True
@@ -344,7 +342,7 @@ async def test_with_a_routing_key_of_its_own(end: Make) -> None:
 
 
 async def test_missing_queues_are_declared_unless_predeclared(end: Make) -> None:
-    source, destination = await end("warren"), await end("warren")
+    source, destination = await end("harebell"), await end("harebell")
     shovel = Shovel(options(source, destination, src_queue="new", dest_queue="newer", src_delete_after="queue-length"))
     await move(shovel)
     assert await source.ready("new") == 0
@@ -361,7 +359,7 @@ async def test_a_queue_that_is_missing_ends_one_that_is_not_patient(ends: tuple[
 
 
 async def test_a_queue_that_is_missing_is_waited_for_with_patience(end: Make) -> None:
-    source, destination = await end("warren"), await end("warren")
+    source, destination = await end("harebell"), await end("harebell")
     await source.fill(5)
     shovel = Shovel(
         options(source, destination, dest_queue="later", dest_predeclared=True, reconnect_delay=0.05), until_empty=True
@@ -383,19 +381,19 @@ async def test_a_refused_login(ends: tuple[End, End]) -> None:
 
 
 async def test_a_vhost_that_is_missing(end: Make) -> None:
-    source, destination = await end("warren"), await end("warren")
+    source, destination = await end("harebell"), await end("harebell")
     with pytest.raises(ShovelEnded, match="530 NOT_ALLOWED"):
         await move(Shovel(options(source, destination, src_uris=(source.url + "nope",)), patient=False))
 
 
 async def test_nobody_there(end: Make) -> None:
-    source, destination = await end("warren"), await end("warren")
+    source, destination = await end("harebell"), await end("harebell")
     with pytest.raises(ShovelEnded, match=r"source: amqp://guest@127\.0\.0\.1:1/ cannot be reached"):
         await move(Shovel(options(source, destination, src_uris=("amqp://127.0.0.1:1/",)), patient=False))
 
 
 async def test_without_reconnect_delay_the_first_loss_is_the_end(end: Make) -> None:
-    source, destination = await end("warren"), await end("warren")
+    source, destination = await end("harebell"), await end("harebell")
     shovel = Shovel(options(source, destination, reconnect_delay=0))
     running = asyncio.create_task(move(shovel))
     await until(lambda: shovel.state == "running")
@@ -407,7 +405,7 @@ async def test_without_reconnect_delay_the_first_loss_is_the_end(end: Make) -> N
 
 async def test_what_can_never_be_moved_is_tried_less_and_less_often(end: Make) -> None:
     """A user_id that the destination refuses closes its channel, each time before anything has moved."""
-    source, destination = await end("warren"), await end("rabbitmq")
+    source, destination = await end("harebell"), await end("rabbitmq")
     source.channel.publish_nowait(b"1", "", source.queue, raw_properties=Properties(user_id="guest").encode())
     await source.until(1)
     shovel = Shovel(options(source, destination, dest_properties={"user_id": "nobody"}, reconnect_delay=0.8))
@@ -423,11 +421,9 @@ async def test_what_can_never_be_moved_is_tried_less_and_less_often(end: Make) -
 
 
 async def test_a_user_id_that_the_destination_refuses_can_be_overwritten(end: Make) -> None:
-    source, destination = await end("warren"), await end("rabbitmq")
+    source, destination = await end("harebell"), await end("rabbitmq")
     await source.channel.publish(Message(b"1", user_id="guest"), "", source.queue)
-    shovel = Shovel(
-        options(source, destination, dest_properties={"user_id": "guest", "priority": 9}), until_empty=True
-    )
+    shovel = Shovel(options(source, destination, dest_properties={"user_id": "guest", "priority": 9}), until_empty=True)
     await move(shovel)
     (delivery,) = await destination.take()
     assert (delivery.properties.user_id, delivery.properties.priority) == ("guest", 9)
@@ -439,14 +435,14 @@ async def test_a_user_id_that_the_destination_refuses_can_be_overwritten(end: Ma
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream is at its end after a shorter silence."""
-    monkeypatch.setattr("warren.bridge.session.QUIET", 0.5)
+    monkeypatch.setattr("harebell.bridge.session.QUIET", 0.5)
 
 
 @pytest.mark.usefixtures("soon")
-@pytest.mark.parametrize("kind", ["warren", "rabbitmq"])
+@pytest.mark.parametrize("kind", ["harebell", "rabbitmq"])
 async def test_a_stream_from_its_beginning(end: Make, kind: str) -> None:
     source = await end(kind, arguments={"x-queue-type": "stream"})
-    destination = await end("warren")
+    destination = await end("harebell")
     await source.fill(500, make=plain)
     from_first = {"src_consumer_arguments": {"x-stream-offset": "first"}}
     shovel = await move(Shovel(options(source, destination, **from_first), until_empty=True))
@@ -458,9 +454,9 @@ async def test_a_stream_from_its_beginning(end: Make, kind: str) -> None:
 
 
 @pytest.mark.usefixtures("soon")
-@pytest.mark.parametrize("kind", ["warren", "rabbitmq"])
+@pytest.mark.parametrize("kind", ["harebell", "rabbitmq"])
 async def test_a_stream_is_read_on_after_a_loss(end: Make, kind: str) -> None:
-    source, destination = await end(kind, arguments={"x-queue-type": "stream"}), await end("warren")
+    source, destination = await end(kind, arguments={"x-queue-type": "stream"}), await end("harebell")
     await source.fill(2000, make=plain)
     host, port = destination.url.rpartition("@")[2].partition("/")[0].split(":")
     async with FaultProxy(host, int(port)) as proxy:
@@ -483,7 +479,7 @@ async def test_a_stream_is_read_on_after_a_loss(end: Make, kind: str) -> None:
 
 
 async def test_to_a_stream(end: Make) -> None:
-    source, destination = await end("warren"), await end("warren", arguments={"x-queue-type": "stream"})
+    source, destination = await end("harebell"), await end("harebell", arguments={"x-queue-type": "stream"})
     await source.fill(100)
     await move(Shovel(options(source, destination), until_empty=True))
     assert await destination.ready() == 100
@@ -493,7 +489,7 @@ async def test_to_a_stream(end: Make) -> None:
 
 
 async def test_forward_headers(end: Make) -> None:
-    source, destination = await end("warren"), await end("warren")
+    source, destination = await end("harebell"), await end("harebell")
     await source.fill(1)
     about: Table = {"shovelled-by": "me", "shovel-type": "dynamic", "shovel-name": "n", "shovel-vhost": "/"}
     asked = options(source, destination, dest_forward_headers=True, dest_timestamp_header=True)
@@ -513,5 +509,3 @@ async def test_forward_headers(end: Make) -> None:
     assert second["src-queue"] == destination.queue
     assert isinstance(headers.pop("x-shovelled-timestamp"), int)
     assert headers == message(0).headers
-
-

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-import warren
+import harebell
+from harebell.bridge import declare_topology
+from harebell.bridge.topology import durable_queues
+from harebell.errors import ChannelError
+from harebell.routing.definitions import parse_definitions
 from tests.bridge.conftest import Make
-from warren.bridge import declare_topology
-from warren.bridge.topology import durable_queues
-from warren.errors import ChannelError
-from warren.routing.definitions import parse_definitions
 
 FILE = {
     "exchanges": [
@@ -39,12 +39,12 @@ def test_durable_queues_of_a_vhost() -> None:
     assert [queue.name for queue in durable_queues(parse_definitions(FILE), "v")] == ["topo.elsewhere"]
 
 
-@pytest.mark.parametrize("kind", ["warren", "rabbitmq"])
+@pytest.mark.parametrize("kind", ["harebell", "rabbitmq"])
 async def test_declared_twice(kind: str, end: Make) -> None:
     """The second time everything is there, and one queue is not as the file has it."""
     url = (await end(kind)).url
     definitions = parse_definitions(FILE)
-    async with warren.connect(url) as connection, connection.channel() as channel:
+    async with harebell.connect(url) as connection, connection.channel() as channel:
         remarks = await declare_topology(connection, definitions, "/")
         assert len(remarks) == 1
         assert remarks[0].startswith("binding from 'topo.a' to 'amq.gen-x' left out: no queue 'amq.gen-x'")

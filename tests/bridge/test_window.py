@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from warren.bridge.window import Parcel, Receipts, Window
-from warren.client.channel import Channel
-from warren.errors import ConnectionLost
+from harebell.bridge.window import Parcel, Receipts, Window
+from harebell.client.channel import Channel
+from harebell.errors import ConnectionLost
 
 
 class Source:
@@ -145,7 +145,7 @@ async def test_confirmed_in_any_order() -> None:
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("warren.bridge.window.FIRST_RETRY", 0.0)
+    monkeypatch.setattr("harebell.bridge.window.FIRST_RETRY", 0.0)
 
 
 @pytest.mark.usefixtures("at_once")

@@ -7,10 +7,10 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from warren.broker.connection import Connection
-from warren.broker.node import Node
-from warren.config import Limits
-from warren.protocol.v091 import Content, Engine, Properties, Role, Table, methods as m
+from harebell.broker.connection import Connection
+from harebell.broker.node import Node
+from harebell.config import Limits
+from harebell.protocol.v091 import Content, Engine, Properties, Role, Table, methods as m
 
 PATIENCE = 10.0
 M = TypeVar("M", bound=m.Method)

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
+from harebell.broker.administration import COMMANDS, administer
+from harebell.broker.auth.passwords import RABBITMQ_SHA256
+from harebell.broker.auth.users import make_user
+from harebell.client.blocking import connect
+from harebell.client.records import Message
+from harebell.errors import AccessRefused, AmqpError, NotAllowed
+from harebell.protocol.v091 import methods as m
+from harebell.routing.definitions import Permission
 from tests.broker.kit import Client, NodeKit
 from tests.wire import BrokerThread
-from warren.broker.administration import COMMANDS, administer
-from warren.broker.auth.passwords import RABBITMQ_SHA256
-from warren.broker.auth.users import make_user
-from warren.client.blocking import connect
-from warren.client.records import Message
-from warren.errors import AccessRefused, AmqpError, NotAllowed
-from warren.protocol.v091 import methods as m
-from warren.routing.definitions import Permission
 
 SECRET = make_user("u", "a secret", (), RABBITMQ_SHA256)
 HASHES = {"password_hash": SECRET.password_hash, "hashing_algorithm": RABBITMQ_SHA256}
@@ -257,6 +257,7 @@ ROLES: dict[str, tuple[tuple[str, ...], str, bool]] = {
 @pytest.fixture(scope="module")
 def broker() -> Iterator[BrokerThread]:
     with BrokerThread() as thread:
+
         def people() -> None:
             node = thread.broker.node
             for name, (tags, write, _) in ROLES.items():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from harebell.broker.connection import WAITING_BYTES
+from harebell.protocol.v091 import methods as m
 from tests.broker.kit import Client, NodeKit
-from warren.broker.connection import WAITING_BYTES
-from warren.protocol.v091 import methods as m
 
 KNOWS = {"connection.blocked": True, "consumer_cancel_notify": True}
 

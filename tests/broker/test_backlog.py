@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from warren.broker.backlog import SLACK, Backlog
-from warren.broker.message import Address, Held, Message
-from warren.protocol.v091 import Content
+from harebell.broker.backlog import SLACK, Backlog
+from harebell.broker.message import Address, Held, Message
+from harebell.protocol.v091 import Content
 
 TOP = 3
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from harebell.broker import browse as browsing
+from harebell.protocol.v091 import Table, methods as m
 from tests.broker.kit import Client, NodeKit
-from warren.broker import browse as browsing
-from warren.protocol.v091 import Table, methods as m
 
 BROWSE: Table = {"x-browse": True}
 ONCE: Table = {"x-browse": "once"}

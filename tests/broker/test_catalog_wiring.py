@@ -13,17 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.kit import Client, NodeKit
-from warren.broker import Broker
-from warren.broker.connection import FLUSH_BYTES
-from warren.broker.definitions import export_definitions, import_definitions
-from warren.broker.limits import set_user_limits
-from warren.broker.node import CATALOG, Node
-from warren.broker.recovery import log as recovery_log
-from warren.broker.store.catalog import Catalog, CatalogError
-from warren.broker.store.folder import LastStop, mark_running
-from warren.protocol.v091 import methods as m
-from warren.routing.definitions import (
+from harebell.broker import Broker
+from harebell.broker.connection import FLUSH_BYTES
+from harebell.broker.definitions import export_definitions, import_definitions
+from harebell.broker.limits import set_user_limits
+from harebell.broker.node import CATALOG, Node
+from harebell.broker.recovery import log as recovery_log
+from harebell.broker.store.catalog import Catalog, CatalogError
+from harebell.broker.store.folder import LastStop, mark_running
+from harebell.protocol.v091 import methods as m
+from harebell.routing.definitions import (
     BindingDefinition,
     Definitions,
     ExchangeDefinition,
@@ -35,7 +34,8 @@ from warren.routing.definitions import (
     User,
     VirtualHost,
 )
-from warren.routing.policies import Policy
+from harebell.routing.policies import Policy
+from tests.broker.kit import Client, NodeKit
 
 STREAM = {"x-queue-type": "stream"}
 BEFORE_CATALOG = Path(__file__).parent / "store" / "before_catalog"

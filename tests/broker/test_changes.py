@@ -12,11 +12,11 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from harebell import errors
+from harebell.broker import Broker
+from harebell.protocol.v091 import Content, methods as m
+from harebell.routing.policies import Policy
 from tests.broker.kit import Client, NodeKit
-from warren import errors
-from warren.broker import Broker
-from warren.protocol.v091 import Content, methods as m
-from warren.routing.policies import Policy
 
 Change = Callable[..., None]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from harebell.protocol.v091 import Content, Properties, Table, methods as m
 from tests.broker.kit import Client, NodeKit
-from warren.protocol.v091 import Content, Properties, Table, methods as m
 
 
 def confirms(client: Client) -> list[tuple[str, int, bool]]:

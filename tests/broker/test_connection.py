@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from harebell.broker.connection import CLOSING_TIMEOUT, SILENT_CLOSE_DELAY, Phase
+from harebell.errors import NotFound
+from harebell.protocol.v091 import Properties, encode_content, methods as m
+from harebell.protocol.v091.codec import PROTOCOL_HEADER, encode_frame, encode_method
 from tests.broker.kit import Client, FakeTransport, NodeKit
-from warren.broker.connection import CLOSING_TIMEOUT, SILENT_CLOSE_DELAY, Phase
-from warren.errors import NotFound
-from warren.protocol.v091 import Properties, encode_content, methods as m
-from warren.protocol.v091.codec import PROTOCOL_HEADER, encode_frame, encode_method
 
 HANDSHAKE = (
     PROTOCOL_HEADER,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from harebell.broker.consumers import Consumers
+from harebell.protocol.v091 import Content, methods as m
 from tests.broker.kit import Client, NodeKit
-from warren.broker.consumers import Consumers
-from warren.protocol.v091 import Content, methods as m
 
 
 class Fake:

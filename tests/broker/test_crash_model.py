@@ -22,14 +22,14 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
+from harebell.broker import journal, node as node_module
+from harebell.broker.node import Node
+from harebell.broker.store.folder import LastStop
+from harebell.broker.store.queue_log import QueueLog
+from harebell.broker.stream import StreamQueue
+from harebell.protocol.v091 import Content, Properties, Table, methods as m
 from tests.broker.kit import Client, Clock
 from tests.broker.store.faults import Died, Disk, HandCommit
-from warren.broker import journal, node as node_module
-from warren.broker.node import Node
-from warren.broker.store.folder import LastStop
-from warren.broker.store.queue_log import QueueLog
-from warren.broker.stream import StreamQueue
-from warren.protocol.v091 import Content, Properties, Table, methods as m
 
 PAGE: Final = 4  # messages of a queue in memory, so that there is paging
 SEGMENT_BYTES: Final = 700  # so that there are several
@@ -410,7 +410,7 @@ class Crashes(RuleBasedStateMachine):
 DYING: Final = tuple(name for name, arguments in QUEUES.items() if "x-dead-letter-exchange" in arguments)
 
 # `make torture` sets more; 20 take about ten seconds.
-EXAMPLES: Final = int(os.environ.get("WARREN_CRASHES", "20"))
+EXAMPLES: Final = int(os.environ.get("HAREBELL_CRASHES", "20"))
 Crashes.TestCase.settings = settings(
     max_examples=EXAMPLES, stateful_step_count=30, deadline=None, report_multiple_bugs=False
 )

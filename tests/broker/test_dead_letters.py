@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from harebell.broker.dead_letters import RETRY_MS
+from harebell.protocol.v091 import methods as m
+from harebell.routing.dead_letter import deaths
+from harebell.routing.policies import Policy
 from tests.broker.kit import Client, NodeKit
-from warren.broker.dead_letters import RETRY_MS
-from warren.protocol.v091 import methods as m
-from warren.routing.dead_letter import deaths
-from warren.routing.policies import Policy
 
 SAFE = {"x_dead_letter_strategy": "at-least-once", "x_overflow": "reject-publish"}
 

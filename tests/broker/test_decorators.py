@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from harebell.broker import Broker
+from harebell.broker.decorators import QueueDecorator, Verdict
+from harebell.broker.duplicates import Duplicates
+from harebell.broker.length_limit import LengthLimit
+from harebell.broker.message import Message
+from harebell.broker.queue import ClassicQueue, Queue
+from harebell.broker.statistics import Drops
+from harebell.protocol.v091 import methods as m
+from harebell.routing.policies import Policy
 from tests.broker.kit import Client, NodeKit
-from warren.broker import Broker
-from warren.broker.decorators import QueueDecorator, Verdict
-from warren.broker.duplicates import Duplicates
-from warren.broker.length_limit import LengthLimit
-from warren.broker.message import Message
-from warren.broker.queue import ClassicQueue, Queue
-from warren.broker.statistics import Drops
-from warren.protocol.v091 import methods as m
-from warren.routing.policies import Policy
 
 
 class Diary(QueueDecorator):

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from tests.broker.kit import Client, NodeKit
-from tests.routing.test_definitions import unordered
-from warren.broker import Broker
-from warren.broker.definitions import export_definitions, import_definitions
-from warren.errors import (
+from harebell.broker import Broker
+from harebell.broker.definitions import export_definitions, import_definitions
+from harebell.errors import (
     InternalError,
     InvalidArgument,
     LocalProtocolError,
     NotFound,
     NotImplemented as NotImplemented540,
 )
-from warren.protocol.v091 import methods as m
-from warren.routing.definitions import Permission, emit_definitions, parse_definitions
+from harebell.protocol.v091 import methods as m
+from harebell.routing.definitions import Permission, emit_definitions, parse_definitions
+from tests.broker.kit import Client, NodeKit
+from tests.routing.test_definitions import unordered
 
 SHA256 = "rabbit_password_hashing_sha256"
 RICH: dict[str, Any] = {
@@ -132,7 +132,7 @@ def test_a_file_goes_in_and_comes_out(kit: NodeKit) -> None:
     remarks = load(kit, RICH)
     assert remarks == ("parameter 's' of component 'shovel' in vhost '/': kept, but nothing here acts on it",)
     written = dump(kit)
-    assert written.pop("product_name") == "Warren"
+    assert written.pop("product_name") == "Harebell"
     written.pop("product_version")
     for vhost in written["vhosts"]:
         vhost.pop("metadata")

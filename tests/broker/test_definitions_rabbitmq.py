@@ -1,4 +1,4 @@
-"""A real RabbitMQ's definitions move to Warren and back: both RabbitMQs export the same, and Warren works with it."""
+"""A real RabbitMQ's definitions move to Harebell and back: both RabbitMQs export the same, Harebell works with it."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from pathlib import Path
 import pika
 import pytest
 
+from harebell.testing import RabbitMQ
 from tests.routing.test_definitions_rabbitmq import comparable, export, fill
 from tests.wire import BrokerThread
-from warren.testing import RabbitMQ
 
 
 @pytest.mark.usefixtures("rabbitmq_server")  # skips where there is none; the nodes of this test must be fresh
-def test_from_rabbitmq_to_warren_and_back(tmp_path: Path) -> None:
+def test_from_rabbitmq_to_harebell_and_back(tmp_path: Path) -> None:
     with RabbitMQ() as first:
         fill(first)
         exported = export(first, tmp_path / "first.json")
-    with BrokerThread() as warren:
-        remarks = warren.run(lambda: warren.broker.import_definitions(tmp_path / "first.json"))
+    with BrokerThread() as harebell:
+        remarks = harebell.run(lambda: harebell.broker.import_definitions(tmp_path / "first.json"))
         assert remarks == ()
-        (tmp_path / "warren.json").write_text(json.dumps(warren.run(warren.broker.export_definitions)))
-        use(warren.port)
+        (tmp_path / "harebell.json").write_text(json.dumps(harebell.run(harebell.broker.export_definitions)))
+        use(harebell.port)
     with RabbitMQ() as second:
-        second.ctl("import_definitions", str(tmp_path / "warren.json"))
+        second.ctl("import_definitions", str(tmp_path / "harebell.json"))
         again = export(second, tmp_path / "second.json")
     assert comparable(again) == comparable(exported)
 

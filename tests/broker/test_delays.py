@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from harebell import errors
+from harebell.broker import Broker
+from harebell.broker.delays import SLACK, Delays
+from harebell.broker.message import Address, Message
+from harebell.protocol.v091 import Content, FieldValue, Properties, encode_content, methods as m
+from harebell.routing.keeping import MAX_DELAY
 from tests.broker.kit import Client, NodeKit
-from warren import errors
-from warren.broker import Broker
-from warren.broker.delays import SLACK, Delays
-from warren.broker.message import Address, Message
-from warren.protocol.v091 import Content, FieldValue, Properties, encode_content, methods as m
-from warren.routing.keeping import MAX_DELAY
 
 
 def delayed(client: Client, name: str = "x", kind: str = "fanout", **flags: bool) -> None:

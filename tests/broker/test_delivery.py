@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from harebell.protocol.v091 import Content, methods as m
 from tests.broker.kit import Client, NodeKit
-from warren.protocol.v091 import Content, methods as m
 
 DYING: dict[str, Any] = {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": "dead"}
 

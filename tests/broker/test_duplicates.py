@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from harebell.broker.decorators import Verdict
+from harebell.broker.duplicates import Duplicates
+from harebell.broker.message import Address, Message
+from harebell.protocol.v091 import Content, Properties, Table, encode_content, methods as m
+from harebell.routing.settings import QueueSettings
 from tests.broker.kit import Client, Clock, NodeKit
-from warren.broker.decorators import Verdict
-from warren.broker.duplicates import Duplicates
-from warren.broker.message import Address, Message
-from warren.protocol.v091 import Content, Properties, Table, encode_content, methods as m
-from warren.routing.settings import QueueSettings
 
 HEADER = "x-deduplication-header"
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from harebell.broker import journal
+from harebell.broker.connection import FLUSH_BYTES
+from harebell.broker.queue import ClassicQueue
+from harebell.protocol.v091 import Content, methods as m
 from tests.broker.kit import Client, NodeKit
-from warren.broker import journal
-from warren.broker.connection import FLUSH_BYTES
-from warren.broker.queue import ClassicQueue
-from warren.protocol.v091 import Content, methods as m
 
 PERSISTENT: dict[str, Any] = {"delivery_mode": 2}
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from harebell.broker.auth.users import make_user
+from harebell.protocol.v091 import Table, methods as m
+from harebell.routing.definitions import Permission, TopicPermission, User, VirtualHost
+from harebell.routing.policies import Policy
 from tests.broker.kit import Client, NodeKit
-from warren.broker.auth.users import make_user
-from warren.protocol.v091 import Table, methods as m
-from warren.routing.definitions import Permission, TopicPermission, User, VirtualHost
-from warren.routing.policies import Policy
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import pytest
 
+from harebell.broker.connection import WAITING_BYTES
+from harebell.broker.flow import LIMIT, CreditFlow
+from harebell.errors import ConnectionForced
+from harebell.protocol.v091 import methods as m
 from tests.broker.kit import Client, NodeKit
-from warren.broker.connection import WAITING_BYTES
-from warren.broker.flow import LIMIT, CreditFlow
-from warren.errors import ConnectionForced
-from warren.protocol.v091 import methods as m
 
 BODY = b"x" * (LIMIT // 4)
 

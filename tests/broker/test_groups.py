@@ -10,10 +10,10 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from harebell.errors import NotImplemented as NotImplemented540
+from harebell.protocol.v091 import Content, FieldValue, methods as m
+from harebell.routing.policies import Policy
 from tests.broker.kit import Client, NodeKit
-from warren.errors import NotImplemented as NotImplemented540
-from warren.protocol.v091 import Content, FieldValue, methods as m
-from warren.routing.policies import Policy
 
 
 def declare(client: Client, **arguments: Any) -> None:

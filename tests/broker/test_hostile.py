@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 import pytest
 
+from harebell.protocol.v091 import methods as m
+from harebell.protocol.v091.codec import encode_frame, encode_method
 from tests.broker.test_connection import GOOD, HANDSHAKE
 from tests.wire import BrokerThread, Wire
-from warren.protocol.v091 import methods as m
-from warren.protocol.v091.codec import encode_frame, encode_method
 
 ANSWERS = (m.ConnectionStart, m.ConnectionTune, m.ChannelOpenOk)
 
@@ -43,8 +43,9 @@ HOSTILE: dict[str, Callable[[random.Random], bytes]] = {
     "a frame that says it has 4 GiB": lambda rng: b"\1\0\1\xff\xff\xff\xff" + rng.randbytes(100),
     "a frame larger than frame_max": lambda rng: b"\3\0\1" + (131_072).to_bytes(4, "big") + bytes(131_072) + b"\xce",
     "half a frame": lambda rng: rng.choice(GOOD)[: rng.randint(1, 8)],
-    "a message of 2^63 bytes": lambda rng: encode_method(1, m.BasicPublish("", "q"))
-    + encode_frame(2, 1, b"\0\x3c\0\0\x7f" + b"\xff" * 7 + b"\0\0"),
+    "a message of 2^63 bytes": lambda rng: (
+        encode_method(1, m.BasicPublish("", "q")) + encode_frame(2, 1, b"\0\x3c\0\0\x7f" + b"\xff" * 7 + b"\0\0")
+    ),
     "deep tables": lambda rng: encode_frame(
         1, 1, b"\0\x32\0\x0a\0\0\1q\0" + (60_000).to_bytes(4, "big") + b"\1aF\0\0\xea\x60" * 6_666 + bytes(60)
     ),

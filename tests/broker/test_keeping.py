@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from harebell.protocol.v091 import methods as m
 from tests.broker.kit import Client, NodeKit
-from warren.protocol.v091 import methods as m
 
 
 def delayed(client: Client, kind: str = "direct", **arguments: Any) -> None:

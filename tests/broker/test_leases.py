@@ -8,10 +8,10 @@ from typing import Any
 import pika
 import pytest
 
+from harebell.broker.leases import MAX_LEASE
+from harebell.protocol.v091 import methods as m
 from tests.broker.kit import Client, NodeKit
 from tests.wire import BrokerThread
-from warren.broker.leases import MAX_LEASE
-from warren.protocol.v091 import methods as m
 
 
 def lease(client: Client, tag: int, timeout: int, channel: int = 1, **headers: Any) -> None:

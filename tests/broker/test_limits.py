@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 import pytest
 
+from harebell.broker import Broker
+from harebell.broker.limits import set_user_limits
+from harebell.config import Limits
+from harebell.errors import InvalidArgument, NotFound
+from harebell.protocol.v091 import methods as m
+from harebell.routing import definitions
+from harebell.routing.definitions import Parameter
 from tests.broker.kit import Client, NodeKit
-from warren.broker import Broker
-from warren.broker.limits import set_user_limits
-from warren.config import Limits
-from warren.errors import InvalidArgument, NotFound
-from warren.protocol.v091 import methods as m
-from warren.routing import definitions
-from warren.routing.definitions import Parameter
 
 
 @pytest.fixture(autouse=True)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from harebell.broker import Broker
+from harebell.protocol.v091 import methods as m
+from harebell.protocol.v091.codec import PROTOCOL_HEADER, encode_method
 from tests.wire import BrokerThread, Wire
-from warren.broker import Broker
-from warren.protocol.v091 import methods as m
-from warren.protocol.v091.codec import PROTOCOL_HEADER, encode_method
 
 
 def connected(broker: BrokerThread, **options: int) -> Wire:

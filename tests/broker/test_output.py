@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from harebell.broker.connection import OUTPUT_BYTES
+from harebell.protocol.v091 import methods as m
+from harebell.protocol.v091.codec import encode_method
 from tests.broker.kit import Client, NodeKit
 from tests.broker.test_net import connected, output_held
 from tests.wire import BrokerThread
-from warren.broker.connection import OUTPUT_BYTES
-from warren.protocol.v091 import methods as m
-from warren.protocol.v091.codec import encode_method
 
 
 @pytest.fixture

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from harebell import errors
+from harebell.broker import Broker
+from harebell.broker.policies import Policies
+from harebell.protocol.v091 import Table, methods as m
+from harebell.routing.policies import Policy
 from tests.broker.kit import Client, NodeKit
-from warren import errors
-from warren.broker import Broker
-from warren.broker.policies import Policies
-from warren.protocol.v091 import Table, methods as m
-from warren.routing.policies import Policy
 
 
 @pytest.fixture

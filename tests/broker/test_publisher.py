@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from harebell.broker.publisher import MAX_KNOWN
+from harebell.broker.statistics import statistics
+from harebell.protocol.v091 import Properties, encode_content, methods as m
+from harebell.protocol.v091.codec import encode_method
 from tests.broker.kit import Client, NodeKit
-from warren.broker.publisher import MAX_KNOWN
-from warren.broker.statistics import statistics
-from warren.protocol.v091 import Properties, encode_content, methods as m
-from warren.protocol.v091.codec import encode_method
 
 
 def test_properties_that_come_again(kit: NodeKit) -> None:

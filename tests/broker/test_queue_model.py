@@ -8,8 +8,8 @@ from pathlib import Path
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from harebell.protocol.v091 import Content, methods as m
 from tests.broker.kit import Client, NodeKit
-from warren.protocol.v091 import Content, methods as m
 
 CHANNELS = (1, 2)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from harebell.protocol.v091 import Content, Properties, methods as m
 from tests.broker.kit import Client
-from warren.protocol.v091 import Content, Properties, methods as m
 
 
 def ask(client: Client, service: str, body: bytes = b"") -> Content:

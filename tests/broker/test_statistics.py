@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from harebell.broker import Broker, connection
+from harebell.broker.statistics import statistics
+from harebell.protocol.v091 import Properties, methods as m
 from tests.broker.kit import Client, NodeKit
-from warren.broker import Broker, connection
-from warren.broker.statistics import statistics
-from warren.protocol.v091 import Properties, methods as m
 
 
 def vhost(kit: NodeKit) -> dict[str, Any]:
@@ -65,9 +65,7 @@ def test_publications(kit: NodeKit, client: Client) -> None:
     assert nonzero(vhost(kit)["message_stats"]) == {**counts, "publish": 8, "confirm": 8}
 
 
-def test_targets_that_are_forgotten_are_counted(
-    kit: NodeKit, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_targets_that_are_forgotten_are_counted(kit: NodeKit, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "MAX_TARGETS", 2)
     client.declare()
     client.open(2)

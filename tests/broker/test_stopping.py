@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from harebell.broker import Broker
+from harebell.broker.net import descriptors, server
+from harebell.protocol.v091 import methods as m
 from tests.broker.kit import NodeKit
 from tests.broker.test_net import connected
 from tests.wire import BrokerThread, Wire
-from warren.broker import Broker
-from warren.broker.net import descriptors, server
-from warren.protocol.v091 import methods as m
 
 
 def test_confirms_go_out_before_the_goodbye(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_client_that_takes_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) 
     """It says with heartbeats that it lives, and reads nothing."""
     with BrokerThread() as broker, connected(broker) as other:
         with connected(broker, heartbeat=1) as stuck:
-            monkeypatch.setattr("warren.broker.net.transport.STUCK_BEATS", 2)
+            monkeypatch.setattr("harebell.broker.net.transport.STUCK_BEATS", 2)
             other.call(1, m.QueueDeclare("q"), m.QueueDeclareOk)
             stuck.send(1, m.BasicConsume("q", no_ack=True))
             for _ in range(200):

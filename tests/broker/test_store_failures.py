@@ -8,9 +8,9 @@ from queue import SimpleQueue
 
 import pytest
 
+from harebell.broker.stream import StreamQueue
+from harebell.protocol.v091 import methods as m
 from tests.broker.kit import PATIENCE, Client, NodeKit
-from warren.broker.stream import StreamQueue
-from warren.protocol.v091 import methods as m
 
 STREAM = {"x-queue-type": "stream"}
 
@@ -135,9 +135,7 @@ def test_a_sync_that_fails_ends_all_connections(kit: NodeKit, disk: Disk) -> Non
         assert each.take(m.BasicAck) == []
 
 
-def test_a_write_that_fails_ends_all_connections(
-    kit: NodeKit, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_that_fails_ends_all_connections(kit: NodeKit, monkeypatch: pytest.MonkeyPatch) -> None:
     client = kit.client()
     declare(client)
 

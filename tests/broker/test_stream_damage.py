@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from harebell.protocol.v091 import Content, FieldValue, Table, methods as m
 from tests.broker.kit import Client, NodeKit
-from warren.protocol.v091 import Content, FieldValue, Table, methods as m
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from harebell.broker import stream
+from harebell.broker.stream_filter import StreamFilter, stream_filter
+from harebell.errors import PreconditionFailed
+from harebell.protocol.v091 import FieldValue, Properties, Table, encode_content, methods as m
 from tests.broker.kit import Client, NodeKit
-from warren.broker import stream
-from warren.broker.stream_filter import StreamFilter, stream_filter
-from warren.errors import PreconditionFailed
-from warren.protocol.v091 import FieldValue, Properties, Table, encode_content, methods as m
 
 VALUE = "x-stream-filter-value"
 WHERE = "queue 's' in vhost '/'"

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from harebell.broker.timers import LEAST_LIMIT, Timers
 from tests.broker.kit import Clock
-from warren.broker.timers import LEAST_LIMIT, Timers
 
 
 def test_in_order_of_deadlines_then_of_asking() -> None:

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-import warren
+import harebell
+from harebell import errors
+from harebell.broker import Broker, Tls
+from harebell.broker.net.tls import certificate_user
+from harebell.config import Limits
+from harebell.protocol.v091.codec import PROTOCOL_HEADER
 from tests.wire import PATIENCE
-from warren import errors
-from warren.broker import Broker, Tls
-from warren.broker.net.tls import certificate_user
-from warren.config import Limits
-from warren.protocol.v091.codec import PROTOCOL_HEADER
 
 HERE = Path(__file__).parent / "tls"
 FIRST = Path(__file__).parents[1] / "client" / "tls"
@@ -33,7 +33,7 @@ def url(broker: Broker, user: str = "guest:guest@", ca: Path = FIRST / "certific
 
 
 async def works(where: str) -> None:
-    async with warren.connect(where) as connection, connection.channel() as channel:
+    async with harebell.connect(where) as connection, connection.channel() as channel:
         await channel.queue_declare("q")
         await channel.confirm_select()
         await channel.publish(b"x" * 300_000, "", "q")
@@ -91,13 +91,13 @@ async def test_external(verify: str) -> None:
     async with Broker(tls=tls(ca=HERE / "client.pem", verify=verify)) as broker:
         broker.add_user(ALICE, None)
         broker.set_permissions(ALICE)
-        async with warren.connect(url(broker, "", more=f"&{CLIENT}&auth_mechanism=external")) as connection:
+        async with harebell.connect(url(broker, "", more=f"&{CLIENT}&auth_mechanism=external")) as connection:
             assert connection.is_open
             (held,) = broker.node.connections
             assert held.user == ALICE
         broker.remove_user(ALICE)
         with pytest.raises(errors.AccessRefused, match="EXTERNAL"):
-            await warren.connect(url(broker, "", more=f"&{CLIENT}&auth_mechanism=external"))
+            await harebell.connect(url(broker, "", more=f"&{CLIENT}&auth_mechanism=external"))
 
 
 async def test_the_common_name() -> None:
@@ -111,17 +111,17 @@ async def test_without_a_client_certificate() -> None:
     async with Broker(tls=tls(ca=HERE / "client.pem", verify="optional")) as broker:
         await works(url(broker))
         with pytest.raises(errors.AccessRefused, match="no common login mechanism"):
-            await warren.connect(url(broker, "", more="&auth_mechanism=external"))
+            await harebell.connect(url(broker, "", more="&auth_mechanism=external"))
     async with Broker(tls=tls(ca=HERE / "client.pem", verify="required")) as broker:
-        with pytest.raises(errors.WarrenError):
-            await warren.connect(url(broker))
+        with pytest.raises(errors.HarebellError):
+            await harebell.connect(url(broker))
         assert broker.node.connections == set()
 
 
 async def test_a_client_certificate_of_somebody_else() -> None:
     async with Broker(tls=tls(ca=HERE / "client.pem", verify="optional")) as broker:
-        with pytest.raises(errors.WarrenError):
-            await warren.connect(
+        with pytest.raises(errors.HarebellError):
+            await harebell.connect(
                 url(broker, more=f"&certfile={HERE / 'server.pem'}&keyfile={HERE / 'server-key.pem'}")
             )
 
@@ -149,7 +149,7 @@ async def test_reload_is_for_new_connections(tmp_path: Path) -> None:
     async with Broker(tls=tls(tmp_path)) as broker:
         port = broker.tls_port
         assert await certificate_of(broker) == der(FIRST / "certificate.pem")
-        async with warren.connect(url(broker)) as old, old.channel() as channel:
+        async with harebell.connect(url(broker)) as old, old.channel() as channel:
             shutil.copy(HERE / "server.pem", tmp_path / "certificate.pem")
             with pytest.raises(errors.InvalidArgument, match="cannot be used"):
                 await broker.reload_tls()  # the key does not fit
@@ -162,7 +162,7 @@ async def test_reload_is_for_new_connections(tmp_path: Path) -> None:
             await channel.queue_declare("still-there")
             await works(url(broker, ca=HERE / "server.pem"))
             with pytest.raises(errors.ConnectionLost, match="CERTIFICATE_VERIFY_FAILED"):
-                await warren.connect(url(broker))
+                await harebell.connect(url(broker))
 
 
 @pytest.mark.parametrize("told", [b"AMQP\0\0\x09\x01", b"GET / HTTP/1.1\r\n\r\n", b""])

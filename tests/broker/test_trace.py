@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from harebell.errors import NotFound
+from harebell.protocol.v091 import Properties, Table, methods as m
 from tests.broker.kit import Client, NodeKit
-from warren.errors import NotFound
-from warren.protocol.v091 import Properties, Table, methods as m
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from harebell.broker.auth.passwords import verify
+from harebell.protocol.v091 import Content, Properties, methods as m
+from harebell.routing.definitions import Permission
 from tests.broker.kit import Client, NodeKit
-from warren.broker.auth.passwords import verify
-from warren.protocol.v091 import Content, Properties, methods as m
-from warren.routing.definitions import Permission
 
 FIRST_DURABLE = Path(__file__).parent / "store" / "first_durable"
 

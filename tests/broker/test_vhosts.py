@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from harebell.broker import Broker
+from harebell.broker.store.log import SegmentLog
+from harebell.errors import InvalidArgument, NotFound
+from harebell.protocol.v091 import Content, Table, methods as m
+from harebell.routing import definitions
+from harebell.routing.policies import Policy
 from tests.broker.kit import Client, NodeKit
-from warren.broker import Broker
-from warren.broker.store.log import SegmentLog
-from warren.errors import InvalidArgument, NotFound
-from warren.protocol.v091 import Content, Table, methods as m
-from warren.routing import definitions
-from warren.routing.policies import Policy
 
 STREAM: Table = {"x-queue-type": "stream"}
 

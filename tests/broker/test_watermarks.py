@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from harebell.broker.watermarks import LOOK_MS, Machine, Watermarks, memory_total
+from harebell.config import Limits
 from tests.broker.kit import NodeKit
-from warren.broker.watermarks import LOOK_MS, Machine, Watermarks, memory_total
-from warren.config import Limits
 
 GB = 10**9
 

@@ -22,9 +22,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from warren import errors
-from warren.channels import ChannelLayer
-from warren.testing import FaultProxy, RabbitMQ
+from harebell import errors
+from harebell.channels import ChannelLayer
+from harebell.testing import FaultProxy, RabbitMQ
 
 GROUPS = 12
 LAYERS = 4
@@ -234,13 +234,13 @@ def main() -> int:
         with RabbitMQ() as server:
             counts = asyncio.run(churned(server.url, seconds=arguments.seconds, clients=arguments.clients))
     else:
-        counts = asyncio.run(_on_warren(arguments.seconds, arguments.clients))
+        counts = asyncio.run(_on_harebell(arguments.seconds, arguments.clients))
     print(counts)
     return bool(counts.twice or counts.lost or counts.memberships[1] or counts.unworked > counts.uncertain)
 
 
-async def _on_warren(seconds: float, clients: int) -> Counts:
-    from warren.broker import Broker
+async def _on_harebell(seconds: float, clients: int) -> Counts:
+    from harebell.broker import Broker
 
     async with Broker() as broker:
         return await churned(broker.url, seconds=seconds, clients=clients)

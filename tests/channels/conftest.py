@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.client.conftest import broker_url, warren_url  # noqa: F401
-from warren.channels import AsgiChannelLayer, ChannelLayer
+from harebell.channels import AsgiChannelLayer, ChannelLayer
+from tests.client.conftest import broker_url, harebell_url  # noqa: F401
 
 Make = Callable[..., ChannelLayer]
 MakeSync = Callable[..., AsgiChannelLayer]

@@ -19,11 +19,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 celery = pytest.importorskip("celery")  # of the development group
 pools = pytest.importorskip("kombu.pools")
 
-TASKS = '''
+TASKS = """
 import os
 from asgiref.sync import async_to_sync
 from celery import Celery
-from warren.channels import ChannelLayer
+from harebell.channels import ChannelLayer
 
 app = Celery("layer_tasks", broker={url!r}, backend={backend!r})
 layer = ChannelLayer({url!r}, prefix={prefix!r}, expiry=5, timeout=15)
@@ -41,7 +41,7 @@ def answer(channel, number):
 @app.task
 def fetch(channel):
     return async_to_sync(layer.receive)(channel)["n"]
-'''
+"""
 
 
 @pytest.fixture

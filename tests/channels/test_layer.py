@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from channels.exceptions import ChannelFull, MessageTooLarge
 
+from harebell import errors
+from harebell.channels import ChannelLayer
 from tests.channels.conftest import Make
-from warren import errors
-from warren.channels import ChannelLayer
 
 HELLO = {"type": "hello"}
 
@@ -172,9 +172,9 @@ async def test_who_is_in_a_group(make: Make) -> None:
     assert await one.group_channels("g", seconds=0.5) == sorted(channels[1:])
 
 
-async def test_a_warren_knows_normal_channels_of_a_group_too(prefix: str, warren_url: str) -> None:
-    layer = ChannelLayer(warren_url, prefix=prefix)
-    other = ChannelLayer(warren_url, prefix=prefix)
+async def test_harebell_knows_normal_channels_of_a_group_too(prefix: str, harebell_url: str) -> None:
+    layer = ChannelLayer(harebell_url, prefix=prefix)
+    other = ChannelLayer(harebell_url, prefix=prefix)
     mine = await layer.new_channel()
     await other.group_add("g", "work")
     await other.group_add("g", mine)

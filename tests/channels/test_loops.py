@@ -9,7 +9,7 @@ import threading
 import pytest
 from asgiref.sync import async_to_sync
 
-from warren.channels import ChannelLayer
+from harebell.channels import ChannelLayer
 
 HELLO = {"type": "hello"}
 

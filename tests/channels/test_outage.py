@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from warren import errors
-from warren.channels import ChannelLayer
-from warren.testing import FaultProxy
+from harebell import errors
+from harebell.channels import ChannelLayer
+from harebell.testing import FaultProxy
 
 HELLO = {"type": "hello"}
 

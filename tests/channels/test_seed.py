@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-import warren
+import harebell
+from harebell import errors
+from harebell.channels import ChannelLayer
+from harebell.channels.names import Names
+from harebell.client.channel import Channel
 from tests.channels.conftest import Make, MakeSync
-from warren import errors
-from warren.channels import ChannelLayer
-from warren.channels.names import Names
-from warren.client.channel import Channel
 
 HELLO = {"type": "hello"}
 
@@ -24,7 +24,7 @@ HELLO = {"type": "hello"}
 @pytest.fixture
 async def amqp(broker_url: str) -> AsyncIterator[Channel]:
     """Somebody who looks at the broker."""
-    async with warren.connect(broker_url) as connection, connection.channel() as channel:
+    async with harebell.connect(broker_url) as connection, connection.channel() as channel:
         await channel.confirm_select()
         yield channel
 
@@ -199,7 +199,7 @@ async def test_r7_groups_and_channels_may_have_the_same_name(layer: ChannelLayer
 async def test_r8_a_stale_marker_does_not_end_a_fresh_membership(make: Make, amqp: Channel, names: Names) -> None:
     layer = make(group_expiry=60)
     await layer.group_add("g", "work")
-    stale = warren.Message(
+    stale = harebell.Message(
         b"", headers={"x-first-death-queue": names.marker("g", "work"), "x-first-death-reason": "expired"}
     )
     await amqp.publish(stale, names.dead_letters, "")
@@ -310,11 +310,11 @@ def test_r19_the_listener_lives_over_any_dead_letter(make_sync: MakeSync, broker
     layer.send("work", HELLO)
 
     async def publish() -> None:
-        async with warren.connect(broker_url) as connection, connection.channel() as channel:
+        async with harebell.connect(broker_url) as connection, connection.channel() as channel:
             await channel.publish(b"\xff", names.dead_letters, "")
-            odd = warren.Message(b"", headers={"x-first-death-queue": 1, "x-first-death-reason": []})
+            odd = harebell.Message(b"", headers={"x-first-death-queue": 1, "x-first-death-reason": []})
             await channel.publish(odd, names.dead_letters, "")
-            good = warren.Message(b"", headers={"x-first-death-queue": "q", "x-first-death-reason": "expired"})
+            good = harebell.Message(b"", headers={"x-first-death-queue": "q", "x-first-death-reason": "expired"})
             await channel.publish(good, names.dead_letters, "")
 
     asyncio.run(publish())

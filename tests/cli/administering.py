@@ -1,4 +1,4 @@
-"""Runs `warren users`, `vhosts` and `permissions` in this process, against a broker in a thread of it."""
+"""Runs `harebell users`, `vhosts` and `permissions` in this process, against a broker in a thread of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from warren.cli.main import main
+from harebell.cli.main import main
 
 __all__ = ["Command", "Run", "runner"]
 
@@ -32,7 +32,7 @@ def runner(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], url: str = "amqp://127.0.0.1:1/"
 ) -> Command:
     """`run("users", "add", ..., stdin="...")`; `url` is that of the environment."""
-    monkeypatch.setenv("WARREN_URL", url)
+    monkeypatch.setenv("HAREBELL_URL", url)
     monkeypatch.setenv("COLUMNS", "120")
 
     def run(*arguments: object, stdin: str = "") -> Run:

@@ -1,4 +1,4 @@
-"""Runs the `warren` command as its users do: as a process of its own, with this interpreter."""
+"""Runs the `harebell` command as its users do: as a process of its own, with this interpreter."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def environment(**changes: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "COLUMNS": "120", "TERM": "dumb", **changes}
 
 
-def warren(*arguments: str | Path, **changes: str) -> subprocess.CompletedProcess[str]:
+def harebell(*arguments: str | Path, **changes: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "warren", *map(str, arguments)],
+        [sys.executable, "-m", "harebell", *map(str, arguments)],
         env=environment(**changes), capture_output=True, text=True, timeout=TIMEOUT, check=False,
     )  # fmt: skip
 

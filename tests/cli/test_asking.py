@@ -1,4 +1,4 @@
-"""Whom `warren users`, `vhosts` and `permissions` ask: a broker that runs, a data folder, and nobody else."""
+"""Whom `harebell users`, `vhosts` and `permissions` ask: a broker that runs, a data folder, and nobody else."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from harebell.client.blocking import connect
+from harebell.testing.rabbitmq import RabbitMQ
 from tests.cli.administering import Command, runner
 from tests.wire import BrokerThread
-from warren.client.blocking import connect
-from warren.testing.rabbitmq import RabbitMQ
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_a_password_is_asked_for_twice(run: Command, monkeypatch: pytest.MonkeyP
         return next(typed)
 
     monkeypatch.setattr(getpass, "getpass", ask)
-    monkeypatch.setattr("warren.cli.asking._at_terminal", lambda: True)
+    monkeypatch.setattr("harebell.cli.asking._at_terminal", lambda: True)
     assert run("users", "add", "typed").status == 0
     assert prompts == ["Password of typed: ", "The same again: "]
     assert "not the same twice" in run("users", "set-password", "typed").error

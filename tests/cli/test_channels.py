@@ -1,4 +1,4 @@
-"""`warren channels dropped`: what nobody read in time, and that looking takes nothing away."""
+"""`harebell channels dropped`: what nobody read in time, and that looking takes nothing away."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import uuid
 
 import pytest
 
-from tests.client.conftest import broker_url, warren_url  # noqa: F401
-from warren.channels import ChannelLayer
-from warren.cli.main import main
+from harebell.channels import ChannelLayer
+from harebell.cli.main import main
+from tests.client.conftest import broker_url, harebell_url  # noqa: F401
 
 
 def run(*arguments: str) -> int:

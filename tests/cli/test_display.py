@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from warren.cli.display import Display
+from harebell.cli.display import Display
 
 
 def display(terminal: bool) -> tuple[Display, io.StringIO]:

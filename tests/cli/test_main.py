@@ -1,21 +1,21 @@
-"""The `warren` command: help, version, what it imports, and what it says without its extra."""
+"""The `harebell` command: help, version, what it imports, and what it says without its extra."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.cli.command import python, warren
-from warren import __version__
+from harebell import __version__
+from tests.cli.command import harebell, python
 
 
 def test_version() -> None:
-    result = warren("--version")
-    assert (result.returncode, result.stdout, result.stderr) == (0, f"warren {__version__}\n", "")
+    result = harebell("--version")
+    assert (result.returncode, result.stdout, result.stderr) == (0, f"harebell {__version__}\n", "")
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ()])
 def test_help_names_the_commands(arguments: tuple[str, ...]) -> None:
-    result = warren(*arguments)
+    result = harebell(*arguments)
     assert result.returncode == 0, result.stderr
     for word in ("serve", "doctor", "demo", "--version"):
         assert word in result.stdout
@@ -26,13 +26,13 @@ def test_help_loads_no_command(arguments: str) -> None:
     """That is why it answers at once."""
     result = python(
         "import sys\n"
-        "from warren.cli.main import main\n"
+        "from harebell.cli.main import main\n"
         "try:\n"
         f"    main({arguments})\n"
         "except SystemExit as end:\n"
         "    assert not end.code, end.code\n"
-        "heavy = ('asyncio', 'pyspark', 'pyarrow', 'pandas', 'uvloop', 'warren.broker', 'warren.client',\n"
-        "         'warren.spark', 'warren.cli.serve', 'warren.cli.doctor', 'warren.cli.demo')\n"
+        "heavy = ('asyncio', 'pyspark', 'pyarrow', 'pandas', 'uvloop', 'harebell.broker', 'harebell.client',\n"
+        "         'harebell.spark', 'harebell.cli.serve', 'harebell.cli.doctor', 'harebell.cli.demo')\n"
         "print('loaded:', [name for name in heavy if name in sys.modules])\n"
     )
     assert result.returncode == 0, result.stderr
@@ -42,39 +42,43 @@ def test_help_loads_no_command(arguments: str) -> None:
 @pytest.mark.parametrize("missing", ["cyclopts", "rich"])
 def test_the_base_install_names_the_extra(missing: str) -> None:
     result = python(
-        f"import sys; sys.modules[{missing!r}] = None\nfrom warren.cli.main import main\nmain(['serve'])\n"
+        f"import sys; sys.modules[{missing!r}] = None\nfrom harebell.cli.main import main\nmain(['serve'])\n"
     )
     assert result.returncode == 1
-    assert result.stderr == f"warren: the `warren` command needs the package {missing}: pip install 'warren[server]'\n"
+    assert (
+        result.stderr
+        == f"harebell: the `harebell` command needs the package {missing}: pip install 'harebell[server]'\n"
+    )
 
 
 def test_a_command_names_the_extra_of_a_package_that_it_misses() -> None:
     result = python(
-        "import sys; sys.modules['pyarrow'] = None\nfrom warren.cli.main import main\nmain(['spark', 'traffic', 'q'])\n"
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "from harebell.cli.main import main\nmain(['spark', 'traffic', 'q'])\n"
     )
     assert result.returncode == 1
-    assert result.stderr == "warren: this needs the package pyarrow: pip install 'warren[spark]'\n"
+    assert result.stderr == "harebell: this needs the package pyarrow: pip install 'harebell[spark]'\n"
 
 
 def test_the_base_install_knows_its_version() -> None:
     result = python(
-        "import sys; sys.modules['cyclopts'] = None\nfrom warren.cli.main import main\nmain(['--version'])\n"
+        "import sys; sys.modules['cyclopts'] = None\nfrom harebell.cli.main import main\nmain(['--version'])\n"
     )
-    assert (result.returncode, result.stdout) == (0, f"warren {__version__}\n")
+    assert (result.returncode, result.stdout) == (0, f"harebell {__version__}\n")
 
 
 @pytest.mark.parametrize("arguments", [("nonsense",), ("serve", "--port", "x"), ("demo", "flights", "--limit", "0")])
 def test_wrong_arguments(arguments: tuple[str, ...]) -> None:
-    result = warren(*arguments)
+    result = harebell(*arguments)
     assert result.returncode != 0
     assert "Traceback" not in result.stderr
     assert arguments[-1] in result.stderr
 
 
 def test_an_error_of_ours_is_one_line() -> None:
-    result = warren("demo", "flights", "--url", "amqp://guest:guest@127.0.0.1:1/", "--report", "/dev/null")
+    result = harebell("demo", "flights", "--url", "amqp://guest:guest@127.0.0.1:1/", "--report", "/dev/null")
     assert result.returncode == 1
     assert "Traceback" not in result.stderr
-    assert result.stderr.startswith("warren: ")
+    assert result.stderr.startswith("harebell: ")
     assert "127.0.0.1:1/ cannot be reached" in result.stderr
     assert result.stderr.count("\n") == 1

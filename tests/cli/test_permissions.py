@@ -1,4 +1,4 @@
-"""`warren permissions` against a broker that runs."""
+"""`harebell permissions` against a broker that runs."""
 
 from __future__ import annotations
 

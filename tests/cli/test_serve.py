@@ -1,4 +1,4 @@
-"""`warren serve`: the ready line, stopping by signals, and the lines for what cannot work."""
+"""`harebell serve`: the ready line, stopping by signals, and the lines for what cannot work."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import environment, warren
-from warren.cli.folders import data_folder
-from warren.cli.serve import MALLOC, explain, tune_allocator
-from warren.client.blocking import connect
-from warren.config import OPTIONS
-from warren.errors import AccessRefused, ConnectionLost, NotAllowed, PreconditionFailed
+from harebell.cli.folders import data_folder
+from harebell.cli.serve import MALLOC, explain, tune_allocator
+from harebell.client.blocking import connect
+from harebell.config import OPTIONS
+from harebell.errors import AccessRefused, ConnectionLost, NotAllowed, PreconditionFailed
+from tests.cli.command import environment, harebell
 
-READY = re.compile(r"warren \S+ ready at (amqp://guest:guest@127\.0\.0\.1:\d+/)\n")
+READY = re.compile(r"harebell \S+ ready at (amqp://guest:guest@127\.0\.0\.1:\d+/)\n")
 STOP_SECONDS = 30.0  # far more than it takes; the limit for a machine under load
 
 
@@ -31,7 +31,7 @@ STOP_SECONDS = 30.0  # far more than it takes; the limit for a machine under loa
 def serving(*arguments: str | Path, **changes: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """(process, url) of a broker that is ready; killed at the end, if it is still there."""
     with subprocess.Popen(
-        [sys.executable, "-m", "warren", "serve", "--port", "0", *map(str, arguments)],
+        [sys.executable, "-m", "harebell", "serve", "--port", "0", *map(str, arguments)],
         env=environment(**changes), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         try:
@@ -66,8 +66,9 @@ def test_serves_until_it_is_told_to_stop(tmp_path: Path, number: signal.Signals)
 
 
 def test_stops_with_a_connected_client(tmp_path: Path) -> None:
-    with serving("--data", tmp_path) as (process, url), socket.create_connection(
-        ("127.0.0.1", int(url.rsplit(":", 1)[1].rstrip("/")))
+    with (
+        serving("--data", tmp_path) as (process, url),
+        socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1].rstrip("/")))),
     ):
         process.terminate()
         process.communicate(timeout=STOP_SECONDS)
@@ -108,7 +109,7 @@ def test_a_declaration_that_was_answered_outlives_a_kill(tmp_path: Path) -> None
 def test_definitions_are_there_when_it_is_ready(tmp_path: Path) -> None:
     path = tmp_path / "definitions.json"
     path.write_text('{"queues": [{"vhost": "/", "name": "q", "durable": true, "auto_delete": false, "arguments": {}}]}')
-    for arguments, variables in ((("--definitions", path), {}), ((), {"WARREN_DEFINITIONS": str(path)})):
+    for arguments, variables in ((("--definitions", path), {}), ((), {"HAREBELL_DEFINITIONS": str(path)})):
         with serving("--data", tmp_path, *arguments, **variables) as (process, url):
             with connect(url) as connection:
                 connection.channel().queue_declare("q", passive=True)
@@ -140,7 +141,7 @@ def test_definitions_that_are_none(tmp_path: Path, text: str, problem: str) -> N
 
 def test_definitions_that_are_not_there(tmp_path: Path) -> None:
     said = one_line("--port", "0", "--data", tmp_path, "--definitions", tmp_path / "nope.json")
-    assert said == f"warren: definitions file {tmp_path / 'nope.json'} cannot be read: No such file or directory\n"
+    assert said == f"harebell: definitions file {tmp_path / 'nope.json'} cannot be read: No such file or directory\n"
 
 
 FIRST, SECOND = (Path(__file__).parents[1] / folder / "tls" for folder in ("client", "broker"))
@@ -152,7 +153,17 @@ def serving_tls(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Pope
     shutil.copy(FIRST / "certificate.pem", folder / "cert.pem")
     shutil.copy(FIRST / "key.pem", folder / "key.pem")
     files = ("--tls-cert", str(folder / "cert.pem"), "--tls-key", str(folder / "key.pem"))
-    command = [sys.executable, "-m", "warren", "serve", "--data", str(folder / "data"), "--tls-port", "0", "--tls-only"]
+    command = [
+        sys.executable,
+        "-m",
+        "harebell",
+        "serve",
+        "--data",
+        str(folder / "data"),
+        "--tls-port",
+        "0",
+        "--tls-only",
+    ]
     with subprocess.Popen(
         [*command, *files, *arguments],
         env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -160,7 +171,7 @@ def serving_tls(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Pope
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
-            match = re.fullmatch(r"warren \S+ ready at (amqps://guest:guest@127\.0\.0\.1:\d+/)\n", line)
+            match = re.fullmatch(r"harebell \S+ ready at (amqps://guest:guest@127\.0\.0\.1:\d+/)\n", line)
             assert match, line + (process.stderr.read() if process.stderr and not line else "")
             yield process, match[1]
         finally:
@@ -205,7 +216,7 @@ def test_client_certificates_and_mechanisms(tmp_path: Path) -> None:
 def test_no_sync_is_said(tmp_path: Path) -> None:
     with serving("--data", tmp_path, "--no-sync") as (process, _):
         process.terminate()
-        assert "WARNING warren.serve: --no-sync" in process.communicate(timeout=STOP_SECONDS)[1]
+        assert "WARNING harebell.serve: --no-sync" in process.communicate(timeout=STOP_SECONDS)[1]
 
 
 def test_events_are_told(tmp_path: Path) -> None:
@@ -222,22 +233,22 @@ def test_events_are_told(tmp_path: Path) -> None:
 def test_default_folder_is_the_users(tmp_path: Path) -> None:
     with serving(XDG_DATA_HOME=str(tmp_path)) as (process, _):
         process.terminate()
-        assert f"on disk, in {tmp_path / 'warren'}:" in process.communicate(timeout=STOP_SECONDS)[1]
-    assert (tmp_path / "warren").is_dir()
+        assert f"on disk, in {tmp_path / 'harebell'}:" in process.communicate(timeout=STOP_SECONDS)[1]
+    assert (tmp_path / "harebell").is_dir()
 
 
 def test_data_folder_follows_xdg(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/somebody")
     monkeypatch.setenv("XDG_DATA_HOME", "/elsewhere")
-    assert data_folder() == Path("/elsewhere/warren")
+    assert data_folder() == Path("/elsewhere/harebell")
     for ignored in ("", "relative"):
         monkeypatch.setenv("XDG_DATA_HOME", ignored)
-        assert data_folder() == Path("/home/somebody/.local/share/warren")
+        assert data_folder() == Path("/home/somebody/.local/share/harebell")
 
 
 def one_line(*arguments: str | Path) -> str:
-    """What a `warren serve` that cannot start says."""
-    result = warren("serve", *arguments)
+    """What a `harebell serve` that cannot start says."""
+    result = harebell("serve", *arguments)
     assert result.returncode == 1, result.stderr
     assert result.stdout == ""
     assert result.stderr.count("\n") == 1, result.stderr
@@ -248,7 +259,7 @@ def test_port_taken(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         text = one_line("--port", str(port), "--data", tmp_path)
-    assert text.startswith(f"warren: port {port} of 127.0.0.1 is taken")
+    assert text.startswith(f"harebell: port {port} of 127.0.0.1 is taken")
     assert "--port" in text
 
 
@@ -262,26 +273,26 @@ def test_tls_options_that_cannot_work(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         text = one_line(*data, "--tls-cert", FIRST / "certificate.pem", "--tls-key", key, "--tls-port", port)
-    assert text.startswith(f"warren: port {port} of 127.0.0.1 is taken")
+    assert text.startswith(f"harebell: port {port} of 127.0.0.1 is taken")
     assert "--tls-port" in text
 
 
 def test_data_folder_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     text = one_line("--port", "0", "--data", tmp_path / "file")
-    assert text.startswith(f"warren: data folder {tmp_path / 'file'} cannot be used")
+    assert text.startswith(f"harebell: data folder {tmp_path / 'file'} cannot be used")
     assert "--data" in text
 
 
 def test_data_folder_in_use(tmp_path: Path) -> None:
     with serving("--data", tmp_path):
         text = one_line("--port", "0", "--data", tmp_path)
-    assert text.startswith(f"warren: data folder {tmp_path} is in use by another broker")
+    assert text.startswith(f"harebell: data folder {tmp_path} is in use by another broker")
 
 
 def test_address_of_another_machine(tmp_path: Path) -> None:
     text = one_line("--port", "0", "--host", "192.0.2.1", "--data", tmp_path)  # RFC 5737: nobody has it
-    assert text.startswith("warren: 192.0.2.1 is not an address of this machine")
+    assert text.startswith("harebell: 192.0.2.1 is not an address of this machine")
 
 
 def test_store_of_another_format(tmp_path: Path) -> None:
@@ -289,7 +300,7 @@ def test_store_of_another_format(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "queue.json").write_text('{"format": 99}')
     text = one_line("--port", "0", "--data", tmp_path)
-    assert text.startswith(f"warren: data folder {tmp_path}: ")
+    assert text.startswith(f"harebell: data folder {tmp_path}: ")
     assert "store format 99" in text
 
 
@@ -303,7 +314,7 @@ def test_reserved_port() -> None:
 
 
 def test_a_configuration_file_and_its_reload(tmp_path: Path) -> None:
-    file = tmp_path / "warren.toml"
+    file = tmp_path / "harebell.toml"
     file.write_text(f'data = "{tmp_path / "data"}"\nmax_connections = 1\nmax_message_size = 10\n')
     with serving("--config", file) as (process, url):
         with connect(url) as connection:
@@ -339,9 +350,9 @@ def test_a_configuration_that_cannot_be(tmp_path: Path) -> None:
 
 
 def test_a_misspelt_variable_is_remarked(tmp_path: Path) -> None:
-    with serving("--data", tmp_path, WARREN_PROT="1") as (process, _):
+    with serving("--data", tmp_path, HAREBELL_PROT="1") as (process, _):
         process.terminate()
-        assert "did you mean WARREN_PORT?" in process.communicate(timeout=STOP_SECONDS)[1]
+        assert "did you mean HAREBELL_PORT?" in process.communicate(timeout=STOP_SECONDS)[1]
 
 
 def test_a_service_manager_is_told(tmp_path: Path) -> None:
@@ -383,9 +394,10 @@ def test_many_clients_that_never_answer_do_not_keep_it(tmp_path: Path) -> None:
 
 
 def test_told_twice_it_waits_for_nobody(tmp_path: Path) -> None:
-    with serving("--data", tmp_path) as (process, url), socket.create_connection(
-        ("127.0.0.1", int(url.rsplit(":", 1)[1].rstrip("/")))
-    ) as silent:
+    with (
+        serving("--data", tmp_path) as (process, url),
+        socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1].rstrip("/")))) as silent,
+    ):
         silent.sendall(b"AMQP\0\0\x09\x01")
         assert silent.recv(1)
         process.terminate()
@@ -397,23 +409,23 @@ def test_told_twice_it_waits_for_nobody(tmp_path: Path) -> None:
 
 
 def test_the_configuration_is_printed(tmp_path: Path) -> None:
-    file = tmp_path / "warren.toml"
+    file = tmp_path / "harebell.toml"
     file.write_text("heartbeat = 5\n")
-    result = warren("config", "--port", "7", "--config", file, WARREN_SYNC="no", WARREN_HOSTT="x")
+    result = harebell("config", "--port", "7", "--config", file, HAREBELL_SYNC="no", HAREBELL_HOSTT="x")
     assert result.returncode == 0, result.stderr
     lines = {line.split(" = ")[0]: line.split(" = ")[-1].split() for line in result.stdout.splitlines()}
     assert lines["port"] == ["7", "#", "--port"]
     assert lines["heartbeat"] == ["5", "#", str(file)]
-    assert lines["sync"] == ["false", "#", "WARREN_SYNC"]
+    assert lines["sync"] == ["false", "#", "HAREBELL_SYNC"]
     assert lines["# max_message_size"] == ['"16MiB"', "#", "default"]
-    assert "did you mean WARREN_HOST?" in result.stdout
+    assert "did you mean HAREBELL_HOST?" in result.stdout
     again = tmp_path / "again.toml"
     again.write_text(result.stdout)
-    assert "heartbeat = 5" in warren("config", "--config", again).stdout  # it is a configuration file
+    assert "heartbeat = 5" in harebell("config", "--config", again).stdout  # it is a configuration file
 
 
 def test_every_option_is_in_the_help() -> None:
-    text = " ".join(warren("serve", "--help").stdout.replace("│", " ").split())
+    text = " ".join(harebell("serve", "--help").stdout.replace("│", " ").split())
     for each in OPTIONS.values():
         assert each.flag in text
         assert f"env: {each.variable}" in text
@@ -422,14 +434,14 @@ def test_every_option_is_in_the_help() -> None:
 
 def test_ping(tmp_path: Path) -> None:
     with serving("--data", tmp_path) as (process, url):
-        assert " answered in " in warren("ping", url).stdout
-        assert "guest:guest" not in warren("ping", WARREN_URL=url).stdout
-        wrong = warren("ping", url.replace("guest@", "wrong@"))
+        assert " answered in " in harebell("ping", url).stdout
+        assert "guest:guest" not in harebell("ping", HAREBELL_URL=url).stdout
+        wrong = harebell("ping", url.replace("guest@", "wrong@"))
         assert wrong.returncode == 1
         assert "ACCESS_REFUSED" in wrong.stderr
         process.terminate()
         process.communicate(timeout=STOP_SECONDS)
-        gone = warren("ping", url)
+        gone = harebell("ping", url)
         assert gone.returncode == 1
         assert gone.stderr.count("\n") == 1
 

@@ -1,4 +1,4 @@
-"""`warren shovel` as its users run it: what it moves, what it says, how it ends."""
+"""`harebell shovel` as its users run it: what it moves, what it says, how it ends."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import environment, warren
+from harebell import Publication
+from harebell.client.blocking import Connection, connect
+from tests.cli.command import environment, harebell
 from tests.cli.test_serve import serving
-from warren import Publication
-from warren.client.blocking import Connection, connect
 
 PATIENCE = 60.0  # seconds
 
@@ -59,7 +59,7 @@ def numbers(count: int) -> list[bytes]:
 def test_until_empty(servers: tuple[str, str], ends: tuple[Connection, Connection]) -> None:
     fill(ends[0], "q/1", 2000)
     fill(ends[1], "q/1", 0)
-    done = warren("shovel", f"{servers[0]}/%2F#q%2F1", servers[1], "--until-empty")
+    done = harebell("shovel", f"{servers[0]}/%2F#q%2F1", servers[1], "--until-empty")
     assert done.returncode == 0, done.stderr
     assert "2,000 messages moved in " in done.stdout
     assert done.stderr == ""
@@ -71,7 +71,7 @@ def test_count_and_names_as_options(servers: tuple[str, str], ends: tuple[Connec
     fill(ends[0], "a", 10)
     fill(ends[1], "b", 0)
     names = ("--source-queue", "a", "--dest-queue", "b", "--count", "3", "--forward-headers", "--timestamp-header")
-    done = warren("shovel", servers[0], servers[1], *names)
+    done = harebell("shovel", servers[0], servers[1], *names)
     assert done.returncode == 0, done.stderr
     assert "3 messages moved" in done.stdout
     with ends[1].channel() as channel:
@@ -79,7 +79,7 @@ def test_count_and_names_as_options(servers: tuple[str, str], ends: tuple[Connec
         assert delivery is not None
         (entry,) = delivery.headers["x-shovelled"]  # type: ignore[misc, union-attr]
         assert isinstance(entry, dict)
-        assert (entry["shovelled-by"], entry["src-queue"], entry["dest-queue"]) == ("warren", "a", "b")
+        assert (entry["shovelled-by"], entry["src-queue"], entry["dest-queue"]) == ("harebell", "a", "b")
         assert "x-shovelled-timestamp" in delivery.headers
     assert bodies(ends[1], "b") == numbers(3)
     assert bodies(ends[0], "a") == numbers(10)[3:]
@@ -102,7 +102,7 @@ def test_all_queues_of_a_definitions_file(
         channel.queue_declare("all.stream", durable=True, arguments={"x-queue-type": "stream"})
         channel.publish_many(Publication(b"%d" % number, "", "all.stream") for number in range(50))
     everything = ("--all", "--definitions", file, "--until-empty")
-    done = warren("shovel", *servers, *everything, "--offset", "first")
+    done = harebell("shovel", *servers, *everything, "--offset", "first")
     assert done.returncode == 0, done.stderr
     assert "stream all.stream: the next one would be --offset 50\n" in done.stdout
     assert f"{sum(counts.values()) + 50:,} messages moved" in done.stdout
@@ -115,7 +115,7 @@ def test_all_queues_of_a_definitions_file(
             assert bodies(ends[1], name) == [b"bound"]
         else:
             assert bodies(ends[1], name) == numbers(count)
-    done = warren("shovel", *servers, *everything)
+    done = harebell("shovel", *servers, *everything)
     assert done.returncode == 0, done.stderr
     assert "0 messages moved" in done.stdout
     with ends[1].channel() as channel:
@@ -130,7 +130,7 @@ def test_interrupted(
     fill(ends[0], "i", 500)
     fill(ends[1], "i", 0)
     with subprocess.Popen(
-        [sys.executable, "-m", "warren", "shovel", f"{servers[0]}#i", servers[1], *arguments],
+        [sys.executable, "-m", "harebell", "shovel", f"{servers[0]}#i", servers[1], *arguments],
         env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process, ends[1].channel() as channel:  # fmt: skip
         try:
@@ -166,10 +166,10 @@ def test_interrupted(
 )
 def test_what_cannot_be_is_said(servers: tuple[str, str], arguments: tuple[str, ...], said: str) -> None:
     host = servers[0].rpartition("@")[2]
-    done = warren("shovel", *(each.format(a=servers[0], b=servers[1], host=host) for each in arguments))
+    done = harebell("shovel", *(each.format(a=servers[0], b=servers[1], host=host) for each in arguments))
     assert done.returncode == 1
     assert said in done.stderr
-    assert done.stderr.startswith("warren: ")
+    assert done.stderr.startswith("harebell: ")
     assert done.stderr.count("\n") == 1
 
 
@@ -177,14 +177,14 @@ def test_all_takes_its_queues_from_the_file_alone(servers: tuple[str, str], tmp_
     file = tmp_path / "definitions.json"
     file.write_text('{"queues": [{"vhost": "v", "name": "q", "durable": true}]}')
     options = ("--all", "--definitions", file)
-    assert "name no queue" in warren("shovel", f"{servers[0]}#q", servers[1], *options).stderr
-    assert "no durable queue in vhost '/'" in warren("shovel", servers[0], servers[1], *options).stderr
+    assert "name no queue" in harebell("shovel", f"{servers[0]}#q", servers[1], *options).stderr
+    assert "no durable queue in vhost '/'" in harebell("shovel", servers[0], servers[1], *options).stderr
     file.write_text("{")
-    assert f"definitions file {file}: definitions: not JSON" in warren("shovel", *servers, *options).stderr
+    assert f"definitions file {file}: definitions: not JSON" in harebell("shovel", *servers, *options).stderr
 
 
 def test_a_shovel_of_the_server(tmp_path: Path) -> None:
-    """`warren serve` acts on the parameters in its definitions."""
+    """`harebell serve` acts on the parameters in its definitions."""
     value = {"src-uri": "amqp://", "src-queue": "in", "dest-uri": "amqp://", "dest-queue": "out"}
     file = tmp_path / "definitions.json"
     parameter = {"vhost": "/", "component": "shovel", "name": "s", "value": value}

@@ -1,4 +1,4 @@
-"""`warren users` against a broker that runs."""
+"""`harebell users` against a broker that runs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from harebell.broker.auth.passwords import RABBITMQ_SHA256, SCRYPT
+from harebell.client.blocking import connect
+from harebell.errors import AccessRefused, HarebellError
 from tests.cli.administering import Command
 from tests.wire import BrokerThread
-from warren.broker.auth.passwords import RABBITMQ_SHA256, SCRYPT
-from warren.client.blocking import connect
-from warren.errors import AccessRefused, WarrenError
 
 
 def names(run: Command) -> list[str]:
@@ -23,7 +23,7 @@ def test_a_user_from_first_to_last(run: Command, broker: BrokerThread, tmp_path:
     url = f"amqp://orders:%s@127.0.0.1:{broker.port}/"
     added = run("users", "add", "orders", "--password-file", file, "--tag", "monitoring", "--tag", "management")
     assert (added.status, added.error) == (0, "")
-    assert "warren permissions set orders" in added.output
+    assert "harebell permissions set orders" in added.output
     run("permissions", "set", "orders")
     connect(url % "first").close()
     (user,) = (user for user in run("users", "list", "--json").json if user["name"] == "orders")
@@ -35,7 +35,7 @@ def test_a_user_from_first_to_last(run: Command, broker: BrokerThread, tmp_path:
     assert run("users", "set-tags", "orders", "a").output == "user 'orders' has the tags a\n"
     assert run("users", "set-tags", "orders").output == "user 'orders' has no tags\n"
     assert run("users", "set-limits", "orders", "--max-connections", "0").status == 0
-    with pytest.raises(WarrenError, match="user connection limit"):
+    with pytest.raises(HarebellError, match="user connection limit"):
         connect(url % "second")
     table = run("users", "list").output
     assert "max-connections=0" in table
@@ -80,7 +80,7 @@ def test_names_are_shown_as_they_are(run: Command) -> None:
 def test_what_cannot_be(run: Command, arguments: tuple[str, ...], says: str) -> None:
     refused = run("users", *arguments, stdin="x")
     assert refused.status == 1
-    assert refused.error.startswith("warren: ")
+    assert refused.error.startswith("harebell: ")
     assert refused.error.count("\n") == 1
     assert says in refused.error
     assert names(run) == ["guest"]

@@ -1,13 +1,13 @@
-"""`warren vhosts` against a broker that runs."""
+"""`harebell vhosts` against a broker that runs."""
 
 from __future__ import annotations
 
 import pytest
 
+from harebell.client.blocking import connect
+from harebell.errors import PreconditionFailed
 from tests.cli.administering import Command
 from tests.wire import BrokerThread
-from warren.client.blocking import connect
-from warren.errors import PreconditionFailed
 
 
 def test_a_vhost_from_first_to_last(run: Command, broker: BrokerThread) -> None:

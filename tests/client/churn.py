@@ -1,6 +1,6 @@
 """Publishers and consumers whose connections are lost thousands of times, and an account of every message.
 
-    python -m tests.client.churn --broker warren --losses 2000
+    python -m tests.client.churn --broker harebell --losses 2000
     python -m tests.client.churn --broker rabbitmq --losses 500 --restarts 3
 
 Each client has a connection of its own through a proxy of its own, which cuts it at a byte, at a frame, inside one,
@@ -31,15 +31,15 @@ from contextlib import asynccontextmanager, closing
 from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 
-import warren
-from warren import errors
-from warren.broker import Broker
-from warren.client.channel import Channel, OnOrphan
-from warren.client.connection import Connection
-from warren.client.producer import Pending, Producer
-from warren.client.records import Publication
-from warren.client.recovery import Backoff, Recovery
-from warren.testing import EmbeddedBroker, FaultProxy, RabbitMQ
+import harebell
+from harebell import errors
+from harebell.broker import Broker
+from harebell.client.channel import Channel, OnOrphan
+from harebell.client.connection import Connection
+from harebell.client.producer import Pending, Producer
+from harebell.client.records import Publication
+from harebell.client.recovery import Backoff, Recovery
+from harebell.testing import EmbeddedBroker, FaultProxy, RabbitMQ
 
 POLICIES: tuple[OnOrphan, ...] = ("raise", "retry", "park")
 CONSUMERS = 3
@@ -120,7 +120,7 @@ class Churn:
         self._enough = asyncio.Event()
 
     async def run(self) -> Account:
-        async with warren.connect(self._url) as own, own.channel() as observer:
+        async with harebell.connect(self._url) as own, own.channel() as observer:
             await observer.queue_declare(self._queue, durable=self._restart is not None)
             stop = asyncio.Event()
             async with asyncio.TaskGroup() as consumers:
@@ -172,7 +172,7 @@ class Churn:
         async with FaultProxy(address.hostname or "", address.port or 0) as proxy:
             url = f"amqp://guest:guest@{proxy.host}:{proxy.port}/?heartbeat=10"
             recovery = Recovery(backoff=Backoff(0.001, 0.02))
-            connection = await warren.connect(url, timeout=PATIENCE, recovery=recovery)
+            connection = await harebell.connect(url, timeout=PATIENCE, recovery=recovery)
             channel = await connection.channel()
             cutter = asyncio.create_task(self._cut(connection, channel, proxy))
             try:
@@ -240,8 +240,8 @@ class Churn:
         first, self._begun = self._begun, self._begun + count
         return [f"{policy}.{n}" for n in range(first, self._begun)]
 
-    def _message(self, body: str) -> warren.Message:
-        return warren.Message(body.encode(), delivery_mode=2 if self._restart is not None else 1)
+    def _message(self, body: str) -> harebell.Message:
+        return harebell.Message(body.encode(), delivery_mode=2 if self._restart is not None else 1)
 
     async def _publish(self, policy: OnOrphan) -> None:
         chance = self._random
@@ -283,7 +283,7 @@ class Churn:
             *[channel.publish(self._message(body), "", self._queue) for body in bodies], return_exceptions=True
         )
         for body, result in zip(bodies, results, strict=True):
-            if isinstance(result, warren.Confirmation) and result.acked:
+            if isinstance(result, harebell.Confirmation) and result.acked:
                 self._ended(body, "acked")
             elif _orphaned(result, policy):
                 self._ended(body, "orphaned")
@@ -316,7 +316,7 @@ class Churn:
             pending = [await producer.publish_soon(self._message(body), self._queue) for body in bodies]
             if self._random.random() < 0.2:
                 first = pending[0].position
-                failed: dict[int, errors.WarrenError] = {}
+                failed: dict[int, errors.HarebellError] = {}
                 try:
                     await producer.drain()
                 except errors.PublishesFailed as error:
@@ -324,11 +324,13 @@ class Churn:
                 outcomes: list[object] = [failed.get(first + n) for n in range(len(bodies))]
                 if policy == "park":
                     parked = {_body(publication) for _, publication in producer.parked}
-                    outcomes = [warren.Confirmation(1, body not in parked, orphaned=body in parked) for body in bodies]
+                    outcomes = [
+                        harebell.Confirmation(1, body not in parked, orphaned=body in parked) for body in bodies
+                    ]
             else:
                 outcomes = list(await asyncio.gather(*map(_outcome, pending), return_exceptions=True))
         for body, outcome in zip(bodies, outcomes, strict=True):
-            if outcome is None or (isinstance(outcome, warren.Confirmation) and outcome.acked):
+            if outcome is None or (isinstance(outcome, harebell.Confirmation) and outcome.acked):
                 self._ended(body, "acked")
             else:
                 self._ended(body, "orphaned" if _orphaned(outcome, policy) else repr(outcome))
@@ -344,7 +346,7 @@ class Churn:
                 self._ended(body, "orphaned" if _orphaned(confirmation, policy) else repr(confirmation))
             except errors.Unroutable as error:
                 came_back = error.returned
-                assert isinstance(came_back, warren.Returned)
+                assert isinstance(came_back, harebell.Returned)
                 self._ended(body, "returned" if came_back.body == body.encode() else f"another came back: {error!r}")
             except errors.PublishOrphaned as error:
                 self._ended(body, "orphaned" if _orphaned(error, policy) else repr(error))
@@ -378,9 +380,9 @@ class Churn:
             consumer = channel.consume(self._queue, prefetch=PREFETCH)
             await consumer.start()
             taken = 0
-            held: list[warren.Delivery] = []
+            held: list[harebell.Delivery] = []
             last = 0
-            waiting: asyncio.Future[warren.Delivery] | None = None
+            waiting: asyncio.Future[harebell.Delivery] | None = None
             stopped = asyncio.ensure_future(stop.wait())
             while True:
                 waiting = waiting or asyncio.ensure_future(anext(consumer))
@@ -421,36 +423,34 @@ class Churn:
         """Through Workers, which acknowledge by themselves."""
         account = self.account
 
-        async def handle(delivery: warren.Delivery) -> None:
+        async def handle(delivery: harebell.Delivery) -> None:
             self._came(delivery)
             await asyncio.sleep(0)
             if self._random.random() < 0.1:
                 account.figures["given back"] += 1
-                raise warren.Requeue
+                raise harebell.Requeue
             account.settled[delivery.body.decode()] += 1
             account.figures["acknowledged by workers"] += 1
 
-        def orphan(delivery: warren.Delivery) -> None:
+        def orphan(delivery: harebell.Delivery) -> None:
             account.figures["orphans of workers"] += 1
             if account.settled[delivery.body.decode()]:
                 account.settled[delivery.body.decode()] -= 1
 
         async with (
             self._frail() as channel,
-            channel._owner.consume(
-                self._queue, handle, workers=4, prefetch=PREFETCH, on_orphan=orphan, grace=PATIENCE
-            ),
+            channel._owner.consume(self._queue, handle, workers=4, prefetch=PREFETCH, on_orphan=orphan, grace=PATIENCE),
         ):
             await stop.wait()
 
-    def _came(self, delivery: warren.Delivery) -> None:
+    def _came(self, delivery: harebell.Delivery) -> None:
         body, account = delivery.body.decode(), self.account
         if not account.deliveries[body] and account.ends.get(body) == "acked":
             self._backlog -= 1
         account.deliveries[body] += 1
         account.firsts[body] += not delivery.redelivered
 
-    def _act(self, channel: Channel, held: list[warren.Delivery], chance: random.Random) -> None:
+    def _act(self, channel: Channel, held: list[harebell.Delivery], chance: random.Random) -> None:
         roll = chance.random()
         if roll < 0.5:
             self._settle(channel, held, held[-1], multiple=False)
@@ -465,7 +465,7 @@ class Churn:
             self._settle(channel, held, held[chance.randrange(len(held))], multiple=True)
 
     def _settle(
-        self, channel: Channel, held: list[warren.Delivery], chosen: warren.Delivery, *, multiple: bool
+        self, channel: Channel, held: list[harebell.Delivery], chosen: harebell.Delivery, *, multiple: bool
     ) -> None:
         covered = [d for d in held if d is chosen or (multiple and d.delivery_tag <= chosen.delivery_tag)]
         held[:] = [d for d in held if d not in covered]
@@ -482,14 +482,14 @@ class Churn:
         self.account.settled.update(d.body.decode() for d in alive)
 
 
-async def _outcome(pending: Pending) -> warren.Confirmation:
+async def _outcome(pending: Pending) -> harebell.Confirmation:
     return await pending
 
 
 def _orphaned(result: object, policy: OnOrphan) -> bool:
     """Whether the publication was orphaned, and that was told as the policy says."""
     if policy == "park":
-        return isinstance(result, warren.Confirmation) and result.orphaned and not result.acked
+        return isinstance(result, harebell.Confirmation) and result.orphaned and not result.acked
     return policy == "raise" and isinstance(result, errors.PublishOrphaned)
 
 
@@ -500,12 +500,12 @@ def _body(publication: Publication) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.client.churn", description="A client on a very bad day.")
-    parser.add_argument("--broker", default="warren", help="warren, rabbitmq, or a URL")
+    parser.add_argument("--broker", default="harebell", help="harebell, rabbitmq, or a URL")
     parser.add_argument("--losses", type=int, default=2000)
     parser.add_argument("--restarts", type=int, default=0, help="of the broker, spread over the losses")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     options = parser.parse_args()
-    logging.getLogger("warren").setLevel(logging.ERROR)  # a line for each loss is a line too many
+    logging.getLogger("harebell").setLevel(logging.ERROR)  # a line for each loss is a line too many
     print(f"churn: {options.broker}, {options.losses:,} losses, seed {options.seed}", flush=True)
 
     def run(url: str, restart: Callable[[], None] | None = None) -> Account:
@@ -515,7 +515,7 @@ def main() -> int:
 
         return asyncio.run(churn())
 
-    if options.broker == "warren":
+    if options.broker == "harebell":
         with TemporaryDirectory() as data, EmbeddedBroker(lambda: Broker(data=data)) as server:
             account = run(server.url, server.restart)
     elif options.broker == "rabbitmq":

@@ -1,4 +1,4 @@
-"""What the client's tests run against: RabbitMQ and Warren, each test that asks for a broker against both."""
+"""What the client's tests run against: RabbitMQ and Harebell, each test that asks for a broker against both."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-import warren
+import harebell
+from harebell.client.channel import Channel
+from harebell.client.connection import Connection
+from harebell.client.recovery import Recovery
+from harebell.testing import EmbeddedBroker
 from tests.client.outages import FAST, NOTICED
-from warren.client.channel import Channel
-from warren.client.connection import Connection
-from warren.client.recovery import Recovery
-from warren.testing import EmbeddedBroker
 
 
 @pytest.fixture(scope="session")
-def warren_url() -> Iterator[str]:
-    """A Warren broker in a thread of its own, so that blocking tests can use it too."""
+def harebell_url() -> Iterator[str]:
+    """A Harebell broker in a thread of its own, so that blocking tests can use it too."""
     with EmbeddedBroker() as server:
         yield server.url
 
 
-@pytest.fixture(params=["rabbitmq", "warren"])
+@pytest.fixture(params=["rabbitmq", "harebell"])
 def broker_url(request: pytest.FixtureRequest) -> str:
     """The URL of a broker; each test that asks for it runs against both."""
     if request.param == "rabbitmq":
         return str(request.getfixturevalue("rabbitmq").url)
-    return str(request.getfixturevalue("warren_url"))
+    return str(request.getfixturevalue("harebell_url"))
 
 
 @pytest.fixture
@@ -37,9 +37,9 @@ def name() -> str:
 
 
 @pytest.fixture
-async def connection(broker_url: str, warren_url: str) -> AsyncIterator[Connection]:
-    recovery = FAST if broker_url == warren_url else NOTICED
-    async with warren.connect(broker_url, timeout=20, recovery=recovery) as connection:
+async def connection(broker_url: str, harebell_url: str) -> AsyncIterator[Connection]:
+    recovery = FAST if broker_url == harebell_url else NOTICED
+    async with harebell.connect(broker_url, timeout=20, recovery=recovery) as connection:
         yield connection
 
 
@@ -52,7 +52,7 @@ async def channel(connection: Connection) -> AsyncIterator[Channel]:
 @pytest.fixture
 async def other(broker_url: str) -> AsyncIterator[Channel]:
     """A channel of somebody else's, whom no outage touches."""
-    async with warren.connect(broker_url, timeout=20) as connection, connection.channel() as channel:
+    async with harebell.connect(broker_url, timeout=20) as connection, connection.channel() as channel:
         yield channel
 
 
@@ -60,7 +60,10 @@ async def other(broker_url: str) -> AsyncIterator[Channel]:
 async def frail(broker_url: str) -> AsyncIterator[Channel]:
     """A channel that stays closed once the broker has closed it."""
     recovery = Recovery(reopen_channels=False)
-    async with warren.connect(broker_url, timeout=20, recovery=recovery) as connection, connection.channel() as channel:
+    async with (
+        harebell.connect(broker_url, timeout=20, recovery=recovery) as connection,
+        connection.channel() as channel,
+    ):
         yield channel
 
 

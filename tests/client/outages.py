@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from warren.client import events as e
-from warren.client.channel import Channel
-from warren.client.recovery import Backoff, Recovery
+from harebell.client import events as e
+from harebell.client.channel import Channel
+from harebell.client.recovery import Backoff, Recovery
 
 FAST = Recovery(backoff=Backoff(0.001, 0.05))
 

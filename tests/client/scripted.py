@@ -19,8 +19,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar, cast
 
-from warren.protocol.v091 import Content, Engine, Properties, Role, methods as m
-from warren.protocol.v091.codec import encode_method
+from harebell.protocol.v091 import Content, Engine, Properties, Role, methods as m
+from harebell.protocol.v091.codec import encode_method
 
 E = TypeVar("E")
 

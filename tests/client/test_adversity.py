@@ -7,17 +7,17 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-import warren
+import harebell
+from harebell import errors
+from harebell.client import wire
+from harebell.client.blocking import connect as connect_blocking
+from harebell.client.channel import Channel
+from harebell.client.connection import Connection
+from harebell.client.events import Recovered, Unblocked
+from harebell.client.records import Publication, QueueInfo
+from harebell.client.recovery import Backoff, Recovery
+from harebell.protocol.v091 import Properties, methods as m
 from tests.client.scripted import Content, HungUp, Peer, scripted
-from warren import errors
-from warren.client import wire
-from warren.client.blocking import connect as connect_blocking
-from warren.client.channel import Channel
-from warren.client.connection import Connection
-from warren.client.events import Recovered, Unblocked
-from warren.client.records import Publication, QueueInfo
-from warren.client.recovery import Backoff, Recovery
-from warren.protocol.v091 import Properties, methods as m
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -79,7 +79,7 @@ async def test_a_connection_that_does_not_open(
     async with scripted(script) as url:
         with pytest.raises(error, match=word):
             if face == "asyncio":
-                await warren.connect(url, timeout=10, recovery=None)
+                await harebell.connect(url, timeout=10, recovery=None)
             else:
                 await asyncio.to_thread(connect_blocking, url, timeout=10, recovery=None)
 
@@ -94,7 +94,7 @@ async def test_a_silent_broker_meets_the_deadline(face: str) -> None:
     async with scripted(silent) as url:
         with pytest.raises(errors.DeadlineExceeded, match=r"0\.1 s"):
             if face == "asyncio":
-                await warren.connect(url, timeout=0.1)
+                await harebell.connect(url, timeout=0.1)
             else:
                 await asyncio.to_thread(connect_blocking, url, timeout=0.1)
 
@@ -117,7 +117,7 @@ async def test_connecting_can_be_cancelled() -> None:
 
 
 async def _connected(url: str) -> Connection:
-    return await warren.connect(url)
+    return await harebell.connect(url)
 
 
 async def close_during_a_call(peer: Peer) -> None:
@@ -167,7 +167,7 @@ async def test_a_connection_that_ends_in_the_middle_of_a_call(
         if face == "blocking":
             await asyncio.to_thread(block, url)
             return
-        async with warren.connect(url, timeout=10, recovery=None) as connection:
+        async with harebell.connect(url, timeout=10, recovery=None) as connection:
             channel = await connection.channel()
             with pytest.raises(error, match=word):
                 await channel.queue_declare("q")
@@ -183,7 +183,7 @@ async def test_confirms_that_never_come_fail_with_the_connection() -> None:
         for _ in range(20):
             await peer.expect(Content)
 
-    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         results = await asyncio.gather(
@@ -210,7 +210,7 @@ async def test_frames_in_crumbs() -> None:
             await asyncio.sleep(0)
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         consumer = channel.consume("q", no_ack=True)
         for tag in range(1, 4):
@@ -254,7 +254,7 @@ async def test_an_entity_that_costs_the_connection_is_not_said_again() -> None:
 
     async with scripted(script) as url:
         recovery = Recovery(backoff=Backoff(0, 0))
-        async with warren.connect(url, timeout=10, recovery=recovery) as connection:
+        async with harebell.connect(url, timeout=10, recovery=recovery) as connection:
             events = connection.events()
             channel = await connection.channel()
             await channel.exchange_declare("fine")
@@ -286,7 +286,7 @@ async def test_a_broker_without_a_pulse_is_given_up(face: str) -> None:
         if face == "blocking":
             await asyncio.to_thread(block, url)
         else:
-            connection = await warren.connect(url, timeout=10, recovery=None)
+            connection = await harebell.connect(url, timeout=10, recovery=None)
             assert "two heartbeats" in str(await connection.wait_closed())
             await connection.close()
 
@@ -299,7 +299,7 @@ async def test_heartbeats_are_sent_while_nothing_else_is() -> None:
         await peer.goodbye()
 
     async with scripted(script) as url:
-        connection = await warren.connect(url, timeout=10, recovery=None)
+        connection = await harebell.connect(url, timeout=10, recovery=None)
         assert isinstance(await connection.wait_closed(), errors.ConnectionForced)
 
 
@@ -321,7 +321,7 @@ async def test_blocked_holds_publishers_back_and_nothing_else() -> None:
             assert (await peer.expect(Content)).body == body
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         await channel.queue_declare("q")
         assert connection.blocked == "low on memory"
@@ -379,7 +379,7 @@ async def test_flow_holds_one_channel_back() -> None:
         assert (await peer.expect(Content)).body == b"held"
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
         channel, other = await connection.channel(), await connection.channel()
         await until(lambda: not channel._core.active)
         held = asyncio.ensure_future(channel.publish(b"held", "", "q"))
@@ -411,7 +411,7 @@ async def test_a_cancelled_call_leaves_the_channel_usable() -> None:
         peer.send(number, m.QueueDeclareOk("second", 2, 0))
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         task = asyncio.create_task(channel.queue_declare("first"))
         await asked.wait()
@@ -430,7 +430,7 @@ async def test_a_call_cancelled_before_it_is_written_is_answered_and_dropped() -
             peer.send(number, m.QueueDeclareOk("q", count, 0))
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         task = asyncio.create_task(channel.queue_declare("q"))
         await asyncio.sleep(0)
@@ -460,7 +460,7 @@ async def test_a_call_past_its_deadline_leaves_the_channel_usable(face: str) -> 
         if face == "blocking":
             await asyncio.to_thread(block, url)
             return
-        async with warren.connect(url, timeout=10, recovery=None) as connection:
+        async with harebell.connect(url, timeout=10, recovery=None) as connection:
             channel = await connection.channel()
             with pytest.raises(errors.DeadlineExceeded, match=r"queue\.declare"):
                 await channel.queue_declare("q", timeout=0.05)
@@ -491,7 +491,7 @@ async def test_the_answer_to_an_abandoned_get_goes_back_to_the_queue(face: str) 
         if face == "blocking":
             await asyncio.to_thread(block, url)
             return
-        async with warren.connect(url, timeout=10, recovery=None) as connection:
+        async with harebell.connect(url, timeout=10, recovery=None) as connection:
             channel = await connection.channel()
             with pytest.raises(errors.DeadlineExceeded):
                 await channel.get("q", timeout=0.05)
@@ -515,7 +515,7 @@ async def test_an_abandoned_consume_is_cancelled_and_its_deliveries_go_back() ->
         peer.send_content(number, m.BasicDeliver(again.consumer_tag, 2, True, "", "q"), b"m")
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         consumer = channel.consume("q", timeout=0.05)
         with pytest.raises(errors.DeadlineExceeded):
@@ -537,7 +537,7 @@ async def test_a_cancelled_publish_leaves_the_count_right() -> None:
         peer.send(number, m.BasicAck(2))
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         task = asyncio.create_task(channel.publish(b"1", "", "q"))
@@ -557,7 +557,7 @@ async def test_a_cancelled_publish_many_leaves_the_count_right() -> None:
         peer.send(number, m.BasicAck(11, True))
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         with pytest.raises(errors.DeadlineExceeded, match="0 of 10 sent were confirmed"):
@@ -579,7 +579,7 @@ async def test_a_channel_whose_opening_is_given_up_is_closed() -> None:
         assert await peer.channel() == number
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
         with pytest.raises(errors.DeadlineExceeded, match=r"channel\.open"):
             await connection.channel(timeout=0.05)
         await until(lambda: not connection._core.channels)
@@ -598,7 +598,7 @@ async def test_both_ends_close_a_channel_at_once() -> None:
         await peer.channel()
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         await channel.close()
         await connection.channel()
@@ -612,7 +612,7 @@ async def test_closing_does_not_wait_for_ever() -> None:
             await peer.next()
 
     async with scripted(script) as url:
-        connection = await warren.connect(url, timeout=10, recovery=None)
+        connection = await harebell.connect(url, timeout=10, recovery=None)
         await connection.close(timeout=0.05)
         assert not connection.is_open
 
@@ -627,7 +627,7 @@ async def test_a_cancelled_program_says_goodbye_without_waiting() -> None:
     entered = asyncio.Event()
 
     async def program(url: str) -> None:
-        async with warren.connect(url, timeout=10, recovery=None) as connection, connection.channel():
+        async with harebell.connect(url, timeout=10, recovery=None) as connection, connection.channel():
             entered.set()
             await asyncio.Event().wait()
 
@@ -670,7 +670,7 @@ async def test_a_broker_that_reads_only_while_it_is_read_from(face: str) -> None
         if face == "blocking":
             await asyncio.to_thread(block, url)
             return
-        async with warren.connect(url, timeout=20, recovery=None) as connection:
+        async with harebell.connect(url, timeout=20, recovery=None) as connection:
             channel = await connection.channel()
             await channel.confirm_select()
             with pytest.raises(errors.Unroutable, match=f"{RETURNED} of {RETURNED}"):
@@ -689,7 +689,7 @@ async def test_publishers_wait_for_a_broker_that_does_not_read() -> None:
             await peer.expect(Content)
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=20, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=20, recovery=None) as connection:
         channel = await connection.channel()
         sent = 0
 
@@ -711,7 +711,7 @@ async def test_publishers_wait_for_a_broker_that_does_not_read() -> None:
 
 
 async def test_unread_deliveries_stop_the_reading_until_they_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    from warren.client import subscription as subscription_module
+    from harebell.client import subscription as subscription_module
 
     monkeypatch.setattr(subscription_module, "MAX_BUFFERED_MESSAGES", 100)
     count = 20_000
@@ -732,7 +732,7 @@ async def test_unread_deliveries_stop_the_reading_until_they_are_taken(monkeypat
         peer.send(number, m.QueuePurgeOk(3))
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=20, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=20, recovery=None) as connection:
         channel = await connection.channel()
         async with channel.consume("q", no_ack=True) as consumer:
             asked.set()
@@ -769,7 +769,7 @@ async def test_a_large_backlog_does_not_starve_other_tasks() -> None:
             turns += 1
             await asyncio.sleep(0)
 
-    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         async with channel.consume("q") as consumer:
             await until(lambda: consumer.buffered == 5000)
@@ -791,7 +791,7 @@ async def test_acks_of_one_turn_leave_in_one_write(monkeypatch: pytest.MonkeyPat
             assert (await peer.expect(m.BasicAck)).delivery_tag == tag
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         writes = 0
         flush_now = wire.AsyncCore.flush_now
@@ -834,7 +834,7 @@ async def test_publishing_into_a_connection_that_was_cut(face: str) -> None:
         if face == "blocking":
             await asyncio.to_thread(block, url)
             return
-        async with warren.connect(url, timeout=10, recovery=None) as connection:
+        async with harebell.connect(url, timeout=10, recovery=None) as connection:
             channel = await connection.channel()
             with pytest.raises((errors.ConnectionLost, errors.ChannelClosed)):
                 while True:
@@ -851,7 +851,7 @@ async def test_two_tasks_that_start_a_consumer_subscribe_once() -> None:
             peer.send_content(number, m.BasicDeliver(tag, n, False, "", "q"), b"")
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
         consumer = (await connection.channel()).consume("q")
         first, second = await asyncio.gather(anext(consumer), anext(consumer))
         assert {first.delivery_tag, second.delivery_tag} == {1, 2}
@@ -867,7 +867,7 @@ async def test_what_the_program_raised_is_not_hidden_by_a_close_that_fails() -> 
 
     async with scripted(script) as url:
         with pytest.raises(ValueError, match="the program's own"):
-            async with warren.connect(url, timeout=10, recovery=None) as connection, connection.channel() as channel:
+            async with harebell.connect(url, timeout=10, recovery=None) as connection, connection.channel() as channel:
                 async with channel.consume("q"):
                     raise ValueError("the program's own")
 
@@ -885,7 +885,7 @@ async def test_a_program_that_fails_ends() -> None:
                 await peer.next()
 
     async def program(url: str) -> None:
-        connection = await warren.connect(url, timeout=10, recovery=None)
+        connection = await harebell.connect(url, timeout=10, recovery=None)
         consumer = (await connection.channel()).consume("q")
         await consumer.start()
         waiting = asyncio.ensure_future(anext(consumer))

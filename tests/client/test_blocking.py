@@ -9,11 +9,11 @@ from queue import SimpleQueue
 
 import pytest
 
+from harebell import errors
+from harebell.client.blocking import Channel, Connection, Consumer, connect
+from harebell.client.records import Delivery, Message, Publication, QueueInfo, Returned
+from harebell.protocol.v091 import Properties
 from tests.client.outages import FAST
-from warren import errors
-from warren.client.blocking import Channel, Connection, Consumer, connect
-from warren.client.records import Delivery, Message, Publication, QueueInfo, Returned
-from warren.protocol.v091 import Properties
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ from queue import SimpleQueue
 
 import pytest
 
-import warren
+import harebell
+from harebell import errors
+from harebell.client.blocking import Channel, Connection, connect
+from harebell.client.records import Confirmation
+from harebell.protocol.v091 import Properties
+from harebell.testing import EmbeddedBroker, FaultProxy
 from tests.client.outages import FAST
-from warren import errors
-from warren.client.blocking import Channel, Connection, connect
-from warren.client.records import Confirmation
-from warren.protocol.v091 import Properties
-from warren.testing import EmbeddedBroker, FaultProxy
 
 NONE = Properties().encode()
 
@@ -117,7 +117,7 @@ async def test_a_loss_orphans_what_is_under_way() -> None:
     with EmbeddedBroker() as server:
         async with FaultProxy("127.0.0.1", server.port) as proxy:
             url = f"amqp://guest:guest@{proxy.host}:{proxy.port}"
-            async with warren.connect(url, recovery=FAST) as connection, connection.channel() as channel:
+            async with harebell.connect(url, recovery=FAST) as connection, connection.channel() as channel:
                 await channel.queue_declare("q", durable=True)
                 await channel.confirm_select(on_orphan="retry")
                 first = await channel.publish_bulk([b"a"] * 3, [NONE] * 3, "", "q")

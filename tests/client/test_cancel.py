@@ -12,13 +12,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 
 import pytest
 
-import warren
+import harebell
+from harebell import errors
+from harebell.client.channel import Channel
+from harebell.client.connection import Connection
+from harebell.client.records import Publication
 from tests.client.outages import FAST, eventually
 from tests.client.stepping import Moment, Stepped, cancelled_at
-from warren import errors
-from warren.client.channel import Channel
-from warren.client.connection import Connection
-from warren.client.records import Publication
 
 MOST = 60  # suspensions of one call; more means that it never ends
 
@@ -58,12 +58,12 @@ async def ready(channel: Channel, queue: str, count: int) -> None:
 
 async def test_connect(broker_url: str, moment: Moment) -> None:
     async def program() -> None:
-        connection = await warren.connect(broker_url, timeout=20, recovery=FAST)
+        connection = await harebell.connect(broker_url, timeout=20, recovery=FAST)
         connection._say_goodbye()
         await connection.wait_closed()
 
     async def check() -> None:
-        async with warren.connect(broker_url, timeout=20):
+        async with harebell.connect(broker_url, timeout=20):
             pass
 
     await at_each(moment, program, check)
@@ -73,7 +73,7 @@ async def test_the_whole_of_a_program(broker_url: str, moment: Moment, name: str
     """As programs are: nested `async with`, each left by the cancellation."""
 
     async def program() -> None:
-        async with warren.connect(broker_url, timeout=20, recovery=FAST) as connection:
+        async with harebell.connect(broker_url, timeout=20, recovery=FAST) as connection:
             async with connection.channel() as channel:
                 await channel.queue_declare(name, exclusive=True)
                 await channel.confirm_select()
@@ -230,7 +230,7 @@ async def test_closing_a_connection(broker_url: str, moment: Moment) -> None:
         for connection in opened:
             assert connection.is_closed
             assert isinstance(await connection.wait_closed(), errors.ChannelClosed)
-        opened[:] = [await warren.connect(broker_url, timeout=20, recovery=FAST)]
+        opened[:] = [await harebell.connect(broker_url, timeout=20, recovery=FAST)]
         await opened[0].channel()
 
     await check()
@@ -271,9 +271,9 @@ async def test_workers(connection: Connection, channel: Channel, moment: Moment,
     async def program() -> None:
         handled = asyncio.Event()
 
-        async def handle(delivery: warren.Delivery) -> None:
+        async def handle(delivery: harebell.Delivery) -> None:
             handled.set()
-            raise warren.Requeue
+            raise harebell.Requeue
 
         async with connection.consume(queue, handle, workers=2, prefetch=3):
             await handled.wait()
@@ -317,9 +317,7 @@ async def test_a_pool(connection: Connection, channel: Channel, moment: Moment, 
 
 
 @pytest.mark.parametrize("what", ["close", "cut", "cancel the caller"])
-async def test_recovery(
-    broker_url: str, moment: Moment, name: str, what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_recovery(broker_url: str, moment: Moment, name: str, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The recovery itself is met wherever it waits: by a close, by another loss, by the caller who waits for it."""
     for at in range(1, MOST):
         # Another name: RabbitMQ may still be busy with the exclusive queue of the connection before.
@@ -334,7 +332,7 @@ async def recovery_met_at(
     at: int, moment: Moment, what: str, url: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> int:
     """One recovery that is met at this suspension; how many it had, at least."""
-    async with warren.connect(url, timeout=20, recovery=FAST) as connection:
+    async with harebell.connect(url, timeout=20, recovery=FAST) as connection:
         channel = await connection.channel()
         await channel.queue_declare(name, exclusive=True)
         await channel.queue_bind(name, "amq.direct", name)
@@ -381,7 +379,7 @@ async def recovery_met_at(
             await asyncio.gather(*closing)
         if closing:
             assert connection.is_closed
-            assert isinstance(result, errors.ChannelClosed | warren.QueueInfo), result
+            assert isinstance(result, errors.ChannelClosed | harebell.QueueInfo), result
             assert not connection._tasks
         else:
             async with asyncio.timeout(20):

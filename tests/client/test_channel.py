@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-import warren
-from warren import errors
-from warren.client.channel import Channel
-from warren.client.connection import Connection
-from warren.client.records import Message, Publication, QueueInfo, Returned
-from warren.client.recovery import Recovery
-from warren.testing import RabbitMQ
+import harebell
+from harebell import errors
+from harebell.client.channel import Channel
+from harebell.client.connection import Connection
+from harebell.client.records import Message, Publication, QueueInfo, Returned
+from harebell.client.recovery import Recovery
+from harebell.testing import RabbitMQ
 
 
 async def test_the_backlog_is_asked_for_each_time(channel: Channel, other: Channel, queue: str, name: str) -> None:
@@ -57,7 +57,7 @@ async def test_the_broker_names_a_queue(channel: Channel) -> None:
 async def test_an_error_closes_this_channel_only(broker_url: str, name: str) -> None:
     recovery = Recovery(reopen_channels=False)
     async with (
-        warren.connect(broker_url, recovery=recovery) as connection,
+        harebell.connect(broker_url, recovery=recovery) as connection,
         connection.channel() as channel,
         connection.channel() as other,
     ):
@@ -120,7 +120,7 @@ async def test_concurrent_publishers_share_a_channel(channel: Channel, queue: st
         channel.publish_many([Publication(b"m", "", queue)] * 300, window=7),
     )
     assert results[300:] == [300, 300]
-    tags = [result.publish_tag for result in results[:300] if isinstance(result, warren.Confirmation)]
+    tags = [result.publish_tag for result in results[:300] if isinstance(result, harebell.Confirmation)]
     assert len(set(tags)) == 300
     assert (await channel.queue_declare(queue, passive=True)).message_count == 900
 
@@ -135,7 +135,7 @@ async def test_returns_are_tied_to_their_publication(channel: Channel, queue: st
     )
     for target, result in zip(targets, results, strict=True):
         if target == queue:
-            assert isinstance(result, warren.Confirmation)
+            assert isinstance(result, harebell.Confirmation)
         else:
             assert isinstance(result, errors.Unroutable)
             assert isinstance(result.returned, Returned)
@@ -205,7 +205,7 @@ async def test_qos_limits_what_is_under_way(channel: Channel, queue: str) -> Non
 
 
 async def test_closing_twice_and_after_the_connection(broker_url: str) -> None:
-    connection = await warren.connect(broker_url)
+    connection = await harebell.connect(broker_url)
     channel = await connection.channel()
     other = await connection.channel()
     await channel.close()
@@ -230,21 +230,21 @@ async def test_channel_numbers_are_used_again(connection: Connection) -> None:
 
 async def test_a_refused_login(broker_url: str) -> None:
     with pytest.raises(errors.AccessRefused, match="ACCESS_REFUSED"):
-        await warren.connect(broker_url.replace("guest:guest", "guest:wrong"))
+        await harebell.connect(broker_url.replace("guest:guest", "guest:wrong"))
 
 
 async def test_nobody_there() -> None:
     with pytest.raises(errors.ConnectionLost, match="localhost:1"):
-        await warren.connect("amqp://localhost:1/", timeout=5)
+        await harebell.connect("amqp://localhost:1/", timeout=5)
 
 
 async def test_amqplain(rabbitmq: RabbitMQ) -> None:
-    async with warren.connect(f"{rabbitmq.url}?auth_mechanism=AMQPLAIN") as connection:
+    async with harebell.connect(f"{rabbitmq.url}?auth_mechanism=AMQPLAIN") as connection:
         assert connection.is_open
 
 
 async def test_a_short_heartbeat_keeps_an_idle_connection(broker_url: str) -> None:
-    async with warren.connect(broker_url, heartbeat=1) as connection:
+    async with harebell.connect(broker_url, heartbeat=1) as connection:
         with pytest.raises(TimeoutError):  # it lives for as long as we care to wait
             await asyncio.wait_for(connection.wait_closed(), 2.6)
         async with connection.channel():
@@ -252,7 +252,7 @@ async def test_a_short_heartbeat_keeps_an_idle_connection(broker_url: str) -> No
 
 
 async def test_transactions(rabbitmq: RabbitMQ, name: str) -> None:
-    async with warren.connect(rabbitmq.url) as connection, connection.channel() as channel:
+    async with harebell.connect(rabbitmq.url) as connection, connection.channel() as channel:
         await channel.queue_declare(name, exclusive=True)
         await channel.tx_select()
         await channel.publish(b"undone", "", name)
@@ -265,14 +265,14 @@ async def test_transactions(rabbitmq: RabbitMQ, name: str) -> None:
 
 
 async def test_update_secret(rabbitmq: RabbitMQ) -> None:
-    async with warren.connect(rabbitmq.url) as connection:
+    async with harebell.connect(rabbitmq.url) as connection:
         await connection.update_secret("new", "test")
         async with connection.channel():
             pass
 
 
 async def test_a_refused_publication(rabbitmq: RabbitMQ, name: str) -> None:
-    async with warren.connect(rabbitmq.url) as connection, connection.channel() as channel:
+    async with harebell.connect(rabbitmq.url) as connection, connection.channel() as channel:
         await channel.queue_declare(name, exclusive=True, arguments={"x-max-length": 2, "x-overflow": "reject-publish"})
         await channel.confirm_select()
         for _ in range(2):
@@ -302,7 +302,7 @@ class Waiter:
     def returned(self, publish_tag: int, returned: Returned) -> None:
         self.heard.append(("returned", publish_tag, returned.reply_code))
 
-    def fail(self, reason: errors.WarrenError) -> None:
+    def fail(self, reason: errors.HarebellError) -> None:
         self.heard.append(("fail", 0, type(reason)))
         self.settled.set()
 

@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 import pytest
 
-import warren
-from warren import errors
-from warren.client.codec import message_of
-from warren.client.core import ChannelCore
-from warren.client.records import Delivery, Message
-from warren.protocol.v091 import Content, Properties, encode_content
+import harebell
+from harebell import errors
+from harebell.client.codec import message_of
+from harebell.client.core import ChannelCore
+from harebell.client.records import Delivery, Message
+from harebell.protocol.v091 import Content, Properties, encode_content
 
 
 class Colour(Enum):
@@ -54,18 +54,18 @@ ORDER = Order(7, [Line("tea", 2), Line("süß")], 3.5, datetime(2026, 1, 2, tzin
 
 
 def test_there_and_back() -> None:
-    codec = warren.JSON(Order)
+    codec = harebell.JSON(Order)
     body, content_type = codec.encode(ORDER)
     assert content_type == "application/json"
     assert codec.decode(delivery(body, content_type)) == ORDER
-    plain = warren.JSON()
+    plain = harebell.JSON()
     assert plain.decode(delivery(b'{"a": [1, null]}')) == {"a": [1, None]}
-    assert warren.JSON(list[Line]).decode(delivery(b'[{"item": "a"}]', "application/x+json; charset=utf-8")) == [
+    assert harebell.JSON(list[Line]).decode(delivery(b'[{"item": "a"}]', "application/x+json; charset=utf-8")) == [
         Line("a")
     ]
-    assert warren.JSON(float).decode(delivery(b"1")) == 1.0
-    assert warren.JSON(dict[str, list[int]]).decode(delivery(b'{"a": [1]}')) == {"a": [1]}
-    assert warren.JSON(type(None)).decode(delivery(b"null")) is None
+    assert harebell.JSON(float).decode(delivery(b"1")) == 1.0
+    assert harebell.JSON(dict[str, list[int]]).decode(delivery(b'{"a": [1]}')) == {"a": [1]}
+    assert harebell.JSON(type(None)).decode(delivery(b"null")) is None
 
 
 @pytest.mark.parametrize(
@@ -93,13 +93,13 @@ def test_there_and_back() -> None:
 )
 def test_what_does_not_fit_is_refused(wanted: Any, body: bytes, said: str) -> None:
     with pytest.raises(errors.UndecodableBody, match=said):
-        warren.JSON(wanted).decode(delivery(body))
+        harebell.JSON(wanted).decode(delivery(body))
 
 
 def test_a_check_of_the_dataclass_itself_counts() -> None:
-    body, _ = warren.JSON(Order).encode(ORDER)
+    body, _ = harebell.JSON(Order).encode(ORDER)
     with pytest.raises(errors.UndecodableBody, match="a price is not negative"):
-        warren.JSON(Order).decode(delivery(body.replace(b"3.5", b"-3.5")))
+        harebell.JSON(Order).decode(delivery(body.replace(b"3.5", b"-3.5")))
 
 
 def test_types_that_cannot_be_found_are_refused_at_once() -> None:
@@ -108,24 +108,24 @@ def test_types_that_cannot_be_found_are_refused_at_once() -> None:
         other: Missing  # type: ignore[name-defined]  # noqa: F821
 
     with pytest.raises(errors.InvalidArgument, match="define them at module level"):
-        warren.JSON(Local)
+        harebell.JSON(Local)
 
 
 def test_another_content_type_is_refused() -> None:
     with pytest.raises(errors.UndecodableBody, match="image/png"):
-        warren.JSON().decode(delivery(b"1", "image/png"))
+        harebell.JSON().decode(delivery(b"1", "image/png"))
 
 
 @pytest.mark.parametrize("value", [b"bytes", float("nan"), {1j}, object()])
 def test_what_json_cannot_hold_is_refused(value: object) -> None:
     with pytest.raises(errors.InvalidArgument, match="cannot be written as JSON"):
-        warren.JSON().encode(value)
+        harebell.JSON().encode(value)
 
 
 def test_a_message_is_taken_as_it_is() -> None:
     message = Message(b"x")
-    assert message_of(message, warren.JSON()) is message
+    assert message_of(message, harebell.JSON()) is message
     assert message_of(b"x", None) == b"x"
-    encoded = message_of({"a": 1}, warren.JSON())
+    encoded = message_of({"a": 1}, harebell.JSON())
     assert isinstance(encoded, Message)
     assert (encoded.body, encoded.properties.content_type) == (b'{"a":1}', "application/json")

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from warren import errors
-from warren.client.channel import Channel
-from warren.client.connection import Connection
-from warren.client.consumer import FAIR
-from warren.client.records import Delivery, Publication
+from harebell import errors
+from harebell.client.channel import Channel
+from harebell.client.connection import Connection
+from harebell.client.consumer import FAIR
+from harebell.client.records import Delivery, Publication
 
 
 async def fill(channel: Channel, queue: str, count: int) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
+from harebell import errors
+from harebell.client.core import ChannelCore, ConnectionCore, ConsumerCore, Slot
+from harebell.client.publishes import Batch
+from harebell.client.records import Delivery
+from harebell.client.url import ConnectionParameters
+from harebell.protocol.v091 import Engine, Method, Properties, Role, encode_content, methods as m
+from harebell.protocol.v091.codec import encode_method
 from tests.protocol.v091.strategies import cuts, methods
-from warren import errors
-from warren.client.core import ChannelCore, ConnectionCore, ConsumerCore, Slot
-from warren.client.publishes import Batch
-from warren.client.records import Delivery
-from warren.client.url import ConnectionParameters
-from warren.protocol.v091 import Engine, Method, Properties, Role, encode_content, methods as m
-from warren.protocol.v091.codec import encode_method
 
 CARRIERS = sorted(m.CARRIES_CONTENT & m.SERVER_SENDS, key=lambda cls: cls.NAME)
 
@@ -98,8 +98,8 @@ def test_only_reasons_come_of_hostile_bytes(pieces: list[bytes], data: st.DataOb
         channel.close()
         core.receive(b"".join(pieces))
     core.lost("the test is over")
-    assert isinstance(core.reason, errors.WarrenError)
-    assert isinstance(channel.reason, errors.WarrenError)
+    assert isinstance(core.reason, errors.HarebellError)
+    assert isinstance(channel.reason, errors.HarebellError)
     assert str(core.reason)
     for slot in slots[:3]:
         assert slot.done or slot.abandoned
@@ -118,7 +118,7 @@ def test_before_it_is_open_too(pieces: list[bytes], data: st.DataObject) -> None
     for piece in data.draw(cuts(b"".join(pieces))):
         core.receive(piece)
     core.lost("the test is over")
-    assert isinstance(core.reason, errors.WarrenError)
+    assert isinstance(core.reason, errors.HarebellError)
     assert str(core.reason)
 
 

@@ -17,30 +17,30 @@ from urllib.parse import urlsplit
 
 import pytest
 
-import warren
+import harebell
+from harebell import errors
+from harebell.client.channel import Channel
+from harebell.client.connection import Connection
+from harebell.client.records import Message, Publication
+from harebell.testing import FaultProxy
 from tests.client.outages import FAST
-from warren import errors
-from warren.client.channel import Channel
-from warren.client.connection import Connection
-from warren.client.records import Message, Publication
-from warren.testing import FaultProxy
 
 # A publish is some 100 bytes in 3 frames, a confirm 21, a delivery some 120, an ack 21: every place in the first two
 # rounds of each, and then steps that do not divide them.
-PLACES = {"warren": [*range(260), *range(260, 2000, 37)], "rabbitmq": [*range(0, 130, 5), *range(130, 900, 61)]}
+PLACES = {"harebell": [*range(260), *range(260, 2000, 37)], "rabbitmq": [*range(0, 130, 5), *range(130, 900, 61)]}
 
 Direction = Literal["to_server", "to_client"]
 
 
-def broker_of(url: str, warren_url: str) -> str:
-    return "warren" if url == warren_url else "rabbitmq"
+def broker_of(url: str, harebell_url: str) -> str:
+    return "harebell" if url == harebell_url else "rabbitmq"
 
 
 @asynccontextmanager
 async def proxied(url: str) -> AsyncIterator[tuple[FaultProxy, Connection]]:
     async with FaultProxy(urlsplit(url).hostname or "", urlsplit(url).port or 0) as proxy:
         through = f"amqp://guest:guest@{proxy.host}:{proxy.port}/"
-        async with warren.connect(through, timeout=30, recovery=FAST) as connection:
+        async with harebell.connect(through, timeout=30, recovery=FAST) as connection:
             yield proxy, connection
 
 
@@ -53,12 +53,12 @@ async def drained(channel: Channel, queue: str) -> Counter[bytes]:
 
 @pytest.mark.parametrize("direction", ["to_server", "to_client"])
 async def test_every_publication_ends_acked_nacked_or_orphaned(
-    broker_url: str, warren_url: str, name: str, direction: Direction
+    broker_url: str, harebell_url: str, name: str, direction: Direction
 ) -> None:
     ends: Counter[str] = Counter()
     seen: Counter[bytes] = Counter()
     async with (
-        warren.connect(broker_url) as own,
+        harebell.connect(broker_url) as own,
         own.channel() as observer,
         proxied(broker_url) as (proxy, connection),
         connection.channel() as channel,
@@ -66,7 +66,7 @@ async def test_every_publication_ends_acked_nacked_or_orphaned(
         await observer.queue_declare(name)
         await channel.confirm_select()
         last_tag = 0
-        for place in PLACES[broker_of(broker_url, warren_url)]:
+        for place in PLACES[broker_of(broker_url, harebell_url)]:
             cuts = connection.test().reconnection_count
             proxy.cut_after(place, direction)
             messages = [f"{place}.{n}".encode() for n in range(4)]
@@ -80,7 +80,7 @@ async def test_every_publication_ends_acked_nacked_or_orphaned(
                     ends["orphaned"] += 1
                     tag = result.publish_tags[0]
                 else:
-                    assert isinstance(result, warren.Confirmation), result
+                    assert isinstance(result, harebell.Confirmation), result
                     ends["acked"] += 1
                     acked.add(body)
                     tag = result.publish_tag
@@ -96,19 +96,19 @@ async def test_every_publication_ends_acked_nacked_or_orphaned(
         await observer.queue_delete(name)
     assert ends["acked"]
     assert ends["orphaned"]
-    assert sum(ends.values()) == 4 * len(PLACES[broker_of(broker_url, warren_url)])
+    assert sum(ends.values()) == 4 * len(PLACES[broker_of(broker_url, harebell_url)])
 
 
-async def test_published_again_nothing_is_lost(broker_url: str, warren_url: str, name: str) -> None:
+async def test_published_again_nothing_is_lost(broker_url: str, harebell_url: str, name: str) -> None:
     async with (
-        warren.connect(broker_url) as own,
+        harebell.connect(broker_url) as own,
         own.channel() as observer,
         proxied(broker_url) as (proxy, connection),
         connection.channel() as channel,
     ):
         await observer.queue_declare(name)
         await channel.confirm_select(on_orphan="retry")
-        for place in PLACES[broker_of(broker_url, warren_url)][::5]:
+        for place in PLACES[broker_of(broker_url, harebell_url)][::5]:
             proxy.cut_after(place, "to_client" if place % 2 else "to_server")
             messages = [f"{place}.{n}".encode() for n in range(30)]
             assert await channel.publish_many([Publication(body, "", name) for body in messages], window=8) == 30
@@ -120,13 +120,13 @@ async def test_published_again_nothing_is_lost(broker_url: str, warren_url: str,
 
 @pytest.mark.parametrize("direction", ["to_server", "to_client"])
 async def test_every_delivery_is_acked_or_delivered_again(
-    broker_url: str, warren_url: str, name: str, direction: Direction
+    broker_url: str, harebell_url: str, name: str, direction: Direction
 ) -> None:
-    places = PLACES[broker_of(broker_url, warren_url)]
+    places = PLACES[broker_of(broker_url, harebell_url)]
     counts: Counter[str] = Counter()
     told: list[tuple[bool, int]] = []
     async with (
-        warren.connect(broker_url) as own,
+        harebell.connect(broker_url) as own,
         own.channel() as publisher,
         proxied(broker_url) as (proxy, connection),
         connection.channel() as channel,
@@ -169,18 +169,18 @@ async def test_every_delivery_is_acked_or_delivered_again(
     assert connection.test().reconnection_count >= 5
 
 
-async def test_acks_are_never_taken_for_those_of_another_delivery(warren_url: str, name: str) -> None:
+async def test_acks_are_never_taken_for_those_of_another_delivery(harebell_url: str, name: str) -> None:
     """Single and multiple acks over many cuts: no ack of an old delivery settles a new one, or kills the channel."""
-    async with warren.connect(warren_url, recovery=FAST) as connection, connection.channel() as channel:
+    async with harebell.connect(harebell_url, recovery=FAST) as connection, connection.channel() as channel:
         await channel.queue_declare(name)
         await channel.confirm_select()
         await channel.publish_many([Publication(str(n).encode(), "", name) for n in range(200)])
         consumer = channel.consume(name, prefetch=10)
         await consumer.start()
-        held: list[warren.Delivery] = []
+        held: list[harebell.Delivery] = []
         done: set[bytes] = set()
 
-        def ack(chosen: warren.Delivery, multiple: bool) -> None:
+        def ack(chosen: harebell.Delivery, multiple: bool) -> None:
             covered = [d for d in held if d is chosen or (multiple and d.delivery_tag <= chosen.delivery_tag)]
             held[:] = [d for d in held if d not in covered]
             alive = {d.body for d in covered if d.delivery_tag > channel._core.deliveries.offset}
@@ -230,7 +230,7 @@ async def test_a_transaction_is_whole_or_nothing(broker_url: str, name: str) -> 
     """Three publications are nine frames; the commit is the tenth, its answer the first the other way."""
     told: dict[bytes, str] = {}
     async with (
-        warren.connect(broker_url) as own,
+        harebell.connect(broker_url) as own,
         own.channel() as observer,
         proxied(broker_url) as (proxy, connection),
         connection.channel() as channel,
@@ -262,7 +262,7 @@ async def test_what_is_got_and_what_is_acked_in_bulk(broker_url: str, name: str)
     """get, ack, nack and an ack of several: every message is taken once for good, and none is lost."""
     done: Counter[bytes] = Counter()
     async with (
-        warren.connect(broker_url) as own,
+        harebell.connect(broker_url) as own,
         own.channel() as publisher,
         proxied(broker_url) as (proxy, connection),
         connection.channel() as channel,
@@ -315,7 +315,7 @@ async def test_a_return_that_is_cut_off_from_its_confirm(broker_url: str, name: 
 
 async def test_a_subscription_and_its_cancellation(broker_url: str, name: str) -> None:
     async with (
-        warren.connect(broker_url) as own,
+        harebell.connect(broker_url) as own,
         own.channel() as publisher,
         proxied(broker_url) as (proxy, connection),
         connection.channel() as channel,
@@ -349,11 +349,11 @@ async def test_an_opening_that_is_cut_raises_and_a_patient_one_connects(broker_u
                 continue
             proxy.cut_after_frames(count, direction, inside=inside)
             with pytest.raises(errors.ConnectionLost) as caught:
-                await warren.connect(url, timeout=20)
+                await harebell.connect(url, timeout=20)
             assert f":{proxy.port}" in str(caught.value)
             proxy.cut_after_frames(count, direction, inside=inside)
-            recovery = warren.Recovery(backoff=warren.Backoff(0.001, 0.01), first="retry")
-            async with warren.connect(url, timeout=20, recovery=recovery) as connection, connection.channel():
+            recovery = harebell.Recovery(backoff=harebell.Backoff(0.001, 0.01), first="retry")
+            async with harebell.connect(url, timeout=20, recovery=recovery) as connection, connection.channel():
                 assert connection.is_open
         async with asyncio.timeout(20):
             await proxy.wait_connections(0)  # no socket is left

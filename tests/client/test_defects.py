@@ -9,12 +9,12 @@ import asyncio
 
 import pytest
 
-import warren
+import harebell
+from harebell import errors
+from harebell.client.channel import Channel
+from harebell.client.connection import Connection
+from harebell.client.recovery import Backoff, Recovery
 from tests.client.outages import bodies
-from warren import errors
-from warren.client.channel import Channel
-from warren.client.connection import Connection
-from warren.client.recovery import Backoff, Recovery
 
 
 async def test_a6_01_an_ack_after_a_reconnect_names_the_delivery_on_the_wire(
@@ -84,7 +84,7 @@ async def test_a6_11_publish_tags_are_right_however_late_somebody_asks_for_them(
 
 async def test_a6_12_close_does_not_wait_for_the_next_attempt(broker_url: str) -> None:
     recovery = Recovery(backoff=Backoff(1e6, 1e6))  # the next attempt is days away
-    connection = await warren.connect(broker_url, recovery=recovery)
+    connection = await harebell.connect(broker_url, recovery=recovery)
     channel = await connection.channel()
     connection.test().disconnect_transport()
     parked = asyncio.ensure_future(channel.queue_declare("q", timeout=1e6))

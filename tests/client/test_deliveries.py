@@ -7,9 +7,9 @@ import copy
 import pytest
 from hypothesis import given, strategies as st
 
-from warren import errors
-from warren.client.deliveries import Deliveries
-from warren.client.publishes import Batch, Publishes
+from harebell import errors
+from harebell.client.deliveries import Deliveries
+from harebell.client.publishes import Batch, Publishes
 
 
 class Channel:
@@ -18,21 +18,21 @@ class Channel:
     def __init__(self) -> None:
         self.table = Deliveries()
         self.sent: list[tuple[int, bool]] = []  # (wire tag, multiple)
-        self.raised: errors.WarrenError | None = None
+        self.raised: errors.HarebellError | None = None
 
     def deliver(self, count: int = 1) -> None:
         for _ in range(count):
             self.table.last_tag += 1
             self.table.unacked.add(self.table.last_tag)
 
-    def ack(self, tag: int, multiple: bool = False) -> errors.WarrenError | None:
+    def ack(self, tag: int, multiple: bool = False) -> errors.HarebellError | None:
         send, error = self.table.settle(tag, multiple)
         if send:
             self.sent.append((tag - self.table.offset if tag else 0, multiple))
         return error
 
 
-def orphans(error: errors.WarrenError | None) -> tuple[int, int, int, int, int, int]:
+def orphans(error: errors.HarebellError | None) -> tuple[int, int, int, int, int, int]:
     assert isinstance(error, errors.AcknowledgeOrphans)
     return (
         error.first, error.last, error.orphan_count, error.success_first, error.success_last, error.success_count

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from warren import errors
-from warren.client.handshake import Handshake
-from warren.client.url import ConnectionParameters
-from warren.protocol.v091 import Engine, Role, methods as m
+from harebell import errors
+from harebell.client.handshake import Handshake
+from harebell.client.url import ConnectionParameters
+from harebell.protocol.v091 import Engine, Role, methods as m
 
 
 class Opening:
@@ -92,9 +92,7 @@ def test_no_common_mechanism() -> None:
         ((0, 0, 0), (0, 0, 0), (65535, 1048576, 0)),
     ],
 )
-def test_limits(
-    theirs: tuple[int, int, int], ours: tuple[int, int, int], agreed: tuple[int, int, int]
-) -> None:
+def test_limits(theirs: tuple[int, int, int], ours: tuple[int, int, int], agreed: tuple[int, int, int]) -> None:
     opening = Opening(channel_max=ours[0], frame_max=ours[1], heartbeat=ours[2])
     assert opening.tune(*theirs) == m.ConnectionTuneOk(*agreed)
     assert opening.handshake.heartbeat == agreed[2]

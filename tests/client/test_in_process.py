@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-import warren
-from warren.broker import Broker
+import harebell
+from harebell.broker import Broker
 
 
 async def test_a_broker_without_a_port() -> None:
     async with Broker(port=None) as broker:
         with pytest.raises(RuntimeError, match="no port"):
             _ = broker.url
-        async with warren.connect(sock=await broker.open_socket()) as connection, connection.channel() as channel:
+        async with harebell.connect(sock=await broker.open_socket()) as connection, connection.channel() as channel:
             await channel.queue_declare("q")
             await channel.publish(b"hello", "", "q")
             delivery = await channel.get("q", no_ack=True)

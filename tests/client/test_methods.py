@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import warren
-from warren.broker import Broker
-from warren.client.url import QUERY_KEYS
-from warren.client.wire import AsyncCore
-from warren.protocol.v091 import methods as m
+import harebell
+from harebell.broker import Broker
+from harebell.client.url import QUERY_KEYS
+from harebell.client.wire import AsyncCore
+from harebell.protocol.v091 import methods as m
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "client-methods.md"
 ROW = re.compile(r"^\| ([a-z]+\.[a-z-]+) \| (.*) \|$", re.MULTILINE)
@@ -59,7 +59,7 @@ async def test_each_call_sends_its_method(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(AsyncCore, "flush_now", flush_now)
     async with Broker() as broker:
-        names: dict[str, object] = {"warren": warren, "url": broker.url}
+        names: dict[str, object] = {"harebell": harebell, "url": broker.url}
         last = ""
         for method, cell in sections()[0]:
             code = cell.strip("`")

@@ -8,18 +8,18 @@ from urllib.parse import urlsplit
 
 import pytest
 
-import warren
+import harebell
+from harebell import errors
+from harebell.broker import Broker
+from harebell.client import events as e
+from harebell.client.channel import Channel
+from harebell.client.connection import Connection
+from harebell.client.records import Delivery, Message, Publication
+from harebell.client.recovery import Backoff, Recovery
+from harebell.protocol.v091 import methods as m
+from harebell.testing import FaultProxy, RabbitMQ
 from tests.client.outages import FAST, bodies, eventually, next_of
 from tests.client.scripted import Peer, scripted
-from warren import errors
-from warren.broker import Broker
-from warren.client import events as e
-from warren.client.channel import Channel
-from warren.client.connection import Connection
-from warren.client.records import Delivery, Message, Publication
-from warren.client.recovery import Backoff, Recovery
-from warren.protocol.v091 import methods as m
-from warren.testing import FaultProxy, RabbitMQ
 
 # -- calls during an outage --------------------------------------------------------------------------------------------
 
@@ -64,7 +64,7 @@ async def test_calls_during_an_outage_meet_their_deadline(connection: Connection
 
 async def test_calls_may_fail_instead(broker_url: str) -> None:
     recovery = Recovery(backoff=Backoff(0, 0), calls="fail")
-    async with warren.connect(broker_url, recovery=recovery) as connection, connection.channel() as channel:
+    async with harebell.connect(broker_url, recovery=recovery) as connection, connection.channel() as channel:
         asked = asyncio.ensure_future(channel.queue_declare("q", passive=True))
         await asyncio.sleep(0)
         with connection.test().reconnect_blocked():
@@ -140,7 +140,7 @@ async def test_a_repeated_call_outlasts_the_lock_of_the_dead_connection(name: st
         peer.send(number, m.QueueDeclareOk(name, 0, 0))
         await peer.goodbye()
 
-    async with scripted(cut_and_locked) as url, warren.connect(url, timeout=10, recovery=FAST) as connection:
+    async with scripted(cut_and_locked) as url, harebell.connect(url, timeout=10, recovery=FAST) as connection:
         channel = await connection.channel()
         assert (await channel.queue_declare(name, exclusive=True)).name == name
 
@@ -260,9 +260,7 @@ async def test_an_orphaned_publication_raises(channel: Channel, name: str, cut: 
     await channel.queue_delete(name)
 
 
-async def test_an_orphaned_publication_is_published_again(
-    channel: Channel, name: str, cut: Callable[[], None]
-) -> None:
+async def test_an_orphaned_publication_is_published_again(channel: Channel, name: str, cut: Callable[[], None]) -> None:
     await channel.confirm_select(on_orphan="retry")
     many = asyncio.ensure_future(
         channel.publish_many([Publication(str(n).encode(), "", name) for n in range(1000)], window=300)
@@ -351,7 +349,7 @@ async def test_giving_up(broker_url: str) -> None:
     host, port = urlsplit(broker_url).hostname or "", urlsplit(broker_url).port or 0
     async with FaultProxy(host, port) as proxy:
         url = f"amqp://guest:guest@{proxy.host}:{proxy.port}/"
-        connection = await warren.connect(url, recovery=recovery)
+        connection = await harebell.connect(url, recovery=recovery)
         channel = await connection.channel()
         consumer = channel.consume("amq.rabbitmq.reply-to", no_ack=True)
         await consumer.start()
@@ -377,7 +375,7 @@ async def test_several_hosts(broker_url: str) -> None:
     host, port = urlsplit(broker_url).hostname or "", urlsplit(broker_url).port or 0
     async with FaultProxy(host, port) as one, FaultProxy(host, port) as two:
         urls = [f"amqp://guest:guest@{proxy.host}:{proxy.port}/" for proxy in (one, two)]
-        async with warren.connect(urls, timeout=20, recovery=FAST) as connection:
+        async with harebell.connect(urls, timeout=20, recovery=FAST) as connection:
             assert (connection.parameters.port, two.accepted) == (one.port, 0)
             one.refuse()
             signal = connection.test().signal_on_reconnect()
@@ -390,7 +388,7 @@ async def test_several_hosts(broker_url: str) -> None:
             await signal.wait()
             assert connection.parameters.port == one.port
     with pytest.raises(errors.InvalidArgument, match="at least one host"):
-        await warren.connect([])
+        await harebell.connect([])
 
 
 async def test_credentials_are_asked_at_each_dial(broker_url: str) -> None:
@@ -404,7 +402,7 @@ async def test_credentials_are_asked_at_each_dial(broker_url: str) -> None:
         return "guest", "wrong" if asked == 3 else "guest"
 
     wrong = broker_url.replace("guest:guest", "nobody:nothing")
-    async with warren.connect(wrong, timeout=20, recovery=FAST, credentials=credentials) as connection:
+    async with harebell.connect(wrong, timeout=20, recovery=FAST, credentials=credentials) as connection:
         events = connection.events()
         await connection.test().force_reconnect()
         assert asked == 4
@@ -421,7 +419,7 @@ async def test_a_new_secret_is_used_for_the_next_dial(rabbitmq: RabbitMQ, name: 
     rabbitmq.ctl("add_user", name, "old")
     rabbitmq.ctl("set_permissions", name, ".*", ".*", ".*")
     url = rabbitmq.url.replace("guest:guest", f"{name}:old")
-    async with warren.connect(url, timeout=20, recovery=FAST) as connection:
+    async with harebell.connect(url, timeout=20, recovery=FAST) as connection:
         rabbitmq.ctl("change_password", name, "new")
         await connection.update_secret("new", "rotation")
         await connection.test().force_reconnect()
@@ -433,16 +431,16 @@ async def test_the_first_dial_may_wait_for_the_broker() -> None:
     async with FaultProxy("127.0.0.1", 1) as proxy:
         url = f"amqp://guest:guest@{proxy.host}:{proxy.port}/"
         with pytest.raises(errors.ConnectionLost):
-            await warren.connect(url, timeout=0.2, recovery=recovery)
+            await harebell.connect(url, timeout=0.2, recovery=recovery)
         assert proxy.accepted > 2
     async with FaultProxy("127.0.0.1", 1) as proxy:
         with pytest.raises(errors.ConnectionLost):
-            await warren.connect(f"amqp://guest:guest@{proxy.host}:{proxy.port}/", timeout=5)
+            await harebell.connect(f"amqp://guest:guest@{proxy.host}:{proxy.port}/", timeout=5)
         assert proxy.accepted == 1
 
 
 async def test_dialling_ends_with_close(broker_url: str) -> None:
-    connection = await warren.connect(broker_url, recovery=FAST)
+    connection = await harebell.connect(broker_url, recovery=FAST)
     channel = await connection.channel()
     connection.test().block_reconnect()
     connection.test().disconnect_transport()
@@ -459,7 +457,7 @@ async def test_a_loss_while_coming_back_is_one_more_attempt(broker_url: str, nam
     host, port = urlsplit(broker_url).hostname or "", urlsplit(broker_url).port or 0
     async with FaultProxy(host, port) as proxy:
         url = f"amqp://guest:guest@{proxy.host}:{proxy.port}/"
-        async with warren.connect(url, timeout=20, recovery=FAST) as connection, connection.channel() as channel:
+        async with harebell.connect(url, timeout=20, recovery=FAST) as connection, connection.channel() as channel:
             await channel.queue_declare(name, exclusive=True)
             await channel.queue_bind(name, "amq.direct", name)
             consumer = channel.consume(name, prefetch=7)
@@ -512,7 +510,7 @@ async def test_a_network_that_goes_quiet(broker_url: str, name: str, how: str) -
     """An end of stream is seen at once, a silence by the missing heartbeats."""
     async with FaultProxy(urlsplit(broker_url).hostname or "", urlsplit(broker_url).port or 0) as proxy:
         url = f"amqp://guest:guest@{proxy.host}:{proxy.port}/?heartbeat=1"
-        async with warren.connect(url, timeout=20, recovery=FAST) as connection, connection.channel() as channel:
+        async with harebell.connect(url, timeout=20, recovery=FAST) as connection, connection.channel() as channel:
             await channel.queue_declare(name, exclusive=True)
             events, signal = connection.events(), connection.test().signal_on_reconnect()
             if how == "half-close":
@@ -582,7 +580,7 @@ async def test_a_broker_that_is_restarted(name: str) -> None:
     broker = Broker()
     await broker.start()
     port = urlsplit(broker.url).port
-    async with warren.connect(broker.url, timeout=20, recovery=FAST) as connection, connection.channel() as channel:
+    async with harebell.connect(broker.url, timeout=20, recovery=FAST) as connection, connection.channel() as channel:
         await channel.exchange_declare(name, "topic", durable=True)
         await channel.queue_declare(name, durable=True)
         await channel.queue_bind(name, name, "#")
@@ -603,7 +601,10 @@ async def test_a_broker_that_is_restarted(name: str) -> None:
 @pytest.mark.slow
 async def test_a_rabbitmq_that_is_restarted(name: str) -> None:
     with RabbitMQ() as server:
-        async with warren.connect(server.url, timeout=60, recovery=FAST) as connection, connection.channel() as channel:
+        async with (
+            harebell.connect(server.url, timeout=60, recovery=FAST) as connection,
+            connection.channel() as channel,
+        ):
             await channel.queue_declare(name, durable=True)
             await channel.queue_declare(f"{name}.mine", exclusive=True)
             await channel.confirm_select()
@@ -647,11 +648,11 @@ async def test_a_mistake_in_recovery_ends_the_connection(
         await channel.queue_declare("q")
 
 
-def test_a_program_that_fails_ends(warren_url: str) -> None:
+def test_a_program_that_fails_ends(harebell_url: str) -> None:
     """With a live iterator, a killed connection and a redial under way, an error still leaves through asyncio.run."""
 
     async def program() -> None:
-        connection = await warren.connect(warren_url)
+        connection = await harebell.connect(harebell_url)
         channel = await connection.channel()
         consumer = channel.consume("amq.rabbitmq.reply-to", no_ack=True)
         await consumer.start()

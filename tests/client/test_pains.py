@@ -14,18 +14,18 @@ from urllib.parse import urlsplit
 
 import pytest
 
-import warren
+import harebell
+from harebell import errors
+from harebell.client import events as e
+from harebell.client.channel import Channel
+from harebell.client.connection import Connection
+from harebell.client.core import ChannelCore
+from harebell.client.records import Message, Publication
+from harebell.client.recovery import Backoff, Recovery
+from harebell.client.subscription import Subscription
+from harebell.testing import EmbeddedBroker, FaultProxy, RabbitMQ
 from tests.client.outages import FAST, next_of
 from tests.client.scripted import Content, Peer, m, scripted
-from warren import errors
-from warren.client import events as e
-from warren.client.channel import Channel
-from warren.client.connection import Connection
-from warren.client.core import ChannelCore
-from warren.client.records import Message, Publication
-from warren.client.recovery import Backoff, Recovery
-from warren.client.subscription import Subscription
-from warren.testing import EmbeddedBroker, FaultProxy, RabbitMQ
 
 
 async def test_c02_a_consumer_that_the_broker_cancelled_is_told_and_may_consume_again(
@@ -48,12 +48,12 @@ async def test_c02_a_consumer_that_the_broker_cancelled_is_told_and_may_consume_
 
 PROGRAM = """
 import asyncio, logging, sys
-import warren
+import harebell
 
 logging.basicConfig(level=logging.CRITICAL)
 
 async def main(url, how):
-    connection = await warren.connect(url)
+    connection = await harebell.connect(url)
     channel = await connection.channel()
     await channel.confirm_select()
     consumer = channel.consume("amq.rabbitmq.reply-to", no_ack=True)
@@ -86,10 +86,10 @@ else:
 
 
 @pytest.mark.parametrize("how", ["raise", "raise outage", "return", "return outage", "loop", "loop outage forget"])
-def test_c06_a_program_exits_whatever_is_alive(warren_url: str, how: str) -> None:
+def test_c06_a_program_exits_whatever_is_alive(harebell_url: str, how: str) -> None:
     """A live iterator, a redial under way, calls that wait: the process ends by itself, with the status it chose."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, warren_url, how], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", PROGRAM, harebell_url, how], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.stdout == "ready\n", done.stderr
     assert done.returncode == 3, done.stderr
@@ -107,7 +107,7 @@ async def test_c08_a_confirm_for_nothing_disturbs_no_other() -> None:
             peer.send(number, m.BasicAck(tag))  # said twice
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         for tag in (1, 2, 3):
@@ -119,10 +119,10 @@ async def test_c08_a_confirm_for_nothing_disturbs_no_other() -> None:
 Alarm = tuple[str, Callable[[], Awaitable[object]], Callable[[], Awaitable[object]]]
 
 
-@pytest.fixture(params=["rabbitmq", "warren"])
+@pytest.fixture(params=["rabbitmq", "harebell"])
 def alarm(request: pytest.FixtureRequest) -> Iterator[Alarm]:
     """(URL, raise a memory alarm, clear it)"""
-    if request.param == "warren":
+    if request.param == "harebell":
         with EmbeddedBroker() as server:
             yield (
                 server.url,
@@ -150,7 +150,7 @@ async def test_c08_publishers_wait_for_a_blocked_broker_and_for_no_longer_than_t
 ) -> None:
     """Over a reconnect too: the broker tells the new connection as well."""
     url, set_alarm, clear_alarm = alarm
-    async with warren.connect(url, timeout=20, recovery=FAST) as connection, connection.channel() as channel:
+    async with harebell.connect(url, timeout=20, recovery=FAST) as connection, connection.channel() as channel:
         events = connection.events()
         await channel.queue_declare(name, exclusive=True)
         await channel.confirm_select()
@@ -168,14 +168,14 @@ async def test_c08_publishers_wait_for_a_blocked_broker_and_for_no_longer_than_t
         await clear_alarm()
         assert await waiting == 10
         results = await asyncio.gather(first, return_exceptions=True)
-        assert isinstance(results[0], warren.Confirmation | errors.PublishOrphaned)
+        assert isinstance(results[0], harebell.Confirmation | errors.PublishOrphaned)
         assert connection.blocked is None
 
 
 async def test_c09_an_error_says_whether_the_message_may_have_arrived(broker_url: str, name: str) -> None:
     """Never sent: ConnectionLost. Sent, and not answered: PublishOrphaned. Neither is silent."""
     recovery = Recovery(backoff=Backoff(0, 0), calls="fail")
-    async with warren.connect(broker_url, recovery=recovery) as connection, connection.channel() as channel:
+    async with harebell.connect(broker_url, recovery=recovery) as connection, connection.channel() as channel:
         await channel.queue_declare(name, auto_delete=True)
         await channel.confirm_select()
         sent = asyncio.ensure_future(channel.publish(b"sent", "", name))
@@ -200,7 +200,7 @@ async def test_c10_the_same_message_id_twice_and_one_of_them_unroutable(channel:
         *[channel.publish(Message(b"m", message_id="1"), "", key, mandatory=True) for key in keys],
         return_exceptions=True,
     )
-    assert [type(result) for result in results] == [warren.Confirmation, errors.Unroutable] * 20
+    assert [type(result) for result in results] == [harebell.Confirmation, errors.Unroutable] * 20
 
 
 async def test_c11_confirms_of_several_with_holes_and_of_what_is_settled_already() -> None:
@@ -216,7 +216,7 @@ async def test_c11_confirms_of_several_with_holes_and_of_what_is_settled_already
         peer.send(number, m.BasicAck(0, True))  # all the rest
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         results = await asyncio.gather(*[channel.publish(b"m", "", "q") for _ in range(8)], return_exceptions=True)
@@ -232,7 +232,7 @@ async def test_c13_a_commit_past_its_deadline_costs_no_connection(broker_url: st
     recovery = FAST if recovers else None
     async with FaultProxy(address.hostname or "", address.port or 0) as proxy:
         url = f"amqp://guest:guest@{proxy.host}:{proxy.port}/"
-        async with warren.connect(url, timeout=20, recovery=recovery) as connection, connection.channel() as channel:
+        async with harebell.connect(url, timeout=20, recovery=recovery) as connection, connection.channel() as channel:
             await channel.queue_declare(name, exclusive=True)
             await channel.tx_select()
             await channel.publish(b"late", "", name)
@@ -256,7 +256,7 @@ async def test_c14_acks_from_two_connections_ago(connection: Connection, channel
     await channel.confirm_select()
     await channel.publish(b"m", "", queue)
     consumer = channel.consume(queue)
-    old: list[warren.Delivery] = []
+    old: list[harebell.Delivery] = []
     for _ in range(3):
         async with asyncio.timeout(10):
             old.append(await anext(consumer))
@@ -313,10 +313,9 @@ async def test_c17_no_ack_consumers_make_no_task_for_a_message(channel: Channel,
 async def test_c20_a_program_leaves_a_dead_network_in_its_own_time(broker_url: str, how: str) -> None:
     """Close does not wait for a broker that has gone silent longer than it was told to."""
 
-
     address = urlsplit(broker_url)
     async with FaultProxy(address.hostname or "", address.port or 0) as proxy:
-        connection = await warren.connect(f"amqp://guest:guest@{proxy.host}:{proxy.port}/", timeout=20, recovery=FAST)
+        connection = await harebell.connect(f"amqp://guest:guest@{proxy.host}:{proxy.port}/", timeout=20, recovery=FAST)
         channel = await connection.channel()
         if how == "stalled":
             proxy.stall()
@@ -326,7 +325,7 @@ async def test_c20_a_program_leaves_a_dead_network_in_its_own_time(broker_url: s
         await asyncio.sleep(0)
         async with asyncio.timeout(10):
             await connection.close(timeout=0.05)
-            with pytest.raises(errors.WarrenError):
+            with pytest.raises(errors.HarebellError):
                 await asked
         assert connection.is_closed
         proxy.resume()

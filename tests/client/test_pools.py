@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-import warren
+import harebell
+from harebell import errors
+from harebell.client.channel import Channel
+from harebell.client.connection import Connection
+from harebell.client.pools import ChannelPool
 from tests.client.outages import eventually
-from warren import errors
-from warren.client.channel import Channel
-from warren.client.connection import Connection
-from warren.client.pools import ChannelPool
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ async def test_who_is_cancelled_waits_for_no_network(connection: Connection, poo
 
 
 async def test_connections(broker_url: str, queue: str) -> None:
-    async with warren.ConnectionPool(broker_url, max_size=2, timeout=10) as pool:
+    async with harebell.ConnectionPool(broker_url, max_size=2, timeout=10) as pool:
         async with pool.acquire() as connection, connection.channel() as channel:
             assert await channel.message_count(queue) == 0
         async with pool.acquire() as again:
@@ -211,9 +211,9 @@ async def test_connections(broker_url: str, queue: str) -> None:
             await lost.close()
         assert pool.size == 0
     with pytest.raises(errors.InvalidArgument, match="max_size is 0"):
-        warren.ConnectionPool(broker_url, 0)
+        harebell.ConnectionPool(broker_url, 0)
     with pytest.raises(errors.InvalidArgument):
-        await warren.ConnectionPool("http://nowhere").acquire()
+        await harebell.ConnectionPool("http://nowhere").acquire()
 
 
 async def test_one_that_is_made_for_a_closed_pool(connection: Connection) -> None:

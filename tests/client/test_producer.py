@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-import warren
+import harebell
+from harebell import errors
+from harebell.broker import Broker
+from harebell.client import producer as producer_module
+from harebell.client.channel import Channel
+from harebell.client.connection import Connection
+from harebell.client.records import Message, Publication
 from tests.client.outages import bodies, eventually
-from warren import errors
-from warren.broker import Broker
-from warren.client import producer as producer_module
-from warren.client.channel import Channel
-from warren.client.connection import Connection
-from warren.client.records import Message, Publication
 
 
 async def test_each_way_to_publish(connection: Connection, channel: Channel, queue: str) -> None:
@@ -157,8 +157,8 @@ async def test_publishing_waits_for_the_end_of_an_outage(connection: Connection,
 
 
 async def test_orphans_wait_when_calls_do_not(broker_url: str, name: str) -> None:
-    recovery = warren.Recovery(backoff=warren.Backoff(0, 0), calls="fail")
-    async with warren.connect(broker_url, recovery=recovery) as connection, connection.channel() as channel:
+    recovery = harebell.Recovery(backoff=harebell.Backoff(0, 0), calls="fail")
+    async with harebell.connect(broker_url, recovery=recovery) as connection, connection.channel() as channel:
         await channel.queue_declare(name, durable=True)
         async with connection.producer(on_orphan="retry") as producer:
             pending = await producer.publish_soon(b"m", name)
@@ -173,7 +173,7 @@ async def test_orphans_wait_when_calls_do_not(broker_url: str, name: str) -> Non
 
 
 async def test_the_end_of_the_connection_fails_what_is_under_way(broker_url: str, queue: str) -> None:
-    connection = await warren.connect(broker_url)
+    connection = await harebell.connect(broker_url)
     producer = await connection.producer(on_orphan="retry").start()
     with connection.test().reconnect_blocked():
         waiting = asyncio.ensure_future(producer.publish(b"m", queue))
@@ -240,7 +240,7 @@ async def test_an_outcome_may_be_awaited_by_several_and_by_none(connection: Conn
 
 
 async def test_a_codec_encodes_every_body(connection: Connection, channel: Channel, queue: str) -> None:
-    async with connection.producer(codec=warren.JSON()) as producer:
+    async with connection.producer(codec=harebell.JSON()) as producer:
         await producer.publish({"a": 1}, queue)
         message: object = [1, 2]
         await producer.publish_many([Publication(message, "", queue)])  # type: ignore[arg-type]
@@ -264,8 +264,8 @@ async def test_bad_arguments(connection: Connection) -> None:
 
 async def test_a_broker_that_blocks_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
     told: list[str | None] = []
-    caplog.set_level(logging.INFO, "warren.client")
-    async with Broker() as broker, warren.connect(broker.url) as connection, connection.channel() as channel:
+    caplog.set_level(logging.INFO, "harebell.client")
+    async with Broker() as broker, harebell.connect(broker.url) as connection, connection.channel() as channel:
         await channel.queue_declare("q")
         async with connection.producer(on_blocked=told.append) as producer:
             broker.node.raise_alarm("memory")
@@ -310,7 +310,7 @@ async def test_a_source_that_fails_leaves_nothing_untold(connection: Connection,
 
 
 async def test_the_end_of_the_connection_ends_what_waits_to_be_sent_again(broker_url: str, queue: str) -> None:
-    connection = await warren.connect(broker_url)
+    connection = await harebell.connect(broker_url)
     producer = await connection.producer(on_orphan="retry").start()
     pending = await producer.publish_soon(b"m", queue)
     with connection.test().reconnect_blocked():
@@ -337,7 +337,7 @@ async def test_a_callback_that_fails_harms_nobody(caplog: pytest.LogCaptureFixtu
     def fail(reason: str | None) -> None:
         raise RuntimeError("mine")
 
-    async with Broker() as broker, warren.connect(broker.url) as connection, connection.channel() as channel:
+    async with Broker() as broker, harebell.connect(broker.url) as connection, connection.channel() as channel:
         await channel.queue_declare("q")
         async with connection.producer(on_blocked=fail) as producer:
             broker.node.raise_alarm("memory")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from warren import errors
-from warren.client.publishes import Batch, Publishes
-from warren.client.records import Returned
-from warren.protocol.v091 import Content, Properties, encode_content
+from harebell import errors
+from harebell.client.publishes import Batch, Publishes
+from harebell.client.records import Returned
+from harebell.protocol.v091 import Content, Properties, encode_content
 
 METHOD = b"method frame"
 
@@ -17,7 +17,7 @@ class Waiter:
     def __init__(self) -> None:
         self.answers: list[bool] = []
         self.returns: list[Returned] = []
-        self.failures: list[errors.WarrenError] = []
+        self.failures: list[errors.HarebellError] = []
 
     def settle(self, publish_tag: int, acked: bool) -> None:
         self.answers.append(acked)
@@ -25,7 +25,7 @@ class Waiter:
     def returned(self, publish_tag: int, returned: Returned) -> None:
         self.returns.append(returned)
 
-    def fail(self, reason: errors.WarrenError) -> None:
+    def fail(self, reason: errors.HarebellError) -> None:
         self.failures.append(reason)
 
 

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
+from harebell import errors
+from harebell.client import events as e
+from harebell.client.channel import Channel
+from harebell.client.connection import Connection
 from tests.client.test_consumer import fill, ready
-from warren import errors
-from warren.client import events as e
-from warren.client.channel import Channel
-from warren.client.connection import Connection
 
 
 async def test_iterate_and_leave(connection: Connection, channel: Channel, queue: str) -> None:

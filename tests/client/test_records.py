@@ -7,49 +7,51 @@ from pathlib import Path
 
 import pytest
 
-import warren
-from warren.client.records import NO_PROPERTIES, encoded
-from warren.errors import InvalidArgument
-from warren.protocol.v091 import Properties
+import harebell
+from harebell.client.records import NO_PROPERTIES, encoded
+from harebell.errors import InvalidArgument
+from harebell.protocol.v091 import Properties
 
 
 def test_a_message_takes_properties_one_by_one_or_together() -> None:
-    single = warren.Message(b"b", content_type="text/plain", headers={"a": 1}, message_id="m", type="t")
-    whole = warren.Message(
+    single = harebell.Message(b"b", content_type="text/plain", headers={"a": 1}, message_id="m", type="t")
+    whole = harebell.Message(
         b"b", properties=Properties(content_type="text/plain", headers={"a": 1}, message_id="m", type="t")
     )
     assert single.properties == whole.properties
     assert single.headers == {"a": 1}
     with pytest.raises(InvalidArgument, match="not both"):
-        warren.Message(b"", properties=Properties(), app_id="x")
+        harebell.Message(b"", properties=Properties(), app_id="x")
 
 
 def test_a_body_is_bytes() -> None:
-    assert warren.Message(bytearray(b"ab")).body == b"ab"
-    assert warren.Message(memoryview(b"ab")).body == b"ab"
+    assert harebell.Message(bytearray(b"ab")).body == b"ab"
+    assert harebell.Message(memoryview(b"ab")).body == b"ab"
     with pytest.raises(InvalidArgument, match="encode"):
-        warren.Message("text")  # type: ignore[arg-type]
+        harebell.Message("text")  # type: ignore[arg-type]
 
 
 def test_encoding_for_the_wire() -> None:
     assert encoded(b"x") == (NO_PROPERTIES, b"x")
-    raw, body = encoded(warren.Message(b"x", message_id="é"))
+    raw, body = encoded(harebell.Message(b"x", message_id="é"))
     assert body == b"x"
     assert Properties.decode(raw) == Properties(message_id="é")
     with pytest.raises(InvalidArgument, match="str"):
         encoded("x")  # type: ignore[arg-type]
 
 
-def test_importing_warren_loads_no_client() -> None:
-    code = "import warren, sys; print([n for n in sys.modules if n.startswith('warren.')], 'asyncio' in sys.modules)"
-    environment = {**os.environ, "PYTHONPATH": str(Path(warren.__file__).parents[1])}
+def test_importing_harebell_loads_no_client() -> None:
+    code = (
+        "import harebell, sys; print([n for n in sys.modules if n.startswith('harebell.')], 'asyncio' in sys.modules)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(harebell.__file__).parents[1])}
     out = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[] False"
 
 
 def test_every_exported_name_is_there() -> None:
-    for exported in warren.__all__:
-        assert getattr(warren, exported) is not None
-        assert exported in dir(warren)
+    for exported in harebell.__all__:
+        assert getattr(harebell, exported) is not None
+        assert exported in dir(harebell)
     with pytest.raises(AttributeError, match="nothing"):
-        _ = warren.nothing  # type: ignore[attr-defined]
+        _ = harebell.nothing  # type: ignore[attr-defined]

@@ -8,19 +8,19 @@ from urllib.parse import urlsplit
 
 import pytest
 
-import warren
+import harebell
+from harebell import errors
+from harebell.client import events as e
+from harebell.client.channel import Channel
+from harebell.client.connection import Connection
+from harebell.client.middleware.hooks import SubscribeArgs
+from harebell.client.middleware.registry import Middlewares
+from harebell.client.records import Message, Publication
+from harebell.client.recovery import Backoff, Recovery
+from harebell.client.replay import Replay
+from harebell.client.topology import Bind
+from harebell.testing import FaultProxy
 from tests.client.outages import FAST, bodies, eventually, next_of
-from warren import errors
-from warren.client import events as e
-from warren.client.channel import Channel
-from warren.client.connection import Connection
-from warren.client.middleware.hooks import SubscribeArgs
-from warren.client.middleware.registry import Middlewares
-from warren.client.records import Message, Publication
-from warren.client.recovery import Backoff, Recovery
-from warren.client.replay import Replay
-from warren.client.topology import Bind
-from warren.testing import FaultProxy
 
 # -- topology ----------------------------------------------------------------------------------------------------------
 
@@ -154,15 +154,15 @@ async def test_an_entity_that_conflicts_is_skipped_and_told(
     await other.queue_delete(bad)
 
 
-@pytest.mark.parametrize("broker", ["rabbitmq", "warren"])
+@pytest.mark.parametrize("broker", ["rabbitmq", "harebell"])
 async def test_an_exclusive_queue_that_the_dead_connection_holds_is_waited_for(
     broker: str, request: pytest.FixtureRequest, name: str
 ) -> None:
-    url = request.getfixturevalue("rabbitmq").url if broker == "rabbitmq" else request.getfixturevalue("warren_url")
+    url = request.getfixturevalue("rabbitmq").url if broker == "rabbitmq" else request.getfixturevalue("harebell_url")
     host, port = urlsplit(url).hostname or "", urlsplit(url).port or 0
     async with FaultProxy(host, port) as proxy:
         urls = [f"amqp://guest:guest@{proxy.host}:{proxy.port}/", url]
-        async with warren.connect(urls, timeout=20, recovery=FAST) as connection, connection.channel() as channel:
+        async with harebell.connect(urls, timeout=20, recovery=FAST) as connection, connection.channel() as channel:
             events = connection.events()
             await channel.queue_declare(name, exclusive=True)
             await channel.queue_bind(name, "amq.direct", name)
@@ -233,7 +233,7 @@ async def test_an_auto_delete_queue_that_goes_with_the_dead_connection(
 
 async def test_the_transient_part_only(broker_url: str, other: Channel, name: str) -> None:
     recovery = Recovery(backoff=Backoff(0, 0), topology="transient")
-    async with warren.connect(broker_url, recovery=recovery) as connection, connection.channel() as channel:
+    async with harebell.connect(broker_url, recovery=recovery) as connection, connection.channel() as channel:
         await channel.queue_declare(f"{name}.durable", durable=True)
         await channel.queue_declare(f"{name}.mine", exclusive=True)
         with connection.test().reconnect_blocked():
@@ -245,7 +245,7 @@ async def test_the_transient_part_only(broker_url: str, other: Channel, name: st
 
 async def test_no_topology_at_all(broker_url: str, name: str) -> None:
     recovery = Recovery(backoff=Backoff(0, 0), topology="none")
-    async with warren.connect(broker_url, recovery=recovery) as connection, connection.channel() as channel:
+    async with harebell.connect(broker_url, recovery=recovery) as connection, connection.channel() as channel:
         await channel.queue_declare(name, exclusive=True)
         consumer = channel.consume(name)
         await consumer.start()
@@ -285,7 +285,7 @@ async def test_prefetch_confirms_and_subscriptions_come_back(
     for queue in queues:
         await channel.publish_many([Publication(b"m", "", queue)] * 10)
     left = [(await channel.queue_declare(queue, passive=True)).message_count for queue in queues]
-    # Warren applies a new prefetch to running consumers, too.
+    # Harebell applies a new prefetch to running consumers, too.
     limits = [3, 5, 5] if connection.server_properties["product"] == "RabbitMQ" else [5, 5, 5]
     assert [10 - count for count in left] == limits
     assert [consumer.buffered for consumer in consumers] == limits
@@ -478,8 +478,8 @@ async def test_an_iterator_that_was_left_during_an_outage_is_not_revived(
     await channel.queue_delete(name)
 
 
-async def test_flow_comes_back(warren_url: str, name: str) -> None:
-    async with warren.connect(warren_url, recovery=FAST) as connection, connection.channel() as channel:
+async def test_flow_comes_back(harebell_url: str, name: str) -> None:
+    async with harebell.connect(harebell_url, recovery=FAST) as connection, connection.channel() as channel:
         await channel.queue_declare(name, exclusive=True)
         async with channel.consume(name) as consumer:
             await channel.flow(False)

@@ -8,15 +8,15 @@ from datetime import UTC, datetime
 
 import pytest
 
-import warren
+import harebell
+from harebell import errors
+from harebell.broker import Broker
+from harebell.client.channel import Channel
+from harebell.client.connection import Connection
+from harebell.client.records import Delivery, Message, Publication
+from harebell.client.retry import Retry
 from tests.client.test_consumer import ready
 from tests.client.test_workers import Seen
-from warren import errors
-from warren.broker import Broker
-from warren.client.channel import Channel
-from warren.client.connection import Connection
-from warren.client.records import Delivery, Message, Publication
-from warren.client.retry import Retry
 
 FAST = Retry(delays=(0.02, 0.05))
 
@@ -40,7 +40,7 @@ def failing(seen: Seen, times: int = 1_000_000) -> object:
     return handle
 
 
-async def letter_of(connection: Connection, queue: str) -> warren.DeadLetter:
+async def letter_of(connection: Connection, queue: str) -> harebell.DeadLetter:
     async with asyncio.timeout(20), connection.dead_letters(queue) as letters:
         async for letter in letters:
             letter.delivery.ack()
@@ -76,7 +76,7 @@ async def test_again_and_again_and_then_a_dead_letter(
     assert letter.error == "ValueError: try 3"
     assert letter.time is not None
     assert abs(letter.time.timestamp() - wall) < 60
-    # Warren and RabbitMQ 4 do not take a published x-death for history: there only the last retry queue is in it.
+    # Harebell and RabbitMQ 4 do not take a published x-death for history: there only the last retry queue is in it.
     assert (letter.deaths[1].queue, letter.deaths[1].reason) == (f"{work}.retry.50", "expired")
     kept = letter.delivery.properties
     for field in ("content_type", "content_encoding", "delivery_mode", "priority", "correlation_id", "reply_to",
@@ -104,7 +104,7 @@ async def test_an_error_that_is_not_worth_it(connection: Connection, channel: Ch
 
     async def handle(delivery: Delivery) -> None:
         bodies.append(delivery.body)
-        raise warren.Reject if delivery.body == b"rejected" else LookupError("never")
+        raise harebell.Reject if delivery.body == b"rejected" else LookupError("never")
 
     async with connection.consume(work, handle, retry=Retry(FAST.delays, on=(ValueError,)), workers=1):
         for body in (b"m", b"rejected"):
@@ -128,7 +128,7 @@ async def test_nothing_is_lost_when_the_retry_queue_is_gone(
     assert "cannot be moved" in caplog.text
 
 
-async def letter_of_when_declared(connection: Connection, queue: str) -> warren.DeadLetter:
+async def letter_of_when_declared(connection: Connection, queue: str) -> harebell.DeadLetter:
     async with asyncio.timeout(20):
         while True:
             try:
@@ -151,7 +151,7 @@ async def test_an_outage_between_the_tries(connection: Connection, other: Channe
 
     async with connection.consume(work, handle, retry=FAST, workers=1):
         await other.publish(b"m", "", work)
-        async with warren.connect(connection.parameters) as steady:
+        async with harebell.connect(connection.parameters) as steady:
             letter = await letter_of(steady, f"{work}.dead")
     assert letter.body == b"m"
     assert len(seen.bodies) >= 3
@@ -178,7 +178,7 @@ async def test_stopping_in_the_midst_gives_it_back(
 async def test_the_broker_may_hold_it_back(name: str) -> None:
     retry = Retry(delays=(0.02, 0.04), by="broker")
     seen = Seen()
-    async with Broker() as broker, warren.connect(broker.url) as connection, connection.channel() as channel:
+    async with Broker() as broker, harebell.connect(broker.url) as connection, connection.channel() as channel:
         await channel.queue_declare("work", arguments=retry.queue_arguments("work"))
         async with connection.consume("work", failing(seen), retry=retry):  # type: ignore[call-overload]
             await channel.publish(b"m", "", "work")

@@ -8,15 +8,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-import warren
+import harebell
+from harebell import errors
+from harebell.client.channel import Channel
+from harebell.client.connection import Connection
+from harebell.client.records import Delivery, Message
+from harebell.client.rpc import Rpc
 from tests.client.outages import eventually
 from tests.client.test_consumer import ready
 from tests.client.test_workers import Seen
-from warren import errors
-from warren.client.channel import Channel
-from warren.client.connection import Connection
-from warren.client.records import Delivery, Message
-from warren.client.rpc import Rpc
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ async def test_the_error_of_the_handler(connection: Connection, rpc: Rpc, channe
 
     async def fail(delivery: Delivery) -> bytes:
         if delivery.body == b"reject":
-            raise warren.Reject("not that")
+            raise harebell.Reject("not that")
         if delivery.body == b"wrong":
             return "text"  # type: ignore[return-value]
         raise ValueError("too cold")
@@ -100,7 +100,7 @@ async def test_another_server_may_take_it(connection: Connection, rpc: Rpc, queu
     async def handle(delivery: Delivery) -> bytes:
         if not first:
             first.append(delivery.body)
-            raise warren.Requeue
+            raise harebell.Requeue
         return b"second"
 
     async with connection.serve(queue, handle):
@@ -116,8 +116,8 @@ async def test_typed_calls(connection: Connection, queue: str) -> None:
     async def add(asked: Sum, delivery: Delivery) -> int:
         return sum(asked.numbers)
 
-    plain = warren.JSON()
-    async with connection.serve(queue, add, codec=warren.JSON(Sum)), connection.rpc(codec=plain) as rpc:
+    plain = harebell.JSON()
+    async with connection.serve(queue, add, codec=harebell.JSON(Sum)), connection.rpc(codec=plain) as rpc:
         assert await rpc.call(Sum([1, 2]), queue) == 3
         with pytest.raises(errors.RemoteError, match="UndecodableBody"):
             await rpc.call([1, 2], queue)
@@ -135,7 +135,7 @@ async def test_an_outage_while_the_reply_is_awaited(
             await asyncio.Event().wait()
         return b"done"
 
-    async with warren.connect(broker_url) as steady, steady.serve(queue, handle, workers=2, grace=0):
+    async with harebell.connect(broker_url) as steady, steady.serve(queue, handle, workers=2, grace=0):
         calling = asyncio.ensure_future(rpc.call(b"m", queue, idempotent=idempotent))
         await arrived.wait()
         await eventually(lambda: _confirmed(rpc))  # else it is an orphan, as in the next test
@@ -163,7 +163,7 @@ async def test_an_outage_before_the_confirm(connection: Connection, rpc: Rpc, qu
 
 
 async def test_a_call_during_an_outage_waits(connection: Connection, rpc: Rpc, broker_url: str, queue: str) -> None:
-    async with warren.connect(broker_url) as steady, steady.serve(queue, shout):
+    async with harebell.connect(broker_url) as steady, steady.serve(queue, shout):
         with connection.test().reconnect_blocked():
             calling = asyncio.ensure_future(rpc.call(b"m", queue))
             with pytest.raises(errors.DeadlineExceeded, match="the connection is reconnecting"):
@@ -203,7 +203,7 @@ async def test_a_request_that_is_refused(connection: Connection, rpc: Rpc, chann
 
 
 async def test_the_end_of_the_connection_ends_calls(broker_url: str, queue: str) -> None:
-    connection = await warren.connect(broker_url)
+    connection = await harebell.connect(broker_url)
     rpc = await connection.rpc().start()
     calling = asyncio.ensure_future(rpc.call(b"m", queue))
     await asyncio.sleep(0)

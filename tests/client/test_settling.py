@@ -7,12 +7,12 @@ from contextlib import nullcontext
 
 import pytest
 
-import warren
+import harebell
+from harebell import errors
+from harebell.client.channel import Channel
+from harebell.client.connection import Connection
+from harebell.client.records import Delivery
 from tests.client.outages import bodies
-from warren import errors
-from warren.client.channel import Channel
-from warren.client.connection import Connection
-from warren.client.records import Delivery
 
 
 async def one(channel: Channel, queue: str) -> Delivery:
@@ -27,8 +27,8 @@ async def one(channel: Channel, queue: str) -> Delivery:
         (None, False, False),
         (ValueError("mine"), False, False),
         (ValueError("mine"), True, True),
-        (warren.Reject(), True, False),
-        (warren.Requeue(), False, True),
+        (harebell.Reject(), True, False),
+        (harebell.Requeue(), False, True),
         (asyncio.CancelledError(), False, True),
         (KeyboardInterrupt(), False, True),
     ],
@@ -38,7 +38,7 @@ async def test_how_the_block_ends(
 ) -> None:
     await channel.publish(b"m", "", queue)
     delivery = await one(channel, queue)
-    swallowed = error is None or isinstance(error, warren.Reject | warren.Requeue)
+    swallowed = error is None or isinstance(error, harebell.Reject | harebell.Requeue)
     with nullcontext() if swallowed else pytest.raises(type(error or Exception)):
         async with delivery.process(requeue=requeue) as same:
             assert same is delivery

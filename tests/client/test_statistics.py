@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-import warren
+import harebell
+from harebell import errors
+from harebell.client.channel import Channel
+from harebell.client.connection import Connection
+from harebell.client.statistics import ChannelStatistics, ConnectionStatistics
 from tests.client.outages import FAST, eventually
-from warren import errors
-from warren.client.channel import Channel
-from warren.client.connection import Connection
-from warren.client.statistics import ChannelStatistics, ConnectionStatistics
 
 
 async def test_a_fresh_one_is_empty(connection: Connection, channel: Channel) -> None:
@@ -22,7 +22,7 @@ async def test_a_fresh_one_is_empty(connection: Connection, channel: Channel) ->
 async def test_publications_without_confirms(channel: Channel, queue: str) -> None:
     for _ in range(300):  # more than are sent in one turn
         await channel.publish(b"m", "", queue)
-    await channel.publish_many([warren.Publication(b"m", "", queue)] * 7)
+    await channel.publish_many([harebell.Publication(b"m", "", queue)] * 7)
     channel.publish_nowait(b"m", "", queue)
     counted = channel.statistics()
     assert (counted.published, counted.confirmed, counted.unconfirmed) == (308, 0, 0)
@@ -33,7 +33,7 @@ async def test_publications_with_confirms(channel: Channel, queue: str) -> None:
     await channel.confirm_select()
     channel.confirmations()
     await channel.publish(b"m", "", queue)
-    await channel.publish_many([warren.Publication(b"m", "", queue)] * 7)
+    await channel.publish_many([harebell.Publication(b"m", "", queue)] * 7)
     with pytest.raises(errors.Unroutable):
         await channel.publish(b"m", "", "nowhere", mandatory=True)
     await channel.send(b"m", "", queue)
@@ -49,14 +49,14 @@ async def test_refused_publications(channel: Channel, name: str) -> None:
     await channel.confirm_select()
     await channel.publish(b"m", "", name)
     with pytest.raises(errors.Nacked):
-        await channel.publish_many([warren.Publication(b"m", "", name)] * 3)
+        await channel.publish_many([harebell.Publication(b"m", "", name)] * 3)
     counted = channel.statistics()
     assert (counted.published, counted.confirmed, counted.nacked) == (4, 1, 3)
 
 
 async def test_deliveries(connection: Connection, channel: Channel, queue: str, other: Channel) -> None:
     await other.confirm_select()
-    await other.publish_many([warren.Publication(b"m", "", queue)] * 5)
+    await other.publish_many([harebell.Publication(b"m", "", queue)] * 5)
     async with channel.consume(queue) as consumer:
 
         async def all_came() -> bool:
@@ -68,9 +68,7 @@ async def test_deliveries(connection: Connection, channel: Channel, queue: str, 
         first.ack()
         second.nack(requeue=False)
         third = await anext(consumer)
-        assert channel.statistics() == ChannelStatistics(
-            delivered=5, settled=2, unacked=3, buffered=2, consumers=1
-        )
+        assert channel.statistics() == ChannelStatistics(delivered=5, settled=2, unacked=3, buffered=2, consumers=1)
         await connection.test().force_reconnect()
         with pytest.raises(errors.AcknowledgeOrphans):
             third.ack()
@@ -108,7 +106,7 @@ async def test_closed_channels_stay_counted(connection: Connection, queue: str) 
 
 
 async def test_parked_calls(broker_url: str, name: str) -> None:
-    async with warren.connect(broker_url, recovery=FAST) as connection, connection.channel() as channel:
+    async with harebell.connect(broker_url, recovery=FAST) as connection, connection.channel() as channel:
         with connection.test().reconnect_blocked():
             waiting = asyncio.ensure_future(channel.queue_declare(name, exclusive=True))
             await asyncio.sleep(0)

@@ -15,12 +15,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from harebell import blocking, errors, events as e
+from harebell.client import awaited, channel, connection, consumer, faces, harness
+from harebell.client.blocking import thread
+from harebell.client.records import Publication
+from harebell.testing import FaultProxy
 from tests.client.outages import FAST
-from warren import blocking, errors, events as e
-from warren.client import awaited, channel, connection, consumer, faces, harness
-from warren.client.blocking import thread
-from warren.client.records import Publication
-from warren.testing import FaultProxy
 
 # -- one face like the other -------------------------------------------------------------------------------------------
 
@@ -344,14 +344,14 @@ def test_credentials_may_block(broker_url: str) -> None:
             connection.test().force_reconnect()
             connection.channel()
     assert len(asked) == 4
-    assert "warren-io" not in asked[:2]
+    assert "harebell-io" not in asked[:2]
 
 
 # -- where it refuses --------------------------------------------------------------------------------------------------
 
 
 async def test_inside_a_running_loop_it_refuses(broker_url: str) -> None:
-    with pytest.raises(errors.LocalProtocolError, match=r"use warren\.connect"):
+    with pytest.raises(errors.LocalProtocolError, match=r"use harebell\.connect"):
         blocking.connect(broker_url)
     connection = await asyncio.to_thread(blocking.connect, broker_url)
     channel = await asyncio.to_thread(connection.channel)
@@ -442,7 +442,7 @@ def run(script: str, *arguments: str) -> str:
 
 SIGNALS = """
 import os, signal, sys, threading
-from warren import blocking, errors
+from harebell import blocking, errors
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever was started in the background ignores it
 
@@ -511,7 +511,7 @@ def test_interrupts_leave_everything_usable(broker_url: str, name: str) -> None:
 
 FORK = """
 import os, sys
-from warren import blocking, errors
+from harebell import blocking, errors
 
 url, queue = sys.argv[1:]
 connection = blocking.connect(url, timeout=20)
@@ -546,7 +546,7 @@ def test_a_forked_child_connects_for_itself(broker_url: str, name: str) -> None:
 
 END = """
 import sys, threading
-from warren import blocking
+from harebell import blocking
 
 url, queue = sys.argv[1:]
 connection = blocking.connect(url, timeout=20)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import warren
-from warren import errors
-from warren.client.blocking import connect as connect_blocking
-from warren.client.records import Publication
-from warren.client.url import parse_url
+import harebell
+from harebell import errors
+from harebell.client.blocking import connect as connect_blocking
+from harebell.client.records import Publication
+from harebell.client.url import parse_url
 
 HERE = Path(__file__).parent / "tls"
 CERTIFICATE = HERE / "certificate.pem"
@@ -21,11 +21,11 @@ BIG = b"x" * 100_000
 
 
 @pytest.fixture
-async def tls_port(warren_url: str) -> AsyncIterator[int]:
+async def tls_port(harebell_url: str) -> AsyncIterator[int]:
     """A port that speaks TLS and hands the bytes on to a broker."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(CERTIFICATE, HERE / "key.pem")
-    port = parse_url(warren_url).port
+    port = parse_url(harebell_url).port
     pumps: set[asyncio.Task[None]] = set()
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -51,7 +51,7 @@ async def tls_port(warren_url: str) -> AsyncIterator[int]:
 
 
 async def test_asyncio_over_tls(tls_port: int, name: str) -> None:
-    async with warren.connect(f"amqps://localhost:{tls_port}/?cacertfile={CERTIFICATE}") as connection:
+    async with harebell.connect(f"amqps://localhost:{tls_port}/?cacertfile={CERTIFICATE}") as connection:
         async with connection.channel() as channel:
             await channel.queue_declare(name, exclusive=True)
             await channel.confirm_select()
@@ -83,7 +83,7 @@ async def test_blocking_over_tls(tls_port: int, name: str) -> None:
 async def test_an_unknown_certificate_is_refused(tls_port: int, face: str) -> None:
     with pytest.raises(errors.ConnectionLost, match="CERTIFICATE_VERIFY_FAILED"):
         if face == "asyncio":
-            await warren.connect(f"amqps://localhost:{tls_port}/")
+            await harebell.connect(f"amqps://localhost:{tls_port}/")
         else:
             await asyncio.to_thread(connect_blocking, f"amqps://localhost:{tls_port}/", timeout=10)
 
@@ -91,16 +91,16 @@ async def test_an_unknown_certificate_is_refused(tls_port: int, face: str) -> No
 async def test_a_wrong_name_is_refused_and_can_be_given(tls_port: int) -> None:
     url = f"amqps://127.0.0.1:{tls_port}/?cacertfile={CERTIFICATE}"
     with pytest.raises(errors.ConnectionLost, match="elsewhere"):
-        await warren.connect(f"{url}&server_name_indication=elsewhere")
-    async with warren.connect(f"{url}&server_name_indication=localhost") as connection:
+        await harebell.connect(f"{url}&server_name_indication=elsewhere")
+    async with harebell.connect(f"{url}&server_name_indication=localhost") as connection:
         assert connection.is_open
 
 
 async def test_verify_none(tls_port: int) -> None:
-    async with warren.connect(f"amqps://localhost:{tls_port}/?verify=verify_none") as connection:
+    async with harebell.connect(f"amqps://localhost:{tls_port}/?verify=verify_none") as connection:
         assert connection.is_open
 
 
 async def test_plain_text_to_a_tls_port(tls_port: int) -> None:
     with pytest.raises((errors.ConnectionLost, errors.RemoteProtocolError)):
-        await warren.connect(f"amqp://localhost:{tls_port}/", timeout=5)
+        await harebell.connect(f"amqp://localhost:{tls_port}/", timeout=5)

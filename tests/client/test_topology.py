@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from warren.client.topology import Topology, described
-from warren.protocol.v091 import Method, methods as m
+from harebell.client.topology import Topology, described
+from harebell.protocol.v091 import Method, methods as m
 
 
 def topology(*requests: Method, scope: str = "all") -> Topology:

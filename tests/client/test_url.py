@@ -4,8 +4,8 @@ import ssl
 
 import pytest
 
-from warren.client.url import ConnectionParameters, parameters_of, parse_url
-from warren.errors import InvalidArgument
+from harebell.client.url import ConnectionParameters, parameters_of, parse_url
+from harebell.errors import InvalidArgument
 
 
 def test_every_part_has_a_default() -> None:

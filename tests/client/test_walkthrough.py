@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-import warren
+import harebell
+from harebell import errors
 from tests.client.outages import FAST
-from warren import errors
 
 
 async def test_a_first_receiver(broker_url: str, name: str) -> None:
     printed: list[str] = []
-    async with warren.connect(broker_url) as connection, connection.channel() as channel:
+    async with harebell.connect(broker_url) as connection, connection.channel() as channel:
         queue = await channel.queue_declare(name, exclusive=True)
         received = channel.consume(queue.name, no_ack=True)
         await channel.publish(b"Hello World!", "", queue.name)
@@ -26,14 +26,12 @@ async def test_a_first_receiver(broker_url: str, name: str) -> None:
 @pytest.mark.parametrize("what", ["channel", "connection"])
 async def test_connection_recovery(broker_url: str, name: str, what: str) -> None:
     printed: list[str] = []
-    connection = await warren.connect(broker_url, recovery=FAST)
+    connection = await harebell.connect(broker_url, recovery=FAST)
     channel = await connection.channel()
     await (channel if what == "channel" else connection).test().force_reconnect()
     printed.append(f"IS CLOSED: {str(channel.is_closed).lower()}")
     queue = await channel.queue_declare(name, auto_delete=True)
-    printed.append(
-        f"QUEUE    : {{Name:{queue.name} Messages:{queue.message_count} Consumers:{queue.consumer_count}}}"
-    )
+    printed.append(f"QUEUE    : {{Name:{queue.name} Messages:{queue.message_count} Consumers:{queue.consumer_count}}}")
     await channel.queue_delete(queue.name)
     await connection.close()
     printed.append(f"IS CLOSED: {str(channel.is_closed).lower()}")
@@ -47,7 +45,7 @@ async def test_connection_recovery(broker_url: str, name: str, what: str) -> Non
 async def test_delivery_tag_continuity(broker_url: str, name: str) -> None:
     """Each delivery is acknowledged by hand, and the channel lost after each."""
     printed: list[str] = []
-    connection = await warren.connect(broker_url, recovery=FAST)
+    connection = await harebell.connect(broker_url, recovery=FAST)
     consume_channel = await connection.channel()
     publish_channel = await connection.channel()
     queue = await consume_channel.queue_declare(name)
@@ -81,7 +79,7 @@ async def test_delivery_tag_continuity(broker_url: str, name: str) -> None:
 
 async def test_deliveries_are_exhausted_once_the_connection_is_closed(broker_url: str, name: str) -> None:
     printed: list[str] = []
-    connection = await warren.connect(broker_url, recovery=FAST)
+    connection = await harebell.connect(broker_url, recovery=FAST)
     channel = await connection.channel()
     await channel.queue_declare(name, auto_delete=True)
     consumer = channel.consume(name)
@@ -101,7 +99,7 @@ async def test_deliveries_are_exhausted_once_the_connection_is_closed(broker_url
 
 async def test_delivery_tag_orphans(broker_url: str, name: str) -> None:
     printed: list[str] = []
-    async with warren.connect(broker_url, recovery=FAST) as connection, connection.channel() as channel:
+    async with harebell.connect(broker_url, recovery=FAST) as connection, connection.channel() as channel:
         await channel.queue_declare(name, auto_delete=True)
         consumer = channel.consume(name, consumer_tag="example consumer")
         await consumer.start()
@@ -125,7 +123,7 @@ async def test_delivery_tag_orphans(broker_url: str, name: str) -> None:
 
 async def test_publishing_tag_continuity(broker_url: str, name: str) -> None:
     printed: list[str] = []
-    connection = await warren.connect(broker_url, recovery=FAST)
+    connection = await harebell.connect(broker_url, recovery=FAST)
     channel = await connection.channel()
     await channel.confirm_select()
     confirmations = channel.confirmations()
@@ -156,7 +154,7 @@ async def test_publishing_tag_continuity(broker_url: str, name: str) -> None:
 
 async def test_the_harness(broker_url: str) -> None:
     printed: list[str] = []
-    async with warren.connect(broker_url, recovery=FAST) as connection, connection.channel() as channel:
+    async with harebell.connect(broker_url, recovery=FAST) as connection, connection.channel() as channel:
         harness = channel.test()
         await harness.force_reconnect(5)
         printed.append(f"RECONNECTION COUNT: {harness.reconnection_count}")

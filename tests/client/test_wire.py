@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-import warren
+import harebell
+from harebell.client.channel import Channel
+from harebell.client.connection import Connection
+from harebell.protocol.v091 import Content, methods as m
 from tests.client.scripted import Peer, scripted
-from warren.client.channel import Channel
-from warren.client.connection import Connection
-from warren.protocol.v091 import Content, methods as m
 
 
 class Writes:
@@ -106,10 +106,10 @@ async def test_confirms_alone_and_together(together: int) -> None:
         peer.send(number, m.BasicNack(7))
         await peer.goodbye()
 
-    async with scripted(script) as url, warren.connect(url) as connection, connection.channel() as channel:
+    async with scripted(script) as url, harebell.connect(url) as connection, connection.channel() as channel:
         await channel.confirm_select()
         for _ in range(6 // together):
             confirmations = await asyncio.gather(*[channel.publish(b"m", "", "q") for _ in range(together)])
             assert all(confirmation is not None and confirmation.acked for confirmation in confirmations)
-        with pytest.raises(warren.errors.Nacked):
+        with pytest.raises(harebell.errors.Nacked):
             await channel.publish(b"m", "", "q")

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-import warren
+import harebell
+from harebell import errors
+from harebell.client import workers as workers_module
+from harebell.client.channel import Channel
+from harebell.client.connection import Connection
+from harebell.client.records import Delivery, Message
 from tests.client.outages import bodies
 from tests.client.test_consumer import fill, ready
-from warren import errors
-from warren.client import workers as workers_module
-from warren.client.channel import Channel
-from warren.client.connection import Connection
-from warren.client.records import Delivery, Message
 
 
 class Seen:
@@ -81,10 +81,10 @@ async def test_what_fails_is_rejected_and_nobody_else_is_harmed(
             case b"0":
                 raise ValueError("zero")
             case b"1":
-                raise warren.Reject
+                raise harebell.Reject
             case b"2" if not requeued:
                 requeued.append(delivery)
-                raise warren.Requeue
+                raise harebell.Requeue
             case b"3":
                 raise asyncio.CancelledError("its own")
             case b"4":
@@ -293,12 +293,12 @@ async def test_a_codec_and_a_body_it_cannot_read(connection: Connection, channel
         def decode(self, delivery: Delivery, /) -> object:
             raise ZeroDivisionError
 
-    orders = warren.JSON(Order)
+    orders = harebell.JSON(Order)
     async with connection.producer(codec=orders) as producer:
         await producer.publish(Order(1), queue)
         await producer.publish(Message(b"no json"), queue)
         await producer.publish(Order(2), queue)
-    retry = warren.Retry(dead_letter=f"{queue}.dead")
+    retry = harebell.Retry(dead_letter=f"{queue}.dead")
     async with connection.consume(queue, handle, workers=1, codec=orders, retry=retry):
         await done.wait()
     assert seen == [Order(1), Order(2)]
@@ -336,7 +336,7 @@ async def test_a_stream_takes_nothing_back(connection: Connection, channel: Chan
 
     async def handle(delivery: Delivery) -> None:
         seen.add(delivery.body)
-        raise {b"0": ValueError, b"1": warren.Reject, b"2": warren.Requeue}[delivery.body]
+        raise {b"0": ValueError, b"1": harebell.Reject, b"2": harebell.Requeue}[delivery.body]
 
     first: dict[str, Any] = {"x-stream-offset": "first"}
     async with connection.consume(name, handle, workers=1, arguments=first):
@@ -353,7 +353,7 @@ async def test_bad_arguments(connection: Connection, queue: str, name: str) -> N
     async with connection.channel() as channel:
         nameless = (await channel.queue_declare(exclusive=True)).name
         with pytest.raises(errors.InvalidArgument, match="its name is the broker's"):
-            await connection.consume(nameless, print, retry=warren.Retry()).run()
+            await connection.consume(nameless, print, retry=harebell.Retry()).run()
     workers = connection.consume(f"{name}.missing", print, dead_letter=f"{name}.dead")
     await workers.stop()  # never started
     with pytest.raises(errors.NotFound):
@@ -400,7 +400,7 @@ async def test_closing_the_connection_ends_it(broker_url: str, channel: Channel,
         await go.wait()
         raise ValueError("too late")
 
-    connection = await warren.connect(broker_url)
+    connection = await harebell.connect(broker_url)
     workers = connection.consume(queue, handle, workers=2, dead_letter=f"{queue}.dead")
     running = asyncio.ensure_future(workers.run())
     await seen.count(2)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "warren-tests"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "harebell-tests"
 
 
 def sources(package: str) -> Path:

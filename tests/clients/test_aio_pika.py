@@ -7,7 +7,7 @@ import asyncio
 import aio_pika
 import pytest
 
-from warren.broker import Broker
+from harebell.broker import Broker
 
 
 async def test_publish_consume_ack_reject() -> None:

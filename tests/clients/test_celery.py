@@ -19,7 +19,7 @@ celery = pytest.importorskip("celery")  # of the development group
 kombu = pytest.importorskip("kombu")
 pytest.importorskip("kombu.pools")
 
-TASKS = '''
+TASKS = """
 import time
 from celery import Celery
 from kombu import Queue
@@ -55,7 +55,7 @@ def total(numbers):
 @app.task
 def fail():
     raise ValueError("no")
-'''
+"""
 
 RANKED, QUORUM = {"x-max-priority": 10}, {"x-queue-type": "quorum"}
 
@@ -127,9 +127,7 @@ def prefetching(broker: BrokerThread, tmp_path: Path, request: pytest.FixtureReq
     """With a queue of these arguments, and worker_detect_quorum_queues like that."""
     arguments, detect = request.param
     settings = {"worker_detect_quorum_queues": detect}
-    application = Application(
-        broker.broker.url, tmp_path, "--concurrency", "2", arguments=arguments, settings=settings
-    )
+    application = Application(broker.broker.url, tmp_path, "--concurrency", "2", arguments=arguments, settings=settings)
     yield application
     application.stop()
 

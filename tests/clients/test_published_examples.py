@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from harebell.protocol.v091 import methods as m
 from tests.clients.published import sources
 from tests.wire import BrokerThread, Wire
-from warren.protocol.v091 import methods as m
 
 pytestmark = pytest.mark.slow
 REDIRECT = Path(__file__).parent / "redirect"
@@ -24,7 +24,7 @@ def start(broker: BrokerThread, program: Path, *arguments: str) -> subprocess.Po
     environment = {
         **os.environ,
         "PYTHONPATH": str(REDIRECT),
-        "WARREN_TEST_PORT": str(broker.port),
+        "HAREBELL_TEST_PORT": str(broker.port),
         "PYTHONUNBUFFERED": "1",
     }
     return subprocess.Popen(

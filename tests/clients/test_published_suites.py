@@ -1,7 +1,7 @@
 """The tests that py-amqp and kombu publish for a real RabbitMQ, as they are, against the broker.
 
 Left out: what needs TLS, and py-amqp's cases that want basic.publish with immediate to be refused, which RabbitMQ does
-and Warren does not (docs/reference/differences.md).
+and Harebell does not (docs/reference/differences.md).
 """
 
 from __future__ import annotations

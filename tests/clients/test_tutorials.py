@@ -1,6 +1,6 @@
 """What RabbitMQ's seven tutorials teach, as pika programs of our own in processes of their own.
 
-The same on Warren and on RabbitMQ.
+The same on Harebell and on RabbitMQ.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ PROGRAMS = Path(__file__).parent / "tutorials"
 Program = Callable[..., "subprocess.Popen[str]"]
 
 
-@pytest.fixture(params=["warren", "rabbitmq"])
+@pytest.fixture(params=["harebell", "rabbitmq"])
 def start(request: pytest.FixtureRequest) -> Iterator[Program]:
     """Starts a program against the broker; those that still run at the end are killed."""
-    fixture = request.getfixturevalue("broker" if request.param == "warren" else "rabbitmq")
+    fixture = request.getfixturevalue("broker" if request.param == "harebell" else "rabbitmq")
     url = fixture.broker.url if isinstance(fixture, BrokerThread) else fixture.url
     running: list[subprocess.Popen[str]] = []
 

@@ -6,20 +6,20 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 import pytest
 
+from harebell.protocol.v091 import methods as m
+from harebell.testing.rabbitmq import RabbitMQ
 from tests.differential import people
 from tests.differential.driver import BEYOND, Peer, Publish, Raw, Send, Step, Together, delete_all
 from tests.wire import BrokerThread, Wire
-from warren.protocol.v091 import methods as m
-from warren.testing.rabbitmq import RabbitMQ
 
 Pair = tuple[Peer, Peer]
 
 
 @pytest.fixture(scope="package")
-def warren_port() -> Iterator[int]:
-    with BrokerThread() as warren:
-        warren.run(lambda: people.give_warren(warren.broker.node))
-        yield warren.port
+def harebell_port() -> Iterator[int]:
+    with BrokerThread() as harebell:
+        harebell.run(lambda: people.give_harebell(harebell.broker.node))
+        yield harebell.port
 
 
 @pytest.fixture(scope="package")
@@ -29,9 +29,9 @@ def peopled_rabbitmq(rabbitmq_server: RabbitMQ, tmp_path_factory: pytest.TempPat
 
 
 @pytest.fixture(scope="package")
-def cleaner(warren_port: int, rabbitmq_server: RabbitMQ) -> Iterator[Callable[[Sequence[Step]], None]]:
+def cleaner(harebell_port: int, rabbitmq_server: RabbitMQ) -> Iterator[Callable[[Sequence[Step]], None]]:
     """Deletes what a script declares, from both brokers."""
-    wires = [Wire(port).log_in() for port in (warren_port, rabbitmq_server.port)]
+    wires = [Wire(port).log_in() for port in (harebell_port, rabbitmq_server.port)]
 
     def clean(script: Sequence[Step]) -> None:
         for wire in wires:
@@ -44,14 +44,14 @@ def cleaner(warren_port: int, rabbitmq_server: RabbitMQ) -> Iterator[Callable[[S
 
 @pytest.fixture
 def peers(
-    warren_port: int, peopled_rabbitmq: RabbitMQ, rabbitmq: RabbitMQ, cleaner: Callable[[Sequence[Step]], None]
+    harebell_port: int, peopled_rabbitmq: RabbitMQ, rabbitmq: RabbitMQ, cleaner: Callable[[Sequence[Step]], None]
 ) -> Iterator[Callable[..., Pair]]:
-    """Called with a script and the headers that do not count: (Warren, RabbitMQ), with none of the script's things."""
+    """Called with a script and the headers that do not count: (Harebell, RabbitMQ), without the script's things."""
     used: list[tuple[Pair, Sequence[Step]]] = []
 
     def make(script: Sequence[Step], without: Collection[str] = BEYOND) -> Pair:
         cleaner(script)
-        pair = Peer(warren_port, without), Peer(rabbitmq.port, without)
+        pair = Peer(harebell_port, without), Peer(rabbitmq.port, without)
         used.append((pair, script))
         return pair
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from harebell.protocol.v091 import methods as m
 from tests.differential.driver import Drop, Publish, Send, Step, Together, Until, Wait
 from tests.differential.scripts import (
     CASES,
@@ -30,7 +31,6 @@ from tests.differential.scripts import (
     reject,
     with_arguments,
 )  # fmt: skip
-from warren.protocol.v091 import methods as m
 
 __all__ = ["CASES"]
 

@@ -13,7 +13,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "differences.md"
 class Row:
     key: str
     rabbitmq: str
-    warren: str
+    harebell: str
     reason: str
 
 
@@ -23,8 +23,8 @@ def rows() -> dict[str, Row]:
     found: dict[str, Row] = {}
     for line in PAGE.read_text().splitlines():
         if line.startswith("| `"):
-            key, rabbitmq, warren, reason = (cell.strip() for cell in line.strip("|").split("|"))
+            key, rabbitmq, harebell, reason = (cell.strip() for cell in line.strip("|").split("|"))
             key = key.strip("`")
             assert key not in found, f"{PAGE}: two rows {key}"
-            found[key] = Row(key, rabbitmq, warren, reason)
+            found[key] = Row(key, rabbitmq, harebell, reason)
     return found

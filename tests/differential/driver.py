@@ -6,7 +6,7 @@ channel, in order: that is a trace. Names that brokers make up and the times of 
 that is named after one of the `people` is theirs, any other is guest's.
 
 After every step each open channel makes a round trip, and then both traces get time to become equal: RabbitMQ's
-queues are processes of their own, so a delivery may come after the round trip; Warren has said everything by then.
+queues are processes of their own, so a delivery may come after the round trip; Harebell has said everything by then.
 A close is answered by the driver, so that scripts go on.
 """
 
@@ -20,19 +20,19 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeAlias
 
+from harebell import errors
+from harebell.client.blocking import connect
+from harebell.protocol.v091 import Properties, methods as m
+from harebell.protocol.v091.codec import PROTOCOL_HEADER, encode_method
 from tests.differential.people import PEOPLE
 from tests.wire import CAPABILITIES, PATIENCE, Received, Wire, content_frames
-from warren import errors
-from warren.client.blocking import connect
-from warren.protocol.v091 import Properties, methods as m
-from warren.protocol.v091.codec import PROTOCOL_HEADER, encode_method
 
 AGREE_SECONDS = 15.0  # how long two traces may differ before they count as different
 POLL_SECONDS = 0.01  # between two looks at a queue
 SETTLE_SECONDS = 0.04  # of silence at the end: nothing more may come
 
 BEYOND = ("x-delivery-count", "x-last-death-reason", "x-last-death-queue", "x-last-death-exchange")
-"""Headers of later RabbitMQs, and Warren's on every queue: left out of comparisons unless a script is about them."""
+"""Headers of later RabbitMQs, and Harebell's on every queue: left out of comparisons unless a script is about them."""
 
 
 @dataclass(frozen=True)
@@ -244,9 +244,7 @@ class Peer:
             return step.data
         if isinstance(step, Send):
             return encode_method(step.channel, step.method)
-        method = m.BasicPublish(
-            step.exchange, step.routing_key, mandatory=step.mandatory, immediate=step.immediate
-        )
+        method = m.BasicPublish(step.exchange, step.routing_key, mandatory=step.mandatory, immediate=step.immediate)
         return content_frames(step.channel, method, step.properties, step.body, 131_072)
 
     def _prepare(self, step: Send | Publish) -> Wire:

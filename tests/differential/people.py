@@ -11,11 +11,11 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from warren.broker.node import Node
-from warren.routing.definitions import parse_definitions
-from warren.testing.rabbitmq import RabbitMQ
+from harebell.broker.node import Node
+from harebell.routing.definitions import parse_definitions
+from harebell.testing.rabbitmq import RabbitMQ
 
-__all__ = ["PERMISSIONS", "PEOPLE", "TAGS", "give_warren", "give_rabbitmq"]
+__all__ = ["PERMISSIONS", "PEOPLE", "TAGS", "give_harebell", "give_rabbitmq"]
 
 ALL, NONE = ".*", ""
 
@@ -66,7 +66,7 @@ def password_hash(password: str, salt: bytes = b"salt") -> str:
     return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
 
 
-def give_warren(node: Node) -> None:
+def give_harebell(node: Node) -> None:
     """Call it in the broker's thread. Failed logins, of which the scripts have many, make nobody wait."""
     node.logins.throttle.free = 1_000_000
     found = parse_definitions(json.dumps(definitions()))

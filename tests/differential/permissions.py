@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from harebell.protocol.v091 import Properties, methods as m
+from harebell.protocol.v091.fields import write_table
 from tests.differential.driver import Login, Publish, Send, Step, Together
 from tests.differential.people import PERMISSIONS
 from tests.differential.scripts import Case
-from warren.protocol.v091 import Properties, methods as m
-from warren.protocol.v091.fields import write_table
 
 __all__ = ["PERMISSION_CASES"]
 

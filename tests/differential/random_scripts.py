@@ -22,8 +22,8 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
+from harebell.protocol.v091 import Properties, Table, methods as m
 from tests.differential.driver import Publish, Send, Step, Together, Wait
-from warren.protocol.v091 import Properties, Table, methods as m
 
 __all__ = ["LIFE", "QUEUES", "Script", "scripts"]
 

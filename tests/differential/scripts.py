@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from harebell.protocol.v091 import Properties, Table, methods as m
+from harebell.protocol.v091.codec import encode_frame, encode_method
 from tests.differential.driver import BEYOND, Confirmed, Drop, Login, Publish, Raw, Send, Step, Together, Until
-from warren.protocol.v091 import Properties, Table, methods as m
-from warren.protocol.v091.codec import encode_frame, encode_method
 
 __all__ = ["CASES", "Case"]
 

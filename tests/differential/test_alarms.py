@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
+from harebell.protocol.v091 import methods as m
+from harebell.testing.rabbitmq import RabbitMQ
 from tests.wire import CAPABILITIES, BrokerThread, Wire
-from warren.protocol.v091 import methods as m
-from warren.testing.rabbitmq import RabbitMQ
 
 
 @dataclass
@@ -27,16 +27,14 @@ def sides(rabbitmq: RabbitMQ) -> Iterator[tuple[Side, Side]]:
         limit = f"{{resource_limit, {resource}, node()}}"
         rabbitmq.ctl("eval", f"rabbit_alarm:{function}_alarm({limit if function == 'clear' else f'{{{limit}, []}}'}).")
 
-    with BrokerThread() as warren:
-        node = warren.broker.node
+    with BrokerThread() as harebell:
+        node = harebell.broker.node
         ours = Side(
-            warren.port,
-            lambda resource: warren.run(lambda: node.raise_alarm(resource)),
-            lambda resource: warren.run(lambda: node.clear_alarm(resource)),
+            harebell.port,
+            lambda resource: harebell.run(lambda: node.raise_alarm(resource)),
+            lambda resource: harebell.run(lambda: node.clear_alarm(resource)),
         )
-        theirs = Side(
-            rabbitmq.port, lambda resource: alarm("set", resource), lambda resource: alarm("clear", resource)
-        )
+        theirs = Side(rabbitmq.port, lambda resource: alarm("set", resource), lambda resource: alarm("clear", resource))
         yield ours, theirs
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from harebell.protocol.v091 import Table, methods as m
+from harebell.protocol.v091.codec import PROTOCOL_HEADER
+from harebell.testing.rabbitmq import RabbitMQ
 from tests.wire import PATIENCE, Wire
-from warren.protocol.v091 import Table, methods as m
-from warren.protocol.v091.codec import PROTOCOL_HEADER
-from warren.testing.rabbitmq import RabbitMQ
 
 OTHERS: dict[str, bytes] = {
     "AMQP 0-10": b"AMQP\1\1\0\x0a",
@@ -23,8 +23,8 @@ OTHERS: dict[str, bytes] = {
 
 
 @pytest.fixture
-def ports(warren_port: int, rabbitmq: RabbitMQ) -> tuple[int, int]:
-    return warren_port, rabbitmq.port
+def ports(harebell_port: int, rabbitmq: RabbitMQ) -> tuple[int, int]:
+    return harebell_port, rabbitmq.port
 
 
 def last_words(port: int, said: bytes) -> bytes:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import pytest
 
+from harebell.protocol.v091 import methods as m
+from harebell.routing.definitions import Permission, User, VirtualHost
+from harebell.testing.rabbitmq import RabbitMQ
 from tests.differential.driver import Login, Peer, Send, Step, run
 from tests.wire import BrokerThread
-from warren.protocol.v091 import methods as m
-from warren.routing.definitions import Permission, User, VirtualHost
-from warren.testing.rabbitmq import RabbitMQ
 
 VHOSTS = {
     "none": {"max-connections": 0},
@@ -32,30 +32,30 @@ USERS = {
 
 @dataclass
 class Pair:
-    warren: BrokerThread
+    harebell: BrokerThread
     rabbitmq: RabbitMQ
 
 
 @pytest.fixture(scope="module")
 def brokers(rabbitmq_server: RabbitMQ) -> Iterator[Pair]:
     """Both with the virtual hosts and users above; everybody has all permissions everywhere."""
-    with BrokerThread() as warren:
-        warren.run(lambda: fill(warren))
+    with BrokerThread() as harebell:
+        harebell.run(lambda: fill(harebell))
         rabbitmq_server.ctl("eval", ", ".join(erlang()) + ".", timeout=60)
-        yield Pair(warren, rabbitmq_server)
+        yield Pair(harebell, rabbitmq_server)
         steps = [f'rabbit_vhost:delete(<<"{vhost}">>, <<"u">>)' for vhost in VHOSTS if vhost != "doomed"]
         steps += [f'rabbit_auth_backend_internal:delete_user(<<"{user}">>, <<"u">>)' for user in USERS]
         rabbitmq_server.ctl("eval", ", ".join(steps) + ".", timeout=60)
 
 
-def fill(warren: BrokerThread) -> None:
-    node = warren.broker.node
+def fill(harebell: BrokerThread) -> None:
+    node = harebell.broker.node
     guest = node.users.users["guest"]
     for vhost, limits in VHOSTS.items():
         node.add_vhost(VirtualHost(vhost, limits=limits))
     for user, limits in USERS.items():  # with guest's password
         node.users.put(User(user, guest.password_hash, guest.hashing_algorithm))
-        warren.broker.set_user_limits(user, limits)
+        harebell.broker.set_user_limits(user, limits)
     for user in (*USERS, "guest"):
         for vhost in ("/", *VHOSTS):
             node.users.set_permission(Permission(vhost, user, ".*", ".*", ".*"))
@@ -136,7 +136,7 @@ SCRIPTS: dict[str, tuple[Step, ...]] = {
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_same_refusals(brokers: Pair, name: str) -> None:
-    ours, theirs = Peer(brokers.warren.port), Peer(brokers.rabbitmq.port)
+    ours, theirs = Peer(brokers.harebell.port), Peer(brokers.rabbitmq.port)
     try:
         run(SCRIPTS[name], ours, theirs)
         assert ours.trace == theirs.trace
@@ -146,11 +146,11 @@ def test_same_refusals(brokers: Pair, name: str) -> None:
 
 
 def test_a_virtual_host_is_deleted_under_its_connections(brokers: Pair) -> None:
-    ours, theirs = Peer(brokers.warren.port), Peer(brokers.rabbitmq.port)
+    ours, theirs = Peer(brokers.harebell.port), Peer(brokers.rabbitmq.port)
     try:
         steps = (login(vhost="doomed"), login("b", "doomed"), login("c", "free"), channel(1, "c"))
         run(steps, ours, theirs)
-        brokers.warren.run(lambda: brokers.warren.broker.delete_vhost("doomed"))
+        brokers.harebell.run(lambda: brokers.harebell.broker.delete_vhost("doomed"))
         brokers.rabbitmq.ctl("eval", 'rabbit_vhost:delete(<<"doomed">>, <<"u">>).')
         run((channel(2, "c"), Login("d", vhost="doomed")), ours, theirs)
         assert "vhost 'doomed' is deleted" in ours.trace["a0"][-1]

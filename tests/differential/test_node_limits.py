@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import pytest
 
+from harebell.errors import ServerUnavailable
+from harebell.protocol.v091 import Table, methods as m
+from harebell.testing.rabbitmq import RabbitMQ, find_server
 from tests.differential.driver import Login, Peer, Publish, Send, Step, run
 from tests.wire import CAPABILITIES, BrokerThread, Wire
-from warren.errors import ServerUnavailable
-from warren.protocol.v091 import Table, methods as m
-from warren.testing.rabbitmq import RabbitMQ, find_server
 
 CHANNELS, SIZE = 4, 1000
 MEMORY = "{{resource_limit, memory, node()}, []}"
@@ -20,7 +20,7 @@ KNOWS: Table = {**CAPABILITIES, "connection.blocked": True}
 
 @dataclass
 class Pair:
-    warren: BrokerThread
+    harebell: BrokerThread
     rabbitmq: RabbitMQ
 
 
@@ -33,9 +33,9 @@ def brokers() -> Iterator[Pair]:
         pytest.skip(str(error))
     with (
         RabbitMQ(config={name: str(value) for name, value in limits.items()}) as server,
-        BrokerThread(**limits) as warren,
+        BrokerThread(**limits) as harebell,
     ):
-        yield Pair(warren, server)
+        yield Pair(harebell, server)
 
 
 def login(channel_max: int = CHANNELS) -> Login:
@@ -56,7 +56,7 @@ SCRIPTS: dict[str, tuple[Step, ...]] = {
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_same_refusals(brokers: Pair, name: str) -> None:
-    ours, theirs = Peer(brokers.warren.port), Peer(brokers.rabbitmq.port)
+    ours, theirs = Peer(brokers.harebell.port), Peer(brokers.rabbitmq.port)
     try:
         run(SCRIPTS[name], ours, theirs)
         assert ours.trace == theirs.trace
@@ -67,7 +67,7 @@ def test_same_refusals(brokers: Pair, name: str) -> None:
 
 def test_an_alarm(brokers: Pair) -> None:
     """Who publishes is told once, who does not is not; what was published meanwhile is there afterwards."""
-    for port in (brokers.warren.port, brokers.rabbitmq.port):
+    for port in (brokers.harebell.port, brokers.rabbitmq.port):
         with Wire(port).log_in(properties={"capabilities": KNOWS}) as publisher, Wire(port).log_in() as reader:
             publisher.channel(1)
             reader.channel(1)
@@ -88,14 +88,14 @@ def test_an_alarm(brokers: Pair) -> None:
 
 
 def set_alarm(brokers: Pair, port: int) -> None:
-    if port == brokers.warren.port:
-        brokers.warren.run(lambda: brokers.warren.broker.node.raise_alarm("memory"))
+    if port == brokers.harebell.port:
+        brokers.harebell.run(lambda: brokers.harebell.broker.node.raise_alarm("memory"))
     else:
         brokers.rabbitmq.ctl("eval", f"rabbit_alarm:set_alarm({MEMORY}).")
 
 
 def clear_alarm(brokers: Pair, port: int) -> None:
-    if port == brokers.warren.port:
-        brokers.warren.run(lambda: brokers.warren.broker.node.clear_alarm("memory"))
+    if port == brokers.harebell.port:
+        brokers.harebell.run(lambda: brokers.harebell.broker.node.clear_alarm("memory"))
     else:
         brokers.rabbitmq.ctl("eval", "rabbit_alarm:clear_alarm({resource_limit, memory, node()}).")

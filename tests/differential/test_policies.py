@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from harebell.routing.policies import ApplyTo, Policy
+from harebell.testing.rabbitmq import RabbitMQ
 from tests.differential.conftest import named
 from tests.differential.delivery import drain
 from tests.differential.driver import Peer, Step, Until, delete_all, run
@@ -27,8 +29,6 @@ from tests.differential.scripts import (
     qos,
 )
 from tests.wire import BrokerThread, Wire
-from warren.routing.policies import ApplyTo, Policy
-from warren.testing.rabbitmq import RabbitMQ
 
 
 def policy(name: str, definition: dict[str, object], priority: int = 0, apply_to: ApplyTo = "all") -> Policy:
@@ -100,15 +100,15 @@ SCRIPTS: dict[str, tuple[Step, ...]] = {
 @pytest.fixture(scope="module")
 def ports(rabbitmq_server: RabbitMQ) -> Iterator[tuple[int, int]]:
     """Both brokers with the policies above."""
-    with BrokerThread() as warren:
-        policies = warren.broker.node.vhosts["/"].policies
+    with BrokerThread() as harebell:
+        policies = harebell.broker.node.vhosts["/"].policies
         for each in POLICIES:
-            warren.run(lambda each=each: policies.set(each))
+            harebell.run(lambda each=each: policies.set(each))
         for each in OPERATORS:
-            warren.run(lambda each=each: policies.set(each, operator=True))
+            harebell.run(lambda each=each: policies.set(each, operator=True))
         commands = [set_policy("set", each) for each in POLICIES] + [set_policy("set_op", each) for each in OPERATORS]
         rabbitmq_server.ctl("eval", ", ".join(commands) + ".", timeout=60)
-        yield warren.port, rabbitmq_server.port
+        yield harebell.port, rabbitmq_server.port
         commands = [f'rabbit_policy:delete(<<"/">>, <<"{each.name}">>, <<"u">>)' for each in POLICIES]
         commands += [f'rabbit_policy:delete_op(<<"/">>, <<"{each.name}">>, <<"u">>)' for each in OPERATORS]
         rabbitmq_server.ctl("eval", ", ".join(commands) + ".", timeout=60)

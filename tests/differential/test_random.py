@@ -1,6 +1,6 @@
 """Random scripts, the same ones in every run, and other ones for as long as somebody wants.
 
-    WARREN_RANDOM_MINUTES=30 python -m pytest tests/differential/test_random.py -s -k long
+    HAREBELL_RANDOM_MINUTES=30 python -m pytest tests/differential/test_random.py -s -k long
 
 plays new scripts for 30 minutes, prints how far it is, and makes a script that shows a difference short.
 """
@@ -21,7 +21,7 @@ from tests.differential.random_scripts import LIFE, QUEUES, Script, scripts
 
 Peers = Callable[..., tuple[Peer, Peer]]
 
-MINUTES = float(os.environ.get("WARREN_RANDOM_MINUTES", "0"))
+MINUTES = float(os.environ.get("HAREBELL_RANDOM_MINUTES", "0"))
 BATCH = 40  # scripts of one seed
 
 checks = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
@@ -46,11 +46,11 @@ def test_scripts_in_which_time_passes(peers: Peers, script: Script) -> None:
     _play(peers, script)
 
 
-@pytest.mark.skipif(not MINUTES, reason="set WARREN_RANDOM_MINUTES")
+@pytest.mark.skipif(not MINUTES, reason="set HAREBELL_RANDOM_MINUTES")
 def test_long(peers: Peers, capsys: pytest.CaptureFixture[str]) -> None:
     faulthandler.cancel_dump_traceback_later()  # pytest's own, which ends what takes longer than five minutes
     start, played, findings = time.monotonic(), 0, 0
-    first = number = int(os.environ.get("WARREN_RANDOM_SEED", random.randrange(1_000_000_000)))
+    first = number = int(os.environ.get("HAREBELL_RANDOM_SEED", random.randrange(1_000_000_000)))
     different: list[Script] = []
 
     def say(text: str) -> None:
@@ -111,5 +111,5 @@ def _difference(ours: Trace, theirs: Trace) -> str:
     lines = []
     for key in sorted({*ours, *theirs}):
         if ours.get(key) != theirs.get(key):
-            lines += [f"{key}, Warren:", *ours.get(key, ()), f"{key}, RabbitMQ:", *theirs.get(key, ())]
+            lines += [f"{key}, Harebell:", *ours.get(key, ()), f"{key}, RabbitMQ:", *theirs.get(key, ())]
     return "\n".join(lines)

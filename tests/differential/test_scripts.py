@@ -1,4 +1,4 @@
-"""The same script on Warren and RabbitMQ: the same answers, or a row in the published table of differences."""
+"""The same script on Harebell and RabbitMQ: the same answers, or a row in the published table of differences."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_same_answers(case: Case, peers: Peers) -> None:
         assert ours.trace == theirs.trace
         return
     row = differences.rows()[case.differs]
-    assert (await_outcome(theirs, row.rabbitmq), await_outcome(ours, row.warren)) == (row.rabbitmq, row.warren)
+    assert (await_outcome(theirs, row.rabbitmq), await_outcome(ours, row.harebell)) == (row.rabbitmq, row.harebell)
     assert ours.trace != theirs.trace, f"no difference any more: take the row {case.differs!r} out"
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from harebell.broker.auth.passwords import RABBITMQ_SHA256, RABBITMQ_SHA512
+from harebell.broker.auth.users import make_user
+from harebell.routing.definitions import Definitions, Permission, emit_definitions, parse_definitions
+from harebell.testing.rabbitmq import RabbitMQ
 from tests.wire import BrokerThread, Wire
-from warren.broker.auth.passwords import RABBITMQ_SHA256, RABBITMQ_SHA512
-from warren.broker.auth.users import make_user
-from warren.routing.definitions import Definitions, Permission, emit_definitions, parse_definitions
-from warren.testing.rabbitmq import RabbitMQ
 
 USERS = tuple(make_user(f"mover-{name[-6:]}", "pässword", (), name) for name in (RABBITMQ_SHA256, RABBITMQ_SHA512))
 PERMISSIONS = tuple(Permission("/", user.name, ".*", ".*", ".*") for user in USERS)
@@ -25,18 +25,18 @@ def test_there_and_back(rabbitmq: RabbitMQ, tmp_path: Path) -> None:
     back = tmp_path / "back.json"
     rabbitmq.ctl("export_definitions", str(back))
     exported = parse_definitions(back.read_text())
-    with BrokerThread() as warren:
+    with BrokerThread() as harebell:
         names = {user.name for user in USERS}
 
         def take() -> None:
             for user in exported.users:
-                warren.broker.node.users.put(user)
+                harebell.broker.node.users.put(user)
             for permission in exported.permissions:
                 if permission.user in names:
-                    warren.broker.node.users.set_permission(permission)
+                    harebell.broker.node.users.set_permission(permission)
 
-        warren.run(take)
+        harebell.run(take)
         for user in USERS:
-            Wire(warren.port).log_in(user=user.name, password="pässword").close()
+            Wire(harebell.port).log_in(user=user.name, password="pässword").close()
     names_in_erlang = ", ".join(f'<<"{user.name}">>' for user in USERS)
     rabbitmq.ctl("eval", f"[rabbit_auth_backend_internal:delete_user(N, <<>>) || N <- [{names_in_erlang}]].")

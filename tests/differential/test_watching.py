@@ -14,10 +14,10 @@ from typing import Any, Protocol
 import pika
 import pytest
 
+from harebell.broker.auth.passwords import RABBITMQ_SHA256
+from harebell.routing.definitions import GlobalParameter
+from harebell.testing.rabbitmq import RabbitMQ, free_ports
 from tests.wire import BrokerThread
-from warren.broker.auth.passwords import RABBITMQ_SHA256
-from warren.routing.definitions import GlobalParameter
-from warren.testing.rabbitmq import RabbitMQ, free_ports
 
 pytestmark = pytest.mark.rabbitmq
 PATIENCE = 5.0

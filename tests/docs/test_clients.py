@@ -18,9 +18,7 @@ def rows() -> list[str]:
     """The rows of all tables, without their headings."""
     lines = PAGE.read_text().splitlines()
     return [
-        line
-        for line, above in zip(lines[1:], lines, strict=False)
-        if line.startswith("| ") and above.startswith("|")
+        line for line, above in zip(lines[1:], lines, strict=False) if line.startswith("| ") and above.startswith("|")
     ]
 
 

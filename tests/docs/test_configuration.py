@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from harebell.broker import connection, flow
+from harebell.broker.net import descriptors, transport
+from harebell.broker.watermarks import EASE, LOOK_MS
+from harebell.protocol.v091.fields import MAX_TABLE_DEPTH
 from tools.option_table import PAGE, rendered
-from warren.broker import connection, flow
-from warren.broker.net import descriptors, transport
-from warren.broker.watermarks import EASE, LOOK_MS
-from warren.protocol.v091.fields import MAX_TABLE_DEPTH
 
 
 def test_the_tables_are_those_of_the_code() -> None:

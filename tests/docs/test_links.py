@@ -24,9 +24,7 @@ def test_parts_that_the_feature_page_names_are_there() -> None:
     """`[scripts](...): publishing` names a part of that file, `a, b` two."""
     page = ROOT / "docs" / "reference" / "features.md"
     named = [
-        (file, part.strip())
-        for file, parts in PART.findall(page.read_text())
-        for part in parts.strip(" ,").split(",")
+        (file, part.strip()) for file, parts in PART.findall(page.read_text()) for part in parts.strip(" ,").split(",")
     ]
     assert len(named) > 15
     missing = [(file, part) for file, part in named if part.lower() not in (page.parent / file).read_text().lower()]

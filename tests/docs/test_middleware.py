@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from warren.client.middleware.hooks import HOOKS
-from warren.client.middleware.registry import FEATURES
+from harebell.client.middleware.hooks import HOOKS
+from harebell.client.middleware.registry import FEATURES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "middleware.md").read_text("utf-8")
 
@@ -23,7 +23,7 @@ def test_the_table_of_hooks() -> None:
             hook.original,
             " and ".join(hook.levels),
             hook.kind,
-            hook.record.__name__ if isinstance(hook.record, type) else "an event of `warren.events",
+            hook.record.__name__ if isinstance(hook.record, type) else "an event of `harebell.events",
         )
         for hook in HOOKS.values()
     }

@@ -23,7 +23,7 @@ def examples() -> list[object]:
             if "asyncio.run(" not in code and "session(" not in code:
                 continue
             line = page.read_text()[: match.start()].count("\n") + 2
-            marks = [pytest.mark.spark] if "warren.spark" in code else []
+            marks = [pytest.mark.spark] if "harebell.spark" in code else []
             found.append(pytest.param(code, id=f"{page.relative_to(ROOT)}:{line}", marks=marks))
     return found
 

@@ -17,14 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.conftest import broker_url, warren_url  # noqa: F401
+from tests.client.conftest import broker_url, harebell_url  # noqa: F401
 
 TUTORIAL = Path("/usr/share/doc/python-django-channels-doc/html/_sources/tutorial")
 BLOCK = re.compile(r"^\.\. code-block:: (\w+)\n\n((?:(?: {4}.*)?\n)+)", re.M)
 FILE = re.compile(r"(?:#|<!--) ((?:chat|mysite)/\S+)")
 
 LAYER = """
-CHANNEL_LAYERS = {{"default": {{"BACKEND": "warren.channels.ChannelLayer", "CONFIG": {{"url": "{url}"}}}}}}
+CHANNEL_LAYERS = {{"default": {{"BACKEND": "harebell.channels.ChannelLayer", "CONFIG": {{"url": "{url}"}}}}}}
 """
 HEADLESS = """
 from selenium.webdriver.chrome import options
@@ -100,7 +100,7 @@ class Site:
     ("broker_url", "last"),
     [
         pytest.param("rabbitmq", 3, marks=pytest.mark.rabbitmq, id="rabbitmq-async"),
-        pytest.param("warren", 2, id="warren-sync"),
+        pytest.param("harebell", 2, id="harebell-sync"),
     ],
     indirect=["broker_url"],
 )

@@ -6,9 +6,9 @@ import shutil
 import signal
 from pathlib import Path
 
+from harebell.client.blocking import Channel, connect
+from harebell.client.records import Message
 from tests.cli.test_serve import STOP_SECONDS, serving
-from warren.client.blocking import Channel, connect
-from warren.client.records import Message
 
 COUNT = 40
 STREAM = {"x-queue-type": "stream"}

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from harebell.protocol.v091 import methods as m
 from tests.wire import Silence, Wire
-from warren.protocol.v091 import methods as m
 
 SOURCE = Path(__file__).parents[2] / "src"
 SERVE = """
 import asyncio, sys
 sys.path.insert(0, sys.argv[1])
-from warren.broker import Broker
+from harebell.broker import Broker
 
 async def main():
     async with Broker(data=sys.argv[2]) as broker:

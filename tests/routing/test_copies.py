@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from warren.errors import PreconditionFailed
-from warren.routing.copies import bcc_keys, cc_bcc, cc_keys, without_bcc
+from harebell.errors import PreconditionFailed
+from harebell.routing.copies import bcc_keys, cc_bcc, cc_keys, without_bcc
 
 
 def test_no_copies() -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given, strategies as st
 
-from warren.routing.dead_letter import (
+from harebell.routing.dead_letter import (
     Reason,
     dead_letter_headers,
     dead_letter_keys,

@@ -5,8 +5,8 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from warren.errors import InvalidArgument
-from warren.routing.definitions import (
+from harebell.errors import InvalidArgument
+from harebell.routing.definitions import (
     BindingDefinition,
     Definitions,
     ExchangeDefinition,
@@ -20,7 +20,7 @@ from warren.routing.definitions import (
     emit_definitions,
     parse_definitions,
 )
-from warren.routing.policies import Policy
+from harebell.routing.policies import Policy
 
 FILE: dict[str, object] = {
     "rabbitmq_version": "4.1.0",

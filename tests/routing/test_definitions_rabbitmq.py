@@ -1,4 +1,4 @@
-"""Definitions through Warren's records, between two real RabbitMQ nodes: the second exports what the first did."""
+"""Definitions through Harebell's records, between two real RabbitMQ nodes: the second exports what the first did."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 import pika
 import pytest
 
+from harebell.routing.definitions import emit_definitions, parse_definitions
+from harebell.testing import RabbitMQ
 from tests.routing.test_definitions import unordered
-from warren.routing.definitions import emit_definitions, parse_definitions
-from warren.testing import RabbitMQ
 
 
 def fill(server: RabbitMQ) -> None:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from warren.errors import PreconditionFailed
-from warren.routing.equivalence import check_arguments, check_property
+from harebell.errors import PreconditionFailed
+from harebell.routing.equivalence import check_arguments, check_property
 
 QUEUE = "queue 'q' in vhost '/'"
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from warren.errors import PreconditionFailed
-from warren.routing.exchange import (
+from harebell.errors import PreconditionFailed
+from harebell.routing.exchange import (
     DefaultExchange,
     Dependence,
     Destination,
@@ -15,7 +15,7 @@ from warren.routing.exchange import (
     to_exchange,
     to_queue,
 )
-from warren.routing.kinds import EXCHANGE_TYPES
+from harebell.routing.kinds import EXCHANGE_TYPES
 
 Q1, Q2, E1 = to_queue("q1"), to_queue("q2"), to_exchange("q1")
 

@@ -5,11 +5,11 @@ from functools import partial
 import pytest
 from hypothesis import given, strategies as st
 
-from warren.errors import NotFound
-from warren.routing import Router, to_exchange, to_queue
-from warren.routing.explain import Reached, explain
-from warren.routing.hashing import RandomExchange
-from warren.routing.kinds import EXCHANGE_TYPES, KEEPING_TYPES
+from harebell.errors import NotFound
+from harebell.routing import Router, to_exchange, to_queue
+from harebell.routing.explain import Reached, explain
+from harebell.routing.hashing import RandomExchange
+from harebell.routing.kinds import EXCHANGE_TYPES, KEEPING_TYPES
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_way_through_several_exchanges(router: Router) -> None:
         "reaches 'q1', 'q3'"
     )
     with_header = explain(router, "orders", ["order.eu", "cc"], {"h": 1})
-    assert "'' [{<<\"x-match\">>,longstr,<<\"any\">>},{<<\"h\">>,signedint,1}] -> queue 'q2'" in with_header.text()
+    assert '\'\' [{<<"x-match">>,longstr,<<"any">>},{<<"h">>,signedint,1}] -> queue \'q2\'' in with_header.text()
     assert with_header.text().startswith("a message to exchange 'orders' with 'order.eu', 'cc'\n")
 
 
@@ -118,9 +118,7 @@ def test_hashes(router: Router) -> None:
         got = explain(router, "h", ["k"], None, properties)
         assert tuple(queue for queue, _ in got.queues) == router.route("h", "k", None, lambda p=properties: p).queues
         assert "exchange 'h' (x-consistent-hash): 1 of 3 bindings, by hash" in got.text()
-        assert explain(router, "m", [str(number)]).queues == (
-            Reached(router.route("m", str(number)).queues[0], True),
-        )
+        assert explain(router, "m", [str(number)]).queues == (Reached(router.route("m", str(number)).queues[0], True),)
 
 
 def test_delays(router: Router) -> None:

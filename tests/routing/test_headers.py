@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
+from harebell.errors import PreconditionFailed
+from harebell.routing.headers import HeadersIndex, HeadersMatch
 from tests.routing.naive import headers_match
-from warren.errors import PreconditionFailed
-from warren.routing.headers import HeadersIndex, HeadersMatch
 
 CASES = [  # arguments, headers, matches
     ({}, {}, True),

@@ -4,13 +4,13 @@ import pickle
 
 import pytest
 
-from warren.errors import AccessRefused, PreconditionFailed
-from warren.routing import Router, to_exchange, to_queue
-from warren.routing.exchange import Dependence
-from warren.routing.keeping import DEFAULT_HISTORY, DelayedMessageExchange, RecentHistoryExchange
-from warren.routing.kinds import EXCHANGE_TYPES, KEEPING_TYPES
-from warren.routing.system import SYSTEM_EXCHANGE, SystemExchange, is_reserved_service
-from warren.routing.values import Table
+from harebell.errors import AccessRefused, PreconditionFailed
+from harebell.routing import Router, to_exchange, to_queue
+from harebell.routing.exchange import Dependence
+from harebell.routing.keeping import DEFAULT_HISTORY, DelayedMessageExchange, RecentHistoryExchange
+from harebell.routing.kinds import EXCHANGE_TYPES, KEEPING_TYPES
+from harebell.routing.system import SYSTEM_EXCHANGE, SystemExchange, is_reserved_service
+from harebell.routing.values import Table
 
 
 @pytest.fixture
@@ -131,9 +131,7 @@ def test_a_message_held_back_does_not_go_to_the_alternate(router: Router) -> Non
 def test_the_length_of_a_history(value: object, shown: str) -> None:
     with pytest.raises(PreconditionFailed) as caught:
         RecentHistoryExchange("x", arguments={"x-recent-history-length": value})
-    assert caught.value.detail == (
-        f"Invalid argument {shown}, 'x-recent-history-length' must be a positive integer"
-    )
+    assert caught.value.detail == (f"Invalid argument {shown}, 'x-recent-history-length' must be a positive integer")
 
 
 def test_a_history_is_a_fanout_that_is_remembered(router: Router) -> None:

@@ -8,10 +8,10 @@ import pika
 import pytest
 from pika.exceptions import ChannelClosedByBroker
 
-from warren.errors import AmqpError
-from warren.routing import Router, to_queue
-from warren.routing.kinds import EXCHANGE_TYPES, KEEPING_TYPES
-from warren.testing import RabbitMQ
+from harebell.errors import AmqpError
+from harebell.routing import Router, to_queue
+from harebell.routing.kinds import EXCHANGE_TYPES, KEEPING_TYPES
+from harebell.testing import RabbitMQ
 
 PLUGINS = ["rabbitmq_consistent_hash_exchange", "rabbitmq_random_exchange", "rabbitmq_recent_history_exchange"]
 QUEUE = "kinds-differential"

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from warren.errors import AccessRefused, PreconditionFailed
-from warren.routing.naming import (
+from harebell.errors import AccessRefused, PreconditionFailed
+from harebell.routing.naming import (
     Naming,
     check_exchange_name,
     check_exchange_type,

@@ -5,8 +5,8 @@ import itertools
 import pytest
 from hypothesis import given, strategies as st
 
-from warren.errors import InvalidArgument
-from warren.routing.policies import (
+from harebell.errors import InvalidArgument
+from harebell.routing.policies import (
     APPLY_TO,
     LEAST,
     OPERATOR_KEYS,
@@ -20,7 +20,7 @@ from warren.routing.policies import (
     merged,
     parse_policy,
 )
-from warren.routing.settings import ARGUMENTS, QueueSettings, settings_of
+from harebell.routing.settings import ARGUMENTS, QueueSettings, settings_of
 
 
 def policy(name: str = "p", pattern: str = "", definition: dict[str, object] | None = None, **more: object) -> Policy:
@@ -225,9 +225,7 @@ numbers = st.none() | st.integers(-1, 5)
 
 
 @given(key=st.sampled_from(sorted(LEAST - {"max-age"})), argument=numbers, ours=numbers, theirs=numbers)
-def test_the_smallest_number_is_in_force(
-    key: str, argument: int | None, ours: int | None, theirs: int | None
-) -> None:
+def test_the_smallest_number_is_in_force(key: str, argument: int | None, ours: int | None, theirs: int | None) -> None:
     values = {"argument": argument, "policy": ours, "operator": theirs}
     got = effective(
         {} if argument is None else {f"x-{key}": argument},

@@ -6,10 +6,10 @@ import base64
 import json
 import re
 
+from harebell.errors import InvalidArgument
+from harebell.routing.policies import Policy, merged, parse_policy
+from harebell.testing import RabbitMQ
 from tests.routing.test_policies import GOOD
-from warren.errors import InvalidArgument
-from warren.routing.policies import Policy, merged, parse_policy
-from warren.testing import RabbitMQ
 
 LATER = {"stream-filter-size-bytes", "consumer-timeout", "delayed-retry-type", "delayed-retry-min", "delayed-retry-max"}
 """Keys that 3.10 does not know. A delivery limit of -1 came later as well, and ages that are none crash it."""

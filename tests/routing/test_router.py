@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from warren.errors import AccessRefused, AmqpError, NotFound, PreconditionFailed
-from warren.routing import Router, to_exchange, to_queue
-from warren.routing.router import PREDECLARED
+from harebell.errors import AccessRefused, AmqpError, NotFound, PreconditionFailed
+from harebell.routing import Router, to_exchange, to_queue
+from harebell.routing.router import PREDECLARED
 
 
 @pytest.fixture

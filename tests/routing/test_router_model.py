@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from harebell.routing import Destination, Router
 from tests.routing.naive import NaiveExchange, NaiveRouter
-from warren.routing import Destination, Router
 
 exchange_names = st.sampled_from(["x1", "x2", "x3", "x4"])
 queue_names = st.sampled_from(["q1", "q2", "q3"])

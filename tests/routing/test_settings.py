@@ -6,9 +6,9 @@ from decimal import Decimal
 import pytest
 from hypothesis import given, strategies as st
 
-from warren.errors import PreconditionFailed
-from warren.routing.policies import effective
-from warren.routing.settings import (
+from harebell.errors import PreconditionFailed
+from harebell.routing.policies import effective
+from harebell.routing.settings import (
     ARGUMENTS,
     COMPARED_QUEUE_ARGUMENTS,
     QueueSettings,
@@ -90,9 +90,7 @@ def test_every_setting_of_a_classic_queue() -> None:
 def test_settings_of_a_stream() -> None:
     assert queue_settings(
         {"x-queue-type": "stream", "x-max-age": "2h", "x-max-length-bytes": 5, "x-stream-max-segment-size-bytes": 6}, Q
-    ) == QueueSettings(
-        queue_type="stream", max_age=7_200_000, max_length_bytes=5, stream_max_segment_size_bytes=6
-    )
+    ) == QueueSettings(queue_type="stream", max_age=7_200_000, max_length_bytes=5, stream_max_segment_size_bytes=6)
 
 
 @pytest.mark.parametrize(
@@ -123,10 +121,10 @@ def test_ages(text: str, milliseconds: int | None) -> None:
     "arguments, problem",
     [
         ({"x-message-ttl": -1}, ": {value_negative,-1}"),
-        ({"x-message-ttl": "10"}, ": \"expected integer, got longstr\""),
+        ({"x-message-ttl": "10"}, ': "expected integer, got longstr"'),
         ({"x-message-ttl": 315_360_000_001}, ": {value_too_large,315360000001}"),
         ({"x-expires": 0}, ": {value_zero,0}"),
-        ({"x-expires": True}, ": \"expected integer, got bool\""),
+        ({"x-expires": True}, ': "expected integer, got bool"'),
         ({"x-max-priority": 256}, ": {max_value_exceeded,256}"),
         ({"x-overflow": "zzz"}, ": invalid_overflow"),
         ({"x-overflow": 1}, ": {unacceptable_type,signedint}"),
@@ -225,9 +223,7 @@ values = st.one_of(
     durable=st.booleans(),
     exclusive=st.booleans(),
 )
-def test_any_table_makes_settings_or_is_refused(
-    arguments: dict[str, object], durable: bool, exclusive: bool
-) -> None:
+def test_any_table_makes_settings_or_is_refused(arguments: dict[str, object], durable: bool, exclusive: bool) -> None:
     before = dict(arguments)
     try:
         settings = queue_settings(arguments, Q, durable=durable, exclusive=exclusive)

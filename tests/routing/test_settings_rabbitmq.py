@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from pika.exceptions import AMQPChannelError, AMQPConnectionError
 
-from warren.errors import AmqpError, PreconditionFailed
-from warren.routing.settings import ARGUMENTS, COMPARED_QUEUE_ARGUMENTS, check_redeclaration, queue_settings
-from warren.testing import RabbitMQ
+from harebell.errors import AmqpError, PreconditionFailed
+from harebell.routing.settings import ARGUMENTS, COMPARED_QUEUE_ARGUMENTS, check_redeclaration, queue_settings
+from harebell.testing import RabbitMQ
 
 NAME = "settings-differential"
 QUEUE = f"queue '{NAME}' in vhost '/'"

@@ -5,8 +5,8 @@ import pickle
 import pytest
 from hypothesis import given, strategies as st
 
+from harebell.routing.topic import MAX_DFA_CELLS, TopicMatcher
 from tests.routing.naive import topic_matches
-from warren.routing.topic import MAX_DFA_CELLS, TopicMatcher
 
 PROBED = [  # pattern, key, matches: what RabbitMQ answers
     ("", "", True),

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from warren.errors import InvalidArgument
-from warren.routing import SYSTEM_EXCHANGE, parse_definitions
-from warren.routing.topology import exchange_types, topology
+from harebell.errors import InvalidArgument
+from harebell.routing import SYSTEM_EXCHANGE, parse_definitions
+from harebell.routing.topology import exchange_types, topology
 
 FILE: dict[str, Any] = {
     "vhosts": [{"name": "/", "default_queue_type": "quorum"}, {"name": "other"}],

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from harebell.errors import AccessRefused, NotFound
+from harebell.routing import Router, cc_bcc, parse_definitions, to_exchange, to_queue
+from harebell.routing.exchange import Dependence
+from harebell.routing.explain import explain
+from harebell.routing.topology import exchange_types, topology
+from harebell.routing.trace import Tracer
 from tests.routing.topologies import definitions, messages
-from warren.errors import AccessRefused, NotFound
-from warren.routing import Router, cc_bcc, parse_definitions, to_exchange, to_queue
-from warren.routing.exchange import Dependence
-from warren.routing.explain import explain
-from warren.routing.topology import exchange_types, topology
-from warren.routing.trace import Tracer
 
 
 def first(count: int) -> int:

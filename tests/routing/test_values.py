@@ -5,8 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from warren.errors import InvalidArgument
-from warren.routing.values import canonical, display, erlang_term, type_class, type_name
+from harebell.errors import InvalidArgument
+from harebell.routing.values import canonical, display, erlang_term, type_class, type_name
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

@@ -21,9 +21,9 @@ from typing import Final, Self
 
 import psutil
 
+from harebell.errors import MissingDependency, ServerUnavailable
+from harebell.spark.java import find_java
 from tests.torture.server import free_port
-from warren.errors import MissingDependency, ServerUnavailable
-from warren.spark.java import find_java
 
 __all__ = ["ConnectServer", "SparkCluster", "bare_environment", "spark_home"]
 

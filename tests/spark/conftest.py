@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from warren.broker import Broker as WarrenBroker
-from warren.client.blocking import connect
-from warren.client.records import Message, Publication
-from warren.errors import MissingDependency
+from harebell.broker import Broker as HarebellBroker
+from harebell.client.blocking import connect
+from harebell.client.records import Message, Publication
+from harebell.errors import MissingDependency
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +33,7 @@ class Broker:
 
     @property
     def product(self) -> str:
-        """What it calls itself: "Warren" or "RabbitMQ"."""
+        """What it calls itself: "Harebell" or "RabbitMQ"."""
         return str(self._connection.server_properties["product"])
 
     def queue(self, kind: str, arguments: dict[str, object] | None = None, name: str | None = None) -> str:
@@ -97,13 +97,13 @@ class Broker:
 
 
 @pytest.fixture(scope="session")
-def warren_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarrenBroker]:
-    """Warren's broker with a loop and a thread of its own: tests and Spark block, it must not."""
-    ready: queue.Queue[tuple[WarrenBroker, asyncio.Event, asyncio.AbstractEventLoop]] = queue.Queue()
+def harebell_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HarebellBroker]:
+    """Harebell's broker with a loop and a thread of its own: tests and Spark block, it must not."""
+    ready: queue.Queue[tuple[HarebellBroker, asyncio.Event, asyncio.AbstractEventLoop]] = queue.Queue()
 
     async def serve() -> None:
         stop = asyncio.Event()
-        async with WarrenBroker(data=tmp_path_factory.mktemp("broker")) as server:
+        async with HarebellBroker(data=tmp_path_factory.mktemp("broker")) as server:
             ready.put((server, stop, asyncio.get_running_loop()))
             await stop.wait()
 
@@ -120,11 +120,11 @@ RABBITMQ = pytest.param("rabbitmq_server", marks=pytest.mark.rabbitmq)
 DRAINED = [
     pytest.param("rabbitmq_server", "classic", marks=pytest.mark.rabbitmq),
     pytest.param("rabbitmq_server", "quorum", marks=pytest.mark.rabbitmq),
-    ("warren_server", "classic"),
+    ("harebell_server", "classic"),
 ]
 
 
-@pytest.fixture(params=[RABBITMQ, "warren_server"])
+@pytest.fixture(params=[RABBITMQ, "harebell_server"])
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """A broker with stream, classic and quorum queues."""
     broker = Broker(request.getfixturevalue(request.param).url)
@@ -135,10 +135,10 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The process's only Spark session: starting one takes 4 to 7 seconds."""
-    from warren.spark import session
+    from harebell.spark import session
 
     try:
-        spark = session("warren tests", **{"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))})
+        spark = session("harebell tests", **{"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))})
     except MissingDependency as error:
         pytest.skip(str(error))
     spark.sparkContext.setLogLevel("ERROR")
@@ -152,7 +152,7 @@ def spool(tmp_path: Path) -> str:
 
 
 def cause(error: Exception) -> str:
-    """The text of the last warren error inside a Spark exception."""
-    lines = [line for line in str(error).splitlines() if "warren.errors." in line]
-    assert lines, f"no warren error in: {error}"
+    """The text of the last harebell error inside a Spark exception."""
+    lines = [line for line in str(error).splitlines() if "harebell.errors." in line]
+    assert lines, f"no harebell error in: {error}"
     return lines[-1]

@@ -1,4 +1,4 @@
-"""Stand-ins for a broker behind `warren.spark.amqp.Link`: one classic queue, one stream queue. No sockets."""
+"""Stand-ins for a broker behind `harebell.spark.amqp.Link`: one classic queue, one stream queue. No sockets."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from warren import errors
-from warren.protocol.v091 import Properties
+from harebell import errors
+from harebell.protocol.v091 import Properties
 
 
 @dataclass

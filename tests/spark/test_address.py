@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from warren.errors import InvalidArgument
-from warren.spark.address import Address, address
+from harebell.errors import InvalidArgument
+from harebell.spark.address import Address, address
 
 
 @pytest.fixture(autouse=True)
 def no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("WARREN_URL", raising=False)
+    monkeypatch.delenv("HAREBELL_URL", raising=False)
 
 
 def test_the_default_and_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(address({})) == "amqp://guest@localhost:5672/"
-    monkeypatch.setenv("WARREN_URL", "amqp://u:secret@host/my%2Fhost")
+    monkeypatch.setenv("HAREBELL_URL", "amqp://u:secret@host/my%2Fhost")
     assert str(address({})) == "amqp://u@host:5672/my/host"
     assert address({"url": "amqp://other/"}).parameters()[0].host == "other"
     assert address({"url": ""}).vhost == "my/host"  # an empty option is none, as an unset shell variable makes it

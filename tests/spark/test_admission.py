@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from warren.spark.admission import available, rows_for_bytes
-from warren.spark.offsets import advance
+from harebell.spark.admission import available, rows_for_bytes
+from harebell.spark.offsets import advance
 
 
 def test_what_waits() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from warren import errors
-from warren.spark import amqp
-from warren.spark.amqp import TRANSIENT, Link, probe_family, retrying
+from harebell import errors
+from harebell.spark import amqp
+from harebell.spark.amqp import TRANSIENT, Link, probe_family, retrying
 
 
 class Channel:

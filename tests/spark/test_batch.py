@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from harebell.client.records import Message
 from tests.spark.conftest import DRAINED, Broker, cause
-from warren.client.records import Message
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

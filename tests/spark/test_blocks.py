@@ -9,14 +9,14 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
+from harebell.protocol.v091 import Properties, Table
+from harebell.protocol.v091.codec import HEARTBEAT_FRAME
+from harebell.spark.blocks import Block, Irregular, marker, scan
+from harebell.spark.columns import Columns
+from harebell.spark.schema import Rows, row_schema
 from tests.spark.wire import delivered, one_by_one
-from warren.protocol.v091 import Properties, Table
-from warren.protocol.v091.codec import HEARTBEAT_FRAME
-from warren.spark.blocks import Block, Irregular, marker, scan
-from warren.spark.columns import Columns
-from warren.spark.schema import Rows, row_schema
 
-TAG = "warren-abc"
+TAG = "harebell-abc"
 MARK = marker(TAG)
 SCHEMA = row_schema()
 

@@ -1,4 +1,4 @@
-"""format("amqp") on a standalone cluster of two workers, brought there by what `warren spark package` says."""
+"""format("amqp") on a standalone cluster of two workers, brought there by what `harebell spark package` says."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import warren
+from harebell import __version__
+from harebell.broker import Broker as HarebellBroker
+from harebell.errors import MissingDependency
+from harebell.spark.java import find_java
+from tests.cli.command import harebell
 from tests.spark.cluster import SparkCluster, bare_environment, spark_home
 from tests.spark.conftest import Broker
-from warren import __version__
-from warren.broker import Broker as WarrenBroker
-from warren.errors import MissingDependency
-from warren.spark.java import find_java
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -41,17 +41,17 @@ files.option("checkpointLocation", folder + "/checkpoint").trigger(availableNow=
 
 def where(batches):
     import pyarrow
-    import warren.spark.source
+    import harebell.spark.source
     for batch in batches:
-        place = {"file": [warren.spark.source.__file__], "executor": [os.environ["SPARK_EXECUTOR_DIRS"]]}
+        place = {"file": [harebell.spark.source.__file__], "executor": [os.environ["SPARK_EXECUTOR_DIRS"]]}
         yield pyarrow.RecordBatch.from_pydict(place)
 
 
 places = spark.range(8, numPartitions=8).mapInArrow(where, "file string, executor string").distinct().collect()
-import warren
+import harebell
 print("RESULT", json.dumps({
     "rows": spark.read.parquet(folder + "/out").count(),
-    "driver": warren.__file__,
+    "driver": harebell.__file__,
     "executors": sorted({row.executor for row in places}),
     "files": sorted({row.file for row in places}),
 }))
@@ -60,11 +60,11 @@ spark.stop()
 
 
 @pytest.fixture
-def broker(warren_server: WarrenBroker) -> Broker:
-    return Broker(warren_server.url)
+def broker(harebell_server: HarebellBroker) -> Broker:
+    return Broker(harebell_server.url)
 
 
-def test_the_line_of_warren_spark_package(broker: Broker, tmp_path: Path) -> None:
+def test_the_line_of_harebell_spark_package(broker: Broker, tmp_path: Path) -> None:
     queue, out = broker.queue("stream"), broker.queue("classic")
     broker.numbered(queue, 25_000)
     (tmp_path / "url").write_text(broker.url)
@@ -74,7 +74,7 @@ def test_the_line_of_warren_spark_package(broker: Broker, tmp_path: Path) -> Non
     except MissingDependency as error:
         pytest.skip(str(error))
     with SparkCluster(tmp_path / "cluster") as cluster:
-        said = warren("spark", "package", tmp_path / "to", "--master", cluster.master, "--job", tmp_path / "job.py")
+        said = harebell("spark", "package", tmp_path / "to", "--master", cluster.master, "--job", tmp_path / "job.py")
         line = next(line for line in said.stdout.splitlines() if "spark-submit" in line)
         done = subprocess.run(
             f"{line} {queue} {out} {tmp_path}", shell=True, capture_output=True, text=True, timeout=300, cwd=tmp_path,
@@ -91,5 +91,5 @@ def test_the_line_of_warren_spark_package(broker: Broker, tmp_path: Path) -> Non
     assert ".zip/" in result["driver"]
     assert len(result["executors"]) == 2
     # From what Spark carried into the executors' working folders, not from a source tree or the folder it was made in.
-    assert result["files"] == [f"./warren-{__version__}.zip/warren/spark/source.py"]
+    assert result["files"] == [f"./harebell-{__version__}.zip/harebell/spark/source.py"]
     broker.close()

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from harebell.broker import Broker as HarebellBroker
+from harebell.errors import MissingDependency
+from harebell.spark import session
+from harebell.spark.java import find_java
 from tests.spark.cluster import ConnectServer
 from tests.spark.conftest import Broker
-from warren.broker import Broker as WarrenBroker
-from warren.errors import MissingDependency
-from warren.spark import session
-from warren.spark.java import find_java
 
 CLIENT = """
 import json, sys
-from warren.spark import session
+from harebell.spark import session
 
 remote, url, queue, out, folder = sys.argv[1:]
 spark = session("client", remote)
@@ -30,10 +30,10 @@ batch.select("body").write.format("amqp").mode("append").options(url=url, exchan
 stream = spark.readStream.format("amqp").options(url=url, queue=queue).schema(columns).load()
 files = stream.writeStream.format("parquet").option("path", folder + "/out")
 files.option("checkpointLocation", folder + "/checkpoint").trigger(availableNow=True).start().awaitTermination()
-from warren.spark.jobs import archive, replay
-from warren.spark.jobs.simulate import simulate, topology_of
-from warren.spark.jobs.traffic import events, talkers
-from warren.errors import InvalidArgument
+from harebell.spark.jobs import archive, replay
+from harebell.spark.jobs.simulate import simulate, topology_of
+from harebell.spark.jobs.traffic import events, talkers
+from harebell.errors import InvalidArgument
 
 kept = folder + "/archive"
 done = archive.archive(spark, url, [queue, out], kept)
@@ -63,14 +63,14 @@ spark.stop()
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_source_sink_and_jobs(warren_server: WarrenBroker, tmp_path: Path) -> None:
+def test_source_sink_and_jobs(harebell_server: HarebellBroker, tmp_path: Path) -> None:
     if importlib.util.find_spec("grpc_status") is None:
-        pytest.skip("Spark Connect needs grpcio-status and more: pip install 'warren[connect]'")
+        pytest.skip("Spark Connect needs grpcio-status and more: pip install 'harebell[connect]'")
     try:
         find_java()
     except MissingDependency as error:
         pytest.skip(str(error))
-    broker = Broker(warren_server.url)
+    broker = Broker(harebell_server.url)
     queue, out = broker.queue("stream"), broker.queue("classic")
     broker.numbered(queue, 3000)
     paths = os.pathsep.join(path for path in sys.path if path)
@@ -95,5 +95,5 @@ def test_source_sink_and_jobs(warren_server: WarrenBroker, tmp_path: Path) -> No
 
 def test_what_connect_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "grpc_status", None)
-    with pytest.raises(MissingDependency, match=r"pip install 'warren\[connect\]'"):
+    with pytest.raises(MissingDependency, match=r"pip install 'harebell\[connect\]'"):
         session(master="sc://localhost")

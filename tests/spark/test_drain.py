@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from harebell.errors import DeadlineExceeded, InvalidArgument, NotFound, SpoolError
+from harebell.protocol.v091 import Properties
+from harebell.spark import drain as drains, spool
+from harebell.spark.drain import Limit, drain
+from harebell.spark.options import SourceOptions, source_options
+from harebell.spark.spool import Spool, Ticket
 from tests.spark.fakes import FakeQueue
-from warren.errors import DeadlineExceeded, InvalidArgument, NotFound, SpoolError
-from warren.protocol.v091 import Properties
-from warren.spark import drain as drains, spool
-from warren.spark.drain import Limit, drain
-from warren.spark.options import SourceOptions, source_options
-from warren.spark.spool import Spool, Ticket
 
 STEPS = ("received", "writing", "written", "linked", "acked", "handed", "marked")
 

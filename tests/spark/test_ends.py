@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
+from harebell.client.records import Message
+from harebell.errors import AccessRefused, ConnectionLost, DataLoss, InvalidArgument, NotFound
+from harebell.spark import ends as ends_module
+from harebell.spark.ends import StreamEnds
+from harebell.spark.listing import management, queue_names
+from harebell.spark.offsets import UNKNOWN, Range
+from harebell.spark.options import SourceOptions, source_options
+from harebell.spark.stream_queue import read_range
 from tests.spark.conftest import Broker
-from warren.client.records import Message
-from warren.errors import AccessRefused, ConnectionLost, DataLoss, InvalidArgument, NotFound
-from warren.spark import ends as ends_module
-from warren.spark.ends import StreamEnds
-from warren.spark.listing import management, queue_names
-from warren.spark.offsets import UNKNOWN, Range
-from warren.spark.options import SourceOptions, source_options
-from warren.spark.stream_queue import read_range
 
 
 def asked(broker: Broker, **more: str) -> SourceOptions:
@@ -120,7 +120,7 @@ def test_partitions_of_a_super_stream(broker: Broker) -> None:
         queue_names(asked(broker, superstream="none"))
 
 
-@pytest.mark.parametrize("broker", ["warren_server"], indirect=True)
+@pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
 def test_a_pattern_finds_stream_queues(broker: Broker) -> None:
     base = broker.queue("stream")
     for n in (10, 2):

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from harebell import errors
+from harebell.client.records import Message
+from harebell.protocol.v091 import Properties, methods as m
+from harebell.protocol.v091.codec import HEARTBEAT_FRAME, encode_method
+from harebell.spark.blocks import Block
+from harebell.spark.feed import Feed
+from harebell.spark.stream_queue import numbers_of
 from tests.spark.wire import delivered, scripted
-from warren import errors
-from warren.client.records import Message
-from warren.protocol.v091 import Properties, methods as m
-from warren.protocol.v091.codec import HEARTBEAT_FRAME, encode_method
-from warren.spark.blocks import Block
-from warren.spark.feed import Feed
-from warren.spark.stream_queue import numbers_of
 
 if TYPE_CHECKING:
+    from harebell.client.records import Delivery
     from tests.spark.conftest import Broker
-    from warren.client.records import Delivery
 
 BIG = bytes(range(256)) * 1200  # three frames of 128 KiB
 
@@ -169,4 +169,4 @@ def test_what_is_refused_is_said(broker: Broker) -> None:
     with pytest.raises(errors.ConnectionLost, match="cannot be reached"):
         Feed("amqp://guest:guest@127.0.0.1:1/", 5)
     with Feed(["amqp://guest:guest@127.0.0.1:1/", broker.url], 30) as feed:
-        assert feed.product in ("Warren", "RabbitMQ")
+        assert feed.product in ("Harebell", "RabbitMQ")

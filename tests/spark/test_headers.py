@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from harebell.errors import InvalidArgument
+from harebell.protocol.v091.fields import FarSeconds, read_table, write_table
+from harebell.spark.headers import headers_from_json, headers_to_json, headers_to_texts
 from tests.protocol.v091.strategies import decimals, short_strings, texts, timestamps
-from warren.errors import InvalidArgument
-from warren.protocol.v091.fields import FarSeconds, read_table, write_table
-from warren.spark.headers import headers_from_json, headers_to_json, headers_to_texts
 
 
 class Mode(IntEnum):

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from warren.client.blocking import connect
-from warren.client.records import Message, Publication
-from warren.testing import EmbeddedBroker
+from harebell.client.blocking import connect
+from harebell.client.records import Message, Publication
+from harebell.testing import EmbeddedBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

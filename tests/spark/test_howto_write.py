@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from warren.client.blocking import connect
-from warren.testing import EmbeddedBroker
+from harebell.client.blocking import connect
+from harebell.testing import EmbeddedBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from warren.errors import MissingDependency
-from warren.spark import java
+from harebell.errors import MissingDependency
+from harebell.spark import java
 
 
 def fake_java(home: Path, version: str) -> Path:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from warren.errors import InvalidArgument
-from warren.spark.keeping import prune, tickets
-from warren.spark.spool import Spool, mark_acked, write_once
+from harebell.errors import InvalidArgument
+from harebell.spark.keeping import prune, tickets
+from harebell.spark.spool import Spool, mark_acked, write_once
 
 HOUR = 3600.0
 STREAM = "0123456789abcdef" * 2

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from warren.spark import lag, lost
+from harebell.spark import lag, lost
 
 
 class Query:

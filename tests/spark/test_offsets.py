@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from hypothesis import given, strategies as st
 
-from warren.spark.offsets import Range, advance, batch_ranges, initial, split, water_fill
+from harebell.spark.offsets import Range, advance, batch_ranges, initial, split, water_fill
 
 QUEUES = st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 10**6), min_size=1)
 

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from warren.errors import InvalidArgument
-from warren.spark.options import default_spool, payload_options, refuse, sink_options, source_options
-from warren.spark.payload.options import PayloadOptions
+from harebell.errors import InvalidArgument
+from harebell.spark.options import default_spool, payload_options, refuse, sink_options, source_options
+from harebell.spark.payload.options import PayloadOptions
 
 
 def test_defaults_of_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("WARREN_URL", raising=False)
+    monkeypatch.delenv("HAREBELL_URL", raising=False)
     options = source_options({"queue": "a"}, streaming=False)
     assert options.queues == ("a",)
     assert options.queue_type == "auto"
@@ -33,7 +33,7 @@ def test_the_argument_of_load_is_the_queue_and_that_of_save_the_exchange() -> No
 
 
 def test_the_url_comes_from_the_environment_when_it_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WARREN_URL", "amqp://u:p@host/my%2Fhost")
+    monkeypatch.setenv("HAREBELL_URL", "amqp://u:p@host/my%2Fhost")
     assert source_options({"queue": "a"}, streaming=False).vhost == "my/host"
 
 
@@ -109,7 +109,7 @@ def test_options_that_the_kind_of_queue_excludes() -> None:
 
 def test_the_default_spool_is_not_in_a_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert default_spool() == tmp_path / "warren" / "spool"
+    assert default_spool() == tmp_path / "harebell" / "spool"
 
 
 def test_what_is_asked_for_about_payloads() -> None:

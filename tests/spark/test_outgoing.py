@@ -19,11 +19,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from warren.errors import InvalidArgument
-from warren.protocol.v091 import Properties
-from warren.protocol.v091.codec import decode_properties
-from warren.spark.options import sink_options
-from warren.spark.outgoing import Outgoing, Part, check_columns
+from harebell.errors import InvalidArgument
+from harebell.protocol.v091 import Properties
+from harebell.protocol.v091.codec import decode_properties
+from harebell.spark.options import sink_options
+from harebell.spark.outgoing import Outgoing, Part, check_columns
 
 WHEN = datetime(2026, 1, 5, tzinfo=UTC)
 KINDS: dict[str, tuple[DataType, pa.DataType]] = {

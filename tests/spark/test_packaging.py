@@ -7,19 +7,22 @@ from pathlib import Path
 
 import pytest
 
-import warren
-from warren.errors import InvalidArgument, MissingDependency
-from warren.spark import packaging
+import harebell
+from harebell.errors import InvalidArgument, MissingDependency
+from harebell.spark import packaging
 
 
 def test_the_zip_holds_sources_and_nothing_compiled(tmp_path: Path) -> None:
     path = packaging.package(tmp_path / "new" / "folder")
-    assert path == tmp_path / "new" / "folder" / f"warren-{warren.__version__}.zip"
+    assert path == tmp_path / "new" / "folder" / f"harebell-{harebell.__version__}.zip"
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
-    assert {"warren/__init__.py", "warren/spark/source.py", "pyspark_warren/__init__.py", "warren/py.typed"} <= set(
-        names
-    )
+    assert {
+        "harebell/__init__.py",
+        "harebell/spark/source.py",
+        "pyspark_harebell/__init__.py",
+        "harebell/py.typed",
+    } <= set(names)
     assert not [name for name in names if name.endswith((".so", ".pyc")) or "__pycache__" in name]
     assert names == sorted(names)
     assert [file.name for file in path.parent.iterdir()] == [path.name]
@@ -32,25 +35,26 @@ def test_the_same_sources_give_the_same_bytes(tmp_path: Path) -> None:
 
 def test_python_imports_from_it_without_anything_else(tmp_path: Path) -> None:
     path = packaging.package(tmp_path)
-    code = f"import sys; sys.path.insert(0, {str(path)!r}); import warren.client; print(warren.client.__file__)"
+    code = f"import sys; sys.path.insert(0, {str(path)!r}); import harebell.client; print(harebell.client.__file__)"
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == f"{path}/warren/client/__init__.py"
+    assert done.stdout.strip() == f"{path}/harebell/client/__init__.py"
 
 
 def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(InvalidArgument, match=r"warren-.*\.zip cannot be written"):
+    with pytest.raises(InvalidArgument, match=r"harebell-.*\.zip cannot be written"):
         packaging.package(tmp_path / "file")
 
 
 def test_without_sources_there_is_nothing_to_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packaging.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingDependency, match="sources of warren are not installed"):
+    with pytest.raises(MissingDependency, match="sources of harebell are not installed"):
         packaging.package(tmp_path)
 
 
 def test_the_line_is_quoted_for_a_shell() -> None:
-    line = packaging.submit_line(Path("/a b/warren.zip"), "k8s://https://h:1", "my job.py")
+    line = packaging.submit_line(Path("/a b/harebell.zip"), "k8s://https://h:1", "my job.py")
     assert line == (
-        "PYTHONPATH='/a b/warren.zip' spark-submit --master k8s://https://h:1 --py-files '/a b/warren.zip' 'my job.py'"
+        "PYTHONPATH='/a b/harebell.zip' spark-submit --master k8s://https://h:1 "
+        "--py-files '/a b/harebell.zip' 'my job.py'"
     )

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from harebell.client.blocking import connect
+from harebell.client.records import Delivery, Message
+from harebell.protocol.v091.fields import FarSeconds
+from harebell.spark import infer_schema
 from tests.spark.conftest import Broker, cause
-from warren.client.blocking import connect
-from warren.client.records import Delivery, Message
-from warren.protocol.v091.fields import FarSeconds
-from warren.spark import infer_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -134,7 +134,7 @@ def test_text_and_headers_as_a_map(spark: SparkSession, broker: Broker) -> None:
     ]
 
 
-@pytest.mark.parametrize("broker", ["warren_server"], indirect=True)
+@pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
 def test_a_streaming_read(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     queue = broker.queue("stream")
     broker.publish(queue, FLIGHTS)

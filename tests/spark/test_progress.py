@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warren.spark.progress import rows_read
+from harebell.spark.progress import rows_read
 
 
 def test_rows_of_a_batch_in_this_process_and_over_connect() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from warren import errors
-from warren.spark.options import sink_options
-from warren.spark.outgoing import Part
-from warren.spark.publisher import TaskPublisher, publish_in_transaction
+from harebell import errors
+from harebell.spark.options import sink_options
+from harebell.spark.outgoing import Part
+from harebell.spark.publisher import TaskPublisher, publish_in_transaction
 
 
 class Returned:

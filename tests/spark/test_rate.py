@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warren.spark.rate import Rate
+from harebell.spark.rate import Rate
 
 
 class Clock:

@@ -11,11 +11,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from harebell.protocol.v091 import Properties
+from harebell.spark.redelivery import Known, identities
+from harebell.spark.schema import Rows, row_schema
+from harebell.spark.spool import Spool, is_acked, mark_acked, no_step, write_once
 from tests.spark.fakes import FakeDelivery
-from warren.protocol.v091 import Properties
-from warren.spark.redelivery import Known, identities
-from warren.spark.schema import Rows, row_schema
-from warren.spark.spool import Spool, is_acked, mark_acked, no_step, write_once
 
 
 def batch(*deliveries: FakeDelivery) -> pa.RecordBatch:

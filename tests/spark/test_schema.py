@@ -7,10 +7,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
-from tests.spark.fakes import FakeDelivery
-from warren.errors import InvalidArgument
-from warren.protocol.v091 import Properties
-from warren.spark.schema import (
+from harebell.errors import InvalidArgument
+from harebell.protocol.v091 import Properties
+from harebell.spark.schema import (
     PROPERTY_COLUMNS,
     Rows,
     arrow_schema,
@@ -18,6 +17,7 @@ from warren.spark.schema import (
     project,
     row_schema,
 )
+from tests.spark.fakes import FakeDelivery
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 

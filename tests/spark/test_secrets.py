@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from harebell.broker import Broker, Tls
+from harebell.client.records import Message
+from harebell.errors import InvalidArgument
+from harebell.spark import address
+from harebell.spark.amqp import Link
+from harebell.testing import EmbeddedBroker
 from tests.spark.bad_days import evidence
 from tests.spark.conftest import cause
 from tests.torture.server import free_port
-from warren.broker import Broker, Tls
-from warren.client.records import Message
-from warren.errors import InvalidArgument
-from warren.spark import address
-from warren.spark.amqp import Link
-from warren.testing import EmbeddedBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

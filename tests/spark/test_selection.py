@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from harebell.protocol.v091 import Properties
+from harebell.spark.blocks import marker, scan
+from harebell.spark.selection import Selection
 from tests.spark.wire import delivered, one_by_one
-from warren.protocol.v091 import Properties
-from warren.spark.blocks import marker, scan
-from warren.spark.selection import Selection
 
 KEYS = ["orders.de.new", "orders.fr.new", "orders.de.paid", "stock", ""]
 # Message n: key n % 5, filter value "v<n % 3>" but for every third.

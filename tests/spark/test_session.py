@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from warren.errors import MissingDependency
-from warren.spark import session
+from harebell.errors import MissingDependency
+from harebell.spark import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def test_importing_the_package_imports_no_pyspark_and_no_pyarrow() -> None:
-    code = "import sys, warren.spark, warren.spark.java; print([m for m in ('pyspark', 'pyarrow') if m in sys.modules])"
+    code = (
+        "import sys, harebell.spark, harebell.spark.java\n"
+        "print([m for m in ('pyspark', 'pyarrow') if m in sys.modules])"
+    )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
@@ -24,7 +27,7 @@ def test_importing_the_package_imports_no_pyspark_and_no_pyarrow() -> None:
 
 def test_without_pyspark_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
-    with pytest.raises(MissingDependency, match=r"pip install 'warren\[spark\]'"):
+    with pytest.raises(MissingDependency, match=r"pip install 'harebell\[spark\]'"):
         session()
 
 

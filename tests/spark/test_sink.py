@@ -12,16 +12,16 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
+from harebell import errors
+from harebell.broker import Broker as HarebellBroker
+from harebell.broker.node import DEFAULT_LIMITS
+from harebell.client.blocking import connect
+from harebell.spark import sink
+from harebell.spark.options import sink_options
+from harebell.spark.sink import Published, publish, report
+from harebell.testing import EmbeddedBroker, FaultProxy
+from harebell.testing.rabbitmq import RabbitMQ
 from tests.spark.conftest import DRAINED, Broker
-from warren import errors
-from warren.broker import Broker as WarrenBroker
-from warren.broker.node import DEFAULT_LIMITS
-from warren.client.blocking import connect
-from warren.spark import sink
-from warren.spark.options import sink_options
-from warren.spark.sink import Published, publish, report
-from warren.testing import EmbeddedBroker, FaultProxy
-from warren.testing.rabbitmq import RabbitMQ
 
 SCHEMA = StructType([StructField("body", BinaryType())])
 NO_EXCHANGE = ""
@@ -106,7 +106,7 @@ def test_a_connection_cut_in_the_middle_loses_nothing(broker: Broker, cut: Cut) 
     assert sorted(set(drained(broker.url, queue))) == sorted(numbered(6000))
 
 
-@pytest.mark.parametrize("broker", ["warren_server"], indirect=True)
+@pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
 def test_a_broker_that_is_asked_to_drops_the_copies(broker: Broker) -> None:
     queue = broker.queue("classic", {"x-message-deduplication": True, "x-cache-size": 10_000})
     cut_while_writing(broker.url, queue, after_the_first_confirm, dedup="broker", window="2000")
@@ -123,7 +123,7 @@ def test_a_task_that_runs_again_gives_its_messages_the_same_ids(broker: Broker) 
     assert sorted(set(found)) == sorted(numbered(4000))
 
 
-@pytest.mark.parametrize("broker", ["warren_server"], indirect=True)
+@pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
 def test_the_copies_of_a_task_that_ran_again_are_dropped_by_the_queue(broker: Broker, kind: str) -> None:
     queue = broker.queue(kind, {"x-message-deduplication": True, "x-cache-size": 10_000})
@@ -134,7 +134,7 @@ def test_the_copies_of_a_task_that_ran_again_are_dropped_by_the_queue(broker: Br
 
 
 def test_a_broker_that_restarts_in_the_middle(tmp_path: Path) -> None:
-    with EmbeddedBroker(lambda: WarrenBroker(data=tmp_path)) as server:
+    with EmbeddedBroker(lambda: HarebellBroker(data=tmp_path)) as server:
         with connect(server.url) as connection, connection.channel() as channel:
             channel.queue_declare("q", durable=True)
 
@@ -172,7 +172,7 @@ def test_an_exchange_that_may_not_be_published_to(broker: Broker) -> None:
 
 def test_a_message_that_is_larger_than_the_broker_takes() -> None:
     limits = dataclasses.replace(DEFAULT_LIMITS, max_message_size=1000)
-    with EmbeddedBroker(lambda: WarrenBroker(limits=limits)) as server:
+    with EmbeddedBroker(lambda: HarebellBroker(limits=limits)) as server:
         batch = pa.RecordBatch.from_arrays([pa.array([b"x" * 1001], pa.binary())], names=["body"])
         with pytest.raises(
             errors.PreconditionFailed, match="message size 1001 is larger than configured max size 1000"
@@ -180,10 +180,10 @@ def test_a_message_that_is_larger_than_the_broker_takes() -> None:
             write(server.url, "q", iter([batch]), retryTimeout="600")
 
 
-@pytest.mark.parametrize("on", ["warren", pytest.param("rabbitmq", marks=pytest.mark.rabbitmq)])
+@pytest.mark.parametrize("on", ["harebell", pytest.param("rabbitmq", marks=pytest.mark.rabbitmq)])
 def test_a_message_of_20_megabytes(on: str, request: pytest.FixtureRequest) -> None:
     limits = dataclasses.replace(DEFAULT_LIMITS, max_message_size=32 << 20)
-    server = EmbeddedBroker(lambda: WarrenBroker(limits=limits))
+    server = EmbeddedBroker(lambda: HarebellBroker(limits=limits))
     try:
         url = request.getfixturevalue("rabbitmq_server").url if on == "rabbitmq" else None
         if url is None:
@@ -315,7 +315,7 @@ def test_a_transaction_that_is_cut_leaves_nothing(broker: Broker) -> None:
 
 
 def test_the_driver_tells_the_totals(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "warren.spark")
+    caplog.set_level("INFO", "harebell.spark")
     report([Published({"confirmed": 3}), None, Published({"confirmed": 4, "repeated": 1})], "batch 7")
     report([Published({"confirmed": 1, "unroutable dropped": 2})], "batch 8")
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from harebell.client.records import Message
+from harebell.errors import InvalidArgument
+from harebell.spark.schema import row_schema
+from harebell.spark.source import AmqpDataSource
+from harebell.spark.stream_reader import StreamQueueReader, StreamQueueStreamReader
 from tests.spark.conftest import Broker
-from warren.client.records import Message
-from warren.errors import InvalidArgument
-from warren.spark.schema import row_schema
-from warren.spark.source import AmqpDataSource
-from warren.spark.stream_reader import StreamQueueReader, StreamQueueStreamReader
 
 IDS = StructType([StructField("id", LongType())])
 ROWS = StructType([StructField("payload", IDS), StructField("_corrupt", StringType())])

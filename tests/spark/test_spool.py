@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from warren.errors import SpoolError
-from warren.spark.spool import Spool, mark_acked, read_segment, write_once
+from harebell.errors import SpoolError
+from harebell.spark.spool import Spool, mark_acked, read_segment, write_once
 
 ROW = pa.RecordBatch.from_pydict({"body": [b"x"]})
 

@@ -16,18 +16,18 @@ from typing import TypeVar
 
 import pytest
 
+from harebell.broker import Broker as HarebellBroker
+from harebell.client.blocking import connect
+from harebell.client.records import Message
+from harebell.config import Limits
+from harebell.errors import AccessRefused, DeadlineExceeded, InvalidArgument, NotFound, SpoolError
+from harebell.spark.drain import Limit, drain
+from harebell.spark.options import SourceOptions, source_options
+from harebell.spark.spool import Spool, Step, no_step
+from harebell.testing import FaultProxy
+from harebell.testing.embedded import EmbeddedBroker
+from harebell.testing.rabbitmq import RabbitMQ
 from tests.spark.conftest import DRAINED, Broker
-from warren.broker import Broker as WarrenBroker
-from warren.client.blocking import connect
-from warren.client.records import Message
-from warren.config import Limits
-from warren.errors import AccessRefused, DeadlineExceeded, InvalidArgument, NotFound, SpoolError
-from warren.spark.drain import Limit, drain
-from warren.spark.options import SourceOptions, source_options
-from warren.spark.spool import Spool, Step, no_step
-from warren.testing import FaultProxy
-from warren.testing.embedded import EmbeddedBroker
-from warren.testing.rabbitmq import RabbitMQ
 
 T = TypeVar("T")
 
@@ -162,7 +162,7 @@ def test_a_process_that_is_killed_at_any_step(broker: Broker, kind: str, tmp_pat
 
 def test_a_restarted_broker(tmp_path: Path) -> None:
     with (
-        EmbeddedBroker(lambda: WarrenBroker(data=tmp_path / "data")) as server,
+        EmbeddedBroker(lambda: HarebellBroker(data=tmp_path / "data")) as server,
         contextlib.closing(Broker(server.url)) as broker,
     ):
         queue = broker.queue("classic")
@@ -215,7 +215,7 @@ def test_messages_of_20_megabytes_from_rabbitmq(rabbitmq_server: RabbitMQ, tmp_p
 
 
 def test_messages_of_20_megabytes(tmp_path: Path) -> None:
-    with EmbeddedBroker(lambda: WarrenBroker(limits=Limits(max_message_size=32 << 20))) as server:
+    with EmbeddedBroker(lambda: HarebellBroker(limits=Limits(max_message_size=32 << 20))) as server:
         check_large(server.url, tmp_path)
 
 

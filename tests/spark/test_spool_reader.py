@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
+from harebell.errors import SpoolError
+from harebell.protocol.v091 import Properties
+from harebell.spark import drain as drains, spool_reader
+from harebell.spark.options import source_options
+from harebell.spark.schema import row_schema
+from harebell.spark.spool_reader import SpoolReader, SpoolStreamReader
 from tests.spark.fakes import FakeQueue
-from warren.errors import SpoolError
-from warren.protocol.v091 import Properties
-from warren.spark import drain as drains, spool_reader
-from warren.spark.options import source_options
-from warren.spark.schema import row_schema
-from warren.spark.spool_reader import SpoolReader, SpoolStreamReader
 
 ALL = ReadAllAvailable()
 
@@ -139,7 +139,7 @@ def test_few_messages_wait_for_more_or_for_the_delay(
     query: Make, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr("warren.spark.spool_reader.time.monotonic", lambda: now)
+    monkeypatch.setattr("harebell.spark.spool_reader.time.monotonic", lambda: now)
     one = query(minMessagesPerTrigger="10", maxTriggerDelay="30")
     fill(queue, bodies(4))
     assert not one.plan()

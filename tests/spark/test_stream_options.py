@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from warren.errors import InvalidArgument
-from warren.spark.options import SourceOptions, source_options
-from warren.spark.places import place_of
-from warren.spark.stream_options import place_for
+from harebell.errors import InvalidArgument
+from harebell.spark.options import SourceOptions, source_options
+from harebell.spark.places import place_of
+from harebell.spark.stream_options import place_for
 
 
 def batch(**given: str) -> SourceOptions:

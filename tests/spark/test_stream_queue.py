@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harebell.errors import ConnectionLost, DataLoss, DeadlineExceeded
+from harebell.spark import ends, stream_queue
+from harebell.spark.ends import StreamEnds
+from harebell.spark.offsets import UNKNOWN, Range
+from harebell.spark.options import SourceOptions, source_options
+from harebell.spark.stream_queue import read_range
 from tests.spark.fakes import FakeStream
-from warren.errors import ConnectionLost, DataLoss, DeadlineExceeded
-from warren.spark import ends, stream_queue
-from warren.spark.ends import StreamEnds
-from warren.spark.offsets import UNKNOWN, Range
-from warren.spark.options import SourceOptions, source_options
-from warren.spark.stream_queue import read_range
 
 
 def options(**more: str) -> SourceOptions:
@@ -65,7 +65,9 @@ def test_numbers_need_not_be_consecutive(monkeypatch: pytest.MonkeyPatch) -> Non
     assert read(11, 30) == [n for n in range(11, 30) if n not in (11, 20, 29)]
 
 
-@pytest.mark.parametrize("product, gone", [("Warren", "20 messages, 10 to 29"), ("RabbitMQ", "19 messages, 10 to 28")])
+@pytest.mark.parametrize(
+    "product, gone", [("Harebell", "20 messages, 10 to 29"), ("RabbitMQ", "19 messages, 10 to 28")]
+)
 def test_what_retention_took_is_data_loss(monkeypatch: pytest.MonkeyPatch, product: str, gone: str) -> None:
     use(monkeypatch, FakeStream(30, 60)).product = product
     with pytest.raises(DataLoss, match=rf"{gone}, of queue 's' are gone.*failOnDataLoss=false"):
@@ -73,7 +75,9 @@ def test_what_retention_took_is_data_loss(monkeypatch: pytest.MonkeyPatch, produ
     assert read(10, 50, failOnDataLoss="false") == list(range(30, 50))
 
 
-@pytest.mark.parametrize("product, gone", [("Warren", "26 messages, 14 to 39"), ("RabbitMQ", "25 messages, 14 to 38")])
+@pytest.mark.parametrize(
+    "product, gone", [("Harebell", "26 messages, 14 to 39"), ("RabbitMQ", "25 messages, 14 to 38")]
+)
 @pytest.mark.parametrize("again", [False, True])
 def test_what_retention_takes_while_it_is_read_is_data_loss(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, product: str, gone: str, again: bool
@@ -110,10 +114,10 @@ def test_what_retention_takes_while_it_is_read_is_data_loss(
 @pytest.mark.parametrize(
     "product, numbers, jumps",
     [
-        ("Warren", [5, 6, 7, 8], []),
-        ("Warren", [7, 8, 9], []),
-        ("Warren", [3, 4], []),
-        ("Warren", [8, 9, 11, 15], [(7, 8), (10, 11), (12, 15)]),
+        ("Harebell", [5, 6, 7, 8], []),
+        ("Harebell", [7, 8, 9], []),
+        ("Harebell", [3, 4], []),
+        ("Harebell", [8, 9, 11, 15], [(7, 8), (10, 11), (12, 15)]),
         ("RabbitMQ", [8, 9, 11, 15], [(12, 15)]),  # a record of its own takes one number
         ("RabbitMQ", [9, 10], [(7, 9)]),
     ],
@@ -221,7 +225,7 @@ def test_an_end_before_what_was_reached_is_doubted(monkeypatch: pytest.MonkeyPat
     asking = StreamEnds(options(readTimeout="30"))
     assert asking.of(["s"], reached={"s": 53})["s"].tail == 53
     assert asking.of(["s"], reached={"s": 53})["s"].tail == 53  # at once
-    stream.product = "Warren"  # there is no doubt of what it counts
+    stream.product = "Harebell"  # there is no doubt of what it counts
     asking.close()
     assert asking.of(["s"], reached={"s": 60})["s"].tail == 53
     assert StreamEnds(options()).of(["s"], reached={"s": 60})["s"].tail == 53
@@ -240,7 +244,7 @@ def test_a_silence_with_a_count_is_an_error_of_a_broker_whose_order_is_not_known
 def test_asking_goes_on_over_a_broker_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = use(monkeypatch, FakeStream(0, 12))
     pauses: list[float] = []
-    monkeypatch.setattr("warren.spark.amqp.time.sleep", pauses.append)
+    monkeypatch.setattr("harebell.spark.amqp.time.sleep", pauses.append)
     stream.refuse = 2
     assert StreamEnds(options()).tail("s") == 12
     assert pauses == [0.1, 0.2]

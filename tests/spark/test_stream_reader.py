@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
-from warren.errors import DataLoss, InvalidArgument
-from warren.spark import stream_reader
-from warren.spark.ends import Ends
-from warren.spark.offsets import UNKNOWN
-from warren.spark.options import source_options
-from warren.spark.places import Place
-from warren.spark.schema import row_schema
-from warren.spark.stream_reader import RangePartition, StreamQueueReader, StreamQueueStreamReader
+from harebell.errors import DataLoss, InvalidArgument
+from harebell.spark import stream_reader
+from harebell.spark.ends import Ends
+from harebell.spark.offsets import UNKNOWN
+from harebell.spark.options import source_options
+from harebell.spark.places import Place
+from harebell.spark.schema import row_schema
+from harebell.spark.stream_reader import RangePartition, StreamQueueReader, StreamQueueStreamReader
 
 
 class Table:
@@ -108,7 +108,7 @@ def test_what_retention_took_is_an_error_or_counted(make: Make, caplog: pytest.L
     with pytest.raises(DataLoss, match=r"15 messages, 10 to 24, of queue 'a' are gone.*failOnDataLoss=false"):
         reader.latestOffset(start, ALL)
     reader, table = make({"queue": "a,b", "failOnDataLoss": "false"}, a=(25, 30), b=(0, 3))
-    with caplog.at_level(logging.WARNING, "warren.spark"):
+    with caplog.at_level(logging.WARNING, "harebell.spark"):
         end = reader.latestOffset(start, ALL)
     assert "15 messages, 10 to 24" in caplog.text
     assert end == {"a": {"base": 25, "next": 30, "lost": 15}, "b": {"base": 3, "next": 3}}
@@ -125,7 +125,7 @@ def test_an_emptied_stream_is_waited_for_and_its_next_message_tells_the_loss(
 ) -> None:
     start = {"a": {"base": 0, "next": 10}}
     reader, table = make({"queue": "a"}, a=EMPTIED)
-    with caplog.at_level(logging.WARNING, "warren.spark"):
+    with caplog.at_level(logging.WARNING, "harebell.spark"):
         assert reader.latestOffset(start, ALL) is reader.latestOffset(start, ALL) is start
     assert [record.getMessage() for record in caplog.records] == [  # once
         "queue 'a' has no messages any more (retention removed them), and how many from 10 on nobody has read is not "

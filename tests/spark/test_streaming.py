@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from harebell.client.records import Message
 from tests.spark.conftest import DRAINED, Broker, cause
-from warren.client.records import Message
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -148,7 +148,7 @@ def test_from_queue_to_queue(spark: SparkSession, broker: Broker, tmp_path: Path
 
 DRIVER = """
 import sys
-from warren.spark import session
+from harebell.spark import session
 url, queue, folder, spool = sys.argv[1:]
 spark = session("killed")
 reader = spark.readStream.format("amqp").option("url", url).option("queue", queue)
@@ -166,7 +166,7 @@ frame = reader.option("maxMessagesPerTrigger", "2000").schema("message_id string
     [
         pytest.param("rabbitmq_server", "stream", marks=pytest.mark.rabbitmq),
         pytest.param("rabbitmq_server", "classic", marks=pytest.mark.rabbitmq),
-        ("warren_server", "stream"),
+        ("harebell_server", "stream"),
     ],
     indirect=["broker"],
 )

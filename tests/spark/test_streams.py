@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from harebell.client.records import Message, Publication
+from harebell.spark import lag, lost
 from tests.spark.conftest import Broker, cause
-from warren.client.records import Message, Publication
-from warren.spark import lag, lost
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,7 +87,7 @@ def test_a_query_that_runs_goes_on_and_says_how_far_behind_it_is(
     assert numbers(spark, tmp_path) == list(range(600))
 
 
-@pytest.mark.parametrize("broker", ["warren_server"], indirect=True)
+@pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
 def test_a_checkpoint_that_retention_has_passed(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     queue = broker.queue("stream", {"x-max-length-bytes": 60_000, "x-stream-max-segment-size-bytes": 20_000})
     broker.publish(queue, (Message(bytes(100)) for _ in range(50)))

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from harebell.client.blocking import Channel, connect
+from harebell.errors import InvalidArgument, NotFound, PreconditionFailed
+from harebell.spark.tap import TapBinding, tap
 from tests.spark.conftest import Broker
-from warren.client.blocking import Channel, connect
-from warren.errors import InvalidArgument, NotFound, PreconditionFailed
-from warren.spark.tap import TapBinding, tap
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def channel(broker: Broker) -> Iterator[Channel]:
         yield channel
 
 
-@pytest.mark.parametrize("broker", ["warren_server"], indirect=True)
+@pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
 def test_the_bindings_of_a_queue_are_copied(broker: Broker, channel: Channel) -> None:
     work = broker.queue("classic")
     channel.exchange_declare(f"{work}.e", "topic", auto_delete=True)
@@ -41,7 +41,7 @@ def test_the_bindings_of_a_queue_are_copied(broker: Broker, channel: Channel) ->
     assert broker.ready(work) == broker.ready(done.stream) == 2
 
 
-@pytest.mark.parametrize("broker", ["warren_server"], indirect=True)
+@pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
 def test_what_cannot_be_tapped(broker: Broker, channel: Channel) -> None:
     work = broker.queue("classic")
     with pytest.raises(InvalidArgument, match="has no binding"):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from harebell.client.blocking import connect
 from tests.spark.conftest import Broker, cause
-from warren.client.blocking import connect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -130,9 +130,9 @@ def test_a_partition_in_a_transaction_is_there_as_a_whole_or_not_at_all(spark: S
 
 def test_a_batch_that_is_replayed_can_be_told_apart(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     """Its ids are the same, so a queue that is asked to drops the copies, and so does a consumer."""
-    on_warren = broker.product == "Warren"
+    on_harebell = broker.product == "Harebell"
     plain, exchange = broker.queue("stream"), broker.queue("classic")
-    dropping = broker.queue("classic", {"x-message-deduplication": True, "x-cache-size": 10_000} if on_warren else {})
+    dropping = broker.queue("classic", {"x-message-deduplication": True, "x-cache-size": 10_000} if on_harebell else {})
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "rows.txt").write_text("".join(f"{n}\n" for n in range(2000)))
     frame = spark.readStream.format("text").load(str(tmp_path / "in"))
@@ -161,7 +161,7 @@ def test_a_batch_that_is_replayed_can_be_told_apart(spark: SparkSession, broker:
     assert rows.count() == 4000
     assert rows.dropDuplicates(["message_id"]).count() == 2000
     assert rows.select("message_id", "body").distinct().count() == 2000
-    assert broker.ready(dropping) == (2000 if on_warren else 4000)
+    assert broker.ready(dropping) == (2000 if on_harebell else 4000)
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from warren.client.records import Delivery
-from warren.errors import RemoteProtocolError
-from warren.protocol.v091 import Content, Engine, Properties, Role, encode_content, methods as m
-from warren.protocol.v091.codec import encode_method
-from warren.protocol.v091.splice import STREAM_OFFSET as STREAM, append_headers
+from harebell.client.records import Delivery
+from harebell.errors import RemoteProtocolError
+from harebell.protocol.v091 import Content, Engine, Properties, Role, encode_content, methods as m
+from harebell.protocol.v091.codec import encode_method
+from harebell.protocol.v091.splice import STREAM_OFFSET as STREAM, append_headers
 
 
 def delivered(

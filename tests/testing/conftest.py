@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from warren.testing.plugin import (
-    warren_broker,
-    warren_broker_options,
-    warren_channel,
-    warren_connect,
-    warren_connect_options,
-    warren_connection,
-    warren_suite,
-    warren_url,
+from harebell.testing.plugin import (
+    harebell_broker,
+    harebell_broker_options,
+    harebell_channel,
+    harebell_connect,
+    harebell_connect_options,
+    harebell_connection,
+    harebell_suite,
+    harebell_url,
 )
 
 __all__ = [
-    "warren_broker",
-    "warren_broker_options",
-    "warren_channel",
-    "warren_connect",
-    "warren_connect_options",
-    "warren_connection",
-    "warren_suite",
-    "warren_url",
+    "harebell_broker",
+    "harebell_broker_options",
+    "harebell_channel",
+    "harebell_connect",
+    "harebell_connect_options",
+    "harebell_connection",
+    "harebell_suite",
+    "harebell_url",
 ]

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-import warren
-from warren import blocking
-from warren.broker import Broker
-from warren.errors import ConnectionLost, LocalProtocolError, NotFound
-from warren.testing import EmbeddedBroker
+import harebell
+from harebell import blocking
+from harebell.broker import Broker
+from harebell.errors import ConnectionLost, LocalProtocolError, NotFound
+from harebell.testing import EmbeddedBroker
 
 
 def test_a_blocking_client_and_a_loop_that_ends() -> None:
     async def declare() -> None:
-        async with warren.connect(server.url) as connection, connection.channel() as channel:
+        async with harebell.connect(server.url) as connection, connection.channel() as channel:
             await channel.queue_declare("q")
             await channel.publish(b"m", "", "q")
 
@@ -35,25 +35,25 @@ def test_a_blocking_client_and_a_loop_that_ends() -> None:
 async def test_a_restart_keeps_the_port_and_the_data(tmp_path: Path) -> None:
     with EmbeddedBroker(lambda: Broker(data=tmp_path)) as server:
         port = server.port
-        async with warren.connect(server.url, recovery=None) as connection, connection.channel() as channel:
+        async with harebell.connect(server.url, recovery=None) as connection, connection.channel() as channel:
             await channel.queue_declare("kept", durable=True)
             await asyncio.to_thread(server.restart)
             assert server.port == port
             assert "320" in str(await connection.wait_closed())
-        async with warren.connect(server.url) as connection, connection.channel() as channel:
+        async with harebell.connect(server.url) as connection, connection.channel() as channel:
             await channel.queue_declare("kept", passive=True)
 
 
 async def test_without_data_nothing_is_kept() -> None:
     with EmbeddedBroker() as server:
-        async with warren.connect(server.url) as connection, connection.channel() as channel:
+        async with harebell.connect(server.url) as connection, connection.channel() as channel:
             await channel.queue_declare("q", durable=True)
         await asyncio.to_thread(server.stop)
         assert not server.is_running
         with pytest.raises(ConnectionLost):
-            await warren.connect(f"amqp://guest:guest@127.0.0.1:{server._port}/")
+            await harebell.connect(f"amqp://guest:guest@127.0.0.1:{server._port}/")
         await asyncio.to_thread(server.start)
-        async with warren.connect(server.url) as connection, connection.channel() as channel:
+        async with harebell.connect(server.url) as connection, connection.channel() as channel:
             with pytest.raises(NotFound):
                 await channel.queue_declare("q", passive=True)
 
@@ -62,7 +62,7 @@ async def test_no_port_at_all() -> None:
     with EmbeddedBroker(lambda: Broker(port=None)) as server:
         with pytest.raises(RuntimeError, match="open_socket"):
             _ = server.port
-        async with warren.connect(sock=server.open_socket()) as connection:
+        async with harebell.connect(sock=server.open_socket()) as connection:
             assert connection.is_open
 
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
-from warren.errors import InvalidArgument, LocalProtocolError
-from warren.testing import FaultProxy
+from harebell.errors import InvalidArgument, LocalProtocolError
+from harebell.testing import FaultProxy
 
 DEADLINE = 20.0  # seconds; reached only when something is broken
 BIG = 64 * 1024 * 1024  # bytes; more than all buffers between two sockets hold

@@ -16,8 +16,8 @@ import pika
 import psutil
 import pytest
 
-from warren.errors import LocalProtocolError, ServerUnavailable
-from warren.testing import RabbitMQ, rabbitmq as module
+from harebell.errors import LocalProtocolError, ServerUnavailable
+from harebell.testing import RabbitMQ, rabbitmq as module
 
 
 def connect(server: RabbitMQ) -> pika.BlockingConnection:
@@ -94,7 +94,7 @@ def test_data_and_port_outlive_a_restart(own_server: RabbitMQ, how: str) -> None
 def test_a_killed_owner_takes_the_node_along(own_server: RabbitMQ) -> None:
     del own_server  # for its skip
     script = (
-        "from warren.testing import RabbitMQ\n"
+        "from harebell.testing import RabbitMQ\n"
         "server = RabbitMQ(); server.start()\n"
         "print(server.pid, server._epmd.pid, server._directory, flush=True)\n"
         "input()\n"

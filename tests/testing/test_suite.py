@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
-import warren
-from warren import errors
-from warren.testing import AmqpCase, AmqpSuite, EmbeddedBroker, RabbitMQ
+import harebell
+from harebell import errors
+from harebell.testing import AmqpCase, AmqpSuite, EmbeddedBroker, RabbitMQ
 
 
-@pytest.fixture(params=["rabbitmq", "warren"])
+@pytest.fixture(params=["rabbitmq", "harebell"])
 def url(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "rabbitmq":
         rabbitmq: RabbitMQ = request.getfixturevalue("rabbitmq")
@@ -43,7 +43,7 @@ async def test_queues_exchanges_and_messages(url: str, name: str) -> None:
         with pytest.raises(errors.Unroutable):
             await suite.publish_messages(exchange, "nowhere")
         assert await suite.create_test_queue(name, durable=False) == name  # the one from before is gone
-    async with warren.connect(url) as connection:
+    async with harebell.connect(url) as connection:
         for kind in ("queue", "exchange"):
             async with connection.channel() as channel:
                 with pytest.raises(errors.NotFound):
@@ -57,7 +57,7 @@ async def test_a_message_that_comes_later_and_one_at_a_time(url: str, name: str)
     async with AmqpSuite(url) as suite:
         queue = await suite.create_test_queue(name)
         waiting = asyncio.ensure_future(suite.get_message(queue))
-        await suite.publish_messages("", queue, 2, make=lambda n: warren.Message(b"", message_id=f"no. {n}"))
+        await suite.publish_messages("", queue, 2, make=lambda n: harebell.Message(b"", message_id=f"no. {n}"))
         first = await waiting
         second = await suite.get_message(queue)  # the first one is not acknowledged
         assert [first.properties.message_id, second.properties.message_id] == ["no. 0", "no. 1"]
@@ -72,7 +72,7 @@ async def test_both_ends_bring_the_queue_back(url: str, name: str) -> None:
         nameless = await suite.create_test_queue(exclusive=True)
         for tester in (suite.consume_connection_tester, suite.publish_connection_tester):
             with tester.reconnect_blocked():
-                async with warren.connect(url) as connection, connection.channel() as channel:
+                async with harebell.connect(url) as connection, connection.channel() as channel:
                     await channel.queue_delete(queue)
                 signal = tester.signal_on_reconnect()
             await signal.wait()
@@ -95,7 +95,7 @@ async def test_what_a_test_held_down_is_let_go(url: str, name: str) -> None:
         suite.publish_connection_tester.disconnect_transport()
         await suite.consume_connection.close()
     assert suite.publish_connection.is_closed
-    async with warren.connect(url) as connection, connection.channel() as channel:
+    async with harebell.connect(url) as connection, connection.channel() as channel:
         with pytest.raises(errors.NotFound):
             await channel.queue_declare(name, passive=True)
 
@@ -152,8 +152,8 @@ def test_another_broker(rabbitmq: RabbitMQ, monkeypatch: pytest.MonkeyPatch) -> 
     class Chosen(Product):
         broker_url = rabbitmq.url
 
-    monkeypatch.delenv("WARREN_TEST_URL", raising=False)
+    monkeypatch.delenv("HAREBELL_TEST_URL", raising=False)
     assert run(Chosen).wasSuccessful()
     assert not run(Product).wasSuccessful()
-    monkeypatch.setenv("WARREN_TEST_URL", rabbitmq.url)
+    monkeypatch.setenv("HAREBELL_TEST_URL", rabbitmq.url)
     assert run(Product).wasSuccessful()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 
-import warren
+import harebell
 from tools.client_reference import PAGE, Page, fenced, linked, listed, methods, prose
 
 
@@ -14,9 +14,9 @@ def test_the_page_is_that_of_the_code() -> None:
 
 def test_every_exported_name_has_its_section_and_every_method_its_signature() -> None:
     page = PAGE.read_text("utf-8")
-    for name in warren.__all__:
-        value = getattr(warren, name)
-        assert f"\n## {name}\n" in page or f"\n## `{name}`\n" in page or f"\n## `warren.{name}`\n" in page, name
+    for name in harebell.__all__:
+        value = getattr(harebell, name)
+        assert f"\n## {name}\n" in page or f"\n## `{name}`\n" in page or f"\n## `harebell.{name}`\n" in page, name
         if inspect.isclass(value):
             for method, function in methods(value):
                 assert f"{method}: " in page if isinstance(function, property) else f"{method}(" in page, method

@@ -14,7 +14,7 @@ from tools.import_contracts import PureContract, ThirdPartyContract
 
 
 def graph(*imports: str) -> ImportGraph:
-    """A graph from lines such as "warren.routing.topic -> asyncio"; a module's packages are in it too."""
+    """A graph from lines such as "harebell.routing.topic -> asyncio"; a module's packages are in it too."""
     made = ImportGraph()
     for line in imports:
         importer, imported = line.split(" -> ")
@@ -23,13 +23,15 @@ def graph(*imports: str) -> ImportGraph:
             for depth in range(1, len(parts) + 1):
                 name = ".".join(parts[:depth])
                 if name not in made.modules:
-                    made.add_module(name, is_squashed=parts[0] != "warren")
+                    made.add_module(name, is_squashed=parts[0] != "harebell")
         made.add_import(importer=importer, imported=imported, line_number=1, line_contents=line)
     return made
 
 
 def pure(**options: Any) -> PureContract:
-    return PureContract("pure", {}, {"modules": ["warren.protocol", "warren.routing"], "forbidden": ["time"]} | options)
+    return PureContract(
+        "pure", {}, {"modules": ["harebell.protocol", "harebell.routing"], "forbidden": ["time"]} | options
+    )
 
 
 def places(*entries: str) -> ThirdPartyContract:
@@ -43,57 +45,59 @@ def findings(check: ContractCheck) -> list[str]:
 
 
 def test_pure_finds_a_direct_import() -> None:
-    check = pure().check(graph("warren.routing.topic -> time"), verbose=False)
-    assert findings(check) == ["warren.routing.topic -> time"]
+    check = pure().check(graph("harebell.routing.topic -> time"), verbose=False)
+    assert findings(check) == ["harebell.routing.topic -> time"]
 
 
 def test_pure_finds_an_import_through_another_package() -> None:
-    check = pure().check(graph("warren.protocol.frames -> warren.errors", "warren.errors -> time"), verbose=False)
-    assert findings(check) == ["warren.protocol.frames -> warren.errors -> time"]
+    check = pure().check(graph("harebell.protocol.frames -> harebell.errors", "harebell.errors -> time"), verbose=False)
+    assert findings(check) == ["harebell.protocol.frames -> harebell.errors -> time"]
 
 
 def test_pure_finds_a_forbidden_package_of_ours_by_its_modules() -> None:
-    contract = pure(modules=["warren.spark"], forbidden=["warren.broker"])
-    check = contract.check(graph("warren.spark.reader -> warren.broker.queue"), verbose=False)
-    assert findings(check) == ["warren.spark.reader -> warren.broker.queue"]
+    contract = pure(modules=["harebell.spark"], forbidden=["harebell.broker"])
+    check = contract.check(graph("harebell.spark.reader -> harebell.broker.queue"), verbose=False)
+    assert findings(check) == ["harebell.spark.reader -> harebell.broker.queue"]
 
 
 def test_pure_leaves_others_and_missing_packages_alone() -> None:
-    check = pure().check(graph("warren.broker.net -> time", "warren.broker.net -> warren.routing"), verbose=False)
+    check = pure().check(graph("harebell.broker.net -> time", "harebell.broker.net -> harebell.routing"), verbose=False)
     assert findings(check) == []
 
 
-@pytest.mark.parametrize(("only", "expected"), [("true", ["warren.routing.topic -> numpy"]), ("false", [])])
+@pytest.mark.parametrize(("only", "expected"), [("true", ["harebell.routing.topic -> numpy"]), ("false", [])])
 def test_pure_can_forbid_all_third_party_packages(only: str, expected: list[str]) -> None:
     check = pure(standard_library_only=only).check(
-        graph("warren.routing.topic -> numpy", "warren.routing.topic -> re"), verbose=False
+        graph("harebell.routing.topic -> numpy", "harebell.routing.topic -> re"), verbose=False
     )
     assert findings(check) == expected
 
 
 def test_third_party_accepts_the_place_and_what_is_below_it() -> None:
-    check = places("rich: warren.cli, warren.spark").check(
-        graph("warren.cli -> rich", "warren.cli.serve -> rich", "warren.spark.show -> rich", "warren.cli -> json"),
+    check = places("rich: harebell.cli, harebell.spark").check(
+        graph(
+            "harebell.cli -> rich", "harebell.cli.serve -> rich", "harebell.spark.show -> rich", "harebell.cli -> json"
+        ),
         verbose=False,
     )
     assert findings(check) == []
 
 
 def test_third_party_finds_the_wrong_place_and_the_package_without_one() -> None:
-    check = places("rich: warren.cli").check(
-        graph("warren.client.api -> rich", "warren.clip -> rich", "warren.cli -> requests"), verbose=False
+    check = places("rich: harebell.cli").check(
+        graph("harebell.client.api -> rich", "harebell.clip -> rich", "harebell.cli -> requests"), verbose=False
     )
     assert findings(check) == [
-        "warren.cli imports requests, which has no place: give it one in pyproject.toml",
-        "warren.client.api imports rich, whose place is warren.cli",
-        "warren.clip imports rich, whose place is warren.cli",
+        "harebell.cli imports requests, which has no place: give it one in pyproject.toml",
+        "harebell.client.api imports rich, whose place is harebell.cli",
+        "harebell.clip imports rich, whose place is harebell.cli",
     ]
 
 
 def test_a_broken_contract_prints_its_findings() -> None:
     contract = pure()
-    check = contract.check(graph("warren.routing.topic -> time"), verbose=False)
+    check = contract.check(graph("harebell.routing.topic -> time"), verbose=False)
     printed = io.StringIO()
     with redirect_stdout(printed):
         contract.render_broken_contract(check)
-    assert "warren.routing.topic -> time" in printed.getvalue()
+    assert "harebell.routing.topic -> time" in printed.getvalue()

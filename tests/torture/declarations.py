@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Any, Final
 
+from harebell.protocol.v091 import Content, Properties, methods as m
 from tests.torture.history import History
 from tests.torture.peer import PATIENCE, Peer
 from tests.torture.workers import PAUSE, Stage, Worker
-from warren.protocol.v091 import Content, Properties, methods as m
 
 __all__ = ["Declarer", "Ledger", "Thing"]
 

@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar, cast
 
+from harebell.errors import RemoteProtocolError
+from harebell.protocol.v091 import Content, Engine, Properties, Role, methods as m
 from tests.wire import CAPABILITIES, content_frames
-from warren.errors import RemoteProtocolError
-from warren.protocol.v091 import Content, Engine, Properties, Role, methods as m
 
 __all__ = ["Ended", "Peer"]
 

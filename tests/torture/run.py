@@ -13,14 +13,14 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from harebell.protocol.v091 import Content, methods as m
+from harebell.testing import FaultProxy
 from tests.torture.declarations import Declarer
 from tests.torture.history import Book, History, Stream, Verdict
 from tests.torture.peer import Peer
 from tests.torture.scenery import FAN, LATER, QUEUES, Queue, sources
 from tests.torture.server import Server
 from tests.torture.workers import MOST_DELAY, Committer, Confirmer, Consumer, Reader, Stage, Worker, read
-from warren.protocol.v091 import Content, methods as m
-from warren.testing import FaultProxy
 
 __all__ = ["churn", "kills"]
 

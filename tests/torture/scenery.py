@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from warren.protocol.v091 import Table
+from harebell.protocol.v091 import Table
 
 __all__ = ["FAN", "LATER", "QUEUES", "Queue", "sources"]
 

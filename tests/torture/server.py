@@ -1,4 +1,4 @@
-"""`warren serve` as a process on one data folder and one port, to be killed and started again."""
+"""`harebell serve` as a process on one data folder and one port, to be killed and started again."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Server:
         began = time.monotonic()
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "warren", "serve", "--port", str(self.port), "--data", str(self._data),
+                sys.executable, "-m", "harebell", "serve", "--port", str(self.port), "--data", str(self._data),
                 *self._options, env=environment(), stdout=asyncio.subprocess.PIPE, stderr=log,
             )  # fmt: skip
         assert self._process.stdout is not None

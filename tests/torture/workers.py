@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import ClassVar, Final
 
+from harebell.protocol.v091 import Content, Properties, Table, methods as m
 from tests.torture.history import Book, History, Publisher as Told, Stream, key
 from tests.torture.peer import Ended, Peer
 from tests.torture.scenery import LATER, Queue
-from warren.protocol.v091 import Content, Properties, Table, methods as m
 
 __all__ = ["Committer", "Confirmer", "Consumer", "Reader", "Stage", "Worker"]
 

@@ -11,6 +11,4 @@ pages = get_asgi_application()
 
 from chat.urls import websockets  # noqa: E402  Django has to be set up before
 
-application = ProtocolTypeRouter(
-    {"http": pages, "websocket": AllowedHostsOriginValidator(URLRouter(websockets))}
-)
+application = ProtocolTypeRouter({"http": pages, "websocket": AllowedHostsOriginValidator(URLRouter(websockets))})

@@ -1,4 +1,4 @@
-"""The settings of an example: no database, no users, and Warren as the channel layer."""
+"""The settings of an example: no database, no users, and Harebell as the channel layer."""
 
 import os
 
@@ -12,7 +12,7 @@ TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP
 
 CHANNEL_LAYERS = {
     "default": {
-        "BACKEND": "warren.channels.ChannelLayer",
+        "BACKEND": "harebell.channels.ChannelLayer",
         "CONFIG": {"url": os.environ.get("CHAT_BROKER", "embedded://"), "prefix": "chat"},
     }
 }

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from harebell.broker.connection import Connection, Phase
+from harebell.protocol.v091 import Engine, Role, methods as m
 from tests.broker.kit import FakeTransport, NodeKit
-from warren.broker.connection import Connection, Phase
-from warren.protocol.v091 import Engine, Role, methods as m
 
 CAPABILITIES = {"authentication_failure_close": True}
 

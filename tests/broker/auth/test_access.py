@@ -10,11 +10,11 @@ from itertools import product
 
 import pytest
 
+from harebell.broker.auth.users import make_user
+from harebell.protocol.v091 import Properties, methods as m
+from harebell.routing.definitions import Permission, TopicPermission
 from tests.broker.auth.knock import Knock, admitted
 from tests.broker.kit import Client, NodeKit
-from warren.broker.auth.users import make_user
-from warren.protocol.v091 import Properties, methods as m
-from warren.routing.definitions import Permission, TopicPermission
 
 # What is done, and the permissions that it asks for: c(onfigure), w(rite) or r(ead), and the name.
 TABLE: dict[str, tuple[m.Method | tuple[str, str], tuple[str, ...]]] = {

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-import warren
-from warren import errors
-from warren.broker import Broker
-from warren.protocol.v091 import methods as m
-from warren.protocol.v091.codec import PROTOCOL_HEADER, encode_method
+import harebell
+from harebell import errors
+from harebell.broker import Broker
+from harebell.protocol.v091 import methods as m
+from harebell.protocol.v091.codec import PROTOCOL_HEADER, encode_method
 
 
 async def test_a_user_from_beginning_to_end() -> None:
@@ -19,12 +19,12 @@ async def test_a_user_from_beginning_to_end() -> None:
         broker.add_user("orders", "secret", tags=["management"])
         assert broker.node.users.users["orders"].tags == ("management",)
         with pytest.raises(errors.NotAllowed, match="access to vhost '/' refused for user 'orders'"):
-            await warren.connect(url)
+            await harebell.connect(url)
         broker.set_permissions("orders", configure="", write="^orders$|^amq\\.default$", read="^orders$")
-        async with warren.connect(broker.url) as guest, guest.channel() as channel:
+        async with harebell.connect(broker.url) as guest, guest.channel() as channel:
             await channel.queue_declare("orders")
             await channel.queue_declare("other")
-        async with warren.connect(url) as connection:
+        async with harebell.connect(url) as connection:
             async with connection.channel() as channel:
                 await channel.publish(b"1", "", "orders")
                 assert await channel.get("orders", no_ack=True) is not None
@@ -37,19 +37,19 @@ async def test_a_user_from_beginning_to_end() -> None:
         broker.add_user("orders", "changed")
         broker.set_permissions("orders")
         with pytest.raises(errors.AccessRefused):
-            await warren.connect(url)
-        async with warren.connect(url.replace("secret", "changed")) as connection:
+            await harebell.connect(url)
+        async with harebell.connect(url.replace("secret", "changed")) as connection:
             assert connection.is_open
         assert broker.remove_user("orders")
         assert not broker.remove_user("orders")
         with pytest.raises(errors.AccessRefused):
-            await warren.connect(url.replace("secret", "changed"))
+            await harebell.connect(url.replace("secret", "changed"))
 
 
 async def test_topic_permissions() -> None:
     async with Broker() as broker:
         broker.set_topic_permissions("guest", "amq.topic", "^mine\\.", "^mine\\.")
-        async with warren.connect(broker.url) as connection:
+        async with harebell.connect(broker.url) as connection:
             async with connection.channel() as channel:
                 queue = await channel.queue_declare(exclusive=True)
                 await channel.queue_bind(queue.name, "amq.topic", "mine.#")

@@ -8,19 +8,19 @@ from collections.abc import Callable
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from harebell.broker.auth import verifier
+from harebell.broker.auth.passwords import RABBITMQ_SHA256
+from harebell.broker.auth.throttle import FREE
+from harebell.broker.auth.users import make_user
+from harebell.broker.connection import SILENT_CLOSE_DELAY, Phase
+from harebell.errors import InvalidArgument
+from harebell.protocol.v091 import methods as m
+from harebell.protocol.v091.codec import encode_method
+from harebell.protocol.v091.fields import write_table
+from harebell.routing.definitions import Permission, User
 from tests.broker.auth.knock import Knock, admitted
 from tests.broker.auth.test_scram import last_message
 from tests.broker.kit import NodeKit
-from warren.broker.auth import verifier
-from warren.broker.auth.passwords import RABBITMQ_SHA256
-from warren.broker.auth.throttle import FREE
-from warren.broker.auth.users import make_user
-from warren.broker.connection import SILENT_CLOSE_DELAY, Phase
-from warren.errors import InvalidArgument
-from warren.protocol.v091 import methods as m
-from warren.protocol.v091.codec import encode_method
-from warren.protocol.v091.fields import write_table
-from warren.routing.definitions import Permission, User
 
 SECRET = "s3cret-w0rd"
 

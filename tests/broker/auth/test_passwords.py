@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from warren.broker.auth.passwords import RABBITMQ_SHA256, RABBITMQ_SHA512, SCRYPT, check_hash, hash_password, verify
-from warren.errors import InvalidArgument
+from harebell.broker.auth.passwords import RABBITMQ_SHA256, RABBITMQ_SHA512, SCRYPT, check_hash, hash_password, verify
+from harebell.errors import InvalidArgument
 
 MD5 = "rabbit_password_hashing_md5"
 

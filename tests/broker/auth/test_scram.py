@@ -8,7 +8,7 @@ import hmac
 
 import pytest
 
-from warren.broker.auth.scram import Keys, ScramServer, made_up_keys, make_keys, parse_keys
+from harebell.broker.auth.scram import Keys, ScramServer, made_up_keys, make_keys, parse_keys
 
 
 def keys_of(password: bytes, salt: bytes, iterations: int) -> Keys:

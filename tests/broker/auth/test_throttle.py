@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from harebell.broker.auth import throttle
+from harebell.broker.auth.throttle import Throttle
+from harebell.broker.timers import Timers
 from tests.broker.kit import Clock
-from warren.broker.auth import throttle
-from warren.broker.auth.throttle import Throttle
-from warren.broker.timers import Timers
 
 
 class Door:

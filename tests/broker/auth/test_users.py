@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from warren.broker.auth import Users
-from warren.broker.auth.passwords import RABBITMQ_SHA256, SCRYPT, verify
-from warren.broker.auth.users import SCRAM_KEYS, UserWatcher, found, is_loopback, make_user
-from warren.errors import InvalidArgument, NotFound
-from warren.routing.definitions import (
+from harebell.broker.auth import Users
+from harebell.broker.auth.passwords import RABBITMQ_SHA256, SCRYPT, verify
+from harebell.broker.auth.users import SCRAM_KEYS, UserWatcher, found, is_loopback, make_user
+from harebell.errors import InvalidArgument, NotFound
+from harebell.routing.definitions import (
     Definitions,
     Permission,
     TopicPermission,

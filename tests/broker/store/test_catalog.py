@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from warren.broker.store.catalog import SCHEMA, Catalog, CatalogError
-from warren.broker.store.values import decode_value, encode_value
-from warren.protocol.v091.fields import read_table, write_table
-from warren.routing.definitions import (
+from harebell.broker.store.catalog import SCHEMA, Catalog, CatalogError
+from harebell.broker.store.values import decode_value, encode_value
+from harebell.protocol.v091.fields import read_table, write_table
+from harebell.routing.definitions import (
     BindingDefinition,
     Definitions,
     ExchangeDefinition,
@@ -25,7 +25,7 @@ from warren.routing.definitions import (
     User,
     VirtualHost,
 )  # fmt: skip
-from warren.routing.policies import Policy
+from harebell.routing.policies import Policy
 
 ARGUMENTS = {
     "int": 1 << 62, "negative": -(1 << 63), "float": 0.1, "bool": True, "none": None, "text": "ü\udc80",
@@ -232,8 +232,8 @@ def test_an_older_schema_is_brought_up_to_date(path: Path, monkeypatch: pytest.M
     catalog = Catalog.open(path)
     fill(catalog, ALL)
     catalog.close()
-    monkeypatch.setattr("warren.broker.store.catalog.SCHEMA", SCHEMA + 1)
-    monkeypatch.setattr("warren.broker.store.catalog._MIGRATIONS", {SCHEMA: "CREATE TABLE more (a)"})
+    monkeypatch.setattr("harebell.broker.store.catalog.SCHEMA", SCHEMA + 1)
+    monkeypatch.setattr("harebell.broker.store.catalog._MIGRATIONS", {SCHEMA: "CREATE TABLE more (a)"})
     catalog = Catalog.open(path)
     assert catalog.load().definitions == ALL
     assert catalog._connection.execute("PRAGMA user_version").fetchone() == (SCHEMA + 1,)

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from warren.broker.store.commit import GroupCommit
+from harebell.broker.store.commit import GroupCommit
 
 PATIENCE = 10.0
 
@@ -105,7 +105,7 @@ def test_stop_syncs_what_is_pending(tmp_path: Path) -> None:
         writers.commit.stop()
     writers.run_one()
     assert writers.commit.synced == ticket
-    assert not any(thread.name == "warren-group-commit" for thread in threading.enumerate())
+    assert not any(thread.name == "harebell-group-commit" for thread in threading.enumerate())
 
 
 def test_close_waits_for_the_sync_of_its_file(disk: Disk, tmp_path: Path) -> None:

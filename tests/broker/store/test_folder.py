@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from warren.broker.store.folder import (
+from harebell.broker.store.folder import (
     BOOT_ID,
     LastStop,
     hold_folder,

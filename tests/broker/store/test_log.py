@@ -11,9 +11,9 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from harebell.broker.store.commit import GroupCommit
+from harebell.broker.store.log import READ_BYTES, Cursor, SegmentLog
 from tests.broker.store.faults import Died, Disk, HandCommit
-from warren.broker.store.commit import GroupCommit
-from warren.broker.store.log import READ_BYTES, Cursor, SegmentLog
 
 
 def no_sync() -> GroupCommit:

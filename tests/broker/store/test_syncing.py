@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from warren.broker.store import syncing
-from warren.broker.store.syncing import FEW, sync_files
+from harebell.broker.store import syncing
+from harebell.broker.store.syncing import FEW, sync_files
 
 
 def dirty(folder: Path, count: int) -> list[int]:

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from warren.cli.flights.background import Background
+from harebell.cli.flights.background import Background
 
 
 async def thread_name() -> str:

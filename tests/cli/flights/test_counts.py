@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warren.cli.flights.counts import Group, agree
+from harebell.cli.flights.counts import Group, agree
 
 SAME = Group("flights", (("published", 1000), ("in the log", 1000)))
 DIFFERENT = Group("flights", (("published", 1000), ("in the log", 999), ("rows", 1000), ("read", 2)))

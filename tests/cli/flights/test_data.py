@@ -9,9 +9,9 @@ from itertools import islice
 
 import pytest
 
-from warren.cli.flights import data
-from warren.cli.flights.data import CANCELLED, FLIGHTS, Expected, Flight, Layout, airlines, flights
-from warren.errors import MissingDependency
+from harebell.cli.flights import data
+from harebell.cli.flights.data import CANCELLED, FLIGHTS, Expected, Flight, Layout, airlines, flights
+from harebell.errors import MissingDependency
 
 COLUMNS = [
     "year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay",
@@ -98,5 +98,5 @@ def test_airlines() -> None:
 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingDependency, match=r"warren\[demo\]"):
+    with pytest.raises(MissingDependency, match=r"harebell\[demo\]"):
         next(data.flights())

@@ -1,4 +1,4 @@
-"""`warren demo flights` from end to end: with its own broker, with RabbitMQ, interrupted, and with a wrong count."""
+"""`harebell demo flights` from end to end: with its own broker, with RabbitMQ, interrupted, and with a wrong count."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
-import warren as package
-from tests.cli.command import TIMEOUT, environment, warren
-from warren.broker import Broker
-from warren.cli import demo
-from warren.cli.flights import run as module, topology, traffic
-from warren.cli.flights.background import Background
-from warren.cli.flights.pipeline import Row
-from warren.testing import RabbitMQ
+import harebell as package
+from harebell.broker import Broker
+from harebell.cli import demo
+from harebell.cli.flights import run as module, topology, traffic
+from harebell.cli.flights.background import Background
+from harebell.cli.flights.pipeline import Row
+from harebell.testing import RabbitMQ
+from tests.cli.command import TIMEOUT, environment, harebell
 
 LIMIT = 20_000
 CANCELLED = 178  # among the first 20,000
@@ -69,17 +69,17 @@ def test_with_a_broker_of_its_own(tmp_path: Path) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     report = tmp_path / "new" / "report.html"
-    result = warren("demo", "flights", "--limit", str(LIMIT), "--report", report, TMPDIR=str(temporary))
+    result = harebell("demo", "flights", "--limit", str(LIMIT), "--report", report, TMPDIR=str(temporary))
     check(result, report)
     assert "broker of our own" in result.stdout
-    assert [path for path in temporary.iterdir() if path.name.startswith("warren")] == []
+    assert [path for path in temporary.iterdir() if path.name.startswith("harebell")] == []
 
 
 @pytest.mark.spark
 @pytest.mark.slow
 def test_with_rabbitmq(rabbitmq: RabbitMQ, tmp_path: Path) -> None:
     report = tmp_path / "report.html"
-    result = warren("demo", "flights", "--limit", str(LIMIT), "--report", report, "--url", rabbitmq.url)
+    result = harebell("demo", "flights", "--limit", str(LIMIT), "--report", report, "--url", rabbitmq.url)
     check(result, report)
     assert "RabbitMQ 3." in result.stdout
     assert topology.EXCHANGE not in rabbitmq.ctl("list_exchanges", "name")
@@ -89,7 +89,7 @@ def test_with_rabbitmq(rabbitmq: RabbitMQ, tmp_path: Path) -> None:
 async def test_an_interrupted_run_leaves_nothing_in_the_broker(tmp_path: Path) -> None:
     async with Broker() as broker:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "warren", "demo", "flights", "--url", broker.url, "--report", tmp_path / "r.html",
+            sys.executable, "-m", "harebell", "demo", "flights", "--url", broker.url, "--report", tmp_path / "r.html",
             env=environment(TMPDIR=str(tmp_path)), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
             preexec_fn=interruptible,
         )  # fmt: skip
@@ -100,14 +100,14 @@ async def test_an_interrupted_run_leaves_nothing_in_the_broker(tmp_path: Path) -
                 process.send_signal(signal.SIGINT)
                 output, errors = await process.communicate()
                 assert process.returncode == 130
-                assert errors == b"warren: interrupted\n"
+                assert errors == b"harebell: interrupted\n"
                 assert b"exchanges and queues removed" in output
                 assert not await topology.reserve(connection), "nothing was left, so there was nothing to remove"
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-    assert [path for path in tmp_path.iterdir() if path.name.startswith("warren")] == []
+    assert [path for path in tmp_path.iterdir() if path.name.startswith("harebell")] == []
 
 
 def interruptible() -> None:
@@ -206,7 +206,7 @@ def test_what_is_missing_is_said_before_anything_begins(
 ) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == missing else find(name))
-    with pytest.raises(package.errors.MissingDependency, match=rf"{missing}.*warren\[demo\]"):
+    with pytest.raises(package.errors.MissingDependency, match=rf"{missing}.*harebell\[demo\]"):
         demo.flights(report=tmp_path / "report.html", limit=10)
     assert capsys.readouterr().out == ""
 
@@ -221,10 +221,10 @@ def test_names_that_are_somebody_elses(tmp_path: Path) -> None:
                 await channel.queue_declare(topology.LOG, durable=True)
 
         background.call(take())
-        result = warren("demo", "flights", "--url", broker.url, "--report", tmp_path / "report.html")
+        result = harebell("demo", "flights", "--url", broker.url, "--report", tmp_path / "report.html")
         background.call(broker.stop())
     assert result.returncode == 1
-    assert result.stderr.startswith("warren: the broker already has queue 'flights.log'")
+    assert result.stderr.startswith("harebell: the broker already has queue 'flights.log'")
     assert not (tmp_path / "report.html").exists()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from warren.cli.flights.pipeline import Pipeline
+from harebell.cli.flights.pipeline import Pipeline
 
 
 def test_the_archive_reads_once_more_when_the_log_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from harebell.cli.flights.counts import Group
+from harebell.cli.flights.report import page, write
+from harebell.cli.flights.run import Outcome
 from tests.cli.html.checker import checked
-from warren.cli.flights.counts import Group
-from warren.cli.flights.report import page, write
-from warren.cli.flights.run import Outcome
 
 
 def outcome(**changes: object) -> Outcome:

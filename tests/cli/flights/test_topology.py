@@ -7,19 +7,19 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-import warren
-from warren.broker import Broker
-from warren.cli.flights import topology, traffic
-from warren.errors import NotFound
+import harebell
+from harebell.broker import Broker
+from harebell.cli.flights import topology, traffic
+from harebell.errors import NotFound
 
 
 @pytest.fixture
-async def connection() -> AsyncIterator[warren.Connection]:
-    async with Broker() as broker, warren.connect(broker.url) as connection:
+async def connection() -> AsyncIterator[harebell.Connection]:
+    async with Broker() as broker, harebell.connect(broker.url) as connection:
         yield connection
 
 
-async def missing(connection: warren.Connection, queue: str) -> bool:
+async def missing(connection: harebell.Connection, queue: str) -> bool:
     try:
         await traffic.depth(connection, queue)
     except NotFound:
@@ -27,12 +27,14 @@ async def missing(connection: warren.Connection, queue: str) -> bool:
     return False
 
 
-async def test_where_flights_go(connection: warren.Connection) -> None:
+async def test_where_flights_go(connection: harebell.Connection) -> None:
     async with connection.channel() as channel:
         await topology.declare(channel)
         await channel.confirm_select()
         for key, haul in (("EWR.UA.IAH", "short"), ("JFK.B6.SFO", "long"), ("JFK.B6.BOS", "short")):
-            await channel.publish(warren.Message(b"{}", headers={"haul": haul}), topology.EXCHANGE, key, mandatory=True)
+            await channel.publish(
+                harebell.Message(b"{}", headers={"haul": haul}), topology.EXCHANGE, key, mandatory=True
+            )
         depths = {queue: await traffic.depth(connection, queue) for queue in topology.QUEUES}
         assert depths == {
             "flights.log": 3, "flights.ops": 3, "flights.dead": 0, "flights.EWR": 1, "flights.JFK": 2, "flights.LGA": 0,
@@ -52,7 +54,7 @@ async def test_where_flights_go(connection: warren.Connection) -> None:
 
 
 async def test_the_definitions_are_what_is_declared() -> None:
-    async with Broker() as broker, warren.connect(broker.url) as connection:
+    async with Broker() as broker, harebell.connect(broker.url) as connection:
         async with connection.channel() as channel:
             await topology.declare(channel)
         exported = broker.export_definitions()
@@ -72,13 +74,13 @@ async def test_the_definitions_are_what_is_declared() -> None:
             assert ours == [entry for entry in theirs if not str(entry[name]).startswith("amq.")], section
 
 
-async def test_an_empty_log_has_no_length(connection: warren.Connection) -> None:
+async def test_an_empty_log_has_no_length(connection: harebell.Connection) -> None:
     async with connection.channel() as channel:
         await topology.declare(channel)
     assert await traffic.log_length(connection, topology.LOG) == 0
 
 
-async def test_remove_leaves_nothing(connection: warren.Connection) -> None:
+async def test_remove_leaves_nothing(connection: harebell.Connection) -> None:
     assert not await topology.reserve(connection)
     async with connection.channel() as channel:
         await topology.declare(channel)
@@ -90,7 +92,7 @@ async def test_remove_leaves_nothing(connection: warren.Connection) -> None:
     await topology.remove(connection)  # again: harmless
 
 
-async def test_what_an_earlier_run_left_is_removed(connection: warren.Connection) -> None:
+async def test_what_an_earlier_run_left_is_removed(connection: harebell.Connection) -> None:
     await topology.reserve(connection)
     async with connection.channel() as channel:
         await topology.declare(channel)
@@ -98,7 +100,7 @@ async def test_what_an_earlier_run_left_is_removed(connection: warren.Connection
     assert await missing(connection, topology.LOG)
 
 
-async def test_what_is_somebody_elses_is_not_touched(connection: warren.Connection) -> None:
+async def test_what_is_somebody_elses_is_not_touched(connection: harebell.Connection) -> None:
     async with connection.channel() as channel:
         await channel.queue_declare(topology.DEAD, durable=True)
         await channel.exchange_declare(topology.ALERTS, "fanout")
@@ -119,12 +121,12 @@ async def test_settled_gives_up_on_what_stands_still(monkeypatch: pytest.MonkeyP
 
 
 async def test_a_missing_alert_is_not_waited_for_without_end(
-    connection: warren.Connection, monkeypatch: pytest.MonkeyPatch
+    connection: harebell.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(traffic, "PATIENCE", 0.2)
     async with connection.channel() as channel:
         await topology.declare(channel)
-        await channel.publish(warren.Message(b'{"n": 1}', message_id="a"), topology.ALERTS, "UA.delay")
-        await channel.publish(warren.Message(b'{"n": 1}', message_id="a"), topology.ALERTS, "UA.delay")
+        await channel.publish(harebell.Message(b'{"n": 1}', message_id="a"), topology.ALERTS, "UA.delay")
+        await channel.publish(harebell.Message(b'{"n": 1}', message_id="a"), topology.ALERTS, "UA.delay")
     assert await traffic.collect_alerts(connection, 3) == (2, {"a": {"n": 1}})
     assert await traffic.depth(connection, topology.ALERT_DESK) == 0

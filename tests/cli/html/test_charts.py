@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from harebell.cli.html import charts
 from tests.cli.html.checker import checked
-from warren.cli.html import charts
 
 
 def test_ticks_are_round_and_cover_the_range() -> None:

@@ -1,4 +1,4 @@
-"""`warren spark archive` and `replay` without Spark: what is refused before anything starts."""
+"""`harebell spark archive` and `replay` without Spark: what is refused before anything starts."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from harebell.cli.display import Display
+from harebell.cli.spark.replay import Chosen, How
+from harebell.client.blocking import connect
+from harebell.errors import InvalidArgument
+from harebell.spark.jobs.archive import Archived
+from harebell.spark.jobs.replay import Pace, Selection, Target
 from tests.cli.administering import Command, runner
 from tests.wire import BrokerThread
-from warren.cli.display import Display
-from warren.cli.spark.replay import Chosen, How
-from warren.client.blocking import connect
-from warren.errors import InvalidArgument
-from warren.spark.jobs.archive import Archived
-from warren.spark.jobs.replay import Pace, Selection, Target
 
 
 @pytest.fixture
@@ -25,34 +25,34 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     def started(*arguments: object) -> None:
         raise AssertionError("Spark was asked for")
 
-    monkeypatch.setattr("warren.cli.spark.archive.job", started)
-    monkeypatch.setattr("warren.cli.spark.replay.job", started)
+    monkeypatch.setattr("harebell.cli.spark.archive.job", started)
+    monkeypatch.setattr("harebell.cli.spark.replay.job", started)
     return runner(monkeypatch, capsys)
 
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["archive", "box"], "warren: name the queues to archive, or say --compact or --verify\n"),
+        (["archive", "box"], "harebell: name the queues to archive, or say --compact or --verify\n"),
         (
             ["archive", "box", "q", "--every", "0s"],
-            "warren: --every takes a time of more than nothing, such as 30s\n",
+            "harebell: --every takes a time of more than nothing, such as 30s\n",
         ),
-        (["archive", "--tap", "--compact", "box"], "warren: --tap is for queues: name them\n"),
+        (["archive", "--tap", "--compact", "box"], "harebell: --tap is for queues: name them\n"),
         (
             ["archive", "box", "q", "--management-url", "http://localhost"],
-            "warren: --management-url is for --tap: give --tap too\n",
+            "harebell: --management-url is for --tap: give --tap too\n",
         ),
-        (["replay", "box", "--header", "x"], "warren: --header takes NAME=VALUE, not 'x'\n"),
-        (["replay", "box", "--speed", "fast"], "warren: --speed takes a number such as 10x, not 'fast'\n"),
-        (["replay", "box", "--speed", "0x"], "warren: speed is 0.0, and must be more than 0\n"),
+        (["replay", "box", "--header", "x"], "harebell: --header takes NAME=VALUE, not 'x'\n"),
+        (["replay", "box", "--speed", "fast"], "harebell: --speed takes a number such as 10x, not 'fast'\n"),
+        (["replay", "box", "--speed", "0x"], "harebell: speed is 0.0, and must be more than 0\n"),
         (
             ["replay", "box", "--speed", "1x", "--rate", "5"],
-            "warren: a replay goes at a rate or at a speed, not both\n",
+            "harebell: a replay goes at a rate or at a speed, not both\n",
         ),
         (
             ["replay", "box", "--resume", "one", "--key", "a.#"],
-            "warren: --resume goes on with what was asked for at first: leave the other options out\n",
+            "harebell: --resume goes on with what was asked for at first: leave the other options out\n",
         ),
     ],
 )
@@ -83,7 +83,7 @@ def test_options_of_a_replay() -> None:
 @pytest.mark.parametrize("arguments", [["replay"], ["archive", "--verify"], ["archive", "--compact"]])
 def test_what_needs_an_archive_says_so_at_once(run: Command, tmp_path: Path, arguments: list[str]) -> None:
     result = run("spark", *arguments, str(tmp_path))
-    expected = f"warren: there is no archive in {tmp_path}; `warren spark archive` makes one\n"
+    expected = f"harebell: there is no archive in {tmp_path}; `harebell spark archive` makes one\n"
     assert (result.status, result.output, result.error) == (1, "", expected)
 
 
@@ -101,8 +101,8 @@ def test_a_tap_takes_the_place_of_a_work_queue(
         archived.extend(queues)
         return Archived((), 0, 0)
 
-    monkeypatch.setattr("warren.cli.spark.archive.job", job)
-    monkeypatch.setattr("warren.spark.jobs.archive.archive", archive)
+    monkeypatch.setattr("harebell.cli.spark.archive.job", job)
+    monkeypatch.setattr("harebell.spark.jobs.archive.archive", archive)
     with connect(url, timeout=30) as connection, connection.channel() as channel:
         for name, kind in (("work", "classic"), ("log", "stream"), ("aged.tap", "stream"), ("aged", "classic")):
             channel.queue_declare(name, durable=True, arguments={"x-queue-type": kind})
@@ -122,7 +122,7 @@ def test_a_tap_takes_the_place_of_a_work_queue(
 
 
 def test_an_archive_that_is_not_there(tmp_path: Path) -> None:
-    from warren.spark.jobs.replay import replay
+    from harebell.spark.jobs.replay import replay
 
     with pytest.raises(InvalidArgument, match="there is no archive in"):
         replay(None, "amqp://localhost/", tmp_path / "none")  # type: ignore[arg-type]

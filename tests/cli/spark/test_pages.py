@@ -1,4 +1,4 @@
-"""The pages of `warren spark deadletters` and `traffic`: well formed, self-contained, complete, safe against data."""
+"""The pages of `harebell spark deadletters` and `traffic`: well formed, self-contained, complete, safe against data."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from datetime import date, datetime, timedelta
 
 import pytest
 
+from harebell.cli.spark import deadletters_page, traffic_page
+from harebell.spark.jobs.deadletters import Triage
+from harebell.spark.jobs.traffic_tables import Survey
 from tests.cli.html.checker import checked
-from warren.cli.spark import deadletters_page, traffic_page
-from warren.spark.jobs.deadletters import Triage
-from warren.spark.jobs.traffic_tables import Survey
 
 NOON = datetime(2026, 1, 5, 12)
 EVIL = "<b>&evil</b>"

@@ -1,4 +1,4 @@
-"""What every `warren spark` command shares; without Spark."""
+"""What every `harebell spark` command shares; without Spark."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import zipfile
 import pytest
 from rich.console import Console
 
-import warren.spark
-from warren.cli.display import Display
-from warren.cli.spark.running import Cluster, job
-from warren.errors import ConnectionLost, InvalidArgument, NotFound
+import harebell.spark
+from harebell.cli.display import Display
+from harebell.cli.spark.running import Cluster, job
+from harebell.errors import ConnectionLost, InvalidArgument, NotFound
 
 
 class Session:
@@ -34,7 +34,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         asked.extend([name, master, conf, made])
         return made
 
-    monkeypatch.setattr(warren.spark, "session", session)
+    monkeypatch.setattr(harebell.spark, "session", session)
     return asked
 
 
@@ -47,7 +47,7 @@ def test_a_job_gets_the_session_that_was_asked_for(asked: list[object]) -> None:
     display, text = shown()
     cluster = Cluster("sc://host:15002", ("spark.executor.memory=2g", "spark.x=a=b"))
     assert job("archive", cluster, lambda spark, _: spark, display) is asked[3]
-    assert asked[:3] == ["warren spark archive", "sc://host:15002", {"spark.executor.memory": "2g", "spark.x": "a=b"}]
+    assert asked[:3] == ["harebell spark archive", "sc://host:15002", {"spark.executor.memory": "2g", "spark.x": "a=b"}]
     assert isinstance(asked[3], Session)
     assert asked[3].stopped
     assert "start Spark" in text.getvalue()
@@ -62,7 +62,7 @@ def test_a_broker_that_is_off_is_said_before_spark_starts(asked: list[object]) -
 
 def test_an_error_of_ours_inside_one_of_sparks_is_ours(asked: list[object]) -> None:
     def work(spark: object, display: Display) -> None:
-        raise RuntimeError("Job aborted:\nwarren.errors.NotFound: 404 NOT_FOUND - no queue 'q'\nat java.lang.Thread")
+        raise RuntimeError("Job aborted:\nharebell.errors.NotFound: 404 NOT_FOUND - no queue 'q'\nat java.lang.Thread")
 
     display, text = shown()
     with pytest.raises(NotFound, match="no queue 'q'"):
@@ -76,7 +76,7 @@ def test_the_executors_of_a_cluster_get_the_package(asked: list[object]) -> None
         with zipfile.ZipFile(asked[2]["spark.submit.pyFiles"]) as zipped:  # there as long as the job runs
             return zipped.namelist()
 
-    assert "warren/spark/source.py" in job("archive", Cluster("spark://host:7077"), work, shown()[0])
+    assert "harebell/spark/source.py" in job("archive", Cluster("spark://host:7077"), work, shown()[0])
     asked.clear()
     own = Cluster("k8s://host", ("spark.submit.pyFiles=mine.zip",))
     job("archive", own, lambda spark, display: None, shown()[0])

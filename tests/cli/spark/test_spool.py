@@ -1,4 +1,4 @@
-"""`warren spark spool`: what it lists, what it deletes, what it refuses."""
+"""`harebell spark spool`: what it lists, what it deletes, what it refuses."""
 
 from __future__ import annotations
 

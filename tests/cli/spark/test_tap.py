@@ -1,21 +1,21 @@
-"""`warren spark tap` against a broker that runs."""
+"""`harebell spark tap` against a broker that runs."""
 
 from __future__ import annotations
 
-from tests.cli.command import warren
+from harebell.client.blocking import connect
+from tests.cli.command import harebell
 from tests.wire import BrokerThread
-from warren.client.blocking import connect
 
 
 def test_a_queue_is_tapped(broker: BrokerThread) -> None:
     url = f"amqp://guest:guest@127.0.0.1:{broker.port}/"
     with connect(url, timeout=30) as connection, connection.channel() as channel:
         channel.queue_declare("work", durable=True)
-        refused = warren("spark", "tap", "work", "--url", url)
+        refused = harebell("spark", "tap", "work", "--url", url)
         assert (refused.returncode, refused.stdout) == (1, "")
-        assert refused.stderr.startswith("warren: queue 'work' has no binding")
+        assert refused.stderr.startswith("harebell: queue 'work' has no binding")
         channel.queue_bind("work", "amq.topic", "orders.#")
-        done = warren("spark", "tap", "work", "--url", url, "--max-age", "12h")
+        done = harebell("spark", "tap", "work", "--url", url, "--max-age", "12h")
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.splitlines() == [
             "stream queue 'work.tap' gets what is published to",
@@ -25,7 +25,7 @@ def test_a_queue_is_tapped(broker: BrokerThread) -> None:
         channel.publish(b"x", "amq.topic", "orders.1")
         assert [channel.queue_declare(name, passive=True).message_count for name in ("work", "work.tap")] == [1, 1]
         keys = ("--key", "a", "--key", "b")
-        more = warren("spark", "tap", "--url", url, "--exchange", "amq.direct", "--stream", "other", *keys)
+        more = harebell("spark", "tap", "--url", url, "--exchange", "amq.direct", "--stream", "other", *keys)
         assert more.stdout.splitlines()[1:] == [
             "  exchange 'amq.direct' with key 'a'", "  exchange 'amq.direct' with key 'b'",
         ]  # fmt: skip

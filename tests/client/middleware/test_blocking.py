@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-import warren
+import harebell
+from harebell.client import blocking
+from harebell.client.middleware.registry import Middlewares
 from tests.client.outages import FAST
-from warren.client import blocking
-from warren.client.middleware.registry import Middlewares
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def seen() -> list[str]:
 
 
 @pytest.fixture
-def channel(warren_url: str, seen: list[str]) -> Iterator[blocking.Channel]:
+def channel(harebell_url: str, seen: list[str]) -> Iterator[blocking.Channel]:
     def noting(hook: str) -> Callable[..., Any]:
         def plain(call_next: Callable[[Any], object], args: Any) -> object:
             seen.append(hook)
@@ -32,7 +32,7 @@ def channel(warren_url: str, seen: list[str]) -> Iterator[blocking.Channel]:
     middlewares = Middlewares()
     for hook in ("publish", "send", "publish_nowait", "publish_many", "ack", "get", "queue_declare", "consume"):
         middlewares.add(hook, noting(hook))
-    with blocking.connect(warren_url, recovery=FAST, middleware=middlewares) as connection:
+    with blocking.connect(harebell_url, recovery=FAST, middleware=middlewares) as connection:
         yield connection.channel()
 
 
@@ -43,7 +43,7 @@ def test_every_call_passes_its_hook(channel: blocking.Channel, seen: list[str], 
     channel.confirmations()
     channel.send(b"2", "", name)
     channel.publish_nowait(b"3", "", name)
-    channel.publish_many([warren.Publication(b"4", "", name)])
+    channel.publish_many([harebell.Publication(b"4", "", name)])
     delivery = channel.get(name)
     assert delivery is not None
     delivery.ack()
@@ -72,11 +72,11 @@ def test_being_told(channel: blocking.Channel, name: str) -> None:
     assert channel.queue_inspect(name).message_count == 2
 
 
-def test_on_one_channel(warren_url: str, name: str) -> None:
+def test_on_one_channel(harebell_url: str, name: str) -> None:
     async def other(call_next: Callable[[Any], Any], args: Any) -> Any:
         return await call_next(replace(args, name=f"{args.name}.other"))
 
-    with blocking.connect(warren_url) as connection:
+    with blocking.connect(harebell_url) as connection:
         with connection.channel(middleware=Middlewares().add("queue_declare", other)) as channel:
             assert channel.queue_declare(name, exclusive=True).name == f"{name}.other"
             assert channel.test().provider("topology") is connection.test().provider("topology")

@@ -8,21 +8,21 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-import warren
+import harebell
+from harebell import errors
+from harebell.client import events as e
+from harebell.client.channel import Channel
+from harebell.client.connection import Connection
+from harebell.client.middleware.confirms import Confirms
+from harebell.client.middleware.qos import Qos
+from harebell.client.middleware.registry import FEATURES, Middlewares
+from harebell.protocol.v091 import methods as m
 from tests.client.outages import FAST, bodies, eventually, next_of
-from warren import errors
-from warren.client import events as e
-from warren.client.channel import Channel
-from warren.client.connection import Connection
-from warren.client.middleware.confirms import Confirms
-from warren.client.middleware.qos import Qos
-from warren.client.middleware.registry import FEATURES, Middlewares
-from warren.protocol.v091 import methods as m
 
 
 @asynccontextmanager
 async def without(url: str, *features: str) -> AsyncIterator[tuple[Connection, Channel]]:
-    async with warren.connect(
+    async with harebell.connect(
         url, timeout=20, recovery=FAST, middleware=Middlewares().without(*features)
     ) as connection:
         yield connection, await connection.channel()
@@ -42,7 +42,7 @@ async def test_qos(broker_url: str, name: str, other: Channel, has: bool) -> Non
         await channel.test().force_reconnect()
         async with channel.consume(name) as consumer:
             await other.confirm_select()
-            await other.publish_many([warren.Publication(b"m", "", name)] * 3)
+            await other.publish_many([harebell.Publication(b"m", "", name)] * 3)
             first = await anext(consumer)
 
             async def all_came() -> bool:
@@ -61,9 +61,9 @@ async def test_qos(broker_url: str, name: str, other: Channel, has: bool) -> Non
         await other.queue_delete(name)
 
 
-async def test_the_limit_of_each_consumer_comes_back(warren_url: str, name: str) -> None:
+async def test_the_limit_of_each_consumer_comes_back(harebell_url: str, name: str) -> None:
     """Each consumer gets what limited it when it was made, and later ones what the channel was told last."""
-    async with without(warren_url) as (_, channel):
+    async with without(harebell_url) as (_, channel):
         await channel.queue_declare(name, exclusive=True)
         consumers = [channel.consume(name, prefetch=n, consumer_tag=f"c{n}") for n in (5, 7)]
         for consumer in consumers:
@@ -92,8 +92,8 @@ async def test_the_limit_of_each_consumer_comes_back(warren_url: str, name: str)
         ]  # fmt: skip
 
 
-async def test_ended_consumers_are_forgotten(warren_url: str, name: str) -> None:
-    async with without(warren_url) as (_, channel):
+async def test_ended_consumers_are_forgotten(harebell_url: str, name: str) -> None:
+    async with without(harebell_url) as (_, channel):
         await channel.queue_declare(name, exclusive=True)
         for _ in range(100):
             async with channel.consume(name, prefetch=1):
@@ -104,9 +104,9 @@ async def test_ended_consumers_are_forgotten(warren_url: str, name: str) -> None
 
 
 @pytest.mark.parametrize("has", [True, False])
-async def test_flow(warren_url: str, name: str, has: bool) -> None:
-    """RabbitMQ refuses to hold deliveries back: Warren alone."""
-    async with without(warren_url, *([] if has else ["flow"])) as (_, channel):
+async def test_flow(harebell_url: str, name: str, has: bool) -> None:
+    """RabbitMQ refuses to hold deliveries back: Harebell alone."""
+    async with without(harebell_url, *([] if has else ["flow"])) as (_, channel):
         await channel.queue_declare(name, exclusive=True)
         async with channel.consume(name) as consumer:
             await channel.flow(False)
@@ -126,7 +126,7 @@ async def test_confirms(broker_url: str, name: str, other: Channel, has: bool) -
         assert await channel.publish(b"1", "", name) is not None
         await channel.test().force_reconnect()
         assert (await channel.publish(b"2", "", name) is not None) == has
-        assert await channel.publish_many([warren.Publication(b"3", "", name)]) == 1
+        assert await channel.publish_many([harebell.Publication(b"3", "", name)]) == 1
         channel.confirmations()
         if not has:
             with pytest.raises(errors.LocalProtocolError, match="confirm_select"):
@@ -201,7 +201,7 @@ async def test_without_delivery_tags(broker_url: str, name: str, other: Channel,
     async with without(broker_url, "delivery_tags") as (connection, channel):
         await other.queue_declare(name)
         await other.confirm_select()
-        await other.publish_many([warren.Publication(b"%d" % n, "", name) for n in range(3)])
+        await other.publish_many([harebell.Publication(b"%d" % n, "", name) for n in range(3)])
         stale = []
         for _ in range(3):
             delivery = await channel.get(name)
@@ -243,8 +243,8 @@ async def test_topology(broker_url: str, name: str, has: bool) -> None:
                     await channel.queue_inspect(name)
 
 
-async def test_without_topology_on_one_channel(warren_url: str, name: str) -> None:
-    async with without(warren_url) as (connection, channel):
+async def test_without_topology_on_one_channel(harebell_url: str, name: str) -> None:
+    async with without(harebell_url) as (connection, channel):
         async with connection.channel(middleware=Middlewares().without("topology")) as forgetful:
             await forgetful.queue_declare(f"{name}.1", auto_delete=True, exclusive=True)
             await channel.queue_declare(f"{name}.2", exclusive=True)
@@ -254,12 +254,12 @@ async def test_without_topology_on_one_channel(warren_url: str, name: str) -> No
                 await channel.queue_inspect(f"{name}.1")
 
 
-async def test_a_feature_of_ones_own_in_its_place(warren_url: str, name: str) -> None:
+async def test_a_feature_of_ones_own_in_its_place(harebell_url: str, name: str) -> None:
     class Mine(Confirms):
         id = "confirms"
 
     middlewares = Middlewares().without("confirms").add_provider(Mine)
-    async with warren.connect(warren_url, recovery=FAST, middleware=middlewares) as connection:
+    async with harebell.connect(harebell_url, recovery=FAST, middleware=middlewares) as connection:
         async with connection.channel() as channel:
             await channel.queue_declare(name, exclusive=True)
             await channel.confirm_select()
@@ -268,9 +268,9 @@ async def test_a_feature_of_ones_own_in_its_place(warren_url: str, name: str) ->
             assert isinstance(channel.test().provider("confirms"), Mine)
 
 
-async def test_everything_comes_back_in_its_order(warren_url: str, name: str) -> None:
+async def test_everything_comes_back_in_its_order(harebell_url: str, name: str) -> None:
     """Tags and topology, confirms, flow, limits, and last the consumers."""
-    async with without(warren_url) as (_, channel):
+    async with without(harebell_url) as (_, channel):
         await channel.queue_declare(name, auto_delete=True)
         await channel.confirm_select()
         await channel.flow(False)

@@ -15,18 +15,18 @@ from typing import Any
 
 import pytest
 
-import warren
+import harebell
+from harebell import errors
+from harebell.client import events as e
+from harebell.client.channel import METHODS as CHANNEL_METHODS, Channel
+from harebell.client.connection import METHODS as CONNECTION_METHODS, Connection
+from harebell.client.core import ChannelCore
+from harebell.client.middleware import hooks as h
+from harebell.client.middleware.hooks import HOOKS
+from harebell.client.middleware.registry import Middlewares
+from harebell.client.middleware.transports import WireChannel, WireConnection
+from harebell.protocol.v091 import methods as m
 from tests.client.outages import FAST, eventually
-from warren import errors
-from warren.client import events as e
-from warren.client.channel import METHODS as CHANNEL_METHODS, Channel
-from warren.client.connection import METHODS as CONNECTION_METHODS, Connection
-from warren.client.core import ChannelCore
-from warren.client.middleware import hooks as h
-from warren.client.middleware.hooks import HOOKS
-from warren.client.middleware.registry import Middlewares
-from warren.client.middleware.transports import WireChannel, WireConnection
-from warren.protocol.v091 import methods as m
 
 
 class Bench:
@@ -50,7 +50,7 @@ class Bench:
 
         engine.send_method = sending  # type: ignore[method-assign]
 
-    async def delivery(self) -> warren.Delivery:
+    async def delivery(self) -> harebell.Delivery:
         """A message to acknowledge."""
         await self.other.publish(b"m", "", self.name)
         async with asyncio.timeout(10):
@@ -66,9 +66,9 @@ class Bench:
 @asynccontextmanager
 async def bench(url: str, name: str, middlewares: Middlewares) -> AsyncIterator[Bench]:
     async with (
-        warren.connect(url, timeout=10) as plain,
+        harebell.connect(url, timeout=10) as plain,
         plain.channel() as other,
-        warren.connect(url, timeout=10, recovery=FAST, middleware=middlewares) as connection,
+        harebell.connect(url, timeout=10, recovery=FAST, middleware=middlewares) as connection,
     ):
         await other.confirm_select()
         for queue in (name, f"{name}.other"):
@@ -271,9 +271,9 @@ CALLS: dict[str, Call] = {
         check=_published_to_the_other,
     ),
     "publish_many": Call(
-        lambda b: b.channel.publish_many([warren.Publication(b"m", "", b.name)], window=3),
+        lambda b: b.channel.publish_many([harebell.Publication(b"m", "", b.name)], window=3),
         {"window": 3},
-        {"publications": [warren.Publication(b"m", "", "NAME.other")]},
+        {"publications": [harebell.Publication(b"m", "", "NAME.other")]},
         check=_published_to_the_other,
     ),
     "get": Call(
@@ -364,7 +364,7 @@ def named(value: object, name: str) -> object:
     if isinstance(value, str):
         return value.replace("NAME", name)
     if isinstance(value, list):
-        return [warren.Publication(p.message, p.exchange, p.routing_key.replace("NAME", name)) for p in value]
+        return [harebell.Publication(p.message, p.exchange, p.routing_key.replace("NAME", name)) for p in value]
     return value
 
 
@@ -427,10 +427,10 @@ def test_hooks_of_acknowledgements_have_the_parameters_of_the_core() -> None:
 
 
 @pytest.mark.parametrize("hook", CALLS)
-async def test_it_is_called_with_the_arguments(warren_url: str, name: str, hook: str) -> None:
+async def test_it_is_called_with_the_arguments(harebell_url: str, name: str, hook: str) -> None:
     seen: list[Any] = []
     case = CALLS[hook]
-    async with bench(warren_url, name, Middlewares().add(hook, around(hook, seen))) as b:
+    async with bench(harebell_url, name, Middlewares().add(hook, around(hook, seen))) as b:
         if case.ready is not None:
             await case.ready(b)
         seen.clear()
@@ -445,14 +445,14 @@ async def test_it_is_called_with_the_arguments(warren_url: str, name: str, hook:
 
 
 @pytest.mark.parametrize("hook", CALLS)
-async def test_it_may_change_the_arguments(warren_url: str, name: str, hook: str) -> None:
+async def test_it_may_change_the_arguments(harebell_url: str, name: str, hook: str) -> None:
     case = CALLS[hook]
     change = {key: named(value, name) for key, value in case.change.items()}
     seen: list[Any] = []
     innermost: list[Any] = []
     middlewares = Middlewares().add(hook, around(hook, seen, lambda args: replace(args, **change)))
     middlewares.add(hook, around(hook, innermost))
-    async with bench(warren_url, name, middlewares) as b:
+    async with bench(harebell_url, name, middlewares) as b:
         if case.ready is not None:
             await case.ready(b)
         b.sent.clear()
@@ -471,7 +471,7 @@ async def test_it_may_change_the_arguments(warren_url: str, name: str, hook: str
 
 
 @pytest.mark.parametrize("hook", CALLS)
-async def test_it_may_change_the_result_or_give_one_itself(warren_url: str, name: str, hook: str) -> None:
+async def test_it_may_change_the_result_or_give_one_itself(harebell_url: str, name: str, hook: str) -> None:
     case, result, calling = CALLS[hook], object(), False
 
     async def awaited(call_next: Callable[[Any], Awaitable[object]], args: Any) -> object:
@@ -480,7 +480,9 @@ async def test_it_may_change_the_result_or_give_one_itself(warren_url: str, name
     def plain(call_next: Callable[[Any], object], args: Any) -> object:
         return result if calling else call_next(args)
 
-    async with bench(warren_url, name, Middlewares().add(hook, awaited if HOOKS[hook].kind == "async" else plain)) as b:
+    async with bench(
+        harebell_url, name, Middlewares().add(hook, awaited if HOOKS[hook].kind == "async" else plain)
+    ) as b:
         if case.ready is not None:
             await case.ready(b)
         b.sent.clear()
@@ -495,7 +497,7 @@ async def test_it_may_change_the_result_or_give_one_itself(warren_url: str, name
 
 
 @pytest.mark.parametrize("hook", CALLS)
-async def test_it_may_raise(warren_url: str, name: str, hook: str) -> None:
+async def test_it_may_raise(harebell_url: str, name: str, hook: str) -> None:
     case, raising = CALLS[hook], False
 
     async def awaited(call_next: Callable[[Any], Awaitable[object]], args: Any) -> object:
@@ -508,7 +510,9 @@ async def test_it_may_raise(warren_url: str, name: str, hook: str) -> None:
             raise LookupError("not today")
         return call_next(args)
 
-    async with bench(warren_url, name, Middlewares().add(hook, awaited if HOOKS[hook].kind == "async" else plain)) as b:
+    async with bench(
+        harebell_url, name, Middlewares().add(hook, awaited if HOOKS[hook].kind == "async" else plain)
+    ) as b:
         if case.ready is not None:
             await case.ready(b)
         b.sent.clear()
@@ -520,36 +524,36 @@ async def test_it_may_raise(warren_url: str, name: str, hook: str) -> None:
         await b.channel.queue_inspect(name)  # the channel is as usable as before
 
 
-async def test_consume_gives_the_consumer_of_the_changed_queue(warren_url: str, name: str) -> None:
+async def test_consume_gives_the_consumer_of_the_changed_queue(harebell_url: str, name: str) -> None:
     seen: list[Any] = []
     middlewares = Middlewares().add("consume", around("consume", seen, lambda a: replace(a, queue=f"{name}.other")))
-    async with bench(warren_url, name, middlewares) as b:
+    async with bench(harebell_url, name, middlewares) as b:
         await b.other.publish(b"m", "", f"{name}.other")
         async with asyncio.timeout(10), b.channel.consume(name) as consumer:
             assert (await anext(consumer)).body == b"m"
 
 
-async def test_what_stands_above_the_channels_passes_the_hooks(warren_url: str, name: str) -> None:
+async def test_what_stands_above_the_channels_passes_the_hooks(harebell_url: str, name: str) -> None:
     seen: list[Any] = []
     middlewares = Middlewares()
     for hook in ("publish", "send", "publish_nowait", "publish_many"):
         middlewares.add(hook, around(hook, seen))
-    async with bench(warren_url, name, middlewares) as b:
+    async with bench(harebell_url, name, middlewares) as b:
         async with b.connection.producer() as producer:
             await producer.publish(b"one", name)
-            await producer.publish_many([warren.Publication(b"two", "", name)])
+            await producer.publish_many([harebell.Publication(b"two", "", name)])
         assert [args.message for args in seen] == [b"one", b"two"]
 
 
-async def test_close_of_a_connection(warren_url: str, name: str) -> None:
+async def test_close_of_a_connection(harebell_url: str, name: str) -> None:
     seen: list[Any] = []
-    async with bench(warren_url, name, Middlewares().add("close", around("close", seen))) as b:
+    async with bench(harebell_url, name, Middlewares().add("close", around("close", seen))) as b:
         await b.connection.close(timeout=5)
         await b.channel.close()  # closed with it: no error, but a call
         assert [(args.timeout, args.source) for args in seen] == [(5, b.connection), (None, b.channel)]
     seen.clear()
     connection_only = Middlewares().add("close", around("close", seen), level="connection")
-    async with warren.connect(warren_url, middleware=connection_only) as connection:
+    async with harebell.connect(harebell_url, middleware=connection_only) as connection:
         async with connection.channel():
             pass
         assert seen == []
@@ -557,7 +561,7 @@ async def test_close_of_a_connection(warren_url: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("hook", ["notify_close", "notify_dial", "notify_disconnect"])
-async def test_asking_a_connection(warren_url: str, name: str, hook: str) -> None:
+async def test_asking_a_connection(harebell_url: str, name: str, hook: str) -> None:
     seen: list[Any] = []
     other: list[Any] = []
 
@@ -566,7 +570,7 @@ async def test_asking_a_connection(warren_url: str, name: str, hook: str) -> Non
         return call_next(replace(args, callback=other.append))
 
     heard: list[Any] = []
-    async with bench(warren_url, name, Middlewares().add(hook, instead, level="connection")) as b:
+    async with bench(harebell_url, name, Middlewares().add(hook, instead, level="connection")) as b:
         stop = getattr(b.connection, hook)(heard.append)
         assert [(args.callback, args.source) for args in seen] == [(heard.append, b.connection)]
         await b.connection.test().force_reconnect()
@@ -579,23 +583,21 @@ async def test_asking_a_connection(warren_url: str, name: str, hook: str) -> Non
         assert not heard
 
 
-async def test_asking_what_is_closed_already(warren_url: str, name: str) -> None:
-    async with bench(warren_url, name, Middlewares()) as b:
+async def test_asking_what_is_closed_already(harebell_url: str, name: str) -> None:
+    async with bench(harebell_url, name, Middlewares()) as b:
         await b.channel.close()
         heard: list[Any] = []
         b.channel.notify_close(heard.append)
         assert [event.source for event in heard] == [b.channel]
 
 
-async def test_a_callback_that_fails_is_logged(
-    warren_url: str, name: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_callback_that_fails_is_logged(harebell_url: str, name: str, caplog: pytest.LogCaptureFixture) -> None:
     heard: list[Any] = []
 
     def fail(event: object) -> None:
         raise LookupError("a mistake in a callback")
 
-    async with bench(warren_url, name, Middlewares()) as b:
+    async with bench(harebell_url, name, Middlewares()) as b:
         b.channel.notify_flow(fail)
         b.channel.notify_flow(lambda event: heard.append(event.active))
         await b.channel.test().force_reconnect()
@@ -603,9 +605,9 @@ async def test_a_callback_that_fails_is_logged(
     assert "a mistake in a callback" in caplog.text
 
 
-async def test_an_abandoned_publication_is_told_of_all_the_same(warren_url: str, name: str) -> None:
+async def test_an_abandoned_publication_is_told_of_all_the_same(harebell_url: str, name: str) -> None:
     heard: list[int] = []
-    async with bench(warren_url, name, Middlewares()) as b:
+    async with bench(harebell_url, name, Middlewares()) as b:
         await b.channel.confirm_select()
         b.channel.notify_publish(lambda confirmation: heard.append(confirmation.publish_tag))
         waiting = asyncio.ensure_future(b.channel.publish(b"m", "", name))
@@ -616,17 +618,17 @@ async def test_an_abandoned_publication_is_told_of_all_the_same(warren_url: str,
         assert heard == [1, 2]
 
 
-async def test_an_acknowledgement_of_the_delivery_itself(warren_url: str, name: str) -> None:
+async def test_an_acknowledgement_of_the_delivery_itself(harebell_url: str, name: str) -> None:
     """A delivery knows its wire channel; the middleware stands there too, and on the ones that follow."""
     seen: list[Any] = []
-    async with bench(warren_url, name, Middlewares().add("ack", around("ack", seen))) as b:
+    async with bench(harebell_url, name, Middlewares().add("ack", around("ack", seen))) as b:
         (await b.delivery()).ack()
         await b.channel.test().force_reconnect()
         (await b.delivery()).ack()
         assert [args.delivery_tag for args in seen] == [1, 2]
 
 
-async def test_connection_reconnect(warren_url: str, name: str) -> None:
+async def test_connection_reconnect(harebell_url: str, name: str) -> None:
     seen: list[Any] = []
     wires: list[WireConnection] = []
 
@@ -639,7 +641,7 @@ async def test_connection_reconnect(warren_url: str, name: str) -> None:
         wires.append(wire)
         return wire
 
-    async with bench(warren_url, name, Middlewares().add("connection_reconnect", reconnect)) as b:
+    async with bench(harebell_url, name, Middlewares().add("connection_reconnect", reconnect)) as b:
         events = b.connection.events()
         await b.connection.test().force_reconnect()
         assert [args.attempt for args in seen] == [1, 2]
@@ -650,7 +652,7 @@ async def test_connection_reconnect(warren_url: str, name: str) -> None:
         assert [skip.entity for skip in recovered[0].skipped] == ["mine"]
 
 
-async def test_channel_reconnect(warren_url: str, name: str) -> None:
+async def test_channel_reconnect(harebell_url: str, name: str) -> None:
     seen: list[Any] = []
 
     async def reconnect(call_next: Callable[[Any], Awaitable[WireChannel]], args: Any) -> WireChannel:
@@ -661,7 +663,7 @@ async def test_channel_reconnect(warren_url: str, name: str) -> None:
         assert wire.number == b.channel.number
         return wire
 
-    async with bench(warren_url, name, Middlewares().add("channel_reconnect", reconnect)) as b:
+    async with bench(harebell_url, name, Middlewares().add("channel_reconnect", reconnect)) as b:
         await b.channel.test().force_reconnect()
         await b.connection.test().force_reconnect()
         assert [(args.attempt, args.alone) for args in seen] == [(1, True), (1, False)]
@@ -670,14 +672,14 @@ async def test_channel_reconnect(warren_url: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("mistake", ["raise", "nothing"])
-async def test_a_middleware_that_cannot_put_a_channel_back_ends_it(warren_url: str, name: str, mistake: str) -> None:
+async def test_a_middleware_that_cannot_put_a_channel_back_ends_it(harebell_url: str, name: str, mistake: str) -> None:
     async def reconnect(call_next: Callable[[Any], Awaitable[WireChannel]], args: Any) -> object:
         await call_next(args)
         if mistake == "raise":
             raise LookupError("never")
         return None
 
-    async with bench(warren_url, name, Middlewares().add("channel_reconnect", reconnect)) as b:
+    async with bench(harebell_url, name, Middlewares().add("channel_reconnect", reconnect)) as b:
         closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         b.channel.notify_close(lambda event: closed.set_result(str(event.error)))
         b.channel.test().disconnect_transport()
@@ -687,7 +689,7 @@ async def test_a_middleware_that_cannot_put_a_channel_back_ends_it(warren_url: s
         assert not b.connection.is_closed
 
 
-async def test_next_may_be_called_twice(warren_url: str, name: str) -> None:
+async def test_next_may_be_called_twice(harebell_url: str, name: str) -> None:
     """What was opened first is closed again."""
 
     async def twice(call_next: Callable[[Any], Awaitable[object]], args: Any) -> object:
@@ -695,7 +697,7 @@ async def test_next_may_be_called_twice(warren_url: str, name: str) -> None:
         return await call_next(args)
 
     middlewares = Middlewares().add("channel_reconnect", twice).add("connection_reconnect", twice)
-    async with bench(warren_url, name, middlewares) as b:
+    async with bench(harebell_url, name, middlewares) as b:
         await b.channel.test().force_reconnect()
         await b.connection.test().force_reconnect()
         await b.channel.queue_inspect(name)
@@ -826,25 +828,25 @@ EVENTS: dict[tuple[str, str], Happening] = {
     ("publish_event", "channel"): Happening(
         listening("notify_publish"),
         _publish_confirmed,
-        lambda event: warren.Confirmation(99, False),
+        lambda event: harebell.Confirmation(99, False),
         lambda event: event.publish_tag == 99,
     ),
     ("confirm_event", "channel"): Happening(
         listening_to_confirms("notify_confirm", 2),
         _publish_confirmed,
-        lambda event: warren.Confirmation(99, False),
+        lambda event: harebell.Confirmation(99, False),
         lambda event: event == ("nack", 99),
     ),
     ("confirm_or_orphaned_event", "channel"): Happening(
         listening_to_confirms("notify_confirm_or_orphaned", 3),
         _publish_confirmed,
-        lambda event: warren.Confirmation(99, False, orphaned=True),
+        lambda event: harebell.Confirmation(99, False, orphaned=True),
         lambda event: event == ("orphaned", 99),
     ),
     ("return_event", "channel"): Happening(
         listening("notify_return"),
         _publish_in_vain,
-        lambda event: warren.Returned(event._content, 1, "other", "", ""),
+        lambda event: harebell.Returned(event._content, 1, "other", "", ""),
         lambda event: event.reply_text == "other",
     ),
     ("cancel_event", "channel"): Happening(
@@ -868,7 +870,7 @@ EVENTS: dict[tuple[str, str], Happening] = {
 }
 
 
-def _stamped(delivery: warren.Delivery) -> warren.Delivery:
+def _stamped(delivery: harebell.Delivery) -> harebell.Delivery:
     delivery.consumer_tag = "other"
     return delivery
 
@@ -876,7 +878,7 @@ def _stamped(delivery: warren.Delivery) -> warren.Delivery:
 @pytest.mark.parametrize("hook, level", EVENTS)
 @pytest.mark.parametrize("what", ["see", "replace", "drop", "raise", "raise late"])
 async def test_an_event(
-    warren_url: str, name: str, hook: str, level: Any, what: str, caplog: pytest.LogCaptureFixture
+    harebell_url: str, name: str, hook: str, level: Any, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     case = EVENTS[hook, level]
     seen: list[Any] = []
@@ -894,7 +896,7 @@ async def test_an_event(
         if what == "raise late":
             raise LookupError("a mistake in a middleware")
 
-    async with bench(warren_url, name, Middlewares().add(hook, middleware, level=level)) as b:
+    async with bench(harebell_url, name, Middlewares().add(hook, middleware, level=level)) as b:
         heard = case.listen(b)
         on = True
         await case.cause(b)

@@ -7,22 +7,24 @@ import logging
 
 import pytest
 
-import warren
+import harebell
+from harebell import errors
+from harebell.client.middleware.logging import Logging
+from harebell.client.middleware.registry import Middlewares
 from tests.client.outages import FAST
-from warren import errors
-from warren.client.middleware.logging import Logging
-from warren.client.middleware.registry import Middlewares
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [f"{record.levelname} {record.getMessage()}" for record in caplog.records if record.name == "warren.client"]
+    return [
+        f"{record.levelname} {record.getMessage()}" for record in caplog.records if record.name == "harebell.client"
+    ]
 
 
 async def test_a_loss_is_a_warning_and_calls_are_not_logged(
-    warren_url: str, name: str, caplog: pytest.LogCaptureFixture
+    harebell_url: str, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "warren.client")
-    async with warren.connect(warren_url, recovery=FAST) as connection, connection.channel() as channel:
+    caplog.set_level(logging.INFO, "harebell.client")
+    async with harebell.connect(harebell_url, recovery=FAST) as connection, connection.channel() as channel:
         peer = connection.parameters.peer
         await channel.queue_declare(name, exclusive=True)
         assert lines(caplog) == [f"INFO {peer}: connected"]
@@ -42,10 +44,10 @@ async def test_a_loss_is_a_warning_and_calls_are_not_logged(
 
 
 async def test_calls_with_their_arguments_at_debug(
-    warren_url: str, name: str, caplog: pytest.LogCaptureFixture
+    harebell_url: str, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, "warren.client")
-    async with warren.connect(warren_url) as connection, connection.channel() as channel:
+    caplog.set_level(logging.DEBUG, "harebell.client")
+    async with harebell.connect(harebell_url) as connection, connection.channel() as channel:
         where = f"channel {channel.number} of {connection.parameters.peer}"
         caplog.clear()
         await channel.queue_declare(name, exclusive=True, arguments={"x-max-length": 7})
@@ -72,14 +74,14 @@ async def test_calls_with_their_arguments_at_debug(
         assert lines(caplog) == []  # nothing per message
 
 
-async def test_each_message_when_asked_for(warren_url: str, name: str, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "warren.client")
+async def test_each_message_when_asked_for(harebell_url: str, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "harebell.client")
     middlewares = Middlewares().without("logging").add_provider(functools.partial(Logging, messages=True), id="logging")
-    async with warren.connect(warren_url, middleware=middlewares) as connection, connection.channel() as channel:
+    async with harebell.connect(harebell_url, middleware=middlewares) as connection, connection.channel() as channel:
         where = f"channel {channel.number} of {connection.parameters.peer}"
         await channel.queue_declare(name, exclusive=True)
         caplog.clear()
-        await channel.publish(warren.Message(b"not in the log"), "", name)
+        await channel.publish(harebell.Message(b"not in the log"), "", name)
         async with channel.consume(name, consumer_tag="c") as consumer:
             (await anext(consumer)).ack()
         assert lines(caplog)[0] == f"DEBUG {where}: publish(message=<14 bytes>, routing_key={name!r})"
@@ -90,10 +92,10 @@ async def test_each_message_when_asked_for(warren_url: str, name: str, caplog: p
         assert "not in the log" not in caplog.text
 
 
-async def test_what_is_skipped_is_an_error(warren_url: str, name: str, caplog: pytest.LogCaptureFixture) -> None:
-    async with warren.connect(warren_url) as other, other.channel() as channel:
+async def test_what_is_skipped_is_an_error(harebell_url: str, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with harebell.connect(harebell_url) as other, other.channel() as channel:
         await channel.queue_declare(name)
-        async with warren.connect(warren_url, recovery=FAST) as connection, connection.channel() as robust:
+        async with harebell.connect(harebell_url, recovery=FAST) as connection, connection.channel() as robust:
             await robust.queue_declare(name)
             with connection.test().reconnect_blocked():
                 signal = connection.test().signal_on_reconnect()
@@ -106,10 +108,10 @@ async def test_what_is_skipped_is_an_error(warren_url: str, name: str, caplog: p
     assert errors_[0].startswith(f"ERROR not put back after the reconnect: queue {name!r}: ")
 
 
-async def test_without_it_the_log_is_empty(warren_url: str, name: str, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "warren.client")
+async def test_without_it_the_log_is_empty(harebell_url: str, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "harebell.client")
     middlewares = Middlewares().without("logging")
-    async with warren.connect(warren_url, recovery=FAST, middleware=middlewares) as connection:
+    async with harebell.connect(harebell_url, recovery=FAST, middleware=middlewares) as connection:
         async with connection.channel() as channel:
             await channel.queue_declare(name, exclusive=True)
             await connection.test().force_reconnect()

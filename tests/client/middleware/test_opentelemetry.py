@@ -12,11 +12,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-import warren
-from warren import errors
-from warren.client.channel import Channel
-from warren.client.middleware.opentelemetry import OpenTelemetry
-from warren.client.middleware.registry import Middlewares
+import harebell
+from harebell import errors
+from harebell.client.channel import Channel
+from harebell.client.middleware.opentelemetry import OpenTelemetry
+from harebell.client.middleware.registry import Middlewares
 
 
 class Tracing:
@@ -45,7 +45,7 @@ def tracing() -> Tracing:
 @pytest.fixture
 async def traced(broker_url: str, tracing: Tracing) -> AsyncIterator[Channel]:
     middlewares = Middlewares().add_shared(tracing.middleware)
-    async with warren.connect(broker_url, timeout=20, middleware=middlewares) as connection:
+    async with harebell.connect(broker_url, timeout=20, middleware=middlewares) as connection:
         yield await connection.channel()
 
 
@@ -54,7 +54,7 @@ async def test_publish_and_process(traced: Channel, tracing: Tracing, name: str)
     await traced.exchange_declare(f"{name}.x", "topic", auto_delete=True)
     await traced.queue_bind(name, f"{name}.x", "#")
     await traced.confirm_select()
-    message = warren.Message(b"12345", message_id="m1", correlation_id="c1", headers={"mine": 1})
+    message = harebell.Message(b"12345", message_id="m1", correlation_id="c1", headers={"mine": 1})
     with tracing.tracer.start_as_current_span("caller") as caller:
         await traced.publish(message, f"{name}.x", "a.b")
     assert message.headers == {"mine": 1}  # the program's own is left as it was
@@ -105,14 +105,14 @@ async def test_every_way_of_publishing(traced: Channel, tracing: Tracing, name: 
     await traced.confirm_select()
     traced.confirmations()
 
-    async def later() -> AsyncIterator[warren.Publication]:
-        yield warren.Publication(b"4", "", name)
+    async def later() -> AsyncIterator[harebell.Publication]:
+        yield harebell.Publication(b"4", "", name)
 
     await traced.publish(b"1", "", name)
     await traced.send(b"2", "", name)
     traced.publish_nowait(b"3", "", name)
     await traced.publish_many(later())
-    await traced.publish_many([warren.Publication(warren.Message(b"5", priority=3), "", name)])
+    await traced.publish_many([harebell.Publication(harebell.Message(b"5", priority=3), "", name)])
     traced.publish_nowait(b"6", "", name, raw_properties=b"\x00\x00")  # what is said to be sent as it is, is
     sent = [span for span in tracing.spans if span.kind is SpanKind.PRODUCER]
     assert [span.name for span in sent] == [
@@ -167,7 +167,7 @@ async def test_a_current_span_is_the_parent_of_process(traced: Channel, tracing:
 
 async def test_a_message_that_nobody_traced(traced: Channel, other: Channel, tracing: Tracing, name: str) -> None:
     await traced.queue_declare(name)
-    await other.publish(warren.Message(b"m", headers={"traceparent": b"\xff", "tracestate": 7}), "", name)
+    await other.publish(harebell.Message(b"m", headers={"traceparent": b"\xff", "tracestate": 7}), "", name)
     async with traced.consume(name, no_ack=True) as consumer:
         with tracing.middleware.process(await anext(consumer)):
             pass
@@ -181,13 +181,13 @@ async def test_a_message_that_nobody_traced(traced: Channel, other: Channel, tra
 def test_without_the_package_it_says_what_to_install() -> None:
     program = (
         "import sys; sys.modules['opentelemetry'] = None\n"
-        "import warren\n"
-        "print(warren.middleware.Middlewares.__name__)\n"
-        "try: warren.middleware.OpenTelemetry\n"
-        "except warren.errors.MissingDependency as error: print(error)\n"
+        "import harebell\n"
+        "print(harebell.middleware.Middlewares.__name__)\n"
+        "try: harebell.middleware.OpenTelemetry\n"
+        "except harebell.errors.MissingDependency as error: print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.splitlines() == [
         "Middlewares",
-        "tracing needs the package opentelemetry-api: pip install 'warren[otel]'",
+        "tracing needs the package opentelemetry-api: pip install 'harebell[otel]'",
     ]

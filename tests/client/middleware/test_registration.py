@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-import warren
+import harebell
+from harebell import errors, middleware as mw
+from harebell.client.channel import Channel
+from harebell.client.connection import Connection
+from harebell.client.middleware.registry import FEATURES, Middlewares
+from harebell.client.records import QueueInfo
 from tests.client.outages import FAST
-from warren import errors, middleware as mw
-from warren.client.channel import Channel
-from warren.client.connection import Connection
-from warren.client.middleware.registry import FEATURES, Middlewares
-from warren.client.records import QueueInfo
 
 
 def noting(log: list[str], word: str) -> Callable[..., Any]:
@@ -59,11 +59,11 @@ class Dials:
         call_next(event)
 
 
-async def test_first_registered_is_called_first(warren_url: str) -> None:
+async def test_first_registered_is_called_first(harebell_url: str) -> None:
     log: list[str] = []
     middlewares = Middlewares().add("queue_inspect", noting(log, "a")).add("queue_inspect", noting(log, "b"))
     more = Middlewares().add("queue_inspect", noting(log, "c"))
-    async with warren.connect(warren_url, middleware=middlewares) as connection:
+    async with harebell.connect(harebell_url, middleware=middlewares) as connection:
         async with connection.channel(middleware=more) as channel, connection.channel() as plain:
             await channel.queue_declare("q", exclusive=True)
             await channel.queue_inspect("q")
@@ -73,8 +73,8 @@ async def test_first_registered_is_called_first(warren_url: str) -> None:
             assert log == ["> a", "> b", "< b", "< a"]
 
 
-async def test_a_method_without_middlewares_is_the_bare_one(warren_url: str) -> None:
-    async with warren.connect(warren_url) as connection, connection.channel() as channel:
+async def test_a_method_without_middlewares_is_the_bare_one(harebell_url: str) -> None:
+    async with harebell.connect(harebell_url) as connection, connection.channel() as channel:
         for name in ("publish", "send", "publish_nowait", "publish_many", "get", "consume", "ack", "nack", "reject"):
             assert getattr(type(channel), name) is getattr(Channel, name)
             assert name not in channel._core.__dict__
@@ -89,8 +89,8 @@ async def test_a_method_without_middlewares_is_the_bare_one(warren_url: str) -> 
         assert consumer._subscription.deliver is None
 
 
-async def test_a_provider_is_fresh_for_each_channel(warren_url: str) -> None:
-    async with warren.connect(warren_url, middleware=Middlewares().add_provider(Counter)) as connection:
+async def test_a_provider_is_fresh_for_each_channel(harebell_url: str) -> None:
+    async with harebell.connect(harebell_url, middleware=Middlewares().add_provider(Counter)) as connection:
         one, two = await connection.channel(), await connection.channel()
         await one.queue_declare("q", exclusive=True)
         await one.queue_inspect("q")
@@ -102,11 +102,11 @@ async def test_a_provider_is_fresh_for_each_channel(warren_url: str) -> None:
             connection.test().provider("counter")  # it has no hook of a connection's
 
 
-async def test_one_provider_for_any_number_of_channels(warren_url: str) -> None:
+async def test_one_provider_for_any_number_of_channels(harebell_url: str) -> None:
     counter = Counter()
     middlewares = Middlewares().add_shared(counter)
     for _ in range(2):
-        async with warren.connect(warren_url, middleware=middlewares) as connection:
+        async with harebell.connect(harebell_url, middleware=middlewares) as connection:
             for _ in range(3):
                 async with connection.channel() as channel:
                     await channel.queue_declare("q", exclusive=True)
@@ -116,10 +116,12 @@ async def test_one_provider_for_any_number_of_channels(warren_url: str) -> None:
 
 
 @pytest.mark.parametrize("per, made", [("transport", 3), ("connection", 1), ("channel", 2)])
-async def test_how_many_a_factory_makes(warren_url: str, monkeypatch: pytest.MonkeyPatch, per: Any, made: int) -> None:
+async def test_how_many_a_factory_makes(
+    harebell_url: str, monkeypatch: pytest.MonkeyPatch, per: Any, made: int
+) -> None:
     monkeypatch.setattr(Dials, "made", 0)
     middlewares = Middlewares().add_provider(Dials, per=per)
-    async with warren.connect(warren_url, recovery=FAST, middleware=middlewares) as connection:
+    async with harebell.connect(harebell_url, recovery=FAST, middleware=middlewares) as connection:
         channels = [await connection.channel() for _ in range(2)]
         await connection.test().force_reconnect()
         assert Dials.made == made
@@ -135,37 +137,37 @@ async def test_how_many_a_factory_makes(warren_url: str, monkeypatch: pytest.Mon
         assert [sources.count(channel) for channel in channels] == [1, 1]
 
 
-async def test_the_hooks_of_a_factory_that_is_no_class(warren_url: str) -> None:
+async def test_the_hooks_of_a_factory_that_is_no_class(harebell_url: str) -> None:
     middlewares = Middlewares().add_provider(functools.partial(Counter), id="mine")
-    async with warren.connect(warren_url, middleware=middlewares) as connection, connection.channel() as channel:
+    async with harebell.connect(harebell_url, middleware=middlewares) as connection, connection.channel() as channel:
         assert isinstance(channel.test().provider("mine"), Counter)
 
     def empty() -> object:
         return object()
 
     with pytest.raises(errors.InvalidArgument, match="provider 'empty' has no method that is named like a hook"):
-        async with warren.connect(warren_url, middleware=Middlewares().add_provider(empty)):
+        async with harebell.connect(harebell_url, middleware=Middlewares().add_provider(empty)):
             pass
 
 
-async def test_a_provider_may_be_any_object(warren_url: str) -> None:
+async def test_a_provider_may_be_any_object(harebell_url: str) -> None:
     log: list[str] = []
 
     class Anything:
         def __init__(self) -> None:
             self.queue_inspect = noting(log, "an attribute")
 
-    async with warren.connect(warren_url, middleware=Middlewares().add_shared(Anything())) as connection:
+    async with harebell.connect(harebell_url, middleware=Middlewares().add_shared(Anything())) as connection:
         async with connection.channel() as channel:
             await channel.queue_declare("q", exclusive=True)
             await channel.queue_inspect("q")
     assert log == ["> an attribute", "< an attribute"]
 
 
-async def test_what_is_registered_later_has_no_effect(warren_url: str) -> None:
+async def test_what_is_registered_later_has_no_effect(harebell_url: str) -> None:
     log: list[str] = []
     middlewares = Middlewares()
-    async with warren.connect(warren_url, middleware=middlewares) as connection:
+    async with harebell.connect(harebell_url, middleware=middlewares) as connection:
         middlewares.add("queue_inspect", noting(log, "late"))
         async with connection.channel() as channel:
             await channel.queue_declare("q", exclusive=True)
@@ -217,27 +219,27 @@ def test_what_is_refused(register: Callable[[], object], text: str) -> None:
         register()
 
 
-async def test_what_is_no_middlewares(warren_url: str) -> None:
+async def test_what_is_no_middlewares(harebell_url: str) -> None:
     with pytest.raises(errors.InvalidArgument, match="which takes functions and providers"):
-        await warren.connect(warren_url, middleware=awaited)  # type: ignore[arg-type]
-    async with warren.connect(warren_url) as connection:
+        await harebell.connect(harebell_url, middleware=awaited)  # type: ignore[arg-type]
+    async with harebell.connect(harebell_url) as connection:
         with pytest.raises(errors.InvalidArgument, match="which takes functions and providers"):
             await connection.channel(middleware=[awaited])  # type: ignore[arg-type]
 
 
-async def test_ids_and_features(warren_url: str) -> None:
+async def test_ids_and_features(harebell_url: str) -> None:
     taken = Middlewares().add_provider(Counter, id="topology")
     with pytest.raises(errors.InvalidArgument, match="two providers have the id 'topology'; a feature of that name"):
-        await warren.connect(warren_url, middleware=taken)
-    async with warren.connect(warren_url, middleware=taken.without("topology")) as connection:
+        await harebell.connect(harebell_url, middleware=taken)
+    async with harebell.connect(harebell_url, middleware=taken.without("topology")) as connection:
         async with connection.channel() as channel:
             assert isinstance(channel.test().provider("topology"), Counter)
         with pytest.raises(errors.InvalidArgument, match="two providers have the id 'topology'"):
             await connection.channel(middleware=Middlewares().add_provider(Counter, id="topology"))
 
 
-async def test_what_stands_on_a_connection_is_refused_on_a_channel(warren_url: str) -> None:
-    async with warren.connect(warren_url) as connection:
+async def test_what_stands_on_a_connection_is_refused_on_a_channel(harebell_url: str) -> None:
+    async with harebell.connect(harebell_url) as connection:
         with pytest.raises(errors.InvalidArgument, match="'update_secret' stands on a connection: register it with"):
             await connection.channel(middleware=Middlewares().add("update_secret", awaited))
         with pytest.raises(errors.InvalidArgument, match="'close' stands on a connection"):
@@ -247,13 +249,13 @@ async def test_what_stands_on_a_connection_is_refused_on_a_channel(warren_url: s
         assert not connection._channels
 
 
-async def test_every_feature_is_a_provider(warren_url: str) -> None:
-    async with warren.connect(warren_url) as connection, connection.channel() as channel:
+async def test_every_feature_is_a_provider(harebell_url: str) -> None:
+    async with harebell.connect(harebell_url) as connection, connection.channel() as channel:
         assert all(channel.test().provider(feature) is not None for feature in FEATURES)
         assert connection.test().provider("topology") is channel.test().provider("topology")
         assert channel.test().provider("qos") is not None
     bare = Middlewares().without(*FEATURES)
-    async with warren.connect(warren_url, middleware=bare) as connection, connection.channel() as channel:
+    async with harebell.connect(harebell_url, middleware=bare) as connection, connection.channel() as channel:
         assert not channel._chains.providers
         assert type(channel) is Channel
         await channel.queue_declare("q", exclusive=True)

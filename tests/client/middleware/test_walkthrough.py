@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-import warren
-from warren import middleware as mw
-from warren.client.middleware.hooks import QueueDeclareArgs, QueueDeleteArgs
-from warren.client.middleware.registry import Middlewares
-from warren.client.records import QueueInfo
+import harebell
+from harebell import middleware as mw
+from harebell.client.middleware.hooks import QueueDeclareArgs, QueueDeleteArgs
+from harebell.client.middleware.registry import Middlewares
+from harebell.client.records import QueueInfo
 
 
 async def test_registering_a_middleware(broker_url: str, name: str) -> None:
@@ -26,7 +26,7 @@ async def test_registering_a_middleware(broker_url: str, name: str) -> None:
     # add it to what the connection is made with
     middlewares = Middlewares()
     middlewares.add("queue_declare", queue_declare_middleware)
-    async with warren.connect(broker_url, middleware=middlewares) as connection:
+    async with harebell.connect(broker_url, middleware=middlewares) as connection:
         # the channel has the default features and our middleware
         channel = await connection.channel()
         # declare our queue: our middleware is invoked
@@ -44,9 +44,7 @@ class CustomMiddlewareProvider(mw.ProvidesQueueDeclare, mw.ProvidesQueueDelete):
         self.invocation_count = 0
         self.printed: list[str] = []
 
-    async def queue_declare(
-        self, call_next: mw.Next[QueueDeclareArgs, QueueInfo], args: QueueDeclareArgs
-    ) -> QueueInfo:
+    async def queue_declare(self, call_next: mw.Next[QueueDeclareArgs, QueueInfo], args: QueueDeclareArgs) -> QueueInfo:
         self.invocation_count += 1
         self.printed.append(f"DECLARED: {args.name}, TOTAL: {self.invocation_count}")
         return await call_next(args)
@@ -61,7 +59,7 @@ async def test_a_provider_for_each_channel(broker_url: str, name: str) -> None:
     # every channel of the connection gets a fresh instance of our provider
     middlewares = Middlewares()
     middlewares.add_provider(CustomMiddlewareProvider)
-    async with warren.connect(broker_url, middleware=middlewares) as connection:
+    async with harebell.connect(broker_url, middleware=middlewares) as connection:
         for _ in range(2):
             channel = await connection.channel()
             await channel.queue_declare(name, auto_delete=True)
@@ -75,7 +73,7 @@ async def test_one_provider_for_all_channels(broker_url: str, name: str) -> None
     provider = CustomMiddlewareProvider()
     middlewares = Middlewares()
     middlewares.add_shared(provider)
-    async with warren.connect(broker_url, middleware=middlewares) as connection:
+    async with harebell.connect(broker_url, middleware=middlewares) as connection:
         for _ in range(2):
             channel = await connection.channel()
             await channel.queue_declare(name, auto_delete=True)

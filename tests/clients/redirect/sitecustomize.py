@@ -1,9 +1,9 @@
-"""On PYTHONPATH of programs that say port 5672: they reach the port in WARREN_TEST_PORT, and stay as they are."""
+"""On PYTHONPATH of programs that say port 5672: they reach the port in HAREBELL_TEST_PORT, and stay as they are."""
 
 import os
 import socket
 
-_port, _connect = int(os.environ["WARREN_TEST_PORT"]), socket.socket.connect
+_port, _connect = int(os.environ["HAREBELL_TEST_PORT"]), socket.socket.connect
 
 
 def _redirected(self, address):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from warren.protocol.v091 import Engine, FieldValue, Method, Properties, Role, methods as m
+from harebell.protocol.v091 import Engine, FieldValue, Method, Properties, Role, methods as m
 
 
 def short(value: int) -> bytes:
@@ -65,7 +65,7 @@ FIELD_VALUES: list[tuple[FieldValue, bytes]] = [
     ({"k": [{}]}, b"F\x00\x00\x00\x0c\x01kA\x00\x00\x00\x05F\x00\x00\x00\x00"),
 ]
 
-# (bytes, value): types that others send and Warren does not
+# (bytes, value): types that others send and Harebell does not
 READ_ONLY_VALUES: list[tuple[bytes, FieldValue]] = [
     (b"b\xff", -1),
     (b"B\xff", 255),

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from hypothesis import HealthCheck, settings, strategies as st
 
-from warren.protocol.v091 import Method, Properties, methods as m
+from harebell.protocol.v091 import Method, Properties, methods as m
 
 # No example is timed: how busy the machine is decides nothing.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from harebell.errors import LocalProtocolError
+from harebell.protocol.v091 import Properties, encode_content
+from harebell.protocol.v091.bulk import PROPERTY_NAMES, encode_contents, encode_property_columns
+from harebell.protocol.v091.fields import write_table
 from tests.protocol.v091 import strategies
-from warren.errors import LocalProtocolError
-from warren.protocol.v091 import Properties, encode_content
-from warren.protocol.v091.bulk import PROPERTY_NAMES, encode_contents, encode_property_columns
-from warren.protocol.v091.fields import write_table
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(PROPERTY_NAMES, strategies.short_strings),

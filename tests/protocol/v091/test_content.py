@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
+from harebell import errors
+from harebell.protocol.v091 import Content, Properties, encode_content, methods as m
+from harebell.protocol.v091.codec import encode_frame
 from tests.protocol.v091 import strategies
 from tests.protocol.v091.samples import MALFORMED_PROPERTIES, PROPERTIES
-from warren import errors
-from warren.protocol.v091 import Content, Properties, encode_content, methods as m
-from warren.protocol.v091.codec import encode_frame
 
 METHOD = m.BasicPublish("e", "k").encode()
 HEADER_5 = bytes.fromhex("02 0001 0000000e 003c 0000 0000000000000005 0000 ce".replace(" ", ""))

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from warren.protocol.v091 import methods as m
-from warren.protocol.v091.codec import encode_method
-from warren.protocol.v091.deliver import encode_get_ok
-from warren.protocol.v091.fields import write_shortstr
+from harebell.protocol.v091 import methods as m
+from harebell.protocol.v091.codec import encode_method
+from harebell.protocol.v091.deliver import encode_get_ok
+from harebell.protocol.v091.fields import write_shortstr
 
 
 @given(st.integers(1, 65_535), st.integers(0, 2**64 - 1), st.booleans(), st.integers(0, 2**32 - 1))

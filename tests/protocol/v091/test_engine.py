@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.protocol.v091 import strategies
-from tests.protocol.v091.samples import MALFORMED_PROPERTIES, opened, pump, short, started
-from warren import errors
-from warren.protocol.v091 import (
+from harebell import errors
+from harebell.protocol.v091 import (
     ChannelState,
     ConnectionState,
     Content,
@@ -19,8 +17,10 @@ from warren.protocol.v091 import (
     Role,
     methods as m,
 )
-from warren.protocol.v091.codec import HEARTBEAT_FRAME, PROTOCOL_HEADER, encode_frame, encode_method
-from warren.protocol.v091.content import HEADER_FIXED, encode_content
+from harebell.protocol.v091.codec import HEARTBEAT_FRAME, PROTOCOL_HEADER, encode_frame, encode_method
+from harebell.protocol.v091.content import HEADER_FIXED, encode_content
+from tests.protocol.v091 import strategies
+from tests.protocol.v091.samples import MALFORMED_PROPERTIES, opened, pump, short, started
 
 PUBLISH = encode_method(1, m.BasicPublish("e", "k"))
 

@@ -9,11 +9,9 @@ from decimal import Decimal
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.protocol.v091 import strategies
-from tests.protocol.v091.samples import FIELD_VALUES, READ_ONLY_VALUES, long, ls, s
-from warren.errors import LocalProtocolError
-from warren.protocol.v091.codec import MALFORMED
-from warren.protocol.v091.fields import (
+from harebell.errors import LocalProtocolError
+from harebell.protocol.v091.codec import MALFORMED
+from harebell.protocol.v091.fields import (
     MAX_TABLE_DEPTH,
     Table,
     read_shortstr,
@@ -25,6 +23,8 @@ from warren.protocol.v091.fields import (
     write_table,
     write_timestamp,
 )
+from tests.protocol.v091 import strategies
+from tests.protocol.v091.samples import FIELD_VALUES, READ_ONLY_VALUES, long, ls, s
 
 
 def table_of(raw_value: bytes) -> bytes:

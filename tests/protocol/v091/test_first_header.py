@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from warren.protocol.v091 import Content, Properties, Table, encode_content
+from harebell.protocol.v091 import Content, Properties, Table, encode_content
 
 ENTRY = b"\x0fx-stream-offsetl"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from warren.protocol.v091 import ConnectionState, Content, Engine, Event, Method, Role, methods as m
+from harebell.protocol.v091 import ConnectionState, Content, Engine, Event, Method, Role, methods as m
 
 GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
 LINES: list[tuple[str, bytes]] = [(line["from"], bytes.fromhex(line["hex"])) for line in GOLDEN["frames"]]
@@ -81,6 +81,6 @@ def test_what_was_delivered() -> None:
         "array": ["a", 1, {"deep": []}],
     }
     assert (second.body, second.raw_properties) == (b"x" * 9000, b"\0\0")
-    assert second.decode_method() == m.BasicDeliver("ctag", 2, False, "", "warren.golden")
+    assert second.decode_method() == m.BasicDeliver("ctag", 2, False, "", "harebell.golden")
     assert returned.decode_method() == m.BasicReturn(312, "NO_ROUTE", "", "nowhere")
     assert returned.body == b""

@@ -8,13 +8,13 @@ import itertools
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from harebell import errors
+from harebell.protocol.v091 import ChannelState, ConnectionState, Content, Engine, Event, Role
+from harebell.protocol.v091.codec import PROTOCOL_HEADER, encode_frame, encode_method
+from harebell.protocol.v091.content import encode_content
+from harebell.protocol.v091.fields import MAX_TABLE_DEPTH
 from tests.protocol.v091 import strategies
 from tests.protocol.v091.samples import METHODS, opened
-from warren import errors
-from warren.protocol.v091 import ChannelState, ConnectionState, Content, Engine, Event, Role
-from warren.protocol.v091.codec import PROTOCOL_HEADER, encode_frame, encode_method
-from warren.protocol.v091.content import encode_content
-from warren.protocol.v091.fields import MAX_TABLE_DEPTH
 
 STATES = list(itertools.product(ConnectionState, Role))
 

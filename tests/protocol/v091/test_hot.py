@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from warren import errors
-from warren.protocol.v091 import hot, methods as m
-from warren.protocol.v091.codec import MALFORMED, encode_method
+from harebell import errors
+from harebell.protocol.v091 import hot, methods as m
+from harebell.protocol.v091.codec import MALFORMED, encode_method
 
 names = st.text(max_size=60)
 tags = st.integers(0, 2**64 - 1)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import example, given, strategies as st
 
+from harebell import errors
+from harebell.protocol.v091 import Engine, methods as m
+from harebell.protocol.v091.codec import encode_method
 from tests.protocol.v091.samples import opened
-from warren import errors
-from warren.protocol.v091 import Engine, methods as m
-from warren.protocol.v091.codec import encode_method
 
 
 @st.composite

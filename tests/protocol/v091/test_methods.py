@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from tests.protocol.v091 import strategies
-from tests.protocol.v091.samples import MALFORMED_PROPERTIES, METHODS, PROPERTIES
-from warren import errors
-from warren.protocol.v091 import Method, Properties, methods as m
-from warren.protocol.v091.codec import (
+from harebell import errors
+from harebell.protocol.v091 import Method, Properties, methods as m
+from harebell.protocol.v091.codec import (
     check_properties,
     decode_method,
     decode_properties,
@@ -21,6 +19,8 @@ from warren.protocol.v091.codec import (
     encode_method,
     encode_properties,
 )
+from tests.protocol.v091 import strategies
+from tests.protocol.v091.samples import MALFORMED_PROPERTIES, METHODS, PROPERTIES
 
 ROOT = Path(__file__).resolve().parents[3]
 

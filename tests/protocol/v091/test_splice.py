@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
+from harebell.protocol.v091 import Content, Properties, Table, encode_content
+from harebell.protocol.v091.content import stored_content
+from harebell.protocol.v091.fields import write_shortstr, write_table
+from harebell.protocol.v091.splice import DELIVERY_COUNT, STREAM_OFFSET, append_headers, replace_reply_to
 from tests.protocol.v091.strategies import properties, tables
-from warren.protocol.v091 import Content, Properties, Table, encode_content
-from warren.protocol.v091.content import stored_content
-from warren.protocol.v091.fields import write_shortstr, write_table
-from warren.protocol.v091.splice import DELIVERY_COUNT, STREAM_OFFSET, append_headers, replace_reply_to
 
 
 def decoded(frames: bytes, body: bytes) -> Properties:

@@ -6,12 +6,12 @@ import itertools
 
 import pytest
 
+from harebell import errors
+from harebell.protocol.v091 import ChannelState, ConnectionState, Engine, Method, Role, methods as m
+from harebell.protocol.v091.codec import encode_method
+from harebell.protocol.v091.content import encode_content
+from harebell.protocol.v091.states import CHANNEL_TRANSITIONS, CONNECTION_TRANSITIONS, MAY_SEND
 from tests.protocol.v091.samples import opened
-from warren import errors
-from warren.protocol.v091 import ChannelState, ConnectionState, Engine, Method, Role, methods as m
-from warren.protocol.v091.codec import encode_method
-from warren.protocol.v091.content import encode_content
-from warren.protocol.v091.states import CHANNEL_TRANSITIONS, CONNECTION_TRANSITIONS, MAY_SEND
 
 S, C = ConnectionState, ChannelState
 METHODS = sorted(m.METHODS.values(), key=lambda cls: cls.NAME)

@@ -19,16 +19,16 @@ from tests.spark.bad_days.torment import KINDS
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.spark.bad_days", description=__doc__)
-    parser.add_argument("--rabbitmq", action="store_true", help="on RabbitMQ, in place of Warren")
+    parser.add_argument("--rabbitmq", action="store_true", help="on RabbitMQ, in place of Harebell")
     parser.add_argument("--only", default="", metavar="DAY,...", help="days whose names hold one of these words")
     parser.add_argument("--kinds", default=",".join(KINDS), metavar="KIND,...", help="of source queues")
     parser.add_argument("--messages", type=int, default=3000, help="in each queue")
     options = parser.parse_args()
     words = [word.strip() for word in options.only.split(",") if word.strip()]
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what was started ends too
-    broker = "rabbitmq" if options.rabbitmq else "warren"
+    broker = "rabbitmq" if options.rabbitmq else "harebell"
     outcomes: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="warren-bad-days-") as folder:
+    with tempfile.TemporaryDirectory(prefix="harebell-bad-days-") as folder:
         for days, cluster in ((DAYS, False), (CLUSTER_DAYS, True)):
             chosen = {day: run for day, run in days.items() if not words or any(word in day for word in words)}
             if not chosen:

@@ -1,4 +1,4 @@
-"""Brokers that can be killed and started again on the same port with the same data: Warren's and RabbitMQ."""
+"""Brokers that can be killed and started again on the same port with the same data: Harebell's and RabbitMQ."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
+from harebell.testing.rabbitmq import RabbitMQ
 from tests.cli.command import environment
 from tests.torture.server import free_port
-from warren.testing.rabbitmq import RabbitMQ
 
-__all__ = ["Server", "WarrenServer", "server"]
+__all__ = ["Server", "HarebellServer", "server"]
 
 
 class Server(Protocol):
@@ -33,8 +33,8 @@ class Server(Protocol):
     ) -> None: ...
 
 
-class WarrenServer:
-    """`warren serve` as a process."""
+class HarebellServer:
+    """`harebell serve` as a process."""
 
     def __init__(self, folder: Path) -> None:
         self.port = free_port()
@@ -50,7 +50,7 @@ class WarrenServer:
         self._folder.mkdir(parents=True, exist_ok=True)
         with (self._folder / "serve.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "warren", "serve", "--port", str(self.port),
+                [sys.executable, "-m", "harebell", "serve", "--port", str(self.port),
                  "--data", str(self._folder / "data"), "--max-message-size", "32MiB"],
                 env=environment(), stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
             )  # fmt: skip
@@ -81,5 +81,5 @@ class WarrenServer:
 
 
 def server(name: str, folder: Path) -> Server:
-    """The broker of that name, `warren` or `rabbitmq`, not started."""
-    return RabbitMQ() if name == "rabbitmq" else WarrenServer(folder)
+    """The broker of that name, `harebell` or `rabbitmq`, not started."""
+    return RabbitMQ() if name == "rabbitmq" else HarebellServer(folder)

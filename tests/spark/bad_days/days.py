@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from harebell.testing.proxy import FaultProxy
 from tests.spark.bad_days import evidence, faults
 from tests.spark.bad_days.brokers import Server
 from tests.spark.bad_days.torment import KINDS, Cell, Driver, Result, make_cells
 from tests.spark.cluster import SparkCluster
-from warren.testing.proxy import FaultProxy
 
 __all__ = ["CLUSTER_DAYS", "DAYS", "Scene"]
 
@@ -125,7 +125,7 @@ def connection_cut(scene: Scene) -> None:
 def older_than_retention(scene: Scene) -> None:
     """The checkpoint of a stream is older than what is left: the query fails, or skips and says which.
 
-    Once some of it is left, and once as little as a broker leaves: nothing on RabbitMQ, the last message on Warren.
+    Once some of it is left, and once as little as a broker leaves: nothing on RabbitMQ, the last message on Harebell.
     """
     some = Cell(scene.server.url, "stream", "parquet", scene.folder / "some")
     some.declare({"x-max-length-bytes": 200_000, "x-stream-max-segment-size-bytes": 50_000})

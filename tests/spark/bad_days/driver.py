@@ -18,7 +18,7 @@ def main() -> None:
     plan = json.loads(sys.argv[1])
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what Spark prints is no answer
-    from warren.spark import session
+    from harebell.spark import session
 
     spark = session("bad day", plan["master"], **plan["conf"])
     spark.sparkContext.setLogLevel("WARN")

@@ -11,8 +11,8 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow.parquet as parquet
 
-from warren.client.blocking import connect
-from warren.client.records import Message, Publication
+from harebell.client.blocking import connect
+from harebell.client.records import Message, Publication
 
 __all__ = ["Tally", "committed", "declare", "in_files", "in_queue", "publish", "ready", "sizes_in_queue"]
 

@@ -19,8 +19,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
-from warren.spark import amqp
-from warren.spark.source import AmqpDataSource
+from harebell.spark import amqp
+from harebell.spark.source import AmqpDataSource
 
 READING = ("read", "before-link", "after-link", "after-ack", "yielded")
 WRITING = ("write", "published")

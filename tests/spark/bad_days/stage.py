@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
+from harebell.spark.packaging import package
 from tests.spark.bad_days.brokers import server
 from tests.spark.bad_days.days import Scene
 from tests.spark.bad_days.torment import HERE, Driver
 from tests.spark.cluster import SparkCluster
-from warren.spark.packaging import package
 
 __all__ = ["setting"]
 

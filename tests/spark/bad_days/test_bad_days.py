@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from harebell.errors import MissingDependency
+from harebell.spark.java import find_java
 from tests.spark.bad_days.days import CLUSTER_DAYS, DAYS, Scene
 from tests.spark.bad_days.evidence import tally
 from tests.spark.bad_days.stage import setting
-from warren.errors import MissingDependency
-from warren.spark.java import find_java
 
 MESSAGES = 1000
 # The days that take seconds; the others are in the program only.
@@ -27,13 +27,13 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     except MissingDependency as error:
         pytest.skip(str(error))
     with ExitStack() as stack:
-        yield setting(stack, "warren", tmp_path_factory.mktemp("days"), cluster=False)
+        yield setting(stack, "harebell", tmp_path_factory.mktemp("days"), cluster=False)
 
 
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("day", SHARE)
-def test_a_day_on_warren(scene: Scene, day: str, tmp_path: Path) -> None:
+def test_a_day_on_harebell(scene: Scene, day: str, tmp_path: Path) -> None:
     """From each kind of queue into Parquet; the program has the other sink too."""
     DAYS[day](replace(scene, folder=tmp_path, messages=MESSAGES, sinks=("parquet",)))
 

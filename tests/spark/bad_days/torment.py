@@ -16,9 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from harebell.client.records import Message
 from tests.spark.bad_days import evidence
 from tests.spark.bad_days.brokers import Server
-from warren.client.records import Message
 
 __all__ = ["KINDS", "Cell", "Driver", "Result", "make_cells"]
 

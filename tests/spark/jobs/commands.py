@@ -1,4 +1,4 @@
-"""Runs a `warren spark` command in this process, on the tests' own Spark session."""
+"""Runs a `harebell spark` command in this process, on the tests' own Spark session."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import warren.spark
-from warren.cli.main import application
+import harebell.spark
+from harebell.cli.main import application
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +30,7 @@ class Command:
     """`command("spark", "deadletters", ...)` gives its exit status."""
 
     def __init__(self, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(warren.spark, "session", lambda *args, **conf: Kept(spark))
+        monkeypatch.setattr(harebell.spark, "session", lambda *args, **conf: Kept(spark))
 
     def __call__(self, *arguments: object) -> int:
         status = application()([str(each) for each in arguments], exit_on_error=False, result_action="return_value")

@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from warren.spark.jobs.archive_files import Cutter, write_rows
-from warren.spark.jobs.manifest import Manifest
-from warren.spark.jobs.tables import DataFile, Table
-from warren.spark.schema import arrow_schema, row_schema
+from harebell.spark.jobs.archive_files import Cutter, write_rows
+from harebell.spark.jobs.manifest import Manifest
+from harebell.spark.jobs.tables import DataFile, Table
+from harebell.spark.schema import arrow_schema, row_schema
 
 DAY = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
 

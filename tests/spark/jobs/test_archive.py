@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from harebell.errors import DataLoss, InvalidArgument, NotFound
+from harebell.spark.jobs.archive import Archived, ArchivedQueue, Verified, archive, read, verify
 from tests.spark.conftest import RABBITMQ, Broker
 from tests.spark.jobs.filling import DAY, archive_of
-from warren.errors import DataLoss, InvalidArgument, NotFound
-from warren.spark.jobs.archive import Archived, ArchivedQueue, Verified, archive, read, verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +42,7 @@ def forget(path: Path, queue: str, number: int, *logs: str) -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("broker", "table"),
-    [pytest.param(*RABBITMQ.values, "parquet", marks=RABBITMQ.marks), ("warren_server", "delta")],
+    [pytest.param(*RABBITMQ.values, "parquet", marks=RABBITMQ.marks), ("harebell_server", "delta")],
     indirect=["broker"],
 )
 def test_a_stream_and_a_work_queue_in_one_archive(
@@ -67,7 +67,7 @@ def test_a_stream_and_a_work_queue_in_one_archive(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("broker", ["warren_server"], indirect=True)
+@pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
 def test_a_batch_that_is_made_again_counts_once(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     """Killed after the archive's commit and before Spark's: Spark makes the batch again."""
     stream, work = broker.queue("stream"), broker.queue("classic")
@@ -91,7 +91,7 @@ def test_a_batch_that_is_made_again_counts_once(spark: SparkSession, broker: Bro
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("broker", ["warren_server"], indirect=True)
+@pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
 def test_on_and_on_until_told_to_stop(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     stream, work = broker.queue("stream"), broker.queue("classic")
     path = tmp_path / "archive"
@@ -129,7 +129,7 @@ def refused(broker: Broker, path: Path, *queues: str, **options: Any) -> None:
     archive(None, broker.url, queues, path, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("broker", ["warren_server"], indirect=True)
+@pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
 def test_what_cannot_be_archived(broker: Broker, tmp_path: Path) -> None:
     queue = broker.queue("classic")
     path = tmp_path / "archive"
@@ -148,7 +148,7 @@ def test_what_cannot_be_archived(broker: Broker, tmp_path: Path) -> None:
     assert not path.exists()
 
 
-@pytest.mark.parametrize("broker", ["warren_server"], indirect=True)
+@pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
 def test_one_process_at_a_time(broker: Broker, tmp_path: Path) -> None:
     queue = broker.queue("classic")
     place = checkpoint(tmp_path, queue)
@@ -167,8 +167,8 @@ def test_one_process_at_a_time(broker: Broker, tmp_path: Path) -> None:
 
 CHILD = """
 import sys
-from warren.spark import session
-from warren.spark.jobs.archive import archive
+from harebell.spark import session
+from harebell.spark.jobs.archive import archive
 
 url, path, *queues = sys.argv[1:]
 spark = session("child", **{"spark.ui.enabled": "false"})
@@ -179,7 +179,7 @@ archive(spark, url, queues, path, options={"maxMessagesPerTrigger": "500"})
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("broker", ["warren_server"], indirect=True)
+@pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
 def test_killed_in_the_middle(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     stream, work = broker.queue("stream"), broker.queue("classic")
     path = tmp_path / "archive"

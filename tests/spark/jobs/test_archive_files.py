@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from harebell.errors import InvalidArgument
+from harebell.spark.jobs import archive_files
+from harebell.spark.jobs.archive_files import Cutter, write_rows
 from tests.spark.jobs.filling import DAY, batch
-from warren.errors import InvalidArgument
-from warren.spark.jobs import archive_files
-from warren.spark.jobs.archive_files import Cutter, write_rows
 
 
 def contents(root: Path, path: str) -> list[dict[str, Any]]:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from warren.errors import InvalidArgument
-from warren.spark.jobs.capacity import Limits, Load, backlog, cluster, consumer_rate, parse_consumers
+from harebell.errors import InvalidArgument
+from harebell.spark.jobs.capacity import Limits, Load, backlog, cluster, consumer_rate, parse_consumers
 
 
 def test_lindley() -> None:

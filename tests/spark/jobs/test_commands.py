@@ -1,4 +1,4 @@
-"""`warren spark archive` and `replay` from end to end, in the tests' own session: what is printed."""
+"""`harebell spark archive` and `replay` from end to end, in the tests' own session: what is printed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
+from harebell.cli.display import Display
+from harebell.cli.spark.running import Cluster
 from tests.cli.administering import runner
 from tests.spark.conftest import Broker
 from tests.spark.jobs.filling import archive_of
-from warren.cli.display import Display
-from warren.cli.spark.running import Cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("broker", ["warren_server"], indirect=True)
+@pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
 def test_there_and_back(
     spark: SparkSession,
     broker: Broker,
@@ -32,8 +32,8 @@ def test_there_and_back(
     def job(name: str, cluster: Cluster, work: Callable[[SparkSession, Display], int], *, broker: object) -> int:
         return work(spark, Display(Console(stderr=True)))
 
-    monkeypatch.setattr("warren.cli.spark.archive.job", job)
-    monkeypatch.setattr("warren.cli.spark.replay.job", job)
+    monkeypatch.setattr("harebell.cli.spark.archive.job", job)
+    monkeypatch.setattr("harebell.cli.spark.replay.job", job)
     run = runner(monkeypatch, capsys, broker.url)
     queue, again, box = broker.queue("classic"), broker.queue("classic"), tmp_path / "box"
     broker.numbered(queue, 120)
@@ -64,4 +64,4 @@ def test_there_and_back(
         "2 small files of past days are 1 now (2 rows, 0.0 MiB to 0.0); 0 old files deleted"
     )
     assert run("spark", "replay", old, "--key", "nothing", "--dry-run").output == "no messages\n"
-    assert run("spark", "replay", tmp_path / "none").error.startswith("warren: there is no archive in")
+    assert run("spark", "replay", tmp_path / "none").error.startswith("harebell: there is no archive in")

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
+from harebell.errors import DataLoss, InvalidArgument
+from harebell.spark.jobs.archive import read, verify
+from harebell.spark.jobs.compact import Compacted, clean, compact, plan, rewrite
+from harebell.spark.jobs.delta import Delta
+from harebell.spark.jobs.manifest import Manifest
+from harebell.spark.jobs.tables import DataFile, Table, data_file, folder_of
 from tests.spark.jobs.filling import data
-from warren.errors import DataLoss, InvalidArgument
-from warren.spark.jobs.archive import read, verify
-from warren.spark.jobs.compact import Compacted, clean, compact, plan, rewrite
-from warren.spark.jobs.delta import Delta
-from warren.spark.jobs.manifest import Manifest
-from warren.spark.jobs.tables import DataFile, Table, data_file, folder_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from harebell.errors import AccessRefused, NotFound
+from harebell.routing import cc_bcc, parse_definitions
+from harebell.routing.topology import Topology, exchange_types, topology
+from harebell.routing.trace import Tracer
+from harebell.spark.jobs import adding, counting, keyed, patterns, walking
+from harebell.spark.jobs.counting import RESULT, Counting, needed
 from tests.routing.topologies import definitions, messages
-from warren.errors import AccessRefused, NotFound
-from warren.routing import cc_bcc, parse_definitions
-from warren.routing.topology import Topology, exchange_types, topology
-from warren.routing.trace import Tracer
-from warren.spark.jobs import adding, counting, keyed, patterns, walking
-from warren.spark.jobs.counting import RESULT, Counting, needed
 
 Row = dict[str, Any]
 FACTS = ("exchange", "routing_key", "headers", "message_id")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from warren.spark.jobs import deadletters as job
-from warren.spark.jobs.redrive import Target, plan_of, selection
+from harebell.spark.jobs import deadletters as job
+from harebell.spark.jobs.redrive import Target, plan_of, selection
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

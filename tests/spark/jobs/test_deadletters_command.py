@@ -1,4 +1,4 @@
-"""`warren spark deadletters`, from the queue to the page and back."""
+"""`harebell spark deadletters`, from the queue to the page and back."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from harebell.cli.main import application
+from harebell.client.blocking import connect
+from harebell.client.records import Message, Publication
+from harebell.errors import InvalidArgument
 from tests.cli.html.checker import checked
 from tests.spark.conftest import Broker
 from tests.spark.jobs.commands import Command
 from tests.spark.jobs.letters import reject
-from warren.cli.main import application
-from warren.client.blocking import connect
-from warren.client.records import Message, Publication
-from warren.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,8 +77,8 @@ def test_a_triage_and_a_redrive(broker: Broker, command: Command, tmp_path: Path
 
 
 @spark_test
-def test_what_stays_ends_with_status_1(warren_server: Any, command: Command, tmp_path: Path, capsys: Any) -> None:
-    broker, out = Broker(warren_server.url), tmp_path / "out.json"
+def test_what_stays_ends_with_status_1(harebell_server: Any, command: Command, tmp_path: Path, capsys: Any) -> None:
+    broker, out = Broker(harebell_server.url), tmp_path / "out.json"
     try:
         dead = broker.queue("classic")
         broker.numbered(dead, 4)
@@ -120,7 +120,7 @@ def test_an_archive_has_others_too(spark: SparkSession, command: Command, tmp_pa
         (("--archive", "a", "--take"), "not for --archive"),
         (("q", "--ticket", "t"), "give --take too"),
         (("q", "--spool", "t"), "give --take too"),
-        (("--archive", "a", "--redrive"), "warren spark replay a --queue"),
+        (("--archive", "a", "--redrive"), "harebell spark replay a --queue"),
         (("--archive", "nowhere"), "there is no folder nowhere"),
         (("q", "--take", "--redrive"), "leave out --take"),
         (("q", "--dry-run"), "--dry-run is for --redrive"),

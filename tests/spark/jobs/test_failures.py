@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from warren.errors import DataLoss, InvalidArgument, NotFound, WarrenError
-from warren.spark.jobs.failures import SPEAKERS, hush, our_error, telling
+from harebell.errors import DataLoss, HarebellError, InvalidArgument, NotFound
+from harebell.spark.jobs.failures import SPEAKERS, hush, our_error, telling
 
 TEXT = """Job aborted due to stage failure: Task 0 failed
 Traceback (most recent call last):
@@ -18,14 +18,14 @@ Traceback (most recent call last):
 @pytest.mark.parametrize(
     ("line", "kind", "text"),
     [
-        ("warren.errors.DataLoss: messages 1 to 2 are gone", DataLoss, "messages 1 to 2 are gone"),
-        ("warren.errors.NotFound: 404 NOT_FOUND - no queue 'q'", NotFound, "404 NOT_FOUND - no queue 'q'"),
-        ("warren.errors.Unroutable: 312 NO_ROUTE", WarrenError, "312 NO_ROUTE"),
-        ("warren.errors.Gone: what it was", WarrenError, "what it was"),
+        ("harebell.errors.DataLoss: messages 1 to 2 are gone", DataLoss, "messages 1 to 2 are gone"),
+        ("harebell.errors.NotFound: 404 NOT_FOUND - no queue 'q'", NotFound, "404 NOT_FOUND - no queue 'q'"),
+        ("harebell.errors.Unroutable: 312 NO_ROUTE", HarebellError, "312 NO_ROUTE"),
+        ("harebell.errors.Gone: what it was", HarebellError, "what it was"),
     ],
 )
-def test_the_last_error_of_ours(line: str, kind: type[WarrenError], text: str) -> None:
-    found = our_error(RuntimeError(TEXT.format("warren.errors.ConnectionLost: gone\n" + line)))
+def test_the_last_error_of_ours(line: str, kind: type[HarebellError], text: str) -> None:
+    found = our_error(RuntimeError(TEXT.format("harebell.errors.ConnectionLost: gone\n" + line)))
     assert (type(found), str(found)) == (kind, text)
     with pytest.raises(kind), telling():
         raise RuntimeError(TEXT.format(line))
@@ -35,7 +35,7 @@ def test_others_stay_what_they_are() -> None:
     assert our_error(RuntimeError(TEXT.format("ValueError: no"))) is None
     with pytest.raises(KeyError), telling():
         raise KeyError("x")
-    mine = InvalidArgument("warren.errors.DataLoss: in a text")
+    mine = InvalidArgument("harebell.errors.DataLoss: in a text")
     with pytest.raises(InvalidArgument) as caught, telling():
         raise mine
     assert caught.value is mine

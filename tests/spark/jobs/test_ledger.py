@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from warren.errors import InvalidArgument
-from warren.spark.jobs.ledger import FORGOTTEN, Ledger
+from harebell.errors import InvalidArgument
+from harebell.spark.jobs.ledger import FORGOTTEN, Ledger
 
 A, B, C, D = (bytes([n]) * 16 for n in range(1, 5))
 

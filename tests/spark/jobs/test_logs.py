@@ -1,4 +1,4 @@
-"""The two logs of archives, Warren's own and Delta's: what counts, once, whole, and who has written it."""
+"""The two logs of archives, Harebell's own and Delta's: what counts, once, whole, and who has written it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from harebell.errors import DataLoss
+from harebell.spark.jobs import manifest
+from harebell.spark.jobs.delta import Delta
+from harebell.spark.jobs.manifest import Manifest
+from harebell.spark.jobs.tables import DataFile, Table, Written
 from tests.spark.jobs.filling import data
-from warren.errors import DataLoss
-from warren.spark.jobs import manifest
-from warren.spark.jobs.delta import Delta
-from warren.spark.jobs.manifest import Manifest
-from warren.spark.jobs.tables import DataFile, Table, Written
 
 Make = Callable[[Path], Table]
 
@@ -120,7 +120,7 @@ def test_a_long_log_is_summed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_many_files_of_delta_have_their_writer_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("warren.spark.jobs.delta.RECENT", 1)
+    monkeypatch.setattr("harebell.spark.jobs.delta.RECENT", 1)
     table = Delta.make(tmp_path / "archive")
     table.add([data(table, 2)], "w", 7)
     table.add([data(table, 3)], "other", 0)

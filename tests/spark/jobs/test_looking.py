@@ -7,15 +7,15 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from harebell.client.blocking import connect
+from harebell.client.records import Message
+from harebell.errors import DeadlineExceeded, InvalidArgument, NotFound
+from harebell.spark.jobs import looking
+from harebell.spark.jobs.looking import Look, look
 from tests.spark.conftest import DRAINED, Broker
-from warren.client.blocking import connect
-from warren.client.records import Message
-from warren.errors import DeadlineExceeded, InvalidArgument, NotFound
-from warren.spark.jobs import looking
-from warren.spark.jobs.looking import Look, look
 
 
-@pytest.mark.parametrize("broker, kind", [*DRAINED, ("warren_server", "quorum")], indirect=["broker"])
+@pytest.mark.parametrize("broker, kind", [*DRAINED, ("harebell_server", "quorum")], indirect=["broker"])
 def test_all_is_seen_and_nothing_is_taken(
     broker: Broker, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -24,7 +24,7 @@ def test_all_is_seen_and_nothing_is_taken(
     queue = broker.queue(kind)
     broker.numbered(queue, 100)
     told: list[int] = []
-    browsed = "warren" in kind or broker_is_warren(broker)
+    browsed = "harebell" in kind or broker_is_harebell(broker)
     assert look(broker.url, queue, tmp_path, progress=told.append) == Look(queue, 100, browsed)
     assert told[-1] == 100
     table = pq.read_table(tmp_path)
@@ -38,7 +38,7 @@ def test_all_is_seen_and_nothing_is_taken(
     assert broker.ready(queue) == 100
 
 
-def broker_is_warren(broker: Broker) -> bool:
+def broker_is_harebell(broker: Broker) -> bool:
     with connect(broker.url) as connection:
         return looking.browses(connection)
 

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from warren.spark.jobs import adding, merging
-from warren.spark.jobs.adding import RESULT
-from warren.spark.jobs.merging import MERGED, PACKED, Merging, Packing, heaviest
+from harebell.spark.jobs import adding, merging
+from harebell.spark.jobs.adding import RESULT
+from harebell.spark.jobs.merging import MERGED, PACKED, Merging, Packing, heaviest
 
 Row = dict[str, Any]
 

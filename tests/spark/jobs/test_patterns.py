@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from warren.routing import TopicMatcher
-from warren.spark.jobs import patterns
-from warren.spark.jobs.patterns import Patterns, TooMany
+from harebell.routing import TopicMatcher
+from harebell.spark.jobs import patterns
+from harebell.spark.jobs.patterns import Patterns, TooMany
 
 words = st.sampled_from(("a", "b", "c", "", "*", "#", "no pattern has it", "ä"))
 keys = st.lists(words, max_size=7).map(".".join)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from warren.errors import InvalidArgument
-from warren.routing.topology import Topology
-from warren.spark.jobs.capacity import Limits
-from warren.spark.jobs.planning import Consumers, plan
-from warren.spark.jobs.simulate import KeyLoad, Simulation, told, topology_of
+from harebell.errors import InvalidArgument
+from harebell.routing.topology import Topology
+from harebell.spark.jobs.capacity import Limits
+from harebell.spark.jobs.planning import Consumers, plan
+from harebell.spark.jobs.simulate import KeyLoad, Simulation, told, topology_of
 
 
 def topology() -> Topology:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from warren.errors import InvalidArgument
-from warren.routing import emit_definitions
-from warren.spark.jobs.profiles import PROFILES, profile
-from warren.spark.jobs.simulate import simulate, topology_of
+from harebell.errors import InvalidArgument
+from harebell.routing import emit_definitions
+from harebell.spark.jobs.profiles import PROFILES, profile
+from harebell.spark.jobs.simulate import simulate, topology_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

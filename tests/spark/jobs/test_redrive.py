@@ -15,16 +15,13 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.cli.command import environment
-from tests.spark.conftest import DRAINED, Broker
-from tests.spark.jobs.letters import reject
-from warren.client.blocking import connect
-from warren.client.records import Delivery
-from warren.errors import InvalidArgument, WarrenError
-from warren.protocol.v091 import Properties
-from warren.spark.jobs.ledger import Ledger
-from warren.spark.jobs.looking import look
-from warren.spark.jobs.redrive import (
+from harebell.client.blocking import connect
+from harebell.client.records import Delivery
+from harebell.errors import HarebellError, InvalidArgument
+from harebell.protocol.v091 import Properties
+from harebell.spark.jobs.ledger import Ledger
+from harebell.spark.jobs.looking import look
+from harebell.spark.jobs.redrive import (
     Plan,
     Redriven,
     Target,
@@ -33,6 +30,9 @@ from warren.spark.jobs.redrive import (
     redrive,
     redriven_message,
 )
+from tests.cli.command import environment
+from tests.spark.conftest import DRAINED, Broker
+from tests.spark.jobs.letters import reject
 
 
 class Crash(BaseException):
@@ -127,8 +127,8 @@ def test_a_run_after_a_crash_repeats_nothing_that_was_confirmed(
 DRIVER = """
 import json, os, signal, sys
 from pathlib import Path
-from warren.spark.jobs.ledger import Ledger
-from warren.spark.jobs.redrive import Plan, redrive
+from harebell.spark.jobs.ledger import Ledger
+from harebell.spark.jobs.redrive import Plan, redrive
 url, queue, ledger, plan, name = sys.argv[1:]
 places = {bytes.fromhex(mark): (tuple(place), 1) for mark, place in json.loads(plan).items()}
 seen = []
@@ -187,7 +187,7 @@ def test_what_somebody_else_has_taken_is_counted(broker: Broker, tmp_path: Path)
 
 
 def test_a_broker_that_is_away(tmp_path: Path) -> None:
-    with Ledger(tmp_path / "ledger") as ledger, pytest.raises((WarrenError, OSError)):
+    with Ledger(tmp_path / "ledger") as ledger, pytest.raises((HarebellError, OSError)):
         redrive("amqp://guest:guest@127.0.0.1:1/", "q", Plan({}), ledger)
 
 
@@ -242,5 +242,5 @@ def test_a_redriven_message() -> None:
 def test_the_ledgers_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", os.fspath(Path("/state")))
     assert default_ledger("amqp://u:p@host:1234/a%2Fb", "dead/letters") == Path(
-        "/state/warren/redrive/host_1234/a%2Fb/dead%2Fletters.ledger"
+        "/state/harebell/redrive/host_1234/a%2Fb/dead%2Fletters.ledger"
     )

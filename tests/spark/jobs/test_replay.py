@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from harebell.client.blocking import connect
+from harebell.client.records import Delivery, Message
+from harebell.errors import DataLoss, HarebellError, InvalidArgument, NotFound
+from harebell.spark.jobs.archive import archive
+from harebell.spark.jobs.manifest import Manifest
+from harebell.spark.jobs.replay import Preview, Replayed, Route, Selection, Target, preview, replay, resume
 from tests.spark.conftest import Broker
 from tests.spark.jobs.filling import DAY, archive_of
-from warren.client.blocking import connect
-from warren.client.records import Delivery, Message
-from warren.errors import DataLoss, InvalidArgument, NotFound, WarrenError
-from warren.spark.jobs.archive import archive
-from warren.spark.jobs.manifest import Manifest
-from warren.spark.jobs.replay import Preview, Replayed, Route, Selection, Target, preview, replay, resume
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,7 +99,7 @@ def test_a_replay_that_fails_goes_on_behind_what_is_confirmed(
     queue = broker.queue("classic")
     root = numbered(tmp_path / "box", queue, 2500, wrong=1500).root
     plans: list[tuple[str, int]] = []
-    with pytest.raises(WarrenError, match="NO_ROUTE"):
+    with pytest.raises(HarebellError, match="NO_ROUTE"):
         replay(spark, broker.url, root, name="one", planned=lambda *plan: plans.append(plan))
     assert plans == [("one", 2500)]
     before = broker.ready(queue)
@@ -117,11 +117,11 @@ def test_a_replay_that_fails_goes_on_behind_what_is_confirmed(
     assert resume(spark, broker.url, root, "one") == Replayed("one", 2500, 0, 0)
 
 
-@pytest.mark.parametrize("broker", ["warren_server"], indirect=True)
+@pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
 def test_what_is_archived_later_is_not_replayed(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     queue = broker.queue("classic")
     table = numbered(tmp_path / "box", queue, 1200, wrong=1100)
-    with pytest.raises(WarrenError, match="NO_ROUTE"):
+    with pytest.raises(HarebellError, match="NO_ROUTE"):
         replay(spark, broker.url, table.root, name="one")
     late = archive_of(
         tmp_path / "late", [{"queue": "log", "offset": 50, "routing_key": queue, "exchange": ""}], at=DAY + timedelta(1)
@@ -145,7 +145,7 @@ def test_what_is_archived_later_is_not_replayed(spark: SparkSession, broker: Bro
         resume(spark, broker.url, table.root, "one")
 
 
-@pytest.mark.parametrize("broker", ["warren_server"], indirect=True)
+@pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
 def test_order_between_and_within_queues(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     queue = broker.queue("classic")
 

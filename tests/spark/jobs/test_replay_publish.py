@@ -11,14 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from harebell.client.records import Message, Publication
+from harebell.errors import ConnectionLost, InvalidArgument, Unroutable
+from harebell.spark.jobs import replay_publish
+from harebell.spark.jobs.replay_publish import Maker, Pacer, publish_rows
+from harebell.spark.jobs.replay_state import Ledger, Pace, QueuePlan, ReplayPlan, State, Target
+from harebell.spark.jobs.selection import Selection
+from harebell.spark.options import sink_options
 from tests.spark.jobs.filling import DAY, batch
-from warren.client.records import Message, Publication
-from warren.errors import ConnectionLost, InvalidArgument, Unroutable
-from warren.spark.jobs import replay_publish
-from warren.spark.jobs.replay_publish import Maker, Pacer, publish_rows
-from warren.spark.jobs.replay_state import Ledger, Pace, QueuePlan, ReplayPlan, State, Target
-from warren.spark.jobs.selection import Selection
-from warren.spark.options import sink_options
 
 NOON = int(DAY.timestamp()) * 1_000_000
 
@@ -111,7 +111,7 @@ def test_every_chunk_is_noted_when_it_is_confirmed(link: type[FakeLink], tmp_pat
 def test_a_lost_connection_repeats_one_chunk(
     link: type[FakeLink], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("warren.spark.amqp.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("harebell.spark.amqp.time.sleep", lambda seconds: None)
     ledger = Ledger(tmp_path / "0.json")
     link.errors = [None, ConnectionLost("cut")]
     assert run(ledger, [planned(7)])[0] == 7

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from harebell.errors import InvalidArgument
+from harebell.spark.jobs.archive import read
+from harebell.spark.jobs.selection import Selection, chosen, header_matcher, key_matcher
 from tests.spark.jobs.filling import DAY, archive_of
-from warren.errors import InvalidArgument
-from warren.spark.jobs.archive import read
-from warren.spark.jobs.selection import Selection, chosen, header_matcher, key_matcher
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

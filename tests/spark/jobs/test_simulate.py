@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from warren.cli.display import Display
-from warren.cli.spark import diff as diff_command, simulate as simulate_command
-from warren.cli.spark.simulate import Consumed, Node
-from warren.cli.spark.simulating import Messages
-from warren.errors import InvalidArgument
-from warren.spark.jobs.diff import KeyChange, QueueChange, diff
-from warren.spark.jobs.simulate import BindingLoad, KeyLoad, Simulation, simulate, topology_of
+from harebell.cli.display import Display
+from harebell.cli.spark import diff as diff_command, simulate as simulate_command
+from harebell.cli.spark.simulate import Consumed, Node
+from harebell.cli.spark.simulating import Messages
+from harebell.errors import InvalidArgument
+from harebell.spark.jobs.diff import KeyChange, QueueChange, diff
+from harebell.spark.jobs.simulate import BindingLoad, KeyLoad, Simulation, simulate, topology_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,4 +1,4 @@
-"""Simulated counts are the counts of real queues: random topologies and messages, on Warren and on RabbitMQ."""
+"""Simulated counts are the counts of real queues: random topologies and messages, on Harebell and on RabbitMQ."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from harebell.client.blocking import connect
+from harebell.client.records import Message, Publication
+from harebell.spark.jobs.counting import Counting
+from harebell.spark.jobs.simulate import topology_of
 from tests.routing.topologies import EXCHANGES, QUEUES, definitions, messages
 from tests.spark.conftest import Broker
-from warren.client.blocking import connect
-from warren.client.records import Message, Publication
-from warren.spark.jobs.counting import Counting
-from warren.spark.jobs.simulate import topology_of
 
 Sent = tuple[str, str, dict[str, Any], str | None]
 FACTS = ("exchange", "routing_key", "headers", "message_id")
@@ -72,7 +72,7 @@ def test_the_queues_get_what_was_foretold(broker: Broker, file: dict[str, Any], 
     assert simulated(file, sent) == delivered(broker.url, file, sent)
 
 
-@pytest.mark.parametrize("broker", ["warren_server"], indirect=True)
+@pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
 def test_hashes_fall_as_in_the_broker(broker: Broker) -> None:
     file: dict[str, Any] = {
         "exchanges": [

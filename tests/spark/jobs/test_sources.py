@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from harebell.client.records import Message
+from harebell.errors import InvalidArgument
+from harebell.spark.jobs import archive as archives
+from harebell.spark.jobs.looking import Look
+from harebell.spark.jobs.sources import Origin, messages
 from tests.spark.conftest import Broker
-from warren.client.records import Message
-from warren.errors import InvalidArgument
-from warren.spark.jobs import archive as archives
-from warren.spark.jobs.looking import Look
-from warren.spark.jobs.sources import Origin, messages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def test_every_origin(warren_server: Any, spark: SparkSession, tmp_path: Path) -> None:
-    broker = Broker(warren_server.url)
+def test_every_origin(harebell_server: Any, spark: SparkSession, tmp_path: Path) -> None:
+    broker = Broker(harebell_server.url)
     try:
         queue, stream = broker.queue("classic"), broker.queue("stream")
         broker.publish(queue, [Message(b"%d" % n) for n in range(7)])
@@ -51,7 +51,7 @@ def test_every_origin(warren_server: Any, spark: SparkSession, tmp_path: Path) -
             messages(spark, Origin("", archive=str(tmp_path / "nothing")), tmp_path)
         for name in ("empty", "others"):
             (tmp_path / name).mkdir()
-        with pytest.raises(InvalidArgument, match="is empty: `warren spark archive` puts messages into one"):
+        with pytest.raises(InvalidArgument, match="is empty: `harebell spark archive` puts messages into one"):
             messages(spark, Origin("", archive=str(tmp_path / "empty")), tmp_path)
         (tmp_path / "others" / "letter.parquet").write_text("Dear Sir or Madam, this is not Parquet")
         with pytest.raises(InvalidArgument, match="is no archive, and has no Parquet files that Spark can read"):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from warren.errors import InvalidArgument, MissingDependency
-from warren.spark.jobs.tables import (
+from harebell.errors import InvalidArgument, MissingDependency
+from harebell.spark.jobs.tables import (
     DataFile,
     data_file,
     find_table,
@@ -73,6 +73,6 @@ def test_what_is_no_archive(tmp_path: Path) -> None:
 
 def test_delta_needs_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "deltalake", None)
-    with pytest.raises(MissingDependency, match=r"pip install 'warren\[delta\]'"):
+    with pytest.raises(MissingDependency, match=r"pip install 'harebell\[delta\]'"):
         make_table(tmp_path / "archive", "delta")
     assert not (tmp_path / "archive").exists()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from warren.errors import InvalidArgument
-from warren.spark.jobs import anomalies as odd, arrivals, traffic as job
+from harebell.errors import InvalidArgument
+from harebell.spark.jobs import anomalies as odd, arrivals, traffic as job
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -161,9 +161,7 @@ def test_calm_days_and_few_days_are_no_anomalies(spark: SparkSession) -> None:
 
 
 def test_hours_are_complete(spark: SparkSession) -> None:
-    seen = spark.createDataFrame(
-        [(at(s), "message", "a", "", "", 1, None) for s in (-1, 0, 1, 7200, 10_800)], EVENTS
-    )
+    seen = spark.createDataFrame([(at(s), "message", "a", "", "", 1, None) for s in (-1, 0, 1, 7200, 10_800)], EVENTS)
     noon = plain(NOON)
     assert sorted(rows(odd.hourly(seen, "exchange"))) == [
         (noon, "a", 2), (noon + timedelta(hours=1), "a", 0), (noon + timedelta(hours=2), "a", 1),

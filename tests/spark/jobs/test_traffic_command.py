@@ -1,4 +1,4 @@
-"""`warren spark traffic`: from the firehose of both brokers, from archives, to the page and the files."""
+"""`harebell spark traffic`: from the firehose of both brokers, from archives, to the page and the files."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from harebell.cli.main import application
+from harebell.cli.spark.traffic import length
+from harebell.client.records import Message
+from harebell.errors import InvalidArgument
+from harebell.spark.jobs.traffic import TRACE, events, talkers
+from harebell.spark.jobs.watching import watch, watched_schema
 from tests.cli.html.checker import checked
 from tests.spark.conftest import Broker
 from tests.spark.jobs.commands import Command
-from warren.cli.main import application
-from warren.cli.spark.traffic import length
-from warren.client.records import Message
-from warren.errors import InvalidArgument
-from warren.spark.jobs.traffic import TRACE, events, talkers
-from warren.spark.jobs.watching import watch, watched_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +36,7 @@ def firehose(request: pytest.FixtureRequest, broker: Broker) -> Any:
         yield
         server.ctl("trace_off")
     else:
-        server = request.getfixturevalue("warren_server")
+        server = request.getfixturevalue("harebell_server")
         server.node.trace("/", True)
         yield
         server.node.trace("/", False)
@@ -113,8 +113,8 @@ def test_an_archive_in_every_form(
         command("spark", "traffic", "--archive", archive, "--where", "nosuch > 1")
 
 
-def test_watching_nothing(warren_server: Any, tmp_path: Path) -> None:
-    assert watch(warren_server.url, 0.1, tmp_path) == 0
+def test_watching_nothing(harebell_server: Any, tmp_path: Path) -> None:
+    assert watch(harebell_server.url, 0.1, tmp_path) == 0
     assert list(tmp_path.iterdir()) == []
 
 

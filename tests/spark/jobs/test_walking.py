@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from harebell.routing import parse_definitions
+from harebell.routing.topology import topology
+from harebell.routing.trace import Tracer
+from harebell.spark.jobs import walking
+from harebell.spark.jobs.patterns import TooMany
+from harebell.spark.jobs.walking import Walker
 from tests.routing.topologies import EXCHANGES, KEYS, QUEUES, definitions
-from warren.routing import parse_definitions
-from warren.routing.topology import topology
-from warren.routing.trace import Tracer
-from warren.spark.jobs import walking
-from warren.spark.jobs.patterns import TooMany
-from warren.spark.jobs.walking import Walker
 
 
 @settings(max_examples=150, deadline=None)

@@ -12,10 +12,10 @@ import fastavro
 import pytest
 from pyspark.sql.types import StructField, StructType
 
-from warren.errors import InvalidArgument, MissingDependency
-from warren.spark.payload.avro import AvroDecoder, avro_type, schema_text
-from warren.spark.payload.content import Content
-from warren.spark.schema import arrow_schema
+from harebell.errors import InvalidArgument, MissingDependency
+from harebell.spark.payload.avro import AvroDecoder, avro_type, schema_text
+from harebell.spark.payload.content import Content
+from harebell.spark.schema import arrow_schema
 
 NOON = datetime(2026, 1, 5, 12, 0, 0, 250_000, UTC)
 
@@ -167,5 +167,5 @@ def test_a_schema_is_text_or_a_file(tmp_path: Path) -> None:
 
 def test_without_fastavro(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fastavro", None)
-    with pytest.raises(MissingDependency, match=r"pip install 'warren\[avro\]'"):
+    with pytest.raises(MissingDependency, match=r"pip install 'harebell\[avro\]'"):
         avro_type("{}")

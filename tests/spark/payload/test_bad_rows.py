@@ -7,14 +7,14 @@ from typing import Any, ClassVar
 
 import pytest
 
+from harebell import errors
+from harebell.client.records import Publication
+from harebell.protocol.v091 import Properties
+from harebell.spark.options import source_options
+from harebell.spark.payload import bad_rows
+from harebell.spark.payload.bad_rows import BadRowsPublisher, fail, publication
+from harebell.spark.schema import Rows, row_schema
 from tests.spark.fakes import FakeDelivery
-from warren import errors
-from warren.client.records import Publication
-from warren.protocol.v091 import Properties
-from warren.spark.options import source_options
-from warren.spark.payload import bad_rows
-from warren.spark.payload.bad_rows import BadRowsPublisher, fail, publication
-from warren.spark.schema import Rows, row_schema
 
 FULL = Properties(
     content_type="application/json",

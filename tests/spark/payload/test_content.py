@@ -6,10 +6,10 @@ import zlib
 import pyarrow as pa
 import pytest
 
-from warren.spark.payload import content as module
-from warren.spark.payload.content import Content, contents
-from warren.spark.payload.options import PayloadOptions
-from warren.spark.payload.text import text_column
+from harebell.spark.payload import content as module
+from harebell.spark.payload.content import Content, contents
+from harebell.spark.payload.options import PayloadOptions
+from harebell.spark.payload.text import text_column
 
 
 def gzipped(data: bytes) -> bytes:

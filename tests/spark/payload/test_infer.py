@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from pyspark.sql.types import NullType
 
+from harebell.errors import InvalidArgument
+from harebell.spark.payload import infer
+from harebell.spark.payload.infer import ddl, infer_schema, type_of_bodies, variant_type
 from tests.spark.fakes import FakeStream
-from warren.errors import InvalidArgument
-from warren.spark.payload import infer
-from warren.spark.payload.infer import ddl, infer_schema, type_of_bodies, variant_type
 
 
 def inferred(*values: Any) -> str:
@@ -84,8 +84,8 @@ def test_what_spark_may_say_and_is_refused(text: str, said: str) -> None:
 
 def test_a_stream_is_sampled_from_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = FakeStream(10, 40)
-    monkeypatch.setattr("warren.spark.ends.Link", stream.link)
-    monkeypatch.setattr("warren.spark.stream_queue.Feed", stream.feed)
+    monkeypatch.setattr("harebell.spark.ends.Link", stream.link)
+    monkeypatch.setattr("harebell.spark.stream_queue.Feed", stream.feed)
     with pytest.raises(InvalidArgument, match="no JSON object in the sample of s"):  # its bodies are numbers
         infer_schema("amqp://broker/", "s")
     seen = list(infer._sample(infer.source_options({"queue": "s", "payload": "json", "samplemessages": "3"}, False)))

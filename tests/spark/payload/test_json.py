@@ -32,10 +32,10 @@ from pyspark.sql.types import (
 )
 
 import tests.protocol.v091.strategies  # noqa: F401  its profile
-from warren.errors import InvalidArgument
-from warren.spark.payload.content import Content
-from warren.spark.payload.json import JsonDecoder
-from warren.spark.schema import arrow_schema
+from harebell.errors import InvalidArgument
+from harebell.spark.payload.content import Content
+from harebell.spark.payload.json import JsonDecoder
+from harebell.spark.schema import arrow_schema
 
 
 def struct(**fields: DataType) -> StructType:

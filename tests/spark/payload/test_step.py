@@ -18,14 +18,14 @@ from pyspark.sql.types import (
 )
 
 import tests.protocol.v091.strategies  # noqa: F401  its profile
+from harebell.errors import InvalidArgument, UndecodableBody
+from harebell.protocol.v091 import Properties
+from harebell.spark.options import SourceOptions, source_options
+from harebell.spark.payload import content
+from harebell.spark.payload.bad_rows import BadRowsPublisher
+from harebell.spark.payload.step import RowStep, check_rows, payload_schema
+from harebell.spark.schema import COLUMNS, Rows, arrow_schema, row_schema
 from tests.spark.fakes import FakeDelivery
-from warren.errors import InvalidArgument, UndecodableBody
-from warren.protocol.v091 import Properties
-from warren.spark.options import SourceOptions, source_options
-from warren.spark.payload import content
-from warren.spark.payload.bad_rows import BadRowsPublisher
-from warren.spark.payload.step import RowStep, check_rows, payload_schema
-from warren.spark.schema import COLUMNS, Rows, arrow_schema, row_schema
 
 MAP = MapType(StringType(), StringType())
 IDS = StructType([StructField("id", LongType())])

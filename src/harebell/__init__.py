@@ -1,0 +1,115 @@
+"""AMQP for Python, whole: a broker, a robust client, a channel layer and Spark pipelines.
+
+`import harebell` loads nothing else; a name is loaded with its module at the first use.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from harebell import errors as errors
+    from harebell.client import blocking as blocking, events as events, middleware as middleware
+    from harebell.client.channel import Channel as Channel
+    from harebell.client.codec import JSON as JSON, Codec as Codec
+    from harebell.client.connection import Connection as Connection, connect as connect
+    from harebell.client.pending import Pending as Pending
+    from harebell.client.pools import ChannelPool as ChannelPool, ConnectionPool as ConnectionPool
+    from harebell.client.producer import Producer as Producer
+    from harebell.client.reader import QueueReader as QueueReader
+    from harebell.client.records import (
+        Confirmation as Confirmation,
+        Delivery as Delivery,
+        Message as Message,
+        Publication as Publication,
+        QueueInfo as QueueInfo,
+        Returned as Returned,
+    )
+    from harebell.client.recovery import Backoff as Backoff, Recovery as Recovery
+    from harebell.client.retry import DeadLetter as DeadLetter, Retry as Retry
+    from harebell.client.rpc import Rpc as Rpc, Server as Server
+    from harebell.client.settling import Reject as Reject, Requeue as Requeue
+    from harebell.client.workers import Workers as Workers
+    from harebell.protocol.v091.methods import Properties as Properties
+
+__all__ = [
+    "connect",
+    "Connection",
+    "Channel",
+    "Message",
+    "Publication",
+    "Delivery",
+    "Returned",
+    "QueueInfo",
+    "Confirmation",
+    "Properties",
+    "Recovery",
+    "Backoff",
+    "blocking",
+    "JSON",
+    "Codec",
+    "Producer",
+    "Pending",
+    "Workers",
+    "QueueReader",
+    "Retry",
+    "DeadLetter",
+    "Reject",
+    "Requeue",
+    "Rpc",
+    "Server",
+    "ChannelPool",
+    "ConnectionPool",
+    "errors",
+    "events",
+    "middleware",
+]
+
+__version__ = "0.1.0"
+
+_HOMES: Final = {
+    "connect": "harebell.client.connection",
+    "Connection": "harebell.client.connection",
+    "Channel": "harebell.client.channel",
+    "Message": "harebell.client.records",
+    "Publication": "harebell.client.records",
+    "Delivery": "harebell.client.records",
+    "Returned": "harebell.client.records",
+    "QueueInfo": "harebell.client.records",
+    "Confirmation": "harebell.client.records",
+    "Properties": "harebell.protocol.v091.methods",
+    "Recovery": "harebell.client.recovery",
+    "Backoff": "harebell.client.recovery",
+    "JSON": "harebell.client.codec",
+    "Codec": "harebell.client.codec",
+    "Producer": "harebell.client.producer",
+    "Pending": "harebell.client.pending",
+    "Workers": "harebell.client.workers",
+    "QueueReader": "harebell.client.reader",
+    "Retry": "harebell.client.retry",
+    "DeadLetter": "harebell.client.retry",
+    "Reject": "harebell.client.settling",
+    "Requeue": "harebell.client.settling",
+    "Rpc": "harebell.client.rpc",
+    "Server": "harebell.client.rpc",
+    "ChannelPool": "harebell.client.pools",
+    "ConnectionPool": "harebell.client.pools",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name == "errors":
+        return import_module("harebell.errors")
+    if name in ("blocking", "events", "middleware"):
+        return import_module(f"harebell.client.{name}")
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'harebell' has no attribute {name!r}")
+    value: object = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

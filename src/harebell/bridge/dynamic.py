@@ -1,0 +1,200 @@
+"""Dynamic shovels: those that a broker's parameters of component "shovel" ask for, as RabbitMQ's plugin has them.
+
+    shovels = Shovels()
+    async with Broker(components={"shovel": shovels}) as broker, shovels.of(broker):
+        broker.set_parameter("shovel", "to-the-cluster", {"src-uri": "amqp://", "src-queue": "orders", ...})
+
+Rules: a parameter that is set starts its shovel, or restarts it with the new value; one that is cleared, or whose
+virtual host goes, stops it. A shovel that has moved what `src-delete-after` says clears its parameter. The URI
+`amqp://` (or `amqp:///vhost`), without host and user, is this broker itself; its virtual host is the parameter's
+where the URI names none. Every shovel is patient: only reconnect-delay 0 lets one end at its first loss.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+from urllib.parse import quote, urlsplit
+
+from harebell.bridge.options import ShovelOptions, is_local, parse_shovel, without_credentials
+from harebell.bridge.shovel import Shovel
+from harebell.broker import Broker
+from harebell.errors import ShovelEnded
+from harebell.routing.definitions import Parameter
+
+__all__ = ["COMPONENT", "Shovels"]
+
+log = logging.getLogger("harebell.bridge")
+
+COMPONENT: Final = "shovel"
+
+GOODBYE_SECONDS: Final = 3.0  # for the confirms of what is on its way, when a shovel is to stop
+
+Key = tuple[str, str]  # virtual host, name
+
+
+class _Running:
+    """One shovel and the task that it runs in."""
+
+    def __init__(self, shovel: Shovel, task: asyncio.Task[None]) -> None:
+        self.shovel = shovel
+        self.task = task
+        self.since = datetime.now(UTC)
+
+    def stop(self) -> None:
+        self.shovel.stop()
+
+
+class Shovels:
+    """The shovels of one broker; a component of its parameters."""
+
+    def __init__(self) -> None:
+        self._broker: Broker | None = None
+        self._running: dict[Key, _Running] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def of(self, broker: Broker) -> AsyncIterator[Shovels]:
+        """Run the shovels of a broker that has started, those of the future too, until the block ends."""
+        self._broker = broker
+        for vhost, component, name in tuple(broker.node.parameters.parameters):
+            if component == COMPONENT:
+                self.changed(vhost, name)
+        try:
+            yield self
+        finally:
+            self._broker = None
+            for key in tuple(self._running):
+                self._stop(key)
+            await _ended(self._ending)
+
+    # -- a component of the broker's parameters ----------------------------------------------------------------------
+
+    def check(self, parameter: Parameter) -> None:
+        """Raises InvalidArgument for a shovel that cannot be."""
+        parse_shovel(parameter.value, parameter.name)
+
+    def changed(self, vhost: str, name: str) -> None:
+        """The parameter was set, or cleared."""
+        if self._broker is None:
+            return  # `of` will look at all of them
+        before = self._stop((vhost, name))
+        parameter = self._broker.node.parameters.parameters.get((vhost, COMPONENT, name))
+        if parameter is not None:
+            self._start(self._broker, parameter, before)
+
+    def status(self) -> list[dict[str, object]]:
+        """One object for each shovel, in the shape of RabbitMQ's HTTP API with our counts."""
+        return [self._status(key, running) for key, running in self._running.items()]
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _start(self, broker: Broker, parameter: Parameter, before: asyncio.Task[None] | None) -> None:
+        options = in_vhost(parse_shovel(parameter.value, parameter.name), parameter.vhost)
+        shovel = Shovel(
+            options,
+            f"shovel '{parameter.name}' in vhost '{parameter.vhost}'",
+            about={
+                "shovelled-by": broker.node.name,
+                "shovel-type": "dynamic",
+                "shovel-name": parameter.name,
+                "shovel-vhost": parameter.vhost,
+            },
+            open_local=broker.open_socket,
+        )
+        key = parameter.vhost, parameter.name
+        task = asyncio.create_task(self._run(key, shovel, before), name=f"shovel {parameter.name}")
+        self._running[key] = _Running(shovel, task)
+
+    def _stop(self, key: Key) -> asyncio.Task[None] | None:
+        """Have the shovel end; the task that it ends in."""
+        running = self._running.pop(key, None)
+        if running is None:
+            return None
+        running.stop()
+        if running.task.done():
+            return None
+        self._ending.add(running.task)
+        running.task.add_done_callback(self._ending.discard)
+        return running.task
+
+    async def _run(self, key: Key, shovel: Shovel, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await _ended({before})  # two of one name would take each other's messages
+        vhost, name = key
+        try:
+            await shovel.run()
+        except ShovelEnded as error:
+            log.error("%s: ended: %s", shovel.name, error)
+            return
+        except Exception:  # a defect of ours does not end in silence
+            log.exception("%s: failed", shovel.name)
+            return
+        log.info("%s: %d messages moved", shovel.name, shovel.forwarded)
+        running = self._running.get(key)
+        if running is not None and running.shovel is shovel and self._broker is not None:
+            self._broker.clear_parameter(COMPONENT, name, vhost=vhost)
+
+    def _status(self, key: Key, running: _Running) -> dict[str, object]:
+        vhost, name = key
+        shovel = running.shovel
+        source, destination = shovel.options.source, shovel.options.destination
+        said = {
+            "node": self._broker.node.name if self._broker is not None else None,
+            "timestamp": running.since.strftime("%Y-%m-%d %H:%M:%S"),
+            "vhost": vhost,
+            "name": name,
+            "type": "dynamic",
+            "state": shovel.state,
+            "reason": shovel.last_error if shovel.state == "terminated" else None,
+            "src_uri": without_credentials(source.uris[0]),
+            "src_protocol": "amqp091",
+            "src_queue": source.queue,
+            "src_exchange": source.exchange,
+            "src_exchange_key": source.key if source.exchange is not None else None,
+            "dest_uri": without_credentials(destination.uris[0]),
+            "dest_protocol": "amqp091",
+            "dest_queue": destination.queue,
+            "dest_exchange": destination.exchange,
+            "dest_exchange_key": destination.key,
+            "forwarded": shovel.forwarded,
+            "pending": shovel.pending,
+            "lost": shovel.lost,
+            "remaining": shovel.left,
+            "redials": shovel.redials,
+            "last_error": shovel.last_error,
+            "refusal": shovel.refusal,
+        }
+        return {key: value for key, value in said.items() if value is not None}
+
+
+async def _ended(tasks: set[asyncio.Task[None]]) -> None:
+    """Wait for shovels that were told to stop. What is not confirmed in time stays at its source."""
+    tasks = set(tasks)
+    if tasks:
+        _, late = await asyncio.wait(tasks, timeout=GOODBYE_SECONDS)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def in_vhost(options: ShovelOptions, vhost: str) -> ShovelOptions:
+    """The options with local URIs that name no virtual host meaning this one."""
+
+    def located(uris: tuple[str, ...]) -> tuple[str, ...]:
+        path = quote(vhost, safe="")
+        return tuple(
+            f"amqp:///{path}" if is_local(uri) and urlsplit(uri).path in ("", "/") and not urlsplit(uri).query else uri
+            for uri in uris
+        )
+
+    return replace(
+        options,
+        source=replace(options.source, uris=located(options.source.uris)),
+        destination=replace(options.destination, uris=located(options.destination.uris)),
+    )

@@ -1,0 +1,259 @@
+"""One pair of connections, from the first message to the last, or until either of them is lost.
+
+`run` returns when what was asked for is done, or when it was told to stop, with everything acknowledged that the
+destination has. It raises what ended a connection or a channel; what was not acknowledged then, the source delivers
+again to the next session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from harebell.bridge.parcels import Packer
+from harebell.bridge.window import Parcel, Receipts, Window
+from harebell.client.core import fresh
+from harebell.errors import DeadlineExceeded, HarebellError, InvalidArgument, NotFound
+
+if TYPE_CHECKING:
+    from harebell.bridge.options import Destination, Source
+    from harebell.bridge.shovel import Shovel
+    from harebell.client.channel import Channel
+    from harebell.client.connection import Connection
+    from harebell.client.consumer import Consumer
+    from harebell.protocol.v091 import Table
+
+__all__ = ["Session", "at"]
+
+LOOK: Final = 0.1  # seconds between two looks whether the source queue is empty
+QUIET: Final = 3.0  # seconds without a delivery after which a stream, which is never empty, has been read to its end
+
+
+class Session:
+    """A shovel's work over one pair of open connections."""
+
+    def __init__(self, shovel: Shovel, source: Connection, destination: Connection, uris: tuple[str, str]) -> None:
+        self._shovel = shovel
+        self._options = shovel.options
+        self._connections = (source, destination)
+        self._packer = Packer(shovel.options, *uris, shovel.about)
+        self._taken = 0
+        self._streaming: bool | None = None  # known from the first delivery on
+        self._flush_due = False
+        self._receipts: Receipts
+        self.window: Window
+
+    async def run(self) -> None:
+        source, destination = self._connections
+        async with AsyncExitStack() as stack:
+            with at("source", source.parameters.peer):
+                queue = await prepare_source(source, self._options.source)
+                taking = await stack.enter_async_context(source.channel())
+                await self._count(taking, queue)
+            with at("destination", destination.parameters.peer):
+                await prepare_destination(destination, self._options.destination)
+                giving = await stack.enter_async_context(destination.channel())
+                await giving.confirm_select()
+            self._receipts = Receipts(taking, acknowledges=self._options.ack_mode != "no-ack")
+            self.window = Window(
+                giving,
+                self._options.source.prefetch,
+                self._accepted,
+                self._options.ack_mode,
+                self._options.reconnect_delay,
+                self._shovel.name,
+            )
+            self._shovel.running(self)
+            try:
+                await self._supervise(taking, giving, queue)
+                await taking.drain()
+            finally:
+                self.window.close()
+                self._shovel.went_as_far_as(self._receipts.next_offset, self.window.lost)
+
+    async def _count(self, channel: Channel, queue: str) -> None:
+        """How many messages there are to move, where that is to be known."""
+        shovel = self._shovel
+        if shovel.expected is None:
+            ready = (await channel.queue_declare(queue, passive=True)).message_count
+            if self._options.source.delete_after == "queue-length":
+                shovel.limit = ready
+            shovel.expected = ready if shovel.limit is None else shovel.limit
+
+    async def _supervise(self, taking: Channel, giving: Channel, queue: str) -> None:
+        """Move messages until that is done; raise as soon as either side is lost, also while nothing moves."""
+        source, destination = self._connections
+        consumer = taking.consume(
+            queue,
+            prefetch=self._prefetch(),
+            no_ack=self._options.ack_mode == "no-ack",
+            arguments=self._consumer_arguments(),
+        )
+        pump = asyncio.create_task(self._pump(consumer, giving))
+        ending = asyncio.create_task(self._end(consumer, source, queue))
+        losses = [asyncio.create_task(each.wait_closed()) for each in self._connections]
+        failures: tuple[asyncio.Future[HarebellError], ...] = (*losses, self.window.failed)
+        watched: set[asyncio.Future[Any]] = {pump, ending, *failures}
+        try:
+            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            if ending.done() and not pump.done():
+                ending.result()
+                await asyncio.wait(watched - {ending}, return_when=asyncio.FIRST_COMPLETED)
+            if pump.done():
+                pump.result()
+                return
+            for connection, failure in zip((*self._connections, destination), failures, strict=True):
+                if failure.done():
+                    with at("source" if connection is source else "destination", connection.parameters.peer):
+                        raise fresh(failure.result())
+        finally:
+            tasks = [pump, ending, *losses]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _prefetch(self) -> int:
+        left, most = self._shovel.left, self._options.source.prefetch
+        return most if left is None else max(1, min(left, most))
+
+    def _consumer_arguments(self) -> Table | None:
+        arguments = dict(self._options.source.consumer_arguments)
+        if self._shovel.next_offset is not None:
+            arguments["x-stream-offset"] = self._shovel.next_offset
+        return arguments or None
+
+    # -- moving ------------------------------------------------------------------------------------------------------
+
+    async def _pump(self, consumer: Consumer, giving: Channel) -> None:
+        left = self._shovel.left
+        if left != 0:
+            async with consumer:
+                async for delivery in consumer:
+                    if self._streaming is None:
+                        self._streaming = delivery.stream_offset is not None
+                    parcel = self._packer.pack(delivery, delivery.stream_offset if self._streaming else None)
+                    self._receipts.take(parcel)
+                    if not (giving.may_publish and self.window.has_room()) and not await self._room(giving):
+                        break
+                    self.window.send(parcel)
+                    self._taken += 1
+                    if self._options.ack_mode != "on-confirm":
+                        self._acknowledge(parcel)
+                    if self._taken == left:
+                        break
+        while self.window.sent or (self.window.held and not self._shovel.stopping.is_set()):
+            await self.window.changed()
+        self._flush()
+
+    async def _room(self, giving: Channel) -> bool:
+        """Wait until the window and the destination take another one; False when the shovel is to stop instead."""
+        while not self._shovel.stopping.is_set():
+            try:
+                await giving.wait_publish()
+            except DeadlineExceeded:
+                if self._connections[1].blocked is None:
+                    raise
+                continue  # a broker that is low on memory or disk may block for hours
+            if self.window.has_room():
+                return True
+            await self.window.changed()
+        return False
+
+    def _accepted(self, parcel: Parcel) -> None:
+        self._shovel.forwarded += 1
+        if self._options.ack_mode == "on-confirm":
+            self._acknowledge(parcel)
+
+    def _acknowledge(self, parcel: Parcel) -> None:
+        self._receipts.done(parcel)
+        if not self._flush_due:
+            self._flush_due = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        self._receipts.flush()
+
+    # -- ending ------------------------------------------------------------------------------------------------------
+
+    async def _end(self, consumer: Consumer, source: Connection, queue: str) -> None:
+        """Cancel the subscription when the shovel is told to stop, or when there is nothing left to move."""
+        stopping = self._shovel.stopping
+        if not self._shovel.until_empty:
+            await stopping.wait()
+        else:
+            async with source.channel() as looking:
+                await self._emptied(consumer, looking, queue)
+        await consumer.cancel()
+        self.window.wake()
+
+    async def _emptied(self, consumer: Consumer, looking: Channel, queue: str) -> None:
+        stopping, loop = self._shovel.stopping, asyncio.get_running_loop()
+        taken, since = -1, loop.time()
+        while not stopping.is_set():
+            try:
+                await asyncio.wait_for(stopping.wait(), LOOK)
+            except TimeoutError:
+                pass
+            if self._taken != taken:
+                taken, since = self._taken, loop.time()
+            elif consumer.buffered or self._receipts.open:
+                continue
+            elif self._reads_stream():
+                if loop.time() - since >= QUIET:
+                    return
+            elif not (await looking.queue_declare(queue, passive=True)).message_count:
+                return
+
+    def _reads_stream(self) -> bool:
+        return bool(self._streaming) or "x-stream-offset" in self._options.source.consumer_arguments
+
+
+async def prepare_source(connection: Connection, source: Source) -> str:
+    """The queue to consume from, which is there then."""
+    if source.queue is not None:
+        await have_queue(connection, source.queue, source.queue_arguments, declare=not source.predeclared)
+        return source.queue
+    if source.exchange is None:
+        raise InvalidArgument("a shovel needs a queue or an exchange to take messages from")
+    channel = await connection.channel()  # stays open as long as the connection
+    queue = (await channel.queue_declare(exclusive=True, arguments=source.queue_arguments or None)).name
+    await channel.queue_bind(queue, source.exchange, source.key)
+    return queue
+
+
+async def prepare_destination(connection: Connection, destination: Destination) -> None:
+    """The queue or the exchange that is published to is there then."""
+    if destination.queue is not None:
+        await have_queue(
+            connection, destination.queue, destination.queue_arguments, declare=not destination.predeclared
+        )
+    elif destination.exchange:
+        async with connection.channel() as channel:
+            await channel.exchange_declare(destination.exchange, passive=True)
+
+
+async def have_queue(connection: Connection, name: str, arguments: Table, *, declare: bool) -> None:
+    """The queue as it is, or a new durable one. NotFound when it is missing and not to be declared."""
+    try:
+        async with connection.channel() as channel:
+            await channel.queue_declare(name, passive=True)
+    except NotFound:
+        if not declare:
+            raise
+        async with connection.channel() as channel:
+            await channel.queue_declare(name, durable=True, arguments=arguments or None)
+
+
+@contextmanager
+def at(end: str, peer: str) -> Iterator[None]:
+    """An error within says at which end it happened."""
+    try:
+        yield
+    except HarebellError as error:
+        notes = getattr(error, "__notes__", [])
+        named = any(peer in text for text in (str(error), *notes))
+        error.__notes__ = [end if named else f"{end} {peer}", *notes]
+        raise

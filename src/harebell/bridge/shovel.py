@@ -1,0 +1,213 @@
+"""A shovel: sessions one after the other, until what was asked for is done.
+
+Rules:
+
+- Whatever ends a session (a lost connection on either side, a closed channel, a queue that is gone), both sides are
+  dialled anew, after 0.1 s at first, then twice as long each time, at most the reconnect delay; from the beginning
+  again once a session has moved something, or has lasted. Half of the wait is random, so that many shovels do not come
+  back at once.
+- A patient shovel tries again whatever went wrong, since operators mend things. One that is not patient ends where
+  trying again would not help: at a refusal, and at a broker that could not be reached in the first place.
+- Redialling is `run`'s alone: a session knows one pair of connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from socket import socket
+from typing import Final, Literal
+
+from harebell.bridge.options import ShovelOptions, is_local
+from harebell.bridge.session import Session, at
+from harebell.client.connection import Connection, connect
+from harebell.client.url import parse_url
+from harebell.errors import (
+    ChannelClosed,
+    ConnectionForced,
+    ConnectionLost,
+    ConsumerCancelled,
+    DeadlineExceeded,
+    HarebellError,
+    InternalError,
+    ShovelEnded,
+)
+from harebell.protocol.v091 import Table
+
+__all__ = ["Shovel", "State"]
+
+log = logging.getLogger("harebell.bridge")
+
+FIRST_DELAY: Final = 0.1  # seconds
+
+State = Literal["starting", "running", "terminated"]
+
+# a broker that goes away, or comes back; everything else is an answer
+PASSING: Final = (
+    ChannelClosed,
+    ConnectionForced,
+    ConnectionLost,
+    ConsumerCancelled,
+    DeadlineExceeded,
+    InternalError,
+)
+
+
+class Shovel:
+    """Moves messages from one broker to another.
+
+    options      from where to where, and how
+    name         what the log calls it
+    patient      try again whatever goes wrong; False: raise what trying again would not mend
+    until_empty  end when the source queue is empty, or when nothing more comes from a stream
+    about        the first entries of x-shovelled, where forward headers are asked for
+    open_local   a socket to the broker that URIs without a host mean
+
+    state       "starting", "running", or "terminated": ended, or waiting for the next attempt
+    expected    how many messages there were to move at the start; None before that is known
+    forwarded   how many the destination has confirmed; after a lost connection some of them are counted twice, because
+                they were delivered twice
+    lost        refused by the destination with ack-mode on-publish or no-ack; always 0 with on-confirm
+    redials     how many sessions were lost
+    attempts    how many failed in a row, and so how long the next wait is
+    last_error  why the last session was lost, or could not begin; None when there was none
+    """
+
+    def __init__(
+        self,
+        options: ShovelOptions,
+        name: str = "shovel",
+        *,
+        patient: bool = True,
+        until_empty: bool = False,
+        about: Table | None = None,
+        open_local: Callable[[], Awaitable[socket]] | None = None,
+    ) -> None:
+        self.options = options
+        self.name = name
+        self.until_empty = until_empty
+        self.about: Table = about or {}
+        self._patient = patient
+        self._open_local = open_local
+        self.state: State = "starting"
+        self.expected: int | None = None
+        self.limit = options.source.delete_after if isinstance(options.source.delete_after, int) else None
+        self.forwarded = 0
+        self.redials = 0
+        self.last_error: str | None = None
+        self.next_offset: int | None = None  # where a stream is read on
+        self.stopping = asyncio.Event()
+        self._lost = 0
+        self._session: Session | None = None
+        self._has_run = False
+        self.attempts = 0
+        self._began = (0, 0.0)  # messages and time, at the start of the session
+
+    @property
+    def left(self) -> int | None:
+        """How many messages are still to be moved; None: no end is set."""
+        return None if self.limit is None else max(0, self.limit - self.forwarded - self.lost)
+
+    @property
+    def lost(self) -> int:
+        return self._lost + (self._session.window.lost if self._session is not None else 0)
+
+    @property
+    def pending(self) -> int:
+        """How many messages are on their way now."""
+        return 0 if self._session is None else self._session.window.pending
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the destination does not take a message now; None when it takes all."""
+        return None if self._session is None else self._session.window.refusal
+
+    def stop(self) -> None:
+        """Have `run` take no more messages, wait for the confirms of those on their way, and return."""
+        self.stopping.set()
+
+    async def run(self) -> None:
+        """Move messages until all are moved, or until `stop`. ShovelEnded when it does not go on."""
+        try:
+            while not self.stopping.is_set():
+                self.state = "starting"
+                try:
+                    await self._once()
+                    return
+                except HarebellError as error:
+                    self.state = "terminated"
+                    self.last_error = _told(error)
+                    if self.stopping.is_set():
+                        log.warning("%s: stopped while it was cut off: %s", self.name, self.last_error)
+                        return
+                    if not self._tries_again(error):
+                        raise ShovelEnded(self.last_error) from error
+                    self.redials += 1
+                await self._pause()
+        finally:
+            self.state = "terminated"
+
+    # -- what a session tells ----------------------------------------------------------------------------------------
+
+    def running(self, session: Session) -> None:
+        self._session = session
+        self._has_run = True
+        self._began = (self.forwarded, asyncio.get_running_loop().time())
+        self.state = "running"
+        log.info("%s: running", self.name)
+
+    def went_as_far_as(self, next_offset: int | None, lost: int) -> None:
+        """The session is over."""
+        self._session = None
+        self._lost += lost
+        forwarded, since = self._began
+        if self.forwarded > forwarded or asyncio.get_running_loop().time() - since > self.options.reconnect_delay:
+            self.attempts = 0
+        if next_offset is not None:
+            self.next_offset = next_offset
+
+    # -- dialling ----------------------------------------------------------------------------------------------------
+
+    async def _once(self) -> None:
+        async with AsyncExitStack() as stack:
+            source, source_uri = await self._dial(stack, "source", self.options.source.uris)
+            destination, destination_uri = await self._dial(stack, "destination", self.options.destination.uris)
+            await Session(self, source, destination, (source_uri, destination_uri)).run()
+
+    async def _dial(self, stack: AsyncExitStack, end: str, uris: tuple[str, ...]) -> tuple[Connection, str]:
+        """A connection to the first of these that answers, and its URI."""
+        for number, uri in enumerate(uris, 1):
+            try:
+                with at(end, parse_url(uri).peer):
+                    sock = await self._open_local() if is_local(uri) and self._open_local is not None else None
+                    connection = await connect(uri, sock=sock, recovery=None)
+            except HarebellError as error:
+                if number == len(uris):
+                    raise
+                log.info("%s: %s; trying the next URI", self.name, _told(error))
+                continue
+            stack.push_async_exit(connection)
+            return connection, uri
+        raise ShovelEnded(f"no URI for the {end}")
+
+    def _tries_again(self, error: HarebellError) -> bool:
+        if not self.options.reconnect_delay:
+            return False
+        return self._patient or (self._has_run and isinstance(error, PASSING))
+
+    async def _pause(self) -> None:
+        delay = min(self.options.reconnect_delay, FIRST_DELAY * 2**self.attempts) * random.uniform(0.5, 1)
+        self.attempts = min(self.attempts + 1, 30)
+        log.warning("%s: %s; next attempt in %.1f s", self.name, self.last_error, delay)
+        try:
+            await asyncio.wait_for(self.stopping.wait(), delay)
+        except TimeoutError:
+            pass
+
+
+def _told(error: HarebellError) -> str:
+    """The error with the end that it happened at."""
+    return ": ".join([*getattr(error, "__notes__", ()), str(error)])

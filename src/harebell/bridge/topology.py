@@ -1,0 +1,90 @@
+"""What a definitions file has in one virtual host, declared on a broker over AMQP.
+
+AMQP can declare exchanges, queues and bindings, and nothing else: users, permissions, policies and virtual hosts have
+to be imported by the broker's own means (`rabbitmqctl import_definitions`, `harebell serve --definitions`).
+"""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+from harebell.client.connection import Connection
+from harebell.errors import NotFound, PreconditionFailed
+from harebell.protocol.v091 import Table
+from harebell.routing.definitions import Definitions, QueueDefinition
+from harebell.routing.values import Table as JsonTable
+
+__all__ = ["declare_topology", "durable_queues"]
+
+RESERVED: Final = "amq."  # names of the server's own
+
+
+def durable_queues(definitions: Definitions, vhost: str) -> list[QueueDefinition]:
+    """The queues of the virtual host that outlive a restart, in the order of the file."""
+    return [
+        each for each in definitions.queues
+        if each.vhost == vhost and each.durable and not each.name.startswith(RESERVED)
+    ]  # fmt: skip
+
+
+async def declare_topology(connection: Connection, definitions: Definitions, vhost: str) -> list[str]:
+    """Declare exchanges, queues and bindings of the file's `vhost` where the connection leads; remarks.
+
+    What is there but different stays as it is, and is remarked on, as a definitions import does. Anything else that
+    the broker refuses is raised.
+    """
+    remarks: list[str] = []
+    for exchange in definitions.exchanges:
+        if exchange.vhost == vhost and exchange.name and not exchange.name.startswith(RESERVED):
+            try:
+                async with connection.channel() as channel:
+                    await channel.exchange_declare(
+                        exchange.name,
+                        exchange.type,
+                        durable=exchange.durable,
+                        auto_delete=exchange.auto_delete,
+                        internal=exchange.internal,
+                        arguments=_arguments(exchange.arguments),
+                    )
+            except PreconditionFailed as error:
+                remarks.append(f"exchange '{exchange.name}' stays as it is: {error.detail}")
+    for queue in definitions.queues:
+        if queue.vhost == vhost and not queue.name.startswith(RESERVED):
+            try:
+                async with connection.channel() as channel:
+                    await channel.queue_declare(
+                        queue.name,
+                        durable=queue.durable,
+                        auto_delete=queue.auto_delete,
+                        arguments=_queue_arguments(queue),
+                    )
+            except PreconditionFailed as error:
+                remarks.append(f"queue '{queue.name}' stays as it is: {error.detail}")
+    await _bind(connection, definitions, vhost, remarks)
+    return remarks
+
+
+async def _bind(connection: Connection, definitions: Definitions, vhost: str, remarks: list[str]) -> None:
+    for binding in definitions.bindings:
+        if binding.vhost != vhost or not binding.source:
+            continue  # the default exchange binds by itself
+        arguments = _arguments(binding.arguments)
+        try:
+            async with connection.channel() as channel:
+                bind = channel.queue_bind if binding.destination_type == "queue" else channel.exchange_bind
+                await bind(binding.destination, binding.source, binding.routing_key, arguments=arguments)
+        except NotFound as error:  # exports have bindings of exclusive queues without the queues
+            remarks.append(f"binding from '{binding.source}' to '{binding.destination}' left out: {error.detail}")
+
+
+def _queue_arguments(queue: QueueDefinition) -> Table | None:
+    """With the queue's type, where the file has it beside the arguments."""
+    arguments = _arguments(queue.arguments) or {}
+    if queue.type not in (None, "classic") and "x-queue-type" not in arguments:
+        arguments = {**arguments, "x-queue-type": queue.type}
+    return arguments or None
+
+
+def _arguments(arguments: JsonTable) -> Table | None:
+    """A file's arguments as a table of the protocol: every type that JSON has is a type there."""
+    return cast(Table, dict(arguments)) or None

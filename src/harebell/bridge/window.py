@@ -1,0 +1,218 @@
+"""The messages between the two brokers: taken from the source, and not yet safe at the destination.
+
+Rules:
+
+- A message is acknowledged at the source when the destination has confirmed it, and no sooner (ack-mode on-confirm).
+  So whatever is in a window when a connection ends is delivered again: nothing is lost, and at most a window of
+  messages arrives twice.
+- A message that the destination refuses (a nack: a full queue) or cannot route (a return) stays, and is sent again
+  after a while, first 0.1 s, then twice as long each time. While one is refused the line stops, so that nothing
+  overtakes it; one that cannot be routed lets others pass, as long as there is room.
+- Acknowledgements are gathered during a turn of the loop, and go as one where nothing older is open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from harebell.bridge.options import AckMode
+from harebell.client.channel import Channel
+from harebell.client.records import Returned
+from harebell.errors import HarebellError
+
+__all__ = ["Parcel", "Receipts", "Window"]
+
+log = logging.getLogger("harebell.bridge")
+
+FIRST_RETRY: Final = 0.1  # seconds
+
+
+class Parcel:
+    """A message on its way: what is published, and where to; the tag, and the offset in a stream, that it came with."""
+
+    __slots__ = ("body", "delivery_tag", "exchange", "offset", "properties", "routing_key")
+
+    def __init__(
+        self, delivery_tag: int, offset: int | None, properties: bytes, body: bytes, exchange: str, routing_key: str
+    ) -> None:
+        self.delivery_tag = delivery_tag
+        self.offset = offset
+        self.properties = properties
+        self.body = body
+        self.exchange = exchange
+        self.routing_key = routing_key
+
+
+class Receipts:
+    """What is to be acknowledged at the source, if it wants acknowledgements at all.
+
+    open   taken and not done, with their stream offsets, in the order of the delivery tags
+    """
+
+    def __init__(self, channel: Channel, *, acknowledges: bool = True) -> None:
+        self._channel = channel
+        self._acknowledges = acknowledges
+        self.open: dict[int, int | None] = {}
+        self._done: list[int] = []
+        self._last_offset: int | None = None
+
+    def take(self, parcel: Parcel) -> None:
+        self.open[parcel.delivery_tag] = parcel.offset
+        self._last_offset = parcel.offset
+
+    def done(self, parcel: Parcel) -> None:
+        """It is safe; `flush` tells the source."""
+        tag = parcel.delivery_tag
+        del self.open[tag]
+        self._done.append(tag)
+
+    def flush(self) -> None:
+        done, self._done = self._done, []
+        if not done or not self._acknowledges or not self._channel.is_open:
+            return  # when the channel has ended the source delivers them again
+        last = max(done)
+        oldest = next(iter(self.open), last + 1)
+        below = [tag for tag in done if tag < oldest]
+        if below:
+            self._channel.ack(max(below), multiple=True)
+        for tag in done:
+            if tag > oldest:
+                self._channel.ack(tag)
+
+    @property
+    def next_offset(self) -> int | None:
+        """Where to go on reading a stream: at the first message that is not done. None before the first of them."""
+        for offset in self.open.values():
+            return offset
+        return None if self._last_offset is None else self._last_offset + 1
+
+
+class Window:
+    """At most `size` messages on their way to the destination; it hears of their confirms and returns.
+
+    accepted  called with each parcel that the destination has
+    name      what the log calls the shovel
+    failed    done, with the reason, when the destination's channel has ended
+    refusal   why the destination did not take the last one it did not take; None when nothing is held back
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        size: int,
+        accepted: Callable[[Parcel], None],
+        ack_mode: AckMode,
+        longest_retry: float,
+        name: str = "shovel",
+    ) -> None:
+        self._name = name
+        self._channel = channel
+        self._size = size
+        self._accepted = accepted
+        self._insists = ack_mode == "on-confirm"
+        self._longest = max(longest_retry, FIRST_RETRY)
+        self._loop = asyncio.get_running_loop()
+        self.failed: asyncio.Future[HarebellError] = self._loop.create_future()
+        self.refusal: str | None = None
+        self.sent: dict[int, Parcel] = {}  # by publish tag
+        self.held: list[Parcel] = []
+        self.lost = 0  # refused or returned, and acknowledged all the same (on-publish, no-ack)
+        self._refused: set[Parcel] = set()
+        self._returned: dict[int, Returned] = {}
+        self._retry: asyncio.TimerHandle | None = None
+        self._delay = FIRST_RETRY
+        self._change: asyncio.Future[None] | None = None
+
+    def send(self, parcel: Parcel) -> None:
+        """Publish it. Ask `room` first."""
+        tag = self._channel.publish_nowait(
+            parcel.body,
+            parcel.exchange,
+            parcel.routing_key,
+            mandatory=self._insists,
+            raw_properties=parcel.properties,
+            waiter=self,
+        )
+        self.sent[tag] = parcel
+
+    @property
+    def pending(self) -> int:
+        return len(self.sent) + len(self.held)
+
+    def has_room(self) -> bool:
+        return self.pending < self._size and not self._refused
+
+    async def changed(self) -> None:
+        """Wait for the next confirm, return, or end of the channel."""
+        self._change = self._loop.create_future()
+        await self._change
+
+    def close(self) -> None:
+        """Send nothing again any more."""
+        if self._retry is not None:
+            self._retry.cancel()
+
+    # -- what the client tells (PublishWaiter) -----------------------------------------------------------------------
+
+    def settle(self, publish_tag: int, acked: bool) -> None:
+        parcel = self.sent.pop(publish_tag)
+        returned = self._returned.pop(publish_tag, None) if self._returned else None
+        if acked and returned is None:
+            self._take(parcel)
+        elif not self._insists:
+            self.lost += 1
+        else:
+            self._hold(parcel, returned)
+        self.wake()
+
+    def returned(self, publish_tag: int, returned: Returned) -> None:
+        self._returned[publish_tag] = returned
+
+    def orphaned(self, publish_tag: int) -> None:
+        """Nothing: a connection of a shovel does not come back by itself, so `fail` tells of every loss."""
+
+    def fail(self, reason: HarebellError) -> None:
+        if not self.failed.done():
+            self.failed.set_result(reason)
+        self.wake()
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _take(self, parcel: Parcel) -> None:
+        if self._refused:
+            self._refused.discard(parcel)
+        if self.refusal is not None and not self._refused and not self.held:
+            self.refusal, self._delay = None, FIRST_RETRY
+        self._accepted(parcel)
+
+    def _hold(self, parcel: Parcel, returned: Returned | None) -> None:
+        new = self.refusal is None
+        where = f"exchange '{parcel.exchange}' with routing key '{parcel.routing_key}'"
+        if returned is None:
+            self._refused.add(parcel)
+            self.refusal = f"the destination refused a message to {where}: is its queue full?"
+        else:
+            self.refusal = (
+                f"a message to {where} reaches no queue ({returned.reply_code} {returned.reply_text}): bind one to it"
+            )
+        if new:
+            log.warning("%s: %s", self._name, self.refusal)
+        self.held.append(parcel)
+        if self._retry is None:
+            self._retry = self._loop.call_later(self._delay, self._send_again)
+            self._delay = min(2 * self._delay, self._longest)
+
+    def _send_again(self) -> None:
+        self._retry = None
+        held, self.held = self.held, []
+        if self._channel.is_open:
+            for parcel in held:
+                self.send(parcel)
+
+    def wake(self) -> None:
+        """Have `changed` return."""
+        if self._change is not None and not self._change.done():
+            self._change.set_result(None)

@@ -1,0 +1,7 @@
+"""Who may come in, and what they may do: users, passwords, SASL, permissions."""
+
+from harebell.broker.auth.access import Access
+from harebell.broker.auth.login import Applicant, Login, Logins
+from harebell.broker.auth.users import Users
+
+__all__ = ["Access", "Applicant", "Login", "Logins", "Users"]

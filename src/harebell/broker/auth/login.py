@@ -1,0 +1,147 @@
+"""Logins: from connection.start-ok to a user or a refusal, by SASL, passwords, certificates and patience.
+
+A login may take time (a pause after failures, a slow hash, further rounds), so it answers through its `Applicant`,
+which is the connection. Refusals are logged with their reason; the client only learns that it was refused.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable
+from typing import Protocol
+
+from harebell.broker.auth.sasl import MECHANISMS, Challenge, Exchange, Facts, Password, Proven, Refused
+from harebell.broker.auth.scram import Keys, made_up_keys, parse_keys
+from harebell.broker.auth.throttle import Throttle
+from harebell.broker.auth.users import SCRAM_KEYS, Users
+from harebell.broker.auth.verifier import Verifier
+from harebell.broker.timers import Timers
+from harebell.config import DEFAULT_MECHANISMS
+from harebell.errors import InvalidArgument
+
+__all__ = ["Applicant", "Login", "Logins"]
+
+log = logging.getLogger("harebell.broker.login")
+
+
+class Applicant(Protocol):
+    """Who wants to log in. `certificate_user` is the name in its verified TLS certificate."""
+
+    @property
+    def peer(self) -> str: ...
+    @property
+    def peer_host(self) -> str: ...
+    @property
+    def certificate_user(self) -> str | None: ...
+    def challenge(self, data: bytes) -> None: ...
+    def admit(self, user: str) -> None: ...
+    def refuse(self, mechanism: str, user: str) -> None: ...
+
+
+class Logins:
+    """All that logins have in common.
+
+    mechanisms      those that are offered, in this order; EXTERNAL only to a client with a certificate
+    anonymous_user  who ANONYMOUS logs in
+    """
+
+    def __init__(self, users: Users, timers: Timers, call_soon: Callable[[Callable[[], None]], object]) -> None:
+        self.mechanisms: tuple[str, ...] = DEFAULT_MECHANISMS
+        self.anonymous_user = "guest"
+        self.throttle = Throttle(timers)
+        self.verifier = Verifier(call_soon)
+        self.users = users
+        self._secret = secrets.token_bytes(32)
+
+    def enable(self, mechanisms: tuple[str, ...]) -> None:
+        """Offer these mechanisms and no others. InvalidArgument for one that there is not."""
+        unknown = [name for name in mechanisms if name not in MECHANISMS]
+        if unknown or not mechanisms:
+            missing = ", ".join(unknown) or "at all"
+            raise InvalidArgument(f"no SASL mechanism {missing}: there are {', '.join(MECHANISMS)}")
+        self.mechanisms = mechanisms
+
+    def offered(self, certificate_user: str | None) -> tuple[str, ...]:
+        return tuple(name for name in self.mechanisms if name != "EXTERNAL" or certificate_user is not None)
+
+    def exchange(self, mechanism: str, certificate_user: str | None) -> Exchange:
+        """A login by that mechanism. Refused when it is not offered."""
+        if mechanism not in self.offered(certificate_user):
+            raise Refused("mechanism not offered")
+        anonymous_user = self.anonymous_user if "ANONYMOUS" in self.mechanisms else None
+        return MECHANISMS[mechanism](Facts(certificate_user, anonymous_user, self._scram_keys))
+
+    def _scram_keys(self, name: str) -> Keys:
+        user = self.users.users.get(name)
+        keys = user.extra.get(SCRAM_KEYS) if user is not None else None
+        if user is not None and user.password_hash and keys is None:
+            log.warning(
+                "user '%s' has a password hash of RabbitMQ's and no keys for SCRAM-SHA-256: set its password anew, "
+                "or log in with PLAIN", name,
+            )  # fmt: skip
+        return parse_keys(str(keys)) if keys is not None else made_up_keys(self._secret, name)
+
+
+class Login:
+    """One login of one applicant."""
+
+    def __init__(self, logins: Logins, applicant: Applicant, mechanism: str) -> None:
+        self._logins = logins
+        self._applicant = applicant
+        self._mechanism = mechanism
+        self._exchange: Exchange | None = None
+        self._user = ""  # as whom, once it is said
+
+    def start(self, response: bytes) -> None:
+        """The response in start-ok; it may have to wait for its turn."""
+        applicant = self._applicant
+
+        def go_on() -> None:
+            try:
+                self._exchange = self._logins.exchange(self._mechanism, applicant.certificate_user)
+            except Refused as refused:
+                self._refuse(str(refused))
+            else:
+                self.respond(response)
+
+        if not self._logins.throttle.admit(applicant.peer_host, go_on):
+            self._refuse("too many logins after failures wait already", counts=False)
+
+    def respond(self, response: bytes) -> None:
+        """The response in start-ok or secure-ok."""
+        if self._exchange is None:
+            self._refuse("response out of turn")
+            return
+        try:
+            step = self._exchange.step(response)
+        except Refused as refused:
+            self._refuse(str(refused))
+            return
+        match step:
+            case Challenge(data):
+                self._applicant.challenge(data)
+            case Password(user, password):
+                self._user = user
+                known = self._logins.users.users.get(user)
+                self._logins.verifier.verify(
+                    known, password, lambda right: self._admit(user) if right else self._refuse(f"user '{user}'")
+                )
+            case Proven(user):
+                self._user = user
+                self._admit(user)
+
+    def _admit(self, user: str) -> None:
+        users = self._logins.users
+        if user not in users.users:
+            self._refuse(f"no user '{user}'")
+        elif not users.may_come_from(user, self._applicant.peer_host):
+            self._refuse(f"user '{user}' can only connect via localhost")
+        else:
+            self._applicant.admit(user)
+
+    def _refuse(self, reason: str, *, counts: bool = True) -> None:
+        log.warning("%s: login refused, mechanism %.32r: %s", self._applicant.peer, self._mechanism, reason)
+        if counts:
+            self._logins.throttle.failed(self._applicant.peer_host)
+        self._applicant.refuse(self._mechanism, self._user)

@@ -1,0 +1,184 @@
+"""Users and what they may do: the book that logins and permissions are looked up in. It asks for no password.
+
+At first there is `guest`, password `guest`, administrator, with every permission in "/", who may come from the
+machine's own addresses only (`loopback_users`), as with RabbitMQ. Its hash is RabbitMQ's quick one: everybody knows the
+password anyway.
+
+A pattern is a regular expression that is searched for in a name; an empty one finds the empty name only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+from harebell.broker.auth.passwords import RABBITMQ_SHA256, SCRYPT, check_hash, hash_password
+from harebell.broker.auth.scram import make_keys, parse_keys
+from harebell.errors import InvalidArgument, NotFound
+from harebell.routing.definitions import Permission, TopicPermission, User
+from harebell.routing.values import Table
+
+__all__ = ["SCRAM_KEYS", "UserWatcher", "Users", "found", "is_loopback", "make_user"]
+
+SCRAM_KEYS = "scram_sha_256"
+"""The key of `User.extra` under which SCRAM's keys stand beside the hash, in definitions too."""
+
+
+class UserWatcher:
+    """Who is told of every change of `Users`, once it is made. This one does nothing."""
+
+    def put(self, user: User, before: User | None) -> None:
+        """`before`: the user of that name until now."""
+
+    def removed(self, name: str) -> None:
+        """Their permissions are gone with them, and nothing else is said of those."""
+
+    def permission_set(self, permission: Permission) -> None: ...
+
+    def permission_cleared(self, vhost: str, user: str) -> None: ...
+
+    def topic_permission_set(self, permission: TopicPermission) -> None: ...
+
+    def topic_permission_cleared(self, vhost: str, user: str, exchange: str) -> None: ...
+
+
+class Users:
+    """`users` by name, `permissions` by vhost and user, `topic_permissions` by vhost, user and exchange.
+
+    Read them as you like; change them by the methods. `watcher` is told of what changes.
+    """
+
+    def __init__(self) -> None:
+        self.users: dict[str, User] = {}
+        self.permissions: dict[tuple[str, str], Permission] = {}
+        self.topic_permissions: dict[tuple[str, str, str], TopicPermission] = {}
+        self.loopback_users = {"guest"}
+        self.watcher = UserWatcher()
+        self.put(make_user("guest", "guest", ("administrator",), RABBITMQ_SHA256))
+        self.set_permission(Permission("/", "guest", ".*", ".*", ".*"))
+
+    def __repr__(self) -> str:
+        return f"Users({', '.join(self.users)})"
+
+    # -- users ---------------------------------------------------------------------------------------------------
+
+    def put(self, user: User) -> None:
+        """Add the user, or put it in place of the one of that name.
+
+        A definition without an algorithm means RabbitMQ's SHA-256; one with a password in place of a hash gets hashes.
+        InvalidArgument for a hash that cannot be verified.
+        """
+        if not user.name:
+            raise InvalidArgument("a user's name cannot be empty")
+        extra = dict(user.extra)
+        password = extra.pop("password", None)
+        if isinstance(password, str) and password and not user.password_hash:
+            made = make_user(user.name, password, user.tags, user.hashing_algorithm)
+            user = dataclasses.replace(made, limits=user.limits, extra={**extra, **made.extra})
+        try:
+            check_hash(user.password_hash or "", user.hashing_algorithm or RABBITMQ_SHA256)
+            if SCRAM_KEYS in user.extra:
+                parse_keys(str(user.extra[SCRAM_KEYS]))
+        except InvalidArgument as error:
+            raise InvalidArgument(f"user '{user.name}': {error}") from error
+        except ValueError:
+            raise InvalidArgument(f"user '{user.name}': {SCRAM_KEYS} is not as SCRAM-SHA-256 has it") from None
+        before = self.users.get(user.name)
+        self.users[user.name] = user
+        self.watcher.put(user, before)
+
+    def remove(self, name: str) -> None:
+        """Forget the user and its permissions; nothing when there is none. Its connections end."""
+        if self.users.pop(name, None) is None:
+            return
+        self.permissions = {k: v for k, v in self.permissions.items() if k[1] != name}
+        self.topic_permissions = {k: v for k, v in self.topic_permissions.items() if k[1] != name}
+        self.watcher.removed(name)
+
+    def has_tag(self, name: str, tag: str) -> bool:
+        user = self.users.get(name)
+        return user is not None and tag in user.tags
+
+    def may_come_from(self, name: str, peer_host: str) -> bool:
+        """Whether a user of that name may connect from that address."""
+        return name not in self.loopback_users or is_loopback(peer_host)
+
+    # -- permissions ---------------------------------------------------------------------------------------------
+
+    def set_permission(self, permission: Permission) -> None:
+        """NotFound for a user who is missing, InvalidArgument for a pattern that is no regular expression."""
+        self._check(permission.user, permission.configure, permission.write, permission.read)
+        self.permissions[permission.vhost, permission.user] = permission
+        self.watcher.permission_set(permission)
+
+    def clear_permission(self, vhost: str, user: str) -> None:
+        if self.permissions.pop((vhost, user), None) is not None:
+            self.watcher.permission_cleared(vhost, user)
+
+    def set_topic_permission(self, permission: TopicPermission) -> None:
+        """As `set_permission`. {username} and {vhost} in a pattern stand for those of the connection."""
+        self._check(permission.user, permission.write, permission.read)
+        self.topic_permissions[permission.vhost, permission.user, permission.exchange] = permission
+        self.watcher.topic_permission_set(permission)
+
+    def clear_topic_permission(self, vhost: str, user: str, exchange: str | None = None) -> None:
+        """For that exchange, or for all of the vhost."""
+        for key in tuple(self.topic_permissions):
+            if key[:2] == (vhost, user) and exchange in (None, key[2]):
+                del self.topic_permissions[key]
+                self.watcher.topic_permission_cleared(*key)
+
+    def forget_vhost(self, name: str) -> None:
+        """The vhost is gone, and with it all permissions there."""
+        for vhost, user in tuple(self.permissions):
+            if vhost == name:
+                self.clear_permission(vhost, user)
+        for vhost, user, exchange in tuple(self.topic_permissions):
+            if vhost == name:
+                self.clear_topic_permission(vhost, user, exchange)
+
+    def restore(
+        self, users: Iterable[User], permissions: Iterable[Permission], topic_permissions: Iterable[TopicPermission]
+    ) -> None:
+        """Let these take the place of all that are here; `watcher` is not told."""
+        self.users = {user.name: user for user in users}
+        self.permissions = {(each.vhost, each.user): each for each in permissions}
+        self.topic_permissions = {(each.vhost, each.user, each.exchange): each for each in topic_permissions}
+
+    def _check(self, user: str, *patterns: str) -> None:
+        if user not in self.users:
+            raise NotFound(f"no user '{user}'")
+        for pattern in patterns:
+            try:
+                re.compile(pattern)
+            except (re.error, OverflowError, RecursionError) as error:
+                raise InvalidArgument(f"'{pattern}' is not a regular expression: {error}") from error
+
+
+def make_user(name: str, password: str | None, tags: tuple[str, ...] = (), algorithm: str | None = None) -> User:
+    """A user with hashes of the password, SCRAM's keys among them; without a password it cannot log in with one.
+
+    InvalidArgument for an empty password.
+    """
+    algorithm = algorithm or SCRYPT
+    if password is None:
+        return User(name, "", algorithm, tags)
+    keys: Table = {SCRAM_KEYS: str(make_keys(password))}
+    return User(name, hash_password(password, algorithm), algorithm, tags, extra=keys)
+
+
+@lru_cache(maxsize=1024)
+def found(pattern: str, name: str) -> bool:
+    """Whether a permission's pattern allows a name."""
+    return re.search(pattern or "^$", name) is not None
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+        return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+    except ValueError:
+        return False

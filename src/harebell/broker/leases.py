@@ -1,0 +1,69 @@
+"""Leases: a consumer that needs longer than the consumer timeout keeps what it has, delivery by delivery.
+
+The request is a message to the service `amq.lease` of the system exchange, published on the channel that has the
+delivery, so that any client of AMQP 0-9-1 can make it. Its headers say what basic.ack would, and for how long:
+
+    delivery_tag  of the delivery
+    multiple      true: of all deliveries up to that one; with the tag 0, of all there are
+    timeout       milliseconds from now, at most a day
+
+Until then the consumer timeout does not hold for these deliveries, and afterwards they go back as it would have had it.
+Each request replaces the one before. A delivery that is not outstanding closes the channel with 406, as for basic.ack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from harebell.errors import PreconditionFailed
+from harebell.protocol.v091 import Table
+from harebell.routing.values import type_name
+
+__all__ = ["MAX_LEASE", "LeaseRequest", "Leases", "lease_request"]
+
+MAX_LEASE: Final = 86_400_000  # milliseconds: who needs longer than a day can ask again, and is known to be alive
+
+
+class LeaseRequest(NamedTuple):
+    delivery_tag: int
+    multiple: bool
+    timeout: int
+
+
+def lease_request(headers: Table) -> LeaseRequest:
+    """What the headers ask for. PreconditionFailed when it is not a request for a lease."""
+    multiple = headers.get("multiple", False)
+    if not isinstance(multiple, bool):
+        raise PreconditionFailed(f"amq.lease: header 'multiple' has to be a boolean, not {type_name(multiple)}")
+    tag = _integer(headers, "delivery_tag", 0)
+    return LeaseRequest(tag, multiple, _integer(headers, "timeout", 1, MAX_LEASE))
+
+
+def _integer(headers: Table, name: str, least: int, most: int | None = None) -> int:
+    value = headers.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
+        raise PreconditionFailed(
+            f"amq.lease: header '{name}' has to be an integer from {least}" + (f" to {most}" if most else "")
+        )
+    return value
+
+
+class Leases:
+    """The leases of one channel: delivery tag -> when it ends, and how long it was."""
+
+    def __init__(self) -> None:
+        self._ends: dict[int, tuple[int, int]] = {}
+
+    def __contains__(self, tag: int) -> bool:
+        return tag in self._ends
+
+    def grant(self, tag: int, now: int, timeout: int) -> None:
+        self._ends[tag] = now + timeout, timeout
+
+    def overdue(self, now: int, outstanding: Mapping[int, object]) -> dict[int, int]:
+        """The deliveries whose lease is over, with its length; what was settled meanwhile is forgotten."""
+        if not self._ends:
+            return {}
+        self._ends = {tag: lease for tag, lease in self._ends.items() if tag in outstanding}
+        return {tag: timeout for tag, (end, timeout) in self._ends.items() if end <= now}

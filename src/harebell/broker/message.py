@@ -1,0 +1,134 @@
+"""What a queue holds: a message with the address that it was published to, and what queues note about it."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+from harebell.protocol.v091 import Content, encode_content
+from harebell.protocol.v091.codec import END
+from harebell.protocol.v091.content import stored_content
+from harebell.protocol.v091.fields import read_shortstr, write_shortstr
+from harebell.protocol.v091.splice import DELIVERY_COUNT
+
+__all__ = ["STORED_CHANNEL", "Address", "Given", "Held", "MarkedMessage", "Message", "to_held"]
+
+STORED_CHANNEL: Final = 1  # of frames on disk: what nearly every client uses first, so nearly no delivery rewrites it
+
+
+class Address:
+    """Exchange and routing key of a publication, with the bytes that they become in a delivery.
+
+    `wire` is both as short strings; `fresh` and `again` are the end of a basic.deliver frame after the delivery tag,
+    for a first delivery and a redelivery.
+    """
+
+    __slots__ = ("again", "exchange", "fresh", "routing_key", "wire")
+
+    def __init__(self, exchange: str, routing_key: str) -> None:
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.wire = write_shortstr(exchange, "exchange") + write_shortstr(routing_key, "routing_key")
+        self.fresh = b"\0" + self.wire + END
+        self.again = b"\1" + self.wire + END
+
+    @classmethod
+    def read(cls, wire: bytes) -> Address:
+        """The address whose `wire` that is."""
+        exchange, at = read_shortstr(wire, 0)
+        return cls(exchange, read_shortstr(wire, at)[0])
+
+
+class Message:
+    """One message on its way through queues; shared by all the queues that it was routed to.
+
+    `keys` are the keys that it was routed by, where its address and CC header do not tell: after a BCC header, which
+    nobody may see, or a dead-letter routing key, which overrules CC. `bcc` are those of them that were in BCC. `died`
+    says that this broker dead-lettered it before. `ttl` is its expiration in milliseconds. Nearly no message has any of
+    these, so only a MarkedMessage has room for them.
+    """
+
+    __slots__ = ("address", "content")
+
+    keys: tuple[str, ...] | None = None
+    bcc: tuple[str, ...] = ()
+    died: bool = False
+    ttl: int | None = None
+
+    def __init__(self, address: Address, content: Content) -> None:
+        self.address = address
+        self.content = content
+
+
+class MarkedMessage(Message):
+    __slots__ = ("bcc", "died", "keys", "ttl")
+
+    def __init__(
+        self,
+        address: Address,
+        content: Content,
+        keys: tuple[str, ...] | None = None,
+        bcc: tuple[str, ...] = (),
+        *,
+        died: bool = False,
+        ttl: int | None = None,
+    ) -> None:
+        self.address = address
+        self.content = content
+        self.keys = keys
+        self.bcc = bcc
+        self.died = died
+        self.ttl = ttl
+
+
+class Held:
+    """A message as one queue has it: where it stands there, until when, and how often it was delivered.
+
+    position  its place in the queue; a message that comes back goes to the place it had
+    deadline  when it expires, in milliseconds of the node's clock; 0: never
+    priority  of its level in the queue
+    count     deliveries so far that ended without an acknowledgement
+    gone      it left the queue from the middle; who meets it next drops it
+    """
+
+    __slots__ = ("count", "deadline", "gone", "message", "position", "priority")
+
+    def __init__(self, message: Message, position: int, deadline: int = 0, priority: int = 0) -> None:
+        self.message = message
+        self.position = position
+        self.deadline = deadline
+        self.priority = priority
+        self.count = 0
+        self.gone = False
+
+    def __lt__(self, other: Held) -> bool:
+        return self.position < other.position
+
+    @property
+    def size(self) -> int:
+        return self.message.content.body_size
+
+    def frames_for(self, channel: int, frame_max: int) -> bytes:
+        """The message's frames, with x-delivery-count among its headers when it was delivered before."""
+        content = self.message.content
+        frames = content.frames_for(channel, frame_max)
+        if not self.count:
+            return frames
+        if DELIVERY_COUNT.may_be_in(frames):  # a publisher's own, or one of another broker's: ours takes its place
+            properties = content.decode_properties()
+            properties.headers = {k: v for k, v in (properties.headers or {}).items() if k != DELIVERY_COUNT.name}
+            frames = encode_content(channel, properties, content.body, frame_max)
+        return DELIVERY_COUNT.put_into(frames, self.count)
+
+
+Given: TypeAlias = Message | Held | tuple[Address, bytes]
+"""A delivery as its channel notes it. One from disk is address and frames: hardly one comes back, and needs more."""
+
+
+def to_held(given: Given, position: int) -> Held:
+    """The message of a delivery that comes back, with its place in the queue."""
+    if isinstance(given, Held):
+        return given
+    if isinstance(given, Message):
+        return Held(given, position)
+    address, frames = given
+    return Held(Message(address, stored_content(STORED_CHANNEL, frames)), position)

@@ -1,0 +1,84 @@
+"""What a queue's settings come to: which of them this broker does not do yet, and what follows from the rest."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from harebell.errors import NotImplemented as NotImplemented540
+from harebell.routing.settings import QueueSettings
+
+__all__ = [
+    "can_drop",
+    "check_implemented",
+    "delivery_limit",
+    "is_plain",
+    "keeps_dead_letters",
+    "retries_later",
+    "retry_delay",
+]
+
+DEFAULT_DELIVERY_LIMIT: Final = 20  # of quorum queues, as RabbitMQ 4's
+
+
+def check_implemented(settings: QueueSettings, where: str) -> None:
+    """540 for what is understood and not done, so that nothing is accepted and ignored."""
+    if settings.message_group is not None and retries_later(settings):
+        raise NotImplemented540(f"x-message-group with delayed retry: {where}")
+
+
+def is_plain(settings: QueueSettings) -> bool:
+    """Whether messages only ever leave from the head of the queue."""
+    return (
+        settings.message_ttl is None
+        and settings.max_length is None
+        and settings.max_length_bytes is None
+        and settings.max_priority is None
+        and not settings.message_deduplication
+        and not retries_later(settings)
+        and settings.message_group is None
+    )
+
+
+def can_drop(settings: QueueSettings) -> bool:
+    """Whether the queue drops messages for a reason of its own."""
+    return not is_plain(settings) or settings.dead_letter_exchange is not None or delivery_limit(settings) is not None
+
+
+def delivery_limit(settings: QueueSettings) -> int | None:
+    """How often a message may come back; None: without limit."""
+    limit = settings.delivery_limit
+    if limit is None and settings.queue_type == "quorum":
+        return DEFAULT_DELIVERY_LIMIT
+    return None if limit is None or limit < 0 else limit
+
+
+def keeps_dead_letters(settings: QueueSettings) -> bool:
+    """Whether a dead letter stays with its queue until it is safe elsewhere (`dead_letters.DeadLetters`).
+
+    RabbitMQ's rule for quorum queues: at-least-once falls back to at-most-once unless the queue refuses new messages
+    when it is full, because what it keeps counts towards its limits.
+    """
+    return (
+        settings.dead_letter_strategy == "at-least-once"
+        and settings.dead_letter_exchange is not None
+        and settings.overflow == "reject-publish"
+    )
+
+
+def retries_later(settings: QueueSettings) -> bool:
+    """Whether a message that comes back may have to stay away for a while."""
+    return settings.delayed_retry_type not in (None, "disabled") and settings.delayed_retry_min is not None
+
+
+def retry_delay(settings: QueueSettings, count: int, *, failed: bool) -> int:
+    """How many milliseconds a message that came back for the count-th time stays away; 0: not at all.
+
+    The smallest delay times the count, at most the largest. `failed`: its consumer rejected it, timed out or is gone;
+    otherwise it gave the message back (basic.nack, basic.recover). RabbitMQ 4.3's delayed retry of quorum queues.
+    """
+    if settings.delayed_retry_min is None:
+        return 0
+    if settings.delayed_retry_type != "all" and settings.delayed_retry_type != ("failed" if failed else "returned"):
+        return 0
+    delay = settings.delayed_retry_min * count
+    return delay if settings.delayed_retry_max is None else min(delay, settings.delayed_retry_max)

@@ -1,0 +1,623 @@
+"""The log of one durable queue: messages in segment files of 8 MiB, and beside each what of it is settled.
+
+- Positions are the queue's, and grow. Not every one is stored: transient messages are not, and neither is what was
+  settled in the batch that brought it.
+- A batch is written at `flush`, with one write for the messages and one per segment for what was settled in it. Only
+  messages ask for a sync. What was settled is written, so it survives the end of the process; a power cut may lose it,
+  and then a message comes again, as delivered before.
+- A segment is unlinked when all its messages are settled, wherever it stands; its settlements go with it, but only once
+  the folder's loss of it is on disk: else a power cut could bring the messages back without them.
+- A record that is damaged takes no other with it (`records`); what is lost is told. A torn end is cut, and told apart.
+- OSError from `flush` or `read`: nothing that was not written is taken for written, and the same call may be tried
+  again when the disk has room.
+
+In memory stand a few numbers per segment and the ranges of what is settled; no message. It knows neither queues nor
+protocols, and it does not sync (`commit` does). The files' format is that of `records`.
+
+The file is long because writing, settling and recovery keep the same numbers, and must agree on them at every failure;
+reading on (`queue_cursor`), segments (`segment`) and ranges (`ranges`) are modules of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from operator import attrgetter, itemgetter
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+from harebell.broker.store.commit import GroupCommit
+from harebell.broker.store.files import Damage, Files, read_all, write_all
+from harebell.broker.store.queue_cursor import QueueCursor
+from harebell.broker.store.records import (
+    FIELDS,
+    HEAD,
+    HEADER_BYTES,
+    SETTLEMENT_BYTES,
+    TRANSIENT,
+    Header,
+    Key,
+    encode_header,
+    find_record,
+    pass_records,
+    position_of,
+    read_header,
+    read_settlements,
+    record_end,
+)  # fmt: skip
+from harebell.broker.store.segment import Segment
+
+__all__ = ["SEGMENT_BYTES", "QueueLog"]
+
+SEGMENT_BYTES: Final = 8 * 1024 * 1024
+_pack_head, _pack_fields = HEAD.pack, FIELDS.pack
+_BASE: Final = attrgetter("base")
+_POSITION: Final = itemgetter(0)
+_NEW: Final = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+_OLD: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class QueueLog:
+    """The log in the folder `path`, which is made with the first message.
+
+    A folder that exists is `recover`ed before anything else is asked. `next_position` is that after the last one
+    stored; `count` is how many messages are left, `damages` and `cut` (bytes of torn ends) what was found unreadable;
+    `expires` says that some of what recovery found has a deadline.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], commit: GroupCommit, *, segment_bytes: int = SEGMENT_BYTES,
+        files: Files = os,
+    ) -> None:  # fmt: skip
+        self.path = os.fspath(path)
+        self.next_position = 0
+        self.damages: list[Damage] = []
+        self.cut = 0
+        self.expires = False
+        self._commit, self._files, self._segment_bytes = commit, files, segment_bytes
+        self._segments: list[Segment] = []
+        # The batch: position, address, frames, expiry, flags and marks of each message, ...
+        self._batch: list[tuple[int, bytes, bytes, int, int, bytes]] = []
+        self._tried = False  # any part of it may be in the file already
+        self._key = Key.random()  # of the segment that is written
+        # ... and what was settled in it.
+        self._settled: list[tuple[int, int]] = []
+        self._settled_first = self._settled_end = 0
+        self._delivered = self._known_delivered = 0
+        self._returned: list[tuple[int, int]] = []
+        self._changed: dict[Segment, None] = {}  # segments that have settlements to write
+        # Files
+        self._tail: Segment | None = None  # the segment that is written
+        self._fd = -1  # its file
+        self._ticket = 0  # of messages that are written, while a flush has yet to end well
+        self._new_folders: dict[str, int] = {}  # folders with a new name in them, which must be synced too
+        self._settled_fd = -1
+        self._settled_of: Segment | None = None
+        self._unsynced: dict[Segment, None] = {}  # whose settlements were written and not synced
+        self._recovered: list[Segment] = []  # written by another process, which may not have synced them
+        self._renamed = False  # names of the folder have changed, and that may not be on disk
+        self._unsure = False  # whether the process before has synced the names of the folder and its files
+        self._retired: list[str] = []  # settlements of segments that are gone
+        self._leaving: tuple[int, list[str]] = (0, [])  # those of them that may go after that sync
+
+    @property
+    def count(self) -> int:
+        return sum(segment.left for segment in self._segments) + len(self._batch)
+
+    @property
+    def first(self) -> int:
+        """The position of the first message that is written and left; the next one to come where there is none."""
+        for segment in self._segments:
+            if segment.left:
+                settled, until = segment.settled.span(segment.base)
+                return until if settled else segment.base
+        return self.next_position
+
+    @property
+    def size(self) -> int:
+        """What its files take on disk."""
+        return sum(each.size + each.settled_size for each in self._segments)
+
+    # -- the batch -------------------------------------------------------------------------------------------------
+
+    def append(
+        self, position: int, address: bytes, frames: bytes, expiry: int = 0, flags: int = 0, marks: bytes = b""
+    ) -> None:
+        """Add a message to the batch. Never fails; `position` is greater than all before.
+
+        address  exchange and routing key, as short strings
+        frames   header and body frames, channel 1
+        expiry   its deadline in ms since 1970; 0: none
+        flags    TRANSIENT, or 0
+        marks    up to 65,535 bytes that the queue wants back
+        """
+        self.next_position = position + 1
+        self._batch.append((position, address, frames, expiry, flags, marks))
+
+    def settle(self, position: int, count: int = 1) -> None:
+        """`count` messages from `position` on are done with; positions that were not stored may be among them."""
+        if position == self._settled_end:
+            self._settled_end += count
+        else:
+            if self._settled_end:
+                self._settled.append((self._settled_first, self._settled_end))
+            self._settled_first, self._settled_end = position, position + count
+
+    def settle_many(self, positions: Sequence[int]) -> None:
+        """Settle these; they are in order, each there once."""
+        if not positions:
+            return
+        first, last = positions[0], positions[-1]
+        if last - first + 1 == len(positions):
+            self.settle(first, len(positions))
+        else:
+            for position in positions:
+                self.settle(position)
+
+    def delivered(self, upto: int) -> None:
+        """All messages before this position have been delivered, or may have been."""
+        self._delivered = max(self._delivered, upto)
+
+    def returned(self, position: int, count: int) -> None:
+        """A message came back, for the `count`-th time."""
+        self._returned.append((position, count))
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def flush(self) -> int:
+        """Write the batch; the ticket of the sync that will cover its messages, 0 when there is none to wait for."""
+        if self._batch:
+            if self._settled_end and not self._tried:
+                self._leave_out_settled()
+            if self._batch:
+                self._write_messages()
+        if self._settled_end or self._delivered or self._returned or self._settled:
+            self._apply()
+        if self._changed:
+            self._write_settlements()
+        ticket, self._ticket = self._ticket, 0
+        return ticket
+
+    def _leave_out_settled(self) -> None:
+        """Messages that came and went in this batch need not be written."""
+        batch = self._batch
+        for first, end in (*self._settled, (self._settled_first, self._settled_end)):
+            if end > batch[0][0]:
+                del batch[bisect_left(batch, first, key=_POSITION) : bisect_left(batch, end, key=_POSITION)]
+                if not batch:
+                    return
+
+    def _encode(self) -> tuple[bytes, list[tuple[int, int]], bool]:
+        """The records of the batch, the positions between them that no message has, and whether one must be durable."""
+        mark, seed = self._key
+        now, following = time.time_ns() // 1_000_000, self._batch[0][0]
+        parts: list[bytes] = []
+        holes: list[tuple[int, int]] = []
+        durable = False
+        for position, address, frames, expiry, flags, marks in self._batch:
+            if position != following:
+                holes.append((following, position))
+            following = position + 1
+            start = _pack_fields(position, now, expiry, flags, len(address), len(marks)) + address + marks
+            parts += (_pack_head(mark, len(start) + len(frames), crc32(frames, crc32(start, seed))) + start, frames)
+            if not flags:
+                durable = True
+        return b"".join(parts), holes, durable
+
+    def _write_messages(self) -> None:
+        if self._unsure:
+            self._open_folder(str(Path(self.path).parent))
+            self._open_folder(self.path)
+        data, holes, durable = self._encode()
+        tail, batch, self._tried = self._tail, self._batch, True
+        first = batch[0][0]
+        if tail is None:
+            tail = Segment(self.path, first, self._key)
+            if self._fd < 0:
+                self._begin(tail.path)
+            before = self._segments[-1] if self._segments else None
+            header = Header(first, tail.key, before.base, before.size) if before else Header(first, tail.key)
+            write_all(self._files, self._fd, encode_header(header) + data, 0)
+            self._tail = tail
+            self._segments.append(tail)
+        else:
+            if self._fd < 0:
+                self._fd = self._files.open(tail.path, _OLD, 0o640)
+            write_all(self._files, self._fd, data, tail.size)
+            if first > tail.end:
+                tail.settled.add(tail.end, first)
+        for hole in holes:
+            tail.settled.add(*hole)
+        tail.extend(first, data)
+        tail.left += len(batch)
+        tail.end = batch[-1][0] + 1
+        full, fd, self._tried = tail.size >= self._segment_bytes, self._fd, False
+        batch.clear()
+        ticket = 0
+        if full:
+            self._tail, self._fd, self._key = None, -1, Key.random()
+            ticket = self._commit.hand_over(fd)
+            self._changed.setdefault(tail)  # it may be done already
+        elif durable:
+            ticket = self._commit.ticket(fd)
+        while self._new_folders:
+            ticket = max(ticket, self._commit.hand_over(self._new_folders.popitem()[1]))
+            self._part_with_retired(ticket)
+        self._unsure = False
+        if durable:
+            self._ticket = max(self._ticket, ticket)
+
+    def _begin(self, path: str) -> None:
+        """Make a segment's file, and its folder when there is none."""
+        try:
+            self._open_folder(self.path)
+        except FileNotFoundError:
+            self._open_folder(str(Path(self.path).parent))
+            self._files.mkdir(self.path, 0o750)
+            self._open_folder(self.path)
+        self._fd = self._files.open(path, _NEW, 0o640)
+
+    def _open_folder(self, path: str) -> None:
+        if path not in self._new_folders:
+            self._new_folders[path] = self._files.open(path, _FOLDER)
+
+    def _apply(self) -> None:
+        """Tell the segments what was settled, delivered and returned in the batch, as far as it is written."""
+        spans = self._settled
+        if self._settled_end:
+            spans.append((self._settled_first, self._settled_end))
+            self._settled_first = self._settled_end = 0
+        written = self._segments[-1].end if self._segments else 0
+        later: list[tuple[int, int]] = []
+        for first, end in spans:
+            for segment in self._between(first, end):
+                segment.settle(max(first, segment.base), min(end, segment.end))
+                self._changed[segment] = None
+            if self._batch and end > written:
+                later.append((max(first, written), end))
+        self._settled = later
+        if self._delivered:
+            for segment in self._between(self._known_delivered, self._delivered):
+                segment.deliver(min(self._delivered, segment.end))
+                self._changed[segment] = None
+            self._known_delivered = max(self._known_delivered, min(self._delivered, written))
+            if not self._batch or self._delivered <= written:
+                self._delivered = 0
+        for position, count in self._returned:
+            for segment in self._between(position, position + 1):
+                segment.give_back(position, count)
+                self._changed[segment] = None
+        self._returned.clear()
+
+    def _between(self, first: int, end: int) -> Iterator[Segment]:
+        """The segments that have positions from `first` to before `end`."""
+        segments = self._segments
+        for at in range(max(0, bisect_right(segments, first, key=_BASE) - 1), len(segments)):
+            segment = segments[at]
+            if segment.base >= end:
+                return
+            if segment.end > first:
+                yield segment
+
+    def _write_settlements(self) -> None:
+        for segment in tuple(self._changed):
+            if not segment.left and segment is not self._tail:
+                self._retire(segment)
+            elif segment.unwritten:
+                if segment is not self._settled_of:
+                    self._close_settled()
+                    self._settled_fd = self._files.open(segment.settled_path, _OLD, 0o640)
+                    self._settled_of = segment
+                segment.write_settlements(self._files, self._settled_fd)
+                self._unsynced[segment] = None
+                if segment.bloated:
+                    self._close_settled()
+                    segment.compact(self._files)
+            del self._changed[segment]
+
+    def _retire(self, segment: Segment) -> None:
+        if segment is self._settled_of:
+            self._close_settled()
+        _unlink(self._files, segment.path)
+        self._renamed = True
+        self._segments.remove(segment)
+        self._unsynced.pop(segment, None)
+        if segment.settled_size:
+            self._retired.append(segment.settled_path)
+
+    def _part_with_retired(self, ticket: int) -> None:
+        """The folder will be on disk with that sync."""
+        self._renamed = False
+        self._forget_retired()
+        if not self._leaving[1]:
+            self._leaving, self._retired = (ticket, self._retired), []
+
+    def _forget_retired(self) -> None:
+        """Unlink the settlements of segments whose own end is on disk."""
+        ticket, paths = self._leaving
+        if ticket <= self._commit.synced:
+            while paths:
+                _unlink(self._files, paths[-1])
+                paths.pop()
+
+    def sync_settled(self) -> int:
+        """Have what was settled synced too; the ticket of that sync. Nobody has to: see the rules above."""
+        ticket = 0
+        if self._unsynced or self._retired or self._renamed:
+            ticket = self._commit.hand_over(self._files.open(self.path, _FOLDER))
+            self._part_with_retired(ticket)
+        while self._unsynced:
+            segment = next(iter(self._unsynced))
+            ticket = self._commit.hand_over(self._files.open(segment.settled_path, _OLD, 0o640))
+            del self._unsynced[segment]
+        return ticket
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def read(self, position: int) -> QueueCursor:
+        """A reader of what is left, from that position on. It sees what is flushed."""
+        return QueueCursor(self, position)
+
+    def segment_from(self, position: int) -> Segment | None:
+        """The segment that holds the position, or the first one after it."""
+        for segment in self._between(position, 1 << 64):
+            return segment
+        return None
+
+    def apply(self) -> None:
+        """Have readers pass what was settled in this batch, and know what came back."""
+        if self._settled_end or self._returned:
+            self._apply()
+
+    # -- recovery --------------------------------------------------------------------------------------------------
+
+    def recover(self, *, suspect: bool = False) -> None:
+        """Find what is left: `count`, `first`, `expires`, `next_position`. Each record is read and checked.
+
+        `suspect`: the machine stopped, not the process alone, so that any message may have been delivered.
+        OSError for files of a newer format, or that cannot be read at all.
+        """
+        try:
+            names = self._files.listdir(self.path)
+        except FileNotFoundError:
+            return
+        bases = sorted(int(name[:20]) for name in names if name.endswith(".log"))
+        kept = {f"{base:020}.settled" for base in bases}
+        for name in names:  # of segments that are gone, or not finished
+            if name.endswith((".settled", ".settled.new")) and name not in kept:
+                _unlink(self._files, f"{self.path}/{name}")
+        for base, following in pairwise((*bases, 0)):
+            self._recover_segment(base, following, suspect)
+        for segment in tuple(self._segments):
+            self.next_position = max(self.next_position, segment.end)
+            if not segment.left:
+                self._changed[segment] = None
+        self._write_settlements()
+        self._recovered = list(self._segments)
+        self._renamed = True  # the process before may not have synced what it unlinked
+        self._unsure = True
+        last = self._segments[-1] if self._segments else None
+        if last is not None and last.base == bases[-1] and last.size < self._segment_bytes:
+            self._tail, self._key = last, last.key
+
+    def _recover_segment(self, base: int, following: int, suspect: bool) -> None:
+        """`following` is the base of the next segment, 0 for the last one."""
+        path = f"{self.path}/{base:020}.log"
+        data = read_all(self._files, path)
+        settlements = read_all(self._files, path[:-4] + ".settled")
+        header = read_header(data, base, path)
+        settled_header = read_header(settlements, base, path[:-4] + ".settled")
+        self.next_position = max(self.next_position, base + 1)
+        if header is None and settled_header is None:
+            if following or len(data) > HEADER_BYTES:
+                end = following or base + 1
+                self._note_damage(path, 0, len(data), (base, end), end - base)
+            else:
+                self.cut += len(data)
+                _unlink(self._files, path)
+            return
+        if header is None:
+            self._note_damage(path, 0, HEADER_BYTES, (base, base), 0)
+        else:
+            self._check_previous(header)
+        known = header or settled_header
+        segment = Segment(self.path, base, known.key if known else self._key)
+        settled_key = settled_header.key if settled_header else None
+        self._recover_settlements(segment, settlements, settled_key)
+        self._recover_messages(segment, data, following, suspect)
+        self._segments.append(segment)
+
+    def _check_previous(self, header: Header) -> None:
+        """The segment before must be as long as it was when it ended: else whole records may be missing at its end."""
+        if self._segments and self._segments[-1].base == header.previous:
+            segment = self._segments[-1]
+            missing = header.previous_size - segment.size
+            if missing > 0:
+                positions = (segment.end, header.base)
+                self._note_damage(segment.path, segment.size, missing, positions, header.base - segment.end)
+
+    def _recover_settlements(self, segment: Segment, data: bytes, key: Key | None) -> None:
+        if not data:
+            return
+        path, seed = segment.settled_path, segment.key.seed
+        damaged: list[int] = []
+        whole = HEADER_BYTES
+        if key not in (None, segment.key):
+            key, data = None, data[:HEADER_BYTES]  # of another life of this position
+        at = HEADER_BYTES
+        for settlement in read_settlements(data, seed):
+            if settlement is None:
+                damaged.append(at)
+            else:
+                segment.take(*settlement)
+                whole = at + SETTLEMENT_BYTES
+            at += SETTLEMENT_BYTES
+        for at in damaged:
+            if at < whole:
+                self._note_damage(path, at, SETTLEMENT_BYTES, (segment.base, segment.base), 0)
+        if key is None and whole > HEADER_BYTES:
+            self._note_damage(path, 0, HEADER_BYTES, (segment.base, segment.base), 0)
+        self.cut += max(0, len(data) - whole)
+        segment.settled_size = whole if key is not None else 0
+        if key is None:  # to be written anew, with its header
+            segment.compact(self._files)
+
+    def _recover_messages(self, segment: Segment, data: bytes, following: int, suspect: bool) -> None:
+        damages = len(self.damages)
+        key, settled = segment.key, segment.settled
+        position = segment.base  # the next one that may come
+        known = settled.end  # positions that had been given before the end, whether or not their messages are there
+        inside, until = False, 0
+        at = HEADER_BYTES
+        while at < len(data):
+            end = record_end(data, at, key)
+            if not end:
+                start = find_record(data, at + 1, key)
+                gap = position_of(data, start) if start >= 0 else following
+                if not gap:
+                    break
+                lost = settled.missing(position, gap)
+                self._note_damage(segment.path, at, (start if start >= 0 else len(data)) - at, (position, gap), lost)
+                settled.add(position, gap)  # they are not counted, so nobody may settle them again
+                if start < 0:
+                    position = gap
+                    break
+                at = start
+                continue
+            here = position_of(data, at)
+            if here >= until:
+                inside, until = settled.span(here)
+            if here > position:
+                settled.add(position, here)
+            segment.note(here, at)
+            position = here + 1
+            if data[at + 36] & TRANSIENT:
+                if not inside:
+                    settled.add(here, position)
+                at = end
+                continue
+            at, position, expires = pass_records(data, at, segment.chunk_end, key, here, until)
+            if not inside:
+                segment.left += position - here
+                self.expires = self.expires or expires
+        segment.end = max(position, known, segment.delivered)
+        if segment.end > position:
+            settled.add(position, segment.end)
+        if suspect:
+            segment.deliver(segment.end)
+            self._changed[segment] = None
+        segment.size = len(data)
+        if len(data) < HEADER_BYTES and not following:
+            self.cut += len(data)
+        elif at < len(data) and not following:
+            self.cut += len(data) - at
+            segment.size = at
+            fd = self._files.open(segment.path, _OLD, 0o640)
+            try:
+                self._files.ftruncate(fd, at)
+            finally:
+                self._files.close(fd)
+        if len(self.damages) == damages:
+            segment.check(data)
+
+    def _note_damage(self, path: str, at: int, size: int, positions: tuple[int, int], lost: int) -> None:
+        self.damages.append(Damage(path, at, size, positions, lost))
+
+    def damaged(self, segment: Segment, at: int, size: int, first: int, end: int) -> None:
+        """A reader met bytes that recovery could still read, or that were written since."""
+        lost = segment.settled.missing(first, end)
+        if lost:
+            self._note_damage(segment.path, at, size, (first, end), lost)
+            self.settle(first, end - first)
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def rest(self) -> None:
+        """Close what files are open; the next write opens them again. Nothing in the batch may be unwritten."""
+        self._close_settled()
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            self._commit.hand_over(fd)
+
+    def close(self) -> None:
+        """Write and sync everything, and drop the files of a log that has nothing left."""
+        self.flush()
+        if self._tail is not None and not self._tail.left:
+            self._drop_tail()
+        self._sync_recovered()
+        self.sync_settled()
+        self.rest()
+
+    def _sync_recovered(self) -> None:
+        """What came back is on disk only as far as the process before came."""
+        files, commit = self._files, self._commit
+        if self._recovered:
+            commit.hand_over(files.open(str(Path(self.path).parent), _FOLDER))
+            self._renamed = True
+        while self._recovered:
+            segment = self._recovered[-1]
+            if segment in self._segments:
+                commit.hand_over(files.open(segment.path, _OLD, 0o640))
+                if segment.settled_size:
+                    self._unsynced[segment] = None
+            self._recovered.pop()
+
+    def purge(self) -> int:
+        """Settle everything; how many messages that were."""
+        count = self.count
+        self.flush()
+        for segment in tuple(self._segments):
+            segment.settle(segment.base, segment.end)
+            self._changed[segment] = None
+        if self._tail is not None:
+            self._drop_tail()
+        self._write_settlements()
+        return count
+
+    def delete(self) -> None:
+        """Remove the log and its folder."""
+        self._close_settled()
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            self._commit.hand_over(fd)
+        while self._new_folders:
+            self._commit.hand_over(self._new_folders.popitem()[1])
+        self._segments, self._tail = [], None
+        try:
+            names = self._files.listdir(self.path)
+        except FileNotFoundError:
+            return
+        for name in sorted(names):  # a segment before its settlements: half deleted, it must not come back whole
+            _unlink(self._files, f"{self.path}/{name}")
+        self._files.rmdir(self.path)
+
+    def _drop_tail(self) -> None:
+        """The segment that is written has nothing left: the next message begins another."""
+        tail, self._tail, self._key = self._tail, None, Key.random()
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            self._commit.hand_over(fd)
+        if tail is not None:
+            self._retire(tail)
+            self._changed.pop(tail, None)
+
+    def _close_settled(self) -> None:
+        if self._settled_fd >= 0:
+            fd, self._settled_fd, self._settled_of = self._settled_fd, -1, None
+            self._files.close(fd)
+
+    @property
+    def files(self) -> Files:
+        return self._files
+
+
+def _unlink(files: Files, path: str) -> None:
+    try:
+        files.unlink(path)
+    except FileNotFoundError:
+        pass

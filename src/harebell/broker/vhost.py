@@ -1,0 +1,511 @@
+"""A virtual host: its routing table, its queues, and what happens to them.
+
+It declares and deletes. It knows connections only as owners of exclusive queues.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from harebell.broker.changes import change_queue
+from harebell.broker.delays import Delays, Hold
+from harebell.broker.events import INTERNAL_USER
+from harebell.broker.groups import GroupQueue
+from harebell.broker.journal import Journal
+from harebell.broker.keeping import History, hashed_properties
+from harebell.broker.limits import check_queue
+from harebell.broker.message import Address, Message
+from harebell.broker.policies import Policies
+from harebell.broker.queue import ClassicQueue, Queue
+from harebell.broker.reply_to import ReplyQueue
+from harebell.broker.statistics import ChannelCounts, ExchangeCounts
+from harebell.broker.store.files import Damage
+from harebell.broker.store.folder import LastStop
+from harebell.broker.store.log import SegmentLog
+from harebell.broker.store.queue_log import QueueLog
+from harebell.broker.stream import StreamQueue
+from harebell.broker.trace import Trace
+from harebell.errors import (
+    AccessRefused,
+    InternalError,
+    InvalidArgument,
+    LocalProtocolError,
+    NotFound,
+    PreconditionFailed,
+)
+from harebell.protocol.v091 import Content, FieldValue, Properties, Table, encode_content
+from harebell.routing import (
+    EXCHANGE_TYPES,
+    KEEPING_TYPES,
+    Binding,
+    Destination,
+    Removed,
+    Route,
+    Router,
+    definitions,
+)
+from harebell.routing.equivalence import check_property
+from harebell.routing.keeping import DelayedMessageExchange
+from harebell.routing.router import RESERVED_PREFIX
+from harebell.routing.settings import QueueSettings, check_redeclaration, queue_settings
+
+if TYPE_CHECKING:
+    from harebell.broker.connection import Connection
+    from harebell.broker.node import Node
+    from harebell.broker.publisher import Sink
+
+__all__ = ["VirtualHost", "described"]
+
+log = logging.getLogger("harebell.broker.vhost")
+
+QUEUE_TYPES: Final = ("classic", "quorum", "stream")
+ANNOUNCED_FRAME_MAX: Final = 131_072
+
+
+class VirtualHost:
+    """`definition` says what the virtual host is to people: description, tags, default queue type, tracing.
+
+    `trace` is its firehose, None while that is off; `counts` are those of the channels that were.
+    """
+
+    def __init__(self, node: Node, name: str) -> None:
+        self.node = node
+        self.name = name
+        self.definition = definitions.VirtualHost(name)
+        self.router = Router(name, types=EXCHANGE_TYPES | KEEPING_TYPES)
+        self.queues: dict[str, Queue] = {}
+        self.folders: dict[str, str] = {}  # of the queues that are in the catalog: where their messages are
+        self.policies = Policies(self)
+        self.reply_queues: dict[str, ReplyQueue] = {}  # addresses of channels, for direct replies
+        self.delays: dict[str, Delays] = {}  # of delayed exchanges that ever held something
+        self.trace: Trace | None = None
+        self.counts = ChannelCounts()
+        self._exchange_counts: dict[str, ExchangeCounts] = {}
+        self._histories: dict[str, History] = {}  # of recent-history exchanges
+
+    @property
+    def limits(self) -> Mapping[str, object]:
+        """The limits that operators set, by name: see `harebell.broker.limits`."""
+        return self.node.parameters.limits(self.name)
+
+    def clear(self) -> None:
+        """Delete every queue and every exchange: the virtual host goes. OSError when the disk refuses."""
+        for queue in tuple(self.queues.values()):
+            self.delete_queue(queue)
+        for exchange in tuple(self.router.exchanges):
+            if not exchange.name.startswith(RESERVED_PREFIX) and exchange.name:
+                self.delete_exchange(exchange.name, if_unused=False)
+        for exchange in self.router.exchanges:  # the server's own go with the virtual host
+            self.node.events.exchange_deleted(self.name, exchange.name, INTERNAL_USER)
+
+    # -- queues --------------------------------------------------------------------------------------------------
+
+    def queue(self, name: str, connection: Connection | None = None) -> Queue:
+        """The queue. NotFound when there is none; ResourceLocked when it is another connection's own."""
+        queue = self.queues.get(name)
+        if queue is None:
+            raise NotFound(f"no queue '{name}' in vhost '{self.name}'")
+        if connection is not None:
+            queue.check_access(connection)
+        return queue
+
+    def declare_queue(
+        self,
+        connection: Connection | None,
+        name: str,
+        *,
+        durable: bool,
+        exclusive: bool,
+        auto_delete: bool,
+        arguments: Table,
+        server_named: bool = False,
+    ) -> Queue:
+        """The queue, made or found equal. `server_named`: the broker made up the name ("amq.gen-...").
+
+        Without a connection it is the broker's own declaration: it is not exclusive, and no limit of the virtual host
+        stands against it.
+        """
+        arguments = self.with_default_type(arguments, durable, exclusive, auto_delete)
+        current = self.queues.get(name)
+        where = f"queue '{name}' in vhost '{self.name}'"
+        if current is not None:
+            self.check_equal(current, connection, durable, exclusive, auto_delete, arguments)
+            current.renew_lease()
+            self.node.churn.queue_declared += 1
+            return current
+        if name.startswith(RESERVED_PREFIX) and not server_named:
+            raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
+        if connection is not None:
+            check_queue(self, name)
+        settings = queue_settings(
+            arguments, where, durable=durable, exclusive=exclusive, auto_delete=auto_delete, server_named=server_named
+        )
+        settings = self.policies.settings_for(name, settings.queue_type, arguments)
+        try:
+            queue = self.make_queue(
+                name,
+                durable=durable,
+                exclusive=exclusive,
+                auto_delete=auto_delete,
+                arguments=arguments,
+                owner=connection if exclusive else None,
+                settings=settings,
+                folder=self._new_folder(settings) if durable and not exclusive else None,
+            )
+        except OSError as error:
+            raise InternalError(f"cannot make {where}: {error.strerror}") from error
+        if name in self.folders:
+            self._store_queue(queue)
+        if exclusive and connection is not None:
+            connection.exclusive_queues.append(queue)
+        self.node.churn.queue_declared += 1
+        self.node.churn.queue_created += 1
+        self.node.events.queue_created(queue, INTERNAL_USER if connection is None else connection.user)
+        return queue
+
+    def with_default_type(self, arguments: Table, durable: bool, exclusive: bool, auto_delete: bool) -> Table:
+        """The arguments of a declaration, with the virtual host's default queue type where they name none.
+
+        RabbitMQ's rule since 3.11: quorum and stream are for queues that are durable, not exclusive and not
+        auto-deleted; other declarations stay as they are.
+        """
+        kind = self.definition.default_queue_type
+        if kind is None or "x-queue-type" in arguments:
+            return arguments
+        if kind != "classic" and (exclusive or auto_delete or not durable):
+            return arguments
+        return {**arguments, "x-queue-type": kind}
+
+    def open_journal(self, queue: ClassicQueue) -> None:
+        """Have the queue's messages on disk, with those that are there already. OSError when the disk refuses."""
+        node = self.node
+        log = QueueLog(node.data / self.folders[queue.name], node.commit, files=node.files)
+        journal = Journal(str(queue), log, partial(node.has_written, queue), node.timers.now)
+        queue.keep_in(journal, suspect=node.last_stop is LastStop.POWER_CUT)
+
+    def make_queue(
+        self,
+        name: str,
+        *,
+        durable: bool,
+        exclusive: bool,
+        auto_delete: bool,
+        arguments: Table,
+        owner: Connection | None,
+        settings: QueueSettings,
+        folder: str | None,
+        recovered: bool = False,
+    ) -> Queue:
+        """A queue that is not there yet: every queue comes from here.
+
+        `folder` is where its messages are, below the data folder, and None for one that does not outlive the process;
+        `recovered` says that a broker before this one left it there: the messages of a queue that is no stream are for
+        `open_journal` then, when everything is there that they may be dead-lettered to. OSError when the disk refuses.
+        """
+        queue: Queue
+        if settings.queue_type == "stream" and folder is not None:
+            queue = StreamQueue(self, name, arguments, settings, self._open_log(name, folder, recovered))
+        else:
+            queue = (GroupQueue if settings.message_group is not None else ClassicQueue)(
+                self,
+                name,
+                durable=durable,
+                exclusive=exclusive,
+                auto_delete=auto_delete,
+                arguments=arguments,
+                owner=owner,
+                settings=settings,
+            )
+        if folder is not None:
+            self.folders[name] = folder
+        self.queues[name] = queue
+        self.router.add_queue(name)
+        queue.decorate(self.node.decorators)
+        if folder is not None and isinstance(queue, ClassicQueue) and not recovered:
+            self.open_journal(queue)
+        return queue
+
+    def _new_folder(self, settings: QueueSettings) -> str:
+        """A name that no queue ever had: what is left of one that was deleted is nobody's beginning."""
+        if settings.queue_type == "stream":
+            return self.node.streams.new_folder()
+        return f"queues/{secrets.token_hex(8)}"
+
+    def _open_log(self, name: str, folder: str, recovered: bool) -> SegmentLog:
+        stream = self._recover_log(name, folder) if recovered else self.node.streams.create(folder)
+        stream.on_damage = partial(self._tell_damage, name)
+        return stream
+
+    def _recover_log(self, name: str, folder: str) -> SegmentLog:
+        try:
+            stream = self.node.streams.recover(folder)
+        except FileNotFoundError as error:
+            log.error("stream '%s' in vhost '%s': %s is gone; the stream is empty", name, self.name, error.filename)
+            return self.node.streams.create(folder)
+        for damage in stream.damages:
+            self._tell_damage(name, damage)
+        if stream.cut:
+            log.warning(
+                "stream '%s' in vhost '%s': cut %d bytes of a torn record at its end", name, self.name, stream.cut
+            )
+        return stream
+
+    def _tell_damage(self, name: str, damage: Damage) -> None:
+        log.error(
+            "stream '%s' in vhost '%s': %s is damaged: %d bytes at %d cannot be read, with at most %d messages "
+            "(offsets %d to before %d)",
+            name, self.name, damage.path, damage.size, damage.at, damage.lost, *damage.positions,
+        )  # fmt: skip
+
+    def _store_queue(self, queue: Queue) -> None:
+        self.node.catalog.put_queue(
+            definitions.QueueDefinition(
+                self.name, queue.name, queue.durable, queue.auto_delete, dict(queue.arguments), queue.type
+            ),
+            self.folders[queue.name],
+        )
+
+    def check_equal(
+        self,
+        queue: Queue,
+        connection: Connection | None,
+        durable: bool,
+        exclusive: bool,
+        auto_delete: bool,
+        arguments: Table,
+    ) -> None:
+        """PreconditionFailed or ResourceLocked, unless a declaration like this may stand for the queue."""
+        queue.check_access(connection)
+        if exclusive != queue.exclusive:
+            raise queue.locked()
+        where = str(queue)
+        check_property(where, "durable", durable, queue.durable)
+        check_property(where, "auto_delete", auto_delete, queue.auto_delete)
+        check_redeclaration(where, arguments, queue.arguments)
+        queue_settings({"x-queue-type": queue.type, **arguments}, where)
+
+    def change_queue(self, name: str, changes: Mapping[str, FieldValue], connection: Connection | None = None) -> Queue:
+        """The queue, with other arguments from now on (`changes.change_queue`); the errors of `queue` besides."""
+        queue = self.queue(name, connection)
+        change_queue(queue, changes)
+        if name in self.folders:
+            self._store_queue(queue)
+        return queue
+
+    def delete_queue(
+        self, queue: Queue, answer: Callable[[int], None] | None = None, *, user: str = INTERNAL_USER
+    ) -> None:
+        """Delete the queue and tell its consumers.
+
+        `answer` is called before they are told, with how many ready messages went: who deletes the queue that it
+        consumes from gets its answer first, as with RabbitMQ.
+        """
+        count = queue.message_count
+        consumers = queue.everyone()
+        journal = queue.journal if isinstance(queue, ClassicQueue) else None
+        queue.forget()
+        for decorator in queue.decorators:
+            decorator.deleted()
+        del self.queues[queue.name]
+        self._removed(self.router.remove_queue(queue.name), INTERNAL_USER)
+        if queue.owner is not None and queue in queue.owner.exclusive_queues:
+            queue.owner.exclusive_queues.remove(queue)
+        if self.folders.pop(queue.name, None) is not None:
+            self.node.catalog.remove_queue(self.name, queue.name)
+        if isinstance(queue, StreamQueue):
+            self.node.after_commit.append(queue.log.delete)
+        if journal is not None:
+            self.node.after_commit.append(journal.delete)
+        self.node.churn.queue_deleted += 1
+        self.node.events.queue_deleted(queue, user)
+        if answer is not None:
+            answer(count)
+        for consumer in consumers:
+            consumer.channel.cancelled_by_broker(consumer)
+
+    def reply_queue(self, name: str) -> Queue | None:
+        """Where the default exchange brings an answer to `name`: a queue, or a channel's own address."""
+        return self.queues.get(name) or self.reply_queues.get(name)
+
+    # -- exchanges that keep -------------------------------------------------------------------------------------
+
+    def bind(
+        self, source: str, destination: Destination, binding_key: str, arguments: Table, *, user: str = INTERNAL_USER
+    ) -> None:
+        """Bind, and give a queue that is newly bound to a recent-history exchange what the exchange remembers."""
+        binding = self.router.bind(source, destination, binding_key, arguments)
+        if binding is not None:
+            if self._is_durable(binding):
+                self.node.catalog.put_binding(self._stored_binding(binding))
+            self.node.events.binding("created", self.name, binding, user)
+        history = self._histories.get(source)
+        if binding is not None and history is not None and destination.kind == "queue":
+            queue = self.queues[destination.name]
+            for message in history.messages:
+                if message.ttl is not None:
+                    queue.enrich()
+                queue.publish(message)
+
+    def unbind(
+        self, source: str, destination: Destination, binding_key: str, arguments: Table, *, user: str = INTERNAL_USER
+    ) -> None:
+        """Take a binding away, and the auto_delete exchanges that this leaves unused."""
+        removed = self.router.unbind(source, destination, binding_key, arguments)
+        for binding in removed.bindings[:1]:  # the others go with the exchanges that they hang on
+            self.node.catalog.remove_binding(self._stored_binding(binding))
+        self._removed(removed, user)
+
+    def _is_durable(self, binding: Binding) -> bool:
+        """Whether both ends outlive the process."""
+        kind, name = binding.destination
+        durable = name in self.folders if kind == "queue" else self.router.exchange(name).durable
+        return durable and self.router.exchange(binding.source).durable
+
+    def _stored_binding(self, binding: Binding) -> definitions.BindingDefinition:
+        kind, name = binding.destination
+        return definitions.BindingDefinition(
+            self.name, binding.source, name, kind, binding.binding_key, dict(binding.arguments)
+        )
+
+    def declare_exchange(
+        self,
+        name: str,
+        kind: str,
+        *,
+        passive: bool,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: Table,
+        user: str = INTERNAL_USER,
+    ) -> None:
+        """The exchange, made or found equal, under the policies that apply to it."""
+        if self.router.declare_exchange(
+            name,
+            kind,
+            passive=passive,
+            durable=durable,
+            auto_delete=auto_delete,
+            internal=internal,
+            arguments=arguments,
+        ):
+            self.policies.apply_to_exchange(name)
+            if durable:
+                self.node.catalog.put_exchange(
+                    definitions.ExchangeDefinition(
+                        self.name, name, kind, durable, auto_delete, internal, dict(arguments)
+                    )
+                )
+            self.node.events.exchange_created(self.name, self.router.exchange(name), user)
+
+    def delete_exchange(self, name: str, *, if_unused: bool, user: str = INTERNAL_USER) -> None:
+        self._removed(self.router.delete_exchange(name, if_unused=if_unused), user)
+
+    def _removed(self, removed: Removed, user: str) -> None:
+        """Forget what is kept of exchanges that are gone, and tell of them and of the bindings that went."""
+        for name in removed.exchanges:
+            self._histories.pop(name, None)
+            self._exchange_counts.pop(name, None)
+            self.node.catalog.remove_exchange(self.name, name)
+            delays = self.delays.pop(name, None)
+            if delays is not None:
+                delays.forget()
+            self.node.events.exchange_deleted(self.name, name, user)
+        for binding in removed.bindings:
+            self.node.events.binding("deleted", self.name, binding, user)
+
+    def revoke_delayed(self, exchange: str, message_id: str) -> int:
+        """Take back what a delayed exchange holds under this id; how many there were."""
+        if not isinstance(self.router.exchange(exchange), DelayedMessageExchange):
+            raise PreconditionFailed(f"exchange '{exchange}' in vhost '{self.name}' delays no messages")
+        delays = self.delays.get(exchange)
+        return 0 if delays is None else delays.revoke(message_id)
+
+    def delays_of(self, name: str) -> Delays:
+        """What the delayed exchange holds back; of a durable one what it held back before the broker stopped, too."""
+        delays = self.delays.get(name)
+        if delays is None:
+            delays = self.delays[name] = Delays(self, name)
+            if self.router.exchange(name).durable:
+                folder = hashlib.sha256(f"{self.name}\0{name}".encode("utf-8", "surrogateescape")).hexdigest()[:32]
+                log = QueueLog(self.node.data / "delays" / folder, self.node.commit, files=self.node.files)
+                journal = Journal(str(name), log, partial(self.node.has_written, delays), self.node.timers.now)
+                delays.keep_in(journal, suspect=self.node.last_stop is LastStop.POWER_CUT)
+        return delays
+
+    def keepers(self, route: Route, keys: tuple[str, ...]) -> tuple[Hold | History, ...]:
+        """Those who keep a message on its way: delays and histories."""
+        kept: list[Hold | History] = []
+        for name, delay in route.delayed:
+            kept.append(Hold(self.delays_of(name), delay, keys))
+        for name in route.remembered:
+            history = self._histories.get(name) or History.of(self.router.exchange(name))
+            if history is not None:
+                self._histories[name] = history
+                kept.append(history)
+        return tuple(kept)
+
+    # -- what watches --------------------------------------------------------------------------------------------
+
+    def set_tracing(self, on: bool) -> None:
+        """Switch the firehose. Publishers ask anew what their publications lead to."""
+        self.trace = Trace(self) if on else None
+        self.router.version += 1
+
+    def exchange_counts(self, name: str) -> ExchangeCounts:
+        counts = self._exchange_counts.get(name)
+        if counts is None:
+            counts = self._exchange_counts[name] = ExchangeCounts()
+        return counts
+
+    def count_publications(self, exchange: str, sinks: tuple[Sink, ...], count: int) -> None:
+        """So many messages were published to the exchange and went to these sinks, each to all of them."""
+        queues = [sink for sink in sinks if isinstance(sink, Queue)]
+        for queue in queues:
+            queue.counts.publish += count
+        if self.router.has_exchange(exchange):  # else it was deleted meanwhile
+            counts = self.exchange_counts(exchange)
+            counts.publish_in += count
+            counts.publish_out += count * len(queues)
+
+    def announce(self, exchange: str, routing_key: str, properties: Properties, body: bytes = b"") -> None:
+        """Publish a message of the broker's own. Nothing is encoded where nobody listens."""
+        headers = properties.headers or {}
+        route = self.router.route_keys(exchange, (routing_key,), lambda: headers, lambda: hashed_properties(properties))
+        sinks = (*(self.queues[name] for name in route.queues), *self.keepers(route, (routing_key,)))
+        if not sinks:
+            return
+        try:
+            address = Address(exchange, routing_key)
+            frames = encode_content(1, properties, body, ANNOUNCED_FRAME_MAX)
+        except LocalProtocolError as error:  # a key or headers that are too long: they hold those of a message
+            log.warning("%s in vhost '%s': cannot say %s: %s", exchange, self.name, routing_key, error)
+            return
+        message = Message(address, Content(1, b"", frames, len(body)))
+        for sink in sinks:
+            sink.publish(message)
+
+
+def described(definition: definitions.VirtualHost) -> definitions.VirtualHost:
+    """The definition with what its metadata says filled in. InvalidArgument for a default queue type that is none."""
+    told = definition.metadata or {}
+    description, tags = definition.description, definition.tags
+    if description is None and isinstance(told.get("description"), str):
+        description = str(told["description"])
+    listed = told.get("tags")
+    if tags is None and isinstance(listed, list):
+        tags = tuple(map(str, listed))
+    kind = definition.default_queue_type or told.get("default_queue_type")
+    if kind == "undefined":  # what RabbitMQ 3.12 and 3.13 write for none
+        kind = None
+    if kind is not None and kind not in QUEUE_TYPES:
+        raise InvalidArgument(
+            f"vhost '{definition.name}': default queue type {kind!r} is none of {', '.join(QUEUE_TYPES)}"
+        )
+    return replace(definition, description=description, tags=tags, default_queue_type=kind)

@@ -1,0 +1,130 @@
+"""Who is in a group: asked of the processes that have members in it. In the I/O thread.
+
+Each process knows its own channels' memberships and nobody else's. A Harebell broker says which processes a group is
+bound to, so that exactly these are asked and awaited, and which normal channels are in it. A RabbitMQ does not say that
+over AMQP: the question goes to the whole group, and what is answered within `seconds` is the result, without normal
+channels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from typing import Final
+
+from harebell import errors
+from harebell.channels.core import Core
+from harebell.channels.members import Members
+from harebell.channels.names import is_local
+from harebell.channels.process import ProcessReader
+from harebell.channels.sending import CONTROL_HEADER, GROUP_HEADER
+from harebell.client.records import Message
+from harebell.protocol.v091 import Table
+
+__all__ = ["Presence"]
+
+SYSTEM: Final = "amq.system"
+ASKED_HEADER: Final = "asgi_asked"
+
+
+class Presence:
+    """Asks, and answers."""
+
+    def __init__(self, core: Core, members: Members, process: ProcessReader) -> None:
+        self._core = core
+        self._members = members
+        self._process = process
+        self._numbers = itertools.count(1)
+        self._open: dict[int, _Question] = {}
+        process.on_control["who"] = self._answer
+        process.on_control["members"] = self._answered
+
+    async def of(self, group: str, seconds: float) -> list[str]:
+        """The channels in a group, in their order."""
+        core, names = self._core, self._core.names
+        await core.ready()
+        mine = f"presence.{core.client_id}!"
+        await self._process.ensure(mine)
+        found: set[str] = set()
+        number = next(self._numbers)
+        question = self._open[number] = _Question()
+        headers: Table = {
+            CONTROL_HEADER: "who",
+            GROUP_HEADER: group,
+            ASKED_HEADER: number,
+        }
+        message = Message(
+            b"", headers=headers, reply_to=names.queue(mine), expiration=str(max(1, round(seconds * 1000)))
+        )
+        try:
+            if core.on_harebell:
+                asked, normal = await self._routes(group)
+                found.update(normal)
+                for process in asked:
+                    await core.publishing.publish(message, "", process)
+                question.awaited = len(asked)
+            else:
+                await core.publishing.publish(message, names.groups, group)
+            if question.awaited is None or question.answers < question.awaited:
+                try:
+                    async with asyncio.timeout(seconds):
+                        await question.complete.wait()
+                except TimeoutError:
+                    pass  # a process that died, or a broker that does not say who is to answer
+        finally:
+            del self._open[number]
+        return sorted(found | question.channels)
+
+    async def _routes(self, group: str) -> tuple[list[str], list[str]]:
+        """The queues of the processes with members in a group, and the other channels in it."""
+        core, names = self._core, self._core.names
+        queue = await core.declaring.queue_declare("", exclusive=True, auto_delete=True)
+        try:
+            await core.publishing.publish(Message(b"", reply_to=queue.name), SYSTEM, "amq.routes")
+            reply = await core.declaring.get(queue.name, no_ack=True)
+        finally:
+            await core.declaring.queue_delete(queue.name)
+        processes: list[str] = []
+        channels: list[str] = []
+        for binding in json.loads(reply.body)["bindings"] if reply is not None else []:
+            if binding["source"] != names.group(group):
+                continue
+            destination = str(binding["destination"])
+            for kind in ("channel", "member", "queue"):
+                name = names.channel_of(kind, destination)
+                if name is not None and kind == "queue" and is_local(name):
+                    processes.append(destination)
+                elif name is not None:
+                    channels.append(name)
+        return processes, channels
+
+    def _answer(self, process: str, headers: Table, body: bytes, reply_to: str) -> None:
+        group = str(headers.get(GROUP_HEADER))
+        channels = [channel for channel in self._members.of(group) if channel.startswith(process)]
+        answer: Table = {CONTROL_HEADER: "members", ASKED_HEADER: headers.get(ASKED_HEADER)}
+        self._core.thread.start(self._say(Message(json.dumps(channels).encode(), headers=answer), reply_to))
+
+    async def _say(self, message: Message, queue: str) -> None:
+        try:
+            await self._core.publishing.publish(message, "", queue)
+        except errors.HarebellError:
+            pass  # who asked has a deadline
+
+    def _answered(self, process: str, headers: Table, body: bytes, reply_to: str) -> None:
+        question = self._open.get(int(str(headers.get(ASKED_HEADER))))
+        if question is not None:
+            question.channels.update(json.loads(body))
+            question.answers += 1
+            if question.answers == question.awaited:
+                question.complete.set()
+
+
+class _Question:
+    """What came back so far."""
+
+    def __init__(self) -> None:
+        self.channels: set[str] = set()
+        self.answers = 0
+        self.awaited: int | None = None
+        self.complete = asyncio.Event()

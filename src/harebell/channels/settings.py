@@ -1,0 +1,172 @@
+"""A layer's settings, checked, and the AMQP arguments that follow from them. Pure.
+
+Two processes with different expiry or capacity would declare the same queue with different arguments, which a broker
+refuses (406); `explained` then says which setting differs.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from harebell import errors
+from harebell.channels.names import Names
+from harebell.protocol.v091 import Table
+
+__all__ = ["Capacities", "Settings", "explained"]
+
+MARKER_MARGIN: Final = 60.0  # seconds a marker queue outlives its message: else it would take the message with it
+DROPPED_KEPT: Final = 1000  # dead letters kept for a look at them
+DROPPED_SECONDS: Final = 86400.0
+PREFIX: Final = re.compile(r"[a-zA-Z\d\-_.]{1,60}")
+OF_ARGUMENT: Final = {
+    "x-expires": "expiry (for group members: group_expiry)",
+    "x-message-ttl": "expiry (for group members: group_expiry)",
+    "x-max-length": "capacity or channel_capacity",
+    "x-dead-letter-exchange": "prefix",
+}
+
+
+class Capacities:
+    """A number by name, of messages that may wait or are kept: the first pattern that matches decides."""
+
+    __slots__ = ("_default", "patterns")
+
+    def __init__(
+        self, default: int, patterns: Mapping[str | re.Pattern[str], int] | None, name: str = "channel_capacity"
+    ) -> None:
+        self._default = _whole("capacity", default)
+        self.patterns = [
+            (
+                pattern if isinstance(pattern, re.Pattern) else re.compile(fnmatch.translate(pattern)),
+                _whole(f"{name}[{pattern!r}]", capacity),
+            )
+            for pattern, capacity in (patterns or {}).items()
+        ]
+
+    def of(self, channel: str) -> int:
+        for pattern, capacity in self.patterns:
+            if pattern.match(channel):
+                return capacity
+        return self._default
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a layer was told.
+
+    urls          of brokers, tried in turn; "embedded://" is a broker in this process
+    prefix        the beginning of every name on the broker: layers with different ones know nothing of each other
+    expiry        seconds that a message waits for its reader
+    group_expiry  seconds that a membership lasts when nobody asks for it again
+    capacities    how many messages may wait in a channel
+    timeout       seconds after which a call fails when the broker does not answer or is not there
+    history       groups (patterns as of channel_capacity) and how many of their last messages are kept
+    """
+
+    urls: tuple[str, ...]
+    prefix: str = "asgi"
+    expiry: float = 60.0
+    group_expiry: float = 86400.0
+    capacities: Capacities = field(default_factory=lambda: Capacities(100, None))
+    timeout: float = 30.0
+    history: Capacities = field(default_factory=lambda: Capacities(0, None))
+
+    def __post_init__(self) -> None:
+        if not self.urls:
+            raise errors.InvalidArgument("no URL of a broker was given")
+        if not PREFIX.fullmatch(self.prefix) or self.prefix.startswith("amq."):
+            raise errors.InvalidArgument(
+                f"prefix={self.prefix!r}: 1 to 60 letters, digits, hyphens, underscores or periods are needed, and "
+                "another beginning than amq."
+            )
+        for name in ("expiry", "group_expiry", "timeout"):
+            seconds = getattr(self, name)
+            if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0.001 <= seconds <= 4e6:
+                raise errors.InvalidArgument(f"{name}={seconds!r}: seconds are needed, from 0.001 to 4,000,000")
+
+    def queue_arguments(self, names: Names, channel: str, deduplicates: bool) -> Table:
+        """Of a channel's queue. It ends when nobody has declared or read it for two expiries.
+
+        A full one refuses, and says so to the publisher; dead letters are what has expired.
+        deduplicates  the broker knows x-message-deduplication: what is sent again after a lost connection arrives once
+        """
+        arguments: Table = {
+            "x-queue-type": "classic",
+            "x-expires": _ms(2 * self.expiry),
+            "x-message-ttl": _ms(self.expiry),
+            "x-max-length": self.capacities.of(channel),
+            "x-overflow": "reject-publish",
+            "x-dead-letter-exchange": names.dead_letters,
+        }
+        if deduplicates and "!" not in channel:
+            arguments["x-message-deduplication"] = True
+            arguments["x-cache-size"] = 10_000
+            arguments["x-cache-ttl"] = _ms(2 * self.timeout)
+        return arguments
+
+    def member_arguments(self, names: Names, channel: str) -> Table:
+        """Of the queue that hands group messages on: nothing fits into it, and it names the process's own queue."""
+        return {
+            "x-queue-type": "classic",
+            "x-max-length": 0,
+            "x-expires": _ms(self.group_expiry),
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-routing-key": names.queue(channel),
+        }
+
+    def marker_arguments(self, names: Names) -> Table:
+        return {
+            "x-queue-type": "classic",
+            "x-max-length": 1,
+            "x-message-ttl": _ms(self.group_expiry),
+            "x-expires": _ms(self.group_expiry + MARKER_MARGIN),
+            "x-dead-letter-exchange": names.dead_letters,
+        }
+
+    def dead_letter_arguments(self) -> Table:
+        """Of the queue that all layers listen to; gone when none has for a while."""
+        return {"x-queue-type": "classic", "x-expires": _ms(2 * max(2 * self.expiry, self.group_expiry))}
+
+    def dropped_arguments(self) -> Table:
+        return {
+            "x-queue-type": "classic",
+            "x-max-length": DROPPED_KEPT,
+            "x-message-ttl": _ms(DROPPED_SECONDS),
+            "x-expires": _ms(2 * DROPPED_SECONDS),
+        }
+
+
+def explained(error: errors.PreconditionFailed) -> errors.InvalidArgument:
+    """The broker's refusal of a declaration, in the words of the settings."""
+    found = re.search(r"inequivalent arg '([^']+)' for (queue|exchange) '([^']+)'", str(error))
+    argument, entity = (found[1], f"{found[2]} {found[3]!r}") if found else ("?", "a queue")
+    setting = OF_ARGUMENT.get(argument, "settings")
+    told = errors.InvalidArgument(
+        f"{entity} was declared by a process with another {setting}: give all processes of this prefix the same "
+        f"CONFIG, or another prefix ({error})"
+    )
+    told.__cause__ = error
+    return told
+
+
+def _whole(name: str, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise errors.InvalidArgument(f"{name}={value!r}: a whole number, 0 or more, is needed")
+    return value
+
+
+def _ms(seconds: float) -> int:
+    return max(1, round(seconds * 1000))
+
+
+def urls_of(url: str | None, hosts: Iterable[str] | None) -> tuple[str, ...]:
+    """The URLs from the two ways to name them."""
+    if url is not None and hosts is not None:
+        raise errors.InvalidArgument("url= and hosts= were both given: one of them is enough")
+    if isinstance(hosts, str):
+        raise errors.InvalidArgument(f"hosts={hosts!r}: a list of URLs is needed; for one, url=")
+    return (url,) if url is not None else tuple(hosts) if hosts is not None else ("amqp://guest:guest@localhost/",)

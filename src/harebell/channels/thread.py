@@ -1,0 +1,229 @@
+"""The thread that does all input and output of the channel layers of this process, and the way to it and back.
+
+A caller may be any thread, with an event loop or without one, and its loop may end before the answer comes. So nothing
+that waits for the network runs in the caller: `IOThread.post` has something called in the thread's name, by the caller
+himself while the thread sleeps (`TurnLoop`), and an Answer brings the result to whoever waits, in the form that he
+waits in. Many posts wake the thread once, many answers for one loop wake that loop once.
+
+After a fork there is no thread in the child: `the_thread` gives a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, Protocol, TypeVar
+
+from harebell.client.blocking.loop import TurnLoop
+
+__all__ = ["Answer", "AsyncAnswer", "IOThread", "SyncAnswer", "the_thread", "this_process"]
+
+logger = logging.getLogger("harebell.channels")
+
+_T = TypeVar("_T")
+_In = TypeVar("_In", contravariant=True)
+
+
+class Answer(Protocol[_In]):
+    """Where a result goes; called in the thread."""
+
+    def give(self, result: _In) -> None: ...
+
+    def fail(self, error: BaseException) -> None: ...
+
+
+class AsyncAnswer(Generic[_T]):
+    """For a coroutine: `await answer.future`."""
+
+    __slots__ = ("_loop", "_thread", "future")
+
+    def __init__(self, thread: IOThread) -> None:
+        self._thread = thread
+        self._loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[_T] = self._loop.create_future()
+
+    def give(self, result: _T) -> None:
+        self._thread.deliver(self._loop, self.future, result, None)
+
+    def fail(self, error: BaseException) -> None:
+        self._thread.deliver(self._loop, self.future, None, error)
+
+
+class SyncAnswer(Generic[_T]):
+    """For a thread without a loop: `answer.wait()`."""
+
+    __slots__ = ("_future",)
+
+    def __init__(self) -> None:
+        self._future: concurrent.futures.Future[_T] = concurrent.futures.Future()
+
+    def give(self, result: _T) -> None:
+        if not self._future.done():
+            self._future.set_result(result)
+
+    def fail(self, error: BaseException) -> None:
+        if not self._future.done():
+            self._future.set_exception(error)
+
+    def wait(self) -> _T:
+        return self._future.result()
+
+
+class _Homeward:
+    """What is on its way to one loop."""
+
+    __slots__ = ("due", "results")
+
+    def __init__(self) -> None:
+        self.results: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
+        self.due = False
+
+    def arrive(self) -> None:
+        """In the caller's loop."""
+        self.due = False
+        results = self.results
+        while results:
+            future, result, error = results.popleft()
+            if future.done():
+                continue  # its caller was cancelled
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+
+class IOThread:
+    """A daemon thread with an event loop."""
+
+    def __init__(self) -> None:
+        self.loop = TurnLoop()
+        self._work: deque[Callable[[], object]] = deque()
+        self._woken = self._doing = False
+        self._homeward: dict[asyncio.AbstractEventLoop, _Homeward] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._thread = threading.Thread(target=self._run, name="harebell-channels", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with self.loop.lock:
+            asyncio.set_event_loop(self.loop)
+            self.loop.run_forever()
+
+    # -- to the thread: from anywhere --------------------------------------------------------------------------------
+
+    def post(self, work: Callable[[], object]) -> None:
+        """Have it called in the thread's name, after all that was posted before; now, while the thread sleeps."""
+        loop = self.loop
+        if loop.asleep and not self._work and loop.lock.acquire(blocking=False):
+            try:
+                # A signal's handler may come here in the middle of another work of this very thread.
+                if loop.asleep and not self._work and not self._doing:
+                    self._do(work)
+                    return
+            finally:
+                loop.lock.release()
+        self._work.append(work)
+        if not self._woken:
+            self._woken = True
+            loop.call_soon_threadsafe(self._drain)
+
+    def _drain(self) -> None:
+        self._woken = False  # before the work is looked at: what is posted from now on wakes again
+        work = self._work
+        while work:
+            self._do(work.popleft())
+
+    def _do(self, work: Callable[[], object]) -> None:
+        self._doing = True
+        try:
+            work()
+        except Exception:
+            logger.exception("the channel layer's thread made a mistake")
+        finally:
+            self._doing = False
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, _T]], answer: Answer[_T]) -> None:
+        """Have the thread run a coroutine; its result, or what it raised, is the answer."""
+        self.post(lambda: self.start(self._answered(work(), answer)))
+
+    async def _answered(self, work: Coroutine[Any, Any, _T], answer: Answer[_T]) -> None:
+        try:
+            result = await work
+        except Exception as error:
+            answer.fail(error)
+        except asyncio.CancelledError:
+            answer.fail(ConnectionError("the channel layer was closed"))
+            raise
+        else:
+            answer.give(result)
+
+    # -- in the thread -----------------------------------------------------------------------------------------------
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task of the thread; what it raises is logged."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("the channel layer's thread made a mistake", exc_info=error)
+
+    def deliver(
+        self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], result: Any, error: BaseException | None
+    ) -> bool:
+        """Settle a future of another loop. False when that loop has ended: nobody waits there any more."""
+        homeward = self._homeward.get(loop)
+        if homeward is None:
+            self._forget_ended()
+            homeward = self._homeward[loop] = _Homeward()
+        homeward.results.append((future, result, error))
+        if homeward.due and not loop.is_closed():
+            return True
+        homeward.due = True
+        try:
+            loop.call_soon_threadsafe(homeward.arrive)
+        except RuntimeError:  # it was closed
+            self._homeward.pop(loop, None)
+            return False
+        return True
+
+    def _forget_ended(self) -> None:
+        for loop in [loop for loop in list(self._homeward) if loop.is_closed()]:
+            self._homeward.pop(loop, None)
+
+
+_lock = threading.Lock()
+_the_thread: IOThread | None = None
+_process = object()
+
+
+def the_thread() -> IOThread:
+    """The one of this process, which is started at the first call."""
+    global _the_thread
+    if _the_thread is None:
+        with _lock:
+            if _the_thread is None:
+                _the_thread = IOThread()
+    return _the_thread
+
+
+def this_process() -> object:
+    """Something that is the same as long as the process is: asked at every call, where os.getpid() is a system call."""
+    return _process
+
+
+def _forked() -> None:
+    global _the_thread, _lock, _process
+    _the_thread, _lock, _process = None, threading.Lock(), object()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

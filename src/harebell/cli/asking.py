@@ -1,0 +1,208 @@
+"""What `harebell users`, `vhosts` and `permissions` share: whom they ask, and how the answer looks.
+
+Rules: a broker that runs is asked over AMQP, with the login that the URL has; where none runs, the data folder is held
+and a broker without a port does it there. Passwords are read here and leave as hashes. What a RabbitMQ is asked for is
+refused, with the command that does it there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, cast
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from harebell.broker.auth.passwords import SCRYPT
+from harebell.broker.auth.users import SCRAM_KEYS, make_user
+from harebell.cli.servers import server_name
+from harebell.client.blocking import Connection, connect
+from harebell.client.records import Message
+from harebell.errors import AmqpError, HarebellError, InvalidArgument, NotFound, Unroutable
+
+__all__ = ["At", "AsJson", "Password", "Vhost", "ask", "hashes", "say", "show"]
+
+DEFAULT_URL: Final = "amqp://guest:guest@127.0.0.1:5672/"
+REPLIES: Final = "amq.rabbitmq.reply-to"
+RABBITMQCTL: Final[Mapping[str, str]] = {
+    "set-password": "change_password",
+    "set-tags": "set_user_tags",
+    "set-permission": "set_permissions",
+    "clear-permission": "clear_permissions",
+    "set-topic-permission": "set_topic_permissions",
+    "clear-topic-permission": "clear_topic_permissions",
+}
+"""RabbitMQ's names for what it calls otherwise."""
+
+
+class Refused(HarebellError):
+    """The broker did not do it; the text says why."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class At:
+    """Where it is done."""
+
+    url: Annotated[
+        str | None,
+        Parameter(help=f"The broker, with the login of an administrator. [env: HAREBELL_URL; default: {DEFAULT_URL}]"),
+    ] = None
+    data: Annotated[Path | None, Parameter(help="A data folder whose broker does not run, in place of --url.")] = None
+    timeout: Annotated[float, Parameter(help="Seconds for the broker to answer.")] = 10.0
+
+
+AsJson = Annotated[bool, Parameter(name="--json", negative=(), help="Print JSON.")]
+Vhost = Annotated[str, Parameter(help="The virtual host.")]
+Password = Annotated[
+    str | None,
+    Parameter(help="File whose first line is the password; -: standard input.", allow_leading_hyphen=True),
+]
+
+
+def ask(at: At | None, do: str, **fields: object) -> Any:
+    """The answer to a request of `harebell.broker.administration`. Fields that are None are left out."""
+    at = at or At()
+    request = {"do": do, **{name: value for name, value in fields.items() if value is not None}}
+    if at.data is None:
+        return _ask_broker(at.url or os.environ.get("HAREBELL_URL") or DEFAULT_URL, at.timeout, request)
+    if at.url is not None:
+        raise InvalidArgument("give either --url, for a broker that runs, or --data, for one that does not")
+    return asyncio.run(_ask_folder(at.data, request))
+
+
+def _ask_broker(url: str, timeout: float, request: Mapping[str, object]) -> Any:
+    with connect(url, timeout=timeout, recovery=None) as connection:
+        server, peer = server_name(connection.server_properties), connection.parameters.peer
+        if connection.server_properties.get("product") == "RabbitMQ":
+            do = str(request["do"])
+            command = RABBITMQCTL.get(do, do.replace("-", "_"))
+            raise Refused(f"{server} at {peer} is not administered over AMQP: use `rabbitmqctl {command}` there")
+        try:
+            answer = _exchange(connection, request, timeout)
+        except NotFound as error:
+            raise Refused(f"{server} at {peer} cannot be administered over AMQP: {error}") from error
+    if isinstance(answer, dict) and "error" in answer:
+        raise Refused(answer["reason"].partition(" - ")[2] or answer["reason"])
+    return answer
+
+
+def _exchange(connection: Connection, request: Mapping[str, object], timeout: float) -> Any:
+    channel = connection.channel()
+    channel.confirm_select()
+    body = json.dumps(request).encode()
+    with channel.consume(REPLIES, no_ack=True) as replies:
+        try:
+            channel.publish(Message(body, reply_to=REPLIES), "amq.system", "amq.administer", mandatory=True)
+        except Unroutable:
+            raise NotFound("it has no service amq.administer") from None
+        arrived = replies.receive(1, timeout=timeout)
+    if not arrived:
+        raise Refused(f"no answer came within {timeout:g} seconds: whether it was done is not known")
+    return json.loads(arrived[0].body)
+
+
+async def _ask_folder(folder: Path, request: Mapping[str, object]) -> Any:
+    from harebell.broker.administration import administer
+    from harebell.broker.net.server import Broker
+    from harebell.broker.node import CATALOG
+
+    if not (folder / CATALOG).is_file():
+        raise Refused(f"{folder} is no data folder of a broker: `harebell serve --data {folder}` makes one")
+    broker = Broker(port=None, data=folder)
+    try:
+        async with broker:
+            answer = administer(broker.node, dict(request))
+            broker.node.settle()
+            return answer
+    except BlockingIOError:
+        raise Refused(f"{folder} is in use by a broker that runs: ask that one, with --url") from None
+    except OSError as error:
+        raise Refused(f"{folder} cannot be used: {error}") from error
+    except AmqpError as error:
+        raise Refused(error.detail) from error
+
+
+# -- passwords
+
+
+def hashes(name: str, password_file: str | None, algorithm: str | None) -> dict[str, object]:
+    """The fields of a request that stand for a password, which is asked for where no file has it."""
+    user = make_user(name, _read_password(name, password_file), (), algorithm or SCRYPT)
+    return {
+        "password_hash": user.password_hash,
+        "hashing_algorithm": user.hashing_algorithm,
+        "scram_sha_256": user.extra.get(SCRAM_KEYS),
+    }
+
+
+def _read_password(name: str, file: str | None) -> str:
+    if file == "-":
+        return _line(sys.stdin.readline(), "standard input")
+    if file is not None:
+        try:
+            return _line(Path(file).read_text(encoding="utf-8"), file)
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidArgument(f"--password-file {file} cannot be read: {error}") from error
+    if not _at_terminal():
+        raise InvalidArgument("there is no terminal to ask for a password: give --password-file FILE, or - for a pipe")
+    password = getpass.getpass(f"Password of {name}: ")
+    if password != getpass.getpass("The same again: "):
+        raise InvalidArgument("that was not the same twice: nothing was changed")
+    return password
+
+
+def _at_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
+def _line(text: str, where: str) -> str:
+    line = text.partition("\n")[0].removesuffix("\r")
+    if not line:
+        raise InvalidArgument(f"there is no password in {where}: its first line is empty")
+    return line
+
+
+# -- what is shown
+
+
+def say(text: str) -> int:
+    """One line; the status of a command that did what it was asked for."""
+    print(text)
+    return 0
+
+
+def show(records: Sequence[Mapping[str, object]], columns: Sequence[str], *, as_json: bool) -> int:
+    """The records, as a table of these fields or, all fields, as JSON."""
+    if as_json:
+        print(json.dumps(records, indent=2, ensure_ascii=False))
+        return 0
+    table = Table(show_edge=False, pad_edge=False)
+    for column in columns:
+        table.add_column(column.replace("_", " "), overflow="fold")
+    for record in records:
+        table.add_row(*(Text(_cell(record.get(column))) for column in columns))
+    Console(highlight=False).print(table)
+    return 0
+
+
+def _cell(value: object) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case list():
+            return ", ".join(map(str, value))
+        case dict():
+            return ", ".join(f"{name}={each}" for name, each in cast("dict[str, object]", value).items())
+    return str(value)

@@ -1,0 +1,37 @@
+"""`harebell config`: the configuration that `harebell serve` would run with, and where each value comes from."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from harebell.cli.options import read_settings, with_options
+from harebell.config import OPTIONS
+
+__all__ = ["config"]
+
+
+@with_options
+def config(**given: Any) -> int:
+    """Print every option, its value and where that comes from. It takes the flags of `harebell serve`.
+
+    What it prints is a configuration file; defaults are comments in it.
+    """
+    settings, file = read_settings(given)
+    lines = []
+    for name, each in OPTIONS.items():
+        value, source = getattr(settings.config, name), settings.sources[name]
+        text = each.shown(value)
+        line = f"{name} is not set" if value is None and text == "none" else f"{name} = {_toml(value, text)}"
+        lines.append((f"# {line}" if source == "default" else line, source))
+    width = max(len(line) for line, _ in lines)
+    print(f"# file: {file or 'none'}")
+    for line, source in lines:
+        print(f"{line:{width}}  # {source}")
+    for remark in settings.remarks:
+        print(f"# {remark}")
+    return 0
+
+
+def _toml(value: object, text: str) -> str:
+    return text if isinstance(value, bool | float) or text.isdecimal() else json.dumps(text)

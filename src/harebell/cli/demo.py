@@ -1,0 +1,97 @@
+"""`harebell demo flights`: its options, its table of counts, its exit status."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter, validators
+from rich.console import Console
+from rich.table import Table
+
+from harebell.cli.display import Display
+from harebell.cli.flights import topology
+from harebell.cli.flights.counts import Group, agree
+from harebell.cli.flights.report import write
+from harebell.cli.flights.run import run
+from harebell.cli.serve import loop_factory, tune_collector
+
+__all__ = ["flights"]
+
+
+def flights(
+    *,
+    url: Annotated[
+        str | None,
+        Parameter(
+            help="Use the broker there, RabbitMQ for example: amqp://guest:guest@localhost:5672/. "
+            "Left out: a broker of its own."
+        ),
+    ] = None,
+    report: Annotated[Path, Parameter(help="The HTML page to write.")] = Path("flights-report.html"),
+    limit: Annotated[
+        int | None,
+        Parameter(help="Only the first so many flights of the data set.", validator=validators.Number(gte=1)),
+    ] = None,
+    archive: Annotated[
+        Path | None,
+        Parameter(help="A new folder for the archive, which stays there: the jobs of `harebell spark` can read it."),
+    ] = None,
+    definitions: Annotated[
+        Path | None,
+        Parameter(help="A definitions file (JSON) to write, with its exchanges, queues and bindings, to simulate."),
+    ] = None,
+) -> int:
+    """Send every flight that was to depart from New York in 2013 through the broker, the client and Spark.
+
+    Publishes 336,776 flights, consumes them, has 8,255 cancelled ones dead-lettered, archives and analyses all with
+    Spark, publishes alerts, and compares what everybody counted. Ends with status 1 when the counts disagree.
+
+    On a broker given by --url it uses the exchanges and queues flights, flights.*, alerts and alerts.desk. It refuses
+    to start when they exist and are not left over from an earlier run, and removes them at its end.
+    """
+    tune_collector()
+    display = Display(Console(highlight=False))
+    report.parent.mkdir(parents=True, exist_ok=True)
+    if definitions is not None:
+        definitions.parent.mkdir(parents=True, exist_ok=True)
+        definitions.write_text(json.dumps(asyncio.run(topology.definitions()), indent=1) + "\n", encoding="utf-8")
+    outcome = run(display, url, limit, loop_factory(), archive)
+    write(report, outcome)
+    show(display.console, outcome.groups, outcome.rates, outcome.seconds)
+    display.say(f"\nreport: {report.absolute()}")
+    if archive is not None:
+        display.say(f"archive: {archive.absolute()}")
+    if agree(outcome.groups):
+        display.say("all counts agree")
+        return 0
+    for group in outcome.groups:
+        if not group.agrees:
+            print(f"harebell: counts of {group.what} DISAGREE: {group.difference}", file=sys.stderr)
+    return 1
+
+
+def show(console: Console, groups: tuple[Group, ...], rates: dict[str, float], seconds: dict[str, float]) -> None:
+    """The table of counts, then rates and times."""
+    table = Table(show_edge=False, pad_edge=False)
+    for heading in ("", "counted", "number", "agrees"):
+        table.add_column(heading, justify="right" if heading == "number" else "left")
+    for group in groups:
+        for index, (label, number) in enumerate(group.counted):
+            same = number == group.counted[0][1]
+            table.add_row(
+                group.what if index == 0 else "",
+                label,
+                f"{number:,}",
+                "" if index == 0 else "[green]yes[/]" if same else "[bold red]NO[/]",
+                end_section=index == len(group.counted) - 1,
+            )
+    console.print()
+    console.print(table)
+    console.print()
+    for what, rate in rates.items():
+        console.print(f"{what:<40} {rate:>10,.0f} messages/s")
+    console.print("; ".join(f"{stage} {time:.1f} s" for stage, time in seconds.items()))

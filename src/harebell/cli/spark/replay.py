@@ -1,0 +1,184 @@
+"""`harebell spark replay`: an archive's messages published again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+from cyclopts import Parameter, validators
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from harebell.cli.display import Display
+from harebell.cli.spark.running import DEFAULT_URL, Cluster, Url, job
+from harebell.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from harebell.spark.jobs.replay import Pace, Preview, Selection, Target
+    from harebell.spark.session import SparkSession
+
+__all__ = ["replay"]
+
+SHOWN: Final = 20  # routes of a dry run
+POSITIVE: Final = validators.Number(gt=0)
+AT_LEAST_ONE: Final = validators.Number(gte=1)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which messages."""
+
+    since: Annotated[datetime | None, Parameter(help="From this time on (UTC): 2026-01-05, 2026-01-05T12:00:00.")] = (
+        None
+    )
+    until: Annotated[datetime | None, Parameter(help="Up to this time, not included.")] = None
+    queue: Annotated[tuple[str, ...], Parameter(negative=(), help="From this queue; may be repeated.")] = ()
+    key: Annotated[str | None, Parameter(help="A topic pattern for the routing key: orders.*.eu, orders.#")] = None
+    header: Annotated[tuple[str, ...], Parameter(negative=(), help="A header, as NAME=VALUE; may be repeated.")] = ()
+    where: Annotated[str | None, Parameter(help="A SQL condition: \"priority > 3 AND type = 'order'\".")] = None
+    limit: Annotated[int | None, Parameter(help="The first so many.", validator=AT_LEAST_ONE)] = None
+
+    def selection(self) -> Selection:
+        """Raises InvalidArgument for a header that is not NAME=VALUE."""
+        from harebell.spark.jobs.replay import Selection
+
+        headers = []
+        for text in self.header:
+            name, equals, value = text.partition("=")
+            if not (name and equals):
+                raise InvalidArgument(f"--header takes NAME=VALUE, not {text!r}")
+            headers.append((name, value))
+        return Selection(self.since, self.until, self.queue, self.key, tuple(headers), self.where, self.limit)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class How:
+    """Where to, and how fast."""
+
+    to_exchange: Annotated[str | None, Parameter(help='To this exchange; "" is the default one.')] = None
+    to_key: Annotated[str | None, Parameter(help="With this routing key.")] = None
+    mandatory: Annotated[bool, Parameter(help="Fail when a message reaches no queue.")] = True
+    rate: Annotated[float | None, Parameter(help="At most so many messages a second.", validator=POSITIVE)] = None
+    speed: Annotated[str | None, Parameter(help="So many times as fast as they came: 1x, 10x.")] = None
+    connections: Annotated[
+        int, Parameter(help="Share the queues among so many; order holds within a queue.", validator=AT_LEAST_ONE)
+    ] = 1
+    name: Annotated[str | None, Parameter(help="The replay's name, for --resume; one is made.")] = None
+
+    def target(self) -> Target:
+        from harebell.spark.jobs.replay import Target
+
+        return Target(self.to_exchange, self.to_key, self.mandatory)
+
+    def pace(self) -> Pace:
+        """Raises InvalidArgument for a speed that is none, or together with a rate."""
+        from harebell.spark.jobs.replay import Pace
+
+        speed = None
+        if self.speed is not None:
+            try:
+                speed = float(self.speed.removesuffix("x"))
+            except ValueError:
+                raise InvalidArgument(f"--speed takes a number such as 10x, not {self.speed!r}") from None
+        return Pace(self.rate, speed)
+
+
+def replay(
+    folder: Annotated[Path, Parameter(help="The archive's folder.")],
+    /,
+    *,
+    url: Url = DEFAULT_URL,
+    chosen: Chosen = Chosen(),  # frozen, as the others
+    how: How = How(),
+    dry_run: Annotated[bool, Parameter(negative=(), help="Count only, and say where to.")] = False,
+    resume: Annotated[
+        str | None, Parameter(help="Go on with the replay of that name, behind what was confirmed.")
+    ] = None,
+    cluster: Cluster = Cluster(),  # noqa: B008
+) -> int:
+    """Publish messages of an archive again, to where they were published first or elsewhere.
+
+    They are as they were, with one header more, x-replayed-from. Each is confirmed; what a crash leaves uncertain, and
+    --resume publishes again, is at most a thousand messages of each connection.
+    """
+    from harebell.spark.jobs.tables import find_table
+
+    selection, target, pace = chosen.selection(), how.target(), how.pace()
+    if resume is not None and (chosen != Chosen() or how != How() or dry_run):
+        raise InvalidArgument("--resume goes on with what was asked for at first: leave the other options out")
+
+    find_table(folder)
+    results = Display(Console(highlight=False))
+
+    def work(spark: SparkSession, display: Display) -> int:
+        from harebell.spark.jobs import replay as jobs
+
+        if dry_run:
+            with display.stage("count"):
+                found = jobs.preview(spark, folder, selection, target)
+            _print(results, found)
+            return 0
+        shown = _Shown(display)
+        with display.bars(("replay", shown.total, shown.confirmed)):
+            if resume is not None:
+                done = jobs.resume(spark, url, folder, resume, planned=shown.plan, progress=shown.progress)
+            else:
+                done = jobs.replay(
+                    spark, url, folder, selection=selection, target=target, pace=pace, connections=how.connections,
+                    name=how.name, planned=shown.plan, progress=shown.progress,
+                )  # fmt: skip
+        results.say(f"{done.published:,} messages published and confirmed, {done.selected:,} in all")
+        if done.repeated:
+            display.say(
+                f"{done.repeated:,} of them may be there twice: a connection was lost before they were confirmed"
+            )
+        return 0
+
+    return job("replay", cluster, work, broker=None if dry_run else url)
+
+
+class _Shown:
+    """What the bar shows of a replay, and the line that says how to go on with it."""
+
+    def __init__(self, display: Display) -> None:
+        self._display = display
+        self._total: int | None = None
+        self._confirmed = 0
+
+    def plan(self, name: str, rows: int) -> None:
+        self._total = rows
+        self._display.say(f"replay {name}: {rows:,} messages; should it be interrupted, go on with --resume {name}")
+
+    def progress(self, confirmed: int) -> None:
+        self._confirmed = confirmed
+
+    def total(self) -> int | None:
+        return self._total
+
+    def confirmed(self) -> int:
+        return self._confirmed
+
+
+def _print(results: Display, found: Preview) -> None:
+    if found.first is not None and found.last is not None:
+        results.say(
+            f"{found.messages:,} messages, {found.bytes:,} bytes, {found.first:%F %T} to {found.last:%F %T} UTC"
+        )
+    else:
+        results.say("no messages")
+        return
+    table = Table(show_edge=False, pad_edge=False)
+    table.add_column("exchange", overflow="fold")
+    table.add_column("routing key", overflow="fold")
+    table.add_column("messages", justify="right")
+    for route in found.routes[:SHOWN]:
+        table.add_row(Text(route.exchange or "(default)"), Text(route.routing_key), f"{route.messages:,}")
+    results.console.print(table)
+    more = len(found.routes) - SHOWN + found.other_routes
+    if more > 0:
+        results.say(f"and {more:,} more")

@@ -1,0 +1,112 @@
+"""What every `harebell spark` command needs: where Spark runs, and a way to run a job there that Ctrl-C can end.
+
+Rules: Spark's calls are made in a thread of their own, for an interrupt in the middle of PySpark's talk with Java would
+not be survived: the main thread waits, and stops the session. What Java and Spark write goes into a file whose end is
+shown when the job fails.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+
+from cyclopts import Parameter
+from rich.console import Console
+
+from harebell.cli.display import Display
+from harebell.cli.quiet import logging_into, stderr_into, tail
+from harebell.errors import HarebellError, InvalidArgument
+
+if TYPE_CHECKING:
+    from harebell.spark.session import SparkSession
+
+__all__ = ["Cluster", "Url", "job"]
+
+T = TypeVar("T")
+
+DEFAULT_URL: Final = "amqp://guest:guest@127.0.0.1:5672/"
+OURS: Final = ("local", "sc://")  # masters whose Python has the package: this one, or a Connect server's
+ANSWER_SECONDS: Final = 10.0
+PY_FILES: Final = "spark.submit.pyFiles"
+
+Url = Annotated[
+    str, Parameter(env_var="HAREBELL_URL", help="The broker; the variable keeps a password off the command line.")
+]
+"""The option `--url` of a job; its default is DEFAULT_URL."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where Spark runs, and how."""
+
+    master: Annotated[str, Parameter(help="local[*], spark://host:7077, k8s://..., sc://host (Connect).")] = "local[*]"
+    conf: Annotated[tuple[str, ...], Parameter(help="A Spark setting as KEY=VALUE; may be repeated.")] = ()
+
+    def settings(self) -> dict[str, str]:
+        """`conf` by name. Raises InvalidArgument for one that is not KEY=VALUE."""
+        settings = {}
+        for text in self.conf:
+            key, equals, value = text.partition("=")
+            if not (key and equals):
+                raise InvalidArgument(f"--conf takes KEY=VALUE, not {text!r}")
+            settings[key] = value
+        return settings
+
+
+def job(
+    name: str,
+    cluster: Cluster,
+    work: Callable[[SparkSession, Display], T],
+    display: Display | None = None,
+    *,
+    broker: str | None = None,
+) -> T:
+    """What `work` gives, called with a session and the display in Spark's thread.
+
+    `broker` is the URL of the one that the job needs: it is asked first, for Spark takes its time, and then tries
+    a broker that is away for a minute. Raises HarebellError when that, Spark or Java is missing, and whatever `work`
+    raises: as an error of ours where Spark has wrapped one, else after the end of the log is shown.
+    KeyboardInterrupt stops the session, and with it the job.
+    """
+    from harebell.spark import packaging, session
+    from harebell.spark.jobs.failures import hush, our_error
+
+    settings = cluster.settings()
+    if broker is not None:
+        answers(broker)
+    shown = display or Display(Console(stderr=True))
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="harebell-", ignore_cleanup_errors=True)))
+        log = folder / "log"
+        stack.enter_context(logging_into(log))
+        executor = stack.enter_context(ThreadPoolExecutor(1, "spark"))
+        if not cluster.master.startswith(OURS):
+            # Unless the user brings the package in a way of his own, the executors get this one.
+            settings = {PY_FILES: str(packaging.package(folder)), **settings}
+        with shown.stage("start Spark"), stderr_into(log):
+            spark = executor.submit(session, f"harebell spark {name}", cluster.master, **settings).result()
+            hush()
+        stack.callback(spark.stop)
+        try:
+            return executor.submit(work, spark, shown).result()
+        except HarebellError:
+            raise
+        except Exception as error:
+            if (ours := our_error(error)) is not None:
+                raise ours from error
+            shown.say(tail(log))
+            raise
+
+
+def answers(url: str) -> None:
+    """Returns when a broker is there and lets us in. Raises ConnectionLost, AccessRefused, ... when not."""
+    from harebell.spark.address import Address
+    from harebell.spark.amqp import Link
+
+    Link(Address(url), ANSWER_SECONDS).close()

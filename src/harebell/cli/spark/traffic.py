@@ -1,0 +1,246 @@
+"""`harebell spark traffic`: what goes through a broker, as tables, a page, JSON or CSV."""
+
+from __future__ import annotations
+
+import csv
+import json
+import tempfile
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from cyclopts import Parameter, validators
+
+from harebell.cli.spark.deadletters import table
+from harebell.cli.spark.running import DEFAULT_URL, Cluster, Url, job
+from harebell.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from harebell.cli.display import Display
+    from harebell.spark.jobs.sources import DataFrame, Origin
+    from harebell.spark.jobs.traffic_tables import Questions, Survey
+    from harebell.spark.session import SparkSession
+
+__all__ = ["traffic"]
+
+UNITS: Final = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+
+
+def traffic(
+    queue: Annotated[
+        str | None, Parameter(help="A stream queue, or one that is bound to the firehose (amq.rabbitmq.trace).")
+    ] = None,
+    /,
+    *,
+    url: Url = DEFAULT_URL,
+    archive: Annotated[str | None, Parameter(help="A folder of archived messages, instead of a queue.")] = None,
+    watch: Annotated[str | None, Parameter(help="Watch the broker's firehose for so long: 60s, 10m.")] = None,
+    take: Annotated[bool, Parameter(negative=(), help="Drain a classic or quorum queue instead of looking.")] = False,
+    ticket: Annotated[
+        str | None, Parameter(help="The name of what --take drains; one that exists is read again.")
+    ] = None,
+    spool: Annotated[str | None, Parameter(help="The folder that --take drains into.")] = None,
+    by: Annotated[
+        Literal["exchange", "pattern", "queue"], Parameter(help="What windows, silences and unusual hours are by.")
+    ] = "exchange",
+    window: Annotated[str | None, Parameter(help="Its length: 1s, 1m, 1h; by itself, what suits the data.")] = None,
+    pattern: Annotated[
+        tuple[str, ...], Parameter(help="An AMQP topic pattern of routing keys; may be repeated, the first counts.")
+    ] = (),
+    words: Annotated[
+        int, Parameter(help="Without --pattern: the first words of the key.", validator=validators.Number(gte=1))
+    ] = 1,
+    since: Annotated[datetime | None, Parameter(help="Only from this time on; UTC.")] = None,
+    until: Annotated[datetime | None, Parameter(help="Only before this time; UTC.")] = None,
+    where: Annotated[
+        str | None, Parameter(help="Only events for which this SQL condition is true: \"queue = 'work'\"")
+    ] = None,
+    gap: Annotated[str | None, Parameter(help="List silences longer than this: 30s, 5m.")] = None,
+    top: Annotated[int, Parameter(help="How many names.", validator=validators.Number(gte=1))] = 20,
+    capacity: Annotated[bool, Parameter(negative=(), help="Arrivals a second, and bytes a day.")] = False,
+    consumer_rate: Annotated[
+        float | None,
+        Parameter(
+            help="With --capacity: the backlog of consumers that take so many a second.",
+            validator=validators.Number(gt=0),
+        ),
+    ] = None,
+    report: Annotated[Path | None, Parameter(help="Write an HTML page there.")] = None,
+    json_file: Annotated[
+        str | None,
+        Parameter(
+            name="--json",
+            allow_leading_hyphen=True,
+            help="Write everything as JSON to this file; - is standard output.",
+        ),
+    ] = None,
+    csv_folder: Annotated[
+        Path | None, Parameter(name="--csv", help="Write each table as a CSV file into this folder.")
+    ] = None,
+    folder: Annotated[
+        Path | None, Parameter(help="Where messages are put for Spark meanwhile; on a cluster, one that all share.")
+    ] = None,
+    cluster: Cluster = Cluster(),  # noqa: B008  frozen
+) -> int:
+    """Say what goes through a broker: rates, sizes, latency, top talkers, silences, unusual hours, needed capacity.
+
+    From a stream queue, an archive, or the firehose, live or collected in a queue. Rows of the exchange
+    amq.rabbitmq.trace are firehose copies, and count as what they are copies of.
+    """
+    from harebell.spark.jobs.sources import Origin, check_folder
+    from harebell.spark.jobs.traffic_tables import Questions
+
+    origin, seconds = Origin(url, queue, archive, take, ticket, spool), None
+    if watch is None:
+        origin.check()
+        if archive is not None:
+            check_folder(archive)
+    else:
+        if queue is not None or archive is not None:
+            raise InvalidArgument("--watch is instead of a queue or an archive")
+        seconds = length("watch", watch)
+    if consumer_rate is not None and not capacity:
+        raise InvalidArgument("--consumer-rate is for --capacity: give --capacity too")
+    asked = Questions(
+        by, None if window is None else whole("window", window), pattern, words, where, aware(since), aware(until),
+        None if gap is None else length("gap", gap), top, capacity, consumer_rate,
+    )  # fmt: skip
+    with ExitStack() as stack:
+        looked = tempfile.TemporaryDirectory(prefix="harebell-", dir=folder, ignore_cleanup_errors=True)
+        work = _Work(origin, seconds, Path(stack.enter_context(looked)), asked)
+        found = job("traffic", cluster, work.run, broker=url if archive is None else None)
+    if report is not None:
+        from harebell.cli.spark.traffic_page import page
+
+        report.parent.mkdir(parents=True, exist_ok=True)
+        report.write_text(page(found, work.what, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"), encoding="utf-8")
+    if csv_folder is not None:
+        write_csv(csv_folder, found)
+    if json_file is not None:
+        text = json.dumps({"source": work.what, **found.as_dict()}, indent=2, default=str, ensure_ascii=False)
+        if json_file == "-":
+            print(text)
+        else:
+            Path(json_file).write_text(text + "\n", encoding="utf-8")
+    if json_file != "-":
+        show(work.display, found, work.what)
+        if report is not None:
+            work.display.say(f"report: {report.absolute()}")
+    return 0
+
+
+def length(name: str, text: str) -> float:
+    """Seconds: "90", "90s", "1.5m", "2h", "1d". Raises InvalidArgument."""
+    digits = text.rstrip("smhdin")
+    try:
+        seconds = float(digits) * UNITS[text[len(digits) :] or "s"]
+    except (ValueError, KeyError):
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise InvalidArgument(f"--{name} is {text!r}; it takes a length of time such as 30s, 5m or 1h")
+    return seconds
+
+
+def whole(name: str, text: str) -> int:
+    """The same, in whole seconds."""
+    seconds = length(name, text)
+    if seconds != int(seconds):
+        raise InvalidArgument(f"--{name} is {text!r}; it takes whole seconds")
+    return int(seconds)
+
+
+def aware(time: datetime | None) -> datetime | None:
+    return time if time is None or time.tzinfo is not None else time.replace(tzinfo=UTC)
+
+
+class _Work:
+    """The job, in Spark's thread. `what` says afterwards where the messages came from."""
+
+    display: Display
+    what = ""
+
+    def __init__(self, origin: Origin, watch: float | None, folder: Path, asked: Questions) -> None:
+        self._origin = origin
+        self._watch = watch
+        self._folder = folder
+        self._asked = asked
+
+    def run(self, spark: SparkSession, display: Display) -> Survey:
+        from harebell.spark.jobs.traffic import events
+        from harebell.spark.jobs.traffic_tables import survey
+
+        self.display = display
+        rows = self._rows(spark, display)
+        with display.stage("survey"):
+            return survey(events(rows), self._asked)
+
+    def _rows(self, spark: SparkSession, display: Display) -> DataFrame:
+        from harebell.spark.jobs.sources import messages
+        from harebell.spark.jobs.watching import watch, watched_schema
+
+        count = 0
+
+        def told(number: int) -> None:
+            nonlocal count
+            count = number
+
+        if self._watch is None:
+            if self._origin.archive is not None:
+                found = messages(spark, self._origin, self._folder)
+            else:
+                with display.bars((f"read {self._origin.queue}", lambda: None, lambda: count)):
+                    found = messages(spark, self._origin, self._folder, progress=told)
+            self.what = found.what
+            return found.frame
+        with display.bars((f"watch for {self._watch:g} s", lambda: None, lambda: count)):
+            seen = watch(self._origin.url, self._watch, self._folder, progress=told)
+        if not seen:
+            display.say("the firehose said nothing: is it on? (RabbitMQ: rabbitmqctl trace_on)")
+        self.what = f"the firehose, watched for {self._watch:g} s"
+        return spark.read.schema(watched_schema()).parquet(str(self._folder))
+
+
+def show(display: Display, found: Survey, what: str) -> None:
+    """The tables on the terminal."""
+    display.say(f"{found.events:,} events ({what})")
+    if found.untimed:
+        display.say(f"{found.untimed:,} of them have no time; they count for the talkers only")
+    if found.archived:
+        display.say(f"{found.archived:,} of them have no time of their own: theirs is when the archive got them")
+    late = ("p95_latency",) if found.latency["messages"] else ()
+    tables: list[tuple[tuple[str, ...], list[dict[str, Any]]]] = [
+        ((by, "messages", "share", "bytes", "p95_bytes", *late), [{by: row["name"], **row} for row in rows])
+        for by, rows in found.talkers.items()
+    ]
+    tables += [
+        (("hour", "name", "messages", "usual", "score"), found.anomalies),
+        (("name", "from", "to", "seconds"), found.gaps),
+        (("day", "messages", "bytes"), found.daily),
+    ]
+    if found.arrivals is not None:
+        tables.append((("mean", "median", "p95", "p99", "most"), [found.arrivals]))
+    for columns, rows in tables:
+        if rows:
+            display.console.print()
+            display.console.print(table(columns, rows))
+    if found.backlog:
+        deepest = max(row["depth"] for row in found.backlog)
+        display.say(f"\nat {found.rate:g} messages a second up to {deepest:,.0f} wait")
+
+
+def write_csv(folder: Path, found: Survey) -> None:
+    """A file for each table that has rows."""
+    tables = {
+        "windows": found.windows, "gaps": found.gaps, "anomalies": found.anomalies, "daily": found.daily,
+        "backlog": found.backlog, "latency": [found.latency],
+        **{f"talkers-{by}": rows for by, rows in found.talkers.items()},
+        **({} if found.arrivals is None else {"arrivals": [found.arrivals]}),
+    }  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, rows in tables.items():
+        if rows:
+            with (folder / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
+                writer = csv.DictWriter(file, rows[0].keys())
+                writer.writeheader()
+                writer.writerows(rows)

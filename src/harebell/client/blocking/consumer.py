@@ -1,0 +1,170 @@
+"""A subscription as an iterator, for any number of threads.
+
+    for delivery in channel.consume("work", prefetch=500):
+        delivery.ack()
+
+The deliveries are the asyncio consumer's: this takes them from its subscription, many at a time, with the turn in hand.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from harebell import errors
+from harebell.client import consumer as asyncio_face
+from harebell.client.blocking.docs import documented_by
+from harebell.client.blocking.thread import Waiter
+from harebell.client.core import fresh
+from harebell.client.records import Delivery
+from harebell.client.subscription import Subscription
+
+if TYPE_CHECKING:
+    from harebell.client.blocking.channel import Channel
+
+__all__ = ["Consumer"]
+
+AHEAD: Final = 256  # deliveries taken from the loop at a time
+
+
+@documented_by(asyncio_face.Consumer)
+class Consumer:
+    """An iterator of Delivery, made by `channel.consume`; it subscribes when it is entered or first asked.
+
+    Several threads may iterate over one consumer; each delivery goes to one of them. Leaving the `with` block, or
+    dropping the iterator, cancels the subscription and gives back what was not taken.
+    """
+
+    def __init__(self, channel: Channel, inner: asyncio_face.Consumer) -> None:
+        self._channel = channel  # which keeps the connection
+        self._io = channel._io
+        self._inner = inner
+        self._ahead = inner._subscription.ahead
+
+    @property
+    def tag(self) -> str:
+        return self._inner.tag
+
+    @property
+    def buffered(self) -> int:
+        return self._inner.buffered
+
+    def start(self) -> None:
+        self._io.run(self._inner.start)
+        self._ahead = self._inner._subscription.ahead
+
+    def cancel(self, *, timeout: float | None = None) -> None:
+        self._io.run(self._inner.cancel, timeout=timeout)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self.cancel()
+        except errors.HarebellError:
+            if kind is None:
+                raise
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Delivery:
+        while True:
+            try:
+                return self._ahead.popleft()
+            except IndexError:
+                pass
+            self._started()
+            if self._wait(None):
+                self._fetch()
+            else:
+                raise StopIteration
+
+    def each(self, callback: Callable[[Delivery], object]) -> None:
+        """Hand every delivery to a function, until the subscription ends; then return or raise as the iteration does.
+
+        callback  called by the thread that calls this. What it raises ends the subscription, and is raised here. What
+                  was not handed out goes back to the queue.
+        """
+        with self:
+            for delivery in self:
+                callback(delivery)
+
+    def receive(self, max_messages: int = 20_000, timeout: float | None = None) -> list[Delivery]:
+        """What has arrived: waits for at least one delivery, gives at most `max_messages`.
+
+        timeout  seconds; the connection's when left out
+
+        [] when the timeout passed, or the subscription has ended by a cancel or close of our own. Otherwise it raises
+        the reason of the end, after the last delivery: ConsumerCancelled, ChannelClosed.
+        """
+        if max_messages < 1:
+            raise errors.InvalidArgument(f"max_messages is {max_messages}: at least 1 is needed")
+        seconds = self._inner._channel._connection.timeout if timeout is None else timeout
+        deadline = time.monotonic() + seconds
+        self._started()
+        io, ahead = self._io, self._ahead
+        while True:
+            if not io.loop.asleep:
+                io.loop.wanted = True
+            with io.turn:
+                batch: list[Delivery] = []
+                while ahead and len(batch) < max_messages:
+                    batch.append(ahead.popleft())
+                if len(batch) < max_messages:
+                    batch += self._inner._subscription.take_many(max_messages - len(batch))
+            if batch or not self._wait(deadline):
+                return batch
+
+    def _started(self) -> None:
+        starting = self._inner._starting
+        if starting is None or not starting.done() or starting.cancelled():
+            self.start()
+
+    def _fetch(self) -> None:
+        """Some of what is there, to be handed out from now on without the turn."""
+        io = self._io
+        if not io.loop.asleep:
+            io.loop.wanted = True
+        with io.turn:
+            subscription = self._inner._subscription
+            subscription.ahead.extend(subscription.take_many(AHEAD))
+
+    def _wait(self, deadline: float | None) -> bool:
+        """Until something is there. False when the subscription has ended, or the deadline has passed."""
+        io, subscription = self._io, self._inner._subscription
+        while not subscription.buffer and not subscription.ahead:
+            io.check()
+            waiter = Waiter(io)
+            try:
+                with io.turn:
+                    if subscription.buffer:
+                        break
+                    if subscription.finished:
+                        if subscription.reason is not None:
+                            raise fresh(subscription.reason)
+                        return False
+                    subscription.waiters.append(waiter)
+                in_time = waiter.wait(-1 if deadline is None else max(deadline - time.monotonic(), 0.0))
+            except BaseException:  # a signal's
+                with io.turn:
+                    _no_longer(subscription, waiter)
+                raise
+            if not in_time:
+                with io.turn:
+                    _no_longer(subscription, waiter)
+                return bool(subscription.buffer)
+        return True
+
+
+def _no_longer(subscription: Subscription, waiter: Waiter) -> None:
+    if waiter in subscription.waiters:
+        subscription.waiters.remove(waiter)
+    elif subscription.buffer:
+        subscription.wake()  # it was woken and goes: the next in line takes the delivery

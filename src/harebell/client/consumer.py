@@ -1,0 +1,179 @@
+"""A subscription as an asynchronous iterator, or with a function that takes each delivery.
+
+    async for delivery in channel.consume("work", prefetch=500):
+        delivery.ack()
+
+    await channel.consume("work", prefetch=500).each(Delivery.ack)
+
+The iterator lives on over a reconnect. It ends with the reason when the channel or the connection is closed for good or
+the broker cancels the consumer, and without one after a cancel or close of our own. Leaving the `async with` block, or
+dropping the iterator, cancels the subscription and gives back what was not taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from harebell import errors
+from harebell.client.core import fresh
+from harebell.client.records import Delivery
+from harebell.client.subscription import Subscription
+from harebell.protocol.v091 import Table
+
+if TYPE_CHECKING:
+    from harebell.client.channel import Channel
+
+__all__ = ["Consumer"]
+
+FAIR: Final = 256  # deliveries handed out before other tasks, acks on their way out among them, get their turn
+
+
+class Consumer:
+    """An asynchronous iterator of Delivery, made by `channel.consume`; it subscribes when it is entered or first asked.
+
+    Several tasks may iterate over one consumer; each delivery goes to one of them.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        queue: str,
+        *,
+        prefetch: int | None,
+        no_ack: bool,
+        exclusive: bool,
+        consumer_tag: str,
+        arguments: Table | None,
+        timeout: float | None,
+    ) -> None:
+        self._starting: asyncio.Future[None] | None = None
+        self._channel = channel
+        self._loop = channel._connection.loop
+        self._queue = queue
+        self._prefetch = prefetch
+        self._no_ack = no_ack
+        self._exclusive = exclusive
+        self._asked_tag = consumer_tag
+        self._arguments = arguments
+        self._timeout = timeout
+        self._subscription = self._fresh()
+        self._handed = 0
+
+    def _fresh(self) -> Subscription:
+        return self._channel._subscription(self._queue, self._no_ack, self._exclusive, self._arguments, self._asked_tag)
+
+    @property
+    def tag(self) -> str:
+        """The consumer tag: the broker knows the subscription by it."""
+        return self._subscription.tag
+
+    @property
+    def buffered(self) -> int:
+        """Deliveries that came and were not taken yet."""
+        return len(self._subscription.buffer) + len(self._subscription.ahead)
+
+    async def start(self) -> None:
+        """Subscribe, unless that is done. NotFound for a missing queue, AccessRefused, DeadlineExceeded."""
+        while self._starting is not None and not self._starting.done():
+            await asyncio.shield(self._starting)  # another task is at it
+        if self._starting is not None:
+            if not self._starting.cancelled():
+                return
+            self._subscription = self._fresh()  # the first attempt is being cancelled under its own tag
+        self._starting = self._loop.create_future()
+        try:
+            await self._channel._subscribe(self._subscription, self._prefetch, self._timeout)
+        except BaseException:
+            self._starting.cancel()
+            raise
+        self._starting.set_result(None)
+
+    async def cancel(self, *, timeout: float | None = None) -> None:
+        """End the subscription; what was not taken goes back to the queue. On a dead channel, or twice, no error."""
+        if self._subscribed:
+            await self._channel.cancel(self._subscription.tag, timeout=timeout)
+        else:
+            self._subscription.ended(None)
+
+    @property
+    def _subscribed(self) -> bool:
+        started = self._starting is not None and self._starting.done() and not self._starting.cancelled()
+        return started and not self._subscription.finished
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None and issubclass(kind, asyncio.CancelledError):
+            if self._subscribed:
+                self._channel._unsubscribe_unheard(self._subscription)  # who is cancelled waits for no network
+            return
+        try:
+            await self.cancel()
+        except errors.HarebellError:
+            if kind is None:
+                raise
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        if self._starting is None or not self._starting.done() or self._starting.cancelled():
+            await self.start()
+        subscription = self._subscription
+        self._handed += 1
+        if not self._handed % FAIR:
+            await asyncio.sleep(0)
+        if not subscription.buffer:
+            await self._filled()
+        return subscription.take()
+
+    async def each(self, callback: Callable[[Delivery], object]) -> None:
+        """Hand every delivery to a function, until the subscription ends; then return or raise as the iteration does.
+
+        callback  called in the event loop, one delivery after the other. What it raises ends the subscription, and is
+                  raised here; so does cancelling this call. What was not handed out goes back to the queue.
+        """
+        async with self:
+            subscription = self._subscription
+            while True:
+                try:
+                    await self._filled()
+                except StopAsyncIteration:
+                    return
+                for _ in range(FAIR):
+                    if not subscription.buffer:
+                        break
+                    callback(subscription.take())
+                else:
+                    await asyncio.sleep(0)
+
+    async def _filled(self) -> None:
+        """Wait for a delivery. Raises what ends the iteration."""
+        subscription = self._subscription
+        while not subscription.buffer:
+            if subscription.finished:
+                if subscription.reason is not None:
+                    raise fresh(subscription.reason)
+                raise StopAsyncIteration
+            waiter = self._loop.create_future()
+            subscription.waiters.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if waiter.done() and not waiter.cancelled() and subscription.buffer:
+                    subscription.wake()  # this one was woken and goes: the next in line takes the delivery
+                elif waiter in subscription.waiters:
+                    subscription.waiters.remove(waiter)
+                raise
+
+    def __del__(self) -> None:
+        # `async for` has no way to say that it was left; the last reference going away says it.
+        if self._subscribed and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._channel._unsubscribe_unheard, self._subscription)

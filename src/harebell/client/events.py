@@ -1,0 +1,173 @@
+"""What happens to a connection, for a program that wants to know: `async for event in connection.events()`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+from harebell import errors
+
+__all__ = [
+    "Blocked",
+    "ChannelReopened",
+    "Closed",
+    "Connecting",
+    "ConsumerEnded",
+    "Event",
+    "Events",
+    "Open",
+    "QueueRecovered",
+    "Reconnecting",
+    "Recovered",
+    "Skipped",
+    "Unblocked",
+]
+
+MAX_WAITING: Final = 10_000  # events that a reader has not taken; an older one makes room
+
+
+@dataclass(frozen=True, slots=True)
+class Connecting:
+    """A host is dialled."""
+
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """The connection is open; after a loss, its topology and channels come back next (`Recovered`)."""
+
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """The broker takes no publishes: publishers wait."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unblocked:
+    """The broker takes publishes again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reconnecting:
+    """The connection is lost, or an attempt has failed (`error`): the next attempt comes in `delay` seconds."""
+
+    attempt: int
+    delay: float
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Something that could not be put back; the rest was. `entity` names it: "queue 'work'"."""
+
+    entity: str
+    error: errors.HarebellError
+
+    def __str__(self) -> str:
+        return f"{self.entity}: {self.error}"
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """Everything is back, but for `skipped`.
+
+    renamed  the present names of server-named queues, by the names the program knows; both can be used
+    """
+
+    skipped: list[Skipped] = field(default_factory=list)
+    renamed: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRecovered:
+    """A queue that the dead connection still held, or took with it, is back, later than the rest."""
+
+    queue: str
+    skipped: list[Skipped] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelReopened:
+    """The broker closed a channel with `error`; it is open again under `number`, but for `skipped`."""
+
+    number: int
+    error: errors.HarebellError
+    skipped: list[Skipped] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerEnded:
+    """A subscription could not be put back: its iterator raises the error."""
+
+    queue: str
+    consumer_tag: str
+    error: errors.HarebellError
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The connection is closed for good: by this client, or with RecoveryGaveUp, or lost without recovery."""
+
+    error: errors.HarebellError
+
+
+Event = (
+    Connecting
+    | Open
+    | Blocked
+    | Unblocked
+    | Reconnecting
+    | Recovered
+    | QueueRecovered
+    | ChannelReopened
+    | ConsumerEnded
+    | Closed
+)
+
+
+class Events:
+    """The events of one connection from now on, as an asynchronous iterator; Closed is the last one.
+
+    Made by `connection.events()`. Waiting can be cancelled and taken up again without losing an event.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, forget: Callable[[Events], None]) -> None:
+        self._loop = loop
+        self._forget = forget
+        self._waiting: deque[Event] = deque(maxlen=MAX_WAITING)
+        self._ended = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    def put(self, event: Event) -> None:
+        self._waiting.append(event)
+        if isinstance(event, Closed):
+            self._ended = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def close(self) -> None:
+        """No more events for this reader."""
+        self._ended = True
+        self._forget(self)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._waiting:
+            if self._ended:
+                raise StopAsyncIteration
+            if self._waiter is None or self._waiter.done():
+                self._waiter = self._loop.create_future()
+            await asyncio.shield(self._waiter)
+        return self._waiting.popleft()

@@ -1,0 +1,90 @@
+"""Middlewares: functions around the calls and the events of connections and channels. Public as `harebell.middleware`.
+
+    middlewares = harebell.middleware.Middlewares().add("queue_declare", mine)
+    async with harebell.connect(url, middleware=middlewares) as connection: ...
+
+`registry` is what a program registers with, `hooks` what there is to stand around, `providers` its types, `chain` how
+it is put together. Each other file is one feature of the client, made of the same hooks.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from harebell.client.middleware.hooks import (
+        HOOKS as HOOKS,
+        AckArgs as AckArgs,
+        CancelArgs as CancelArgs,
+        CancelEvent as CancelEvent,
+        ChannelReconnectArgs as ChannelReconnectArgs,
+        CloseArgs as CloseArgs,
+        CloseEvent as CloseEvent,
+        ConfirmSelectArgs as ConfirmSelectArgs,
+        ConnectionReconnectArgs as ConnectionReconnectArgs,
+        ConsumeArgs as ConsumeArgs,
+        DialEvent as DialEvent,
+        DisconnectEvent as DisconnectEvent,
+        ExchangeBindArgs as ExchangeBindArgs,
+        ExchangeDeclareArgs as ExchangeDeclareArgs,
+        ExchangeDeleteArgs as ExchangeDeleteArgs,
+        ExchangeUnbindArgs as ExchangeUnbindArgs,
+        FlowArgs as FlowArgs,
+        FlowEvent as FlowEvent,
+        GetArgs as GetArgs,
+        Hook as Hook,
+        NackArgs as NackArgs,
+        NotifyCancelArgs as NotifyCancelArgs,
+        NotifyCloseArgs as NotifyCloseArgs,
+        NotifyConfirmArgs as NotifyConfirmArgs,
+        NotifyConfirmOrOrphanedArgs as NotifyConfirmOrOrphanedArgs,
+        NotifyDialArgs as NotifyDialArgs,
+        NotifyDisconnectArgs as NotifyDisconnectArgs,
+        NotifyFlowArgs as NotifyFlowArgs,
+        NotifyPublishArgs as NotifyPublishArgs,
+        NotifyReturnArgs as NotifyReturnArgs,
+        PublishArgs as PublishArgs,
+        PublishManyArgs as PublishManyArgs,
+        PublishNowaitArgs as PublishNowaitArgs,
+        QosArgs as QosArgs,
+        QueueBindArgs as QueueBindArgs,
+        QueueDeclareArgs as QueueDeclareArgs,
+        QueueDeleteArgs as QueueDeleteArgs,
+        QueueInspectArgs as QueueInspectArgs,
+        QueuePurgeArgs as QueuePurgeArgs,
+        QueueUnbindArgs as QueueUnbindArgs,
+        RecoverArgs as RecoverArgs,
+        RejectArgs as RejectArgs,
+        SendArgs as SendArgs,
+        SubscribeArgs as SubscribeArgs,
+        TxArgs as TxArgs,
+        UpdateSecretArgs as UpdateSecretArgs,
+    )
+    from harebell.client.middleware.logging import Logging as Logging
+    from harebell.client.middleware.opentelemetry import OpenTelemetry as OpenTelemetry
+    from harebell.client.middleware.providers import *  # noqa: F403  # as many as there are hooks
+    from harebell.client.middleware.registry import FEATURES as FEATURES, Middlewares as Middlewares
+    from harebell.client.middleware.transports import WireChannel as WireChannel, WireConnection as WireConnection
+
+# A name is loaded with its module at the first use: the types of providers are many, and OpenTelemetry is a package.
+_HOMES: Final = {
+    "FEATURES": "registry",
+    "Logging": "logging",
+    "Middlewares": "registry",
+    "OpenTelemetry": "opentelemetry",
+    "WireChannel": "transports",
+    "WireConnection": "transports",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name.startswith("_"):
+        raise AttributeError(name)
+    for home in [_HOMES[name]] if name in _HOMES else ["hooks", "providers"]:
+        module = import_module(f"{__name__}.{home}")
+        if hasattr(module, name):
+            value: object = getattr(module, name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

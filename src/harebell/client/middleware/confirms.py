@@ -1,0 +1,36 @@
+"""The feature "confirms": a channel whose publications are confirmed comes back that way.
+
+Without it a channel that has come back does not confirm, and `publish` there waits for nothing, until the program calls
+`confirm_select` again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from harebell.client.middleware.hooks import ChannelReconnectArgs, ConfirmSelectArgs
+from harebell.client.middleware.transports import WireChannel
+from harebell.protocol.v091 import methods as m
+
+__all__ = ["Confirms"]
+
+
+class Confirms:
+    """Whether the publications of one channel are confirmed."""
+
+    def __init__(self) -> None:
+        self.selected = False
+
+    async def confirm_select(
+        self, call_next: Callable[[ConfirmSelectArgs], Awaitable[None]], args: ConfirmSelectArgs
+    ) -> None:
+        await call_next(args)
+        self.selected = True
+
+    async def channel_reconnect(
+        self, call_next: Callable[[ChannelReconnectArgs], Awaitable[WireChannel]], args: ChannelReconnectArgs
+    ) -> WireChannel:
+        wire = await call_next(args)
+        if self.selected:
+            await wire.request(m.ConfirmSelect())
+        return wire

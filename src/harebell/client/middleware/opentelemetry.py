@@ -1,0 +1,260 @@
+"""Traces: spans for publishing and consuming, joined across processes by the context in a message's headers.
+
+    middlewares = harebell.middleware.Middlewares().add_shared(tracing := harebell.middleware.OpenTelemetry())
+    ...
+    async for delivery in channel.consume("work"):
+        with tracing.process(delivery):
+            ...
+
+Rules, after the semantic conventions for messaging and RabbitMQ:
+1. "publish <exchange>" (PRODUCER) lasts until what the call waits for: a confirm, for `publish` and `publish_many`. Its
+   context is written into the headers of the message, which is copied for that. A `publish_many` is one span.
+2. "receive <queue>" (CONSUMER) is a point in time: a delivery has come, or `get` has brought one. "process <queue>"
+   (CONSUMER) is what the program does with it, inside of `process`. Both are linked to the span that published the
+   message, and are its children; "process" is that of a current span where there is one.
+3. An error is recorded on the span whose call or block it leaves. Bodies are not.
+
+The one module that imports OpenTelemetry, its API alone: `pip install 'harebell[otel]'`. It costs some microseconds per
+message where it is registered, nothing where it is not.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from harebell import errors
+from harebell.client.middleware.hooks import GetArgs, PublishArgs, PublishManyArgs, PublishNowaitArgs, SendArgs
+from harebell.client.middleware.providers import Next, Pass, PlainNext
+from harebell.client.records import Confirmation, Delivery, Message, Publication
+from harebell.protocol.v091 import Properties
+
+try:
+    from opentelemetry import propagate, trace
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
+except ImportError as error:
+    raise errors.MissingDependency(
+        "tracing needs the package opentelemetry-api: pip install 'harebell[otel]'"
+    ) from error
+
+if TYPE_CHECKING:
+    from harebell.client.channel import Channel
+
+__all__ = ["OpenTelemetry"]
+
+DEFAULT_EXCHANGE: Final = "amq.default"  # how "" is called in a span's name
+
+Attributes = dict[str, str | int]
+
+
+class OpenTelemetry:
+    """A provider for `Middlewares.add_shared`: spans of every channel.
+
+    tracer_provider  in place of the global one
+    """
+
+    id = "opentelemetry"
+
+    def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
+        self._tracer = trace.get_tracer("harebell", tracer_provider=tracer_provider)
+
+    # -- publishing --------------------------------------------------------------------------------------------------
+
+    async def publish(
+        self, call_next: Next[PublishArgs, Confirmation | None], args: PublishArgs
+    ) -> Confirmation | None:
+        with self._publishing(args):
+            return await call_next(replace(args, message=_with_context(args.message)))
+
+    async def send(self, call_next: Next[SendArgs, int], args: SendArgs) -> int:
+        with self._publishing(args):
+            return await call_next(replace(args, message=_with_context(args.message)))
+
+    def publish_nowait(self, call_next: PlainNext[PublishNowaitArgs, int], args: PublishNowaitArgs) -> int:
+        with self._publishing(args):
+            if args.raw_properties is None:  # else they are what is sent, and nobody looks into them
+                args = replace(args, message=_with_context(args.message))
+            return call_next(args)
+
+    async def publish_many(self, call_next: Next[PublishManyArgs, int], args: PublishManyArgs) -> int:
+        with self._span("publish", SpanKind.PRODUCER, _common(args.channel, "publish", "send")) as span:
+            given = args.publications
+            traced = _each_later(given) if isinstance(given, AsyncIterable) else _each(given)
+            count = await call_next(replace(args, publications=traced))
+            span.set_attribute("messaging.batch.message_count", count)
+            return count
+
+    @contextmanager
+    def _publishing(self, args: PublishArgs | PublishNowaitArgs) -> Iterator[None]:
+        attributes = _common(args.channel, "publish", "send")
+        _destination(attributes, args.exchange, args.routing_key)
+        message = args.message
+        if isinstance(message, Message):
+            _message(attributes, len(message.body), message.properties)
+        elif isinstance(message, bytes):
+            attributes["messaging.message.body.size"] = len(message)
+        with self._span(f"publish {args.exchange or DEFAULT_EXCHANGE}", SpanKind.PRODUCER, attributes):
+            yield
+
+    # -- consuming ---------------------------------------------------------------------------------------------------
+
+    def delivery_event(self, call_next: Pass[Delivery], event: Delivery) -> None:
+        self._received(event, _queue_of(event))
+        call_next(event)
+
+    async def get(self, call_next: Next[GetArgs, Delivery | None], args: GetArgs) -> Delivery | None:
+        delivery = await call_next(args)
+        if delivery is not None:
+            self._received(delivery, args.queue)
+        return delivery
+
+    def _received(self, delivery: Delivery, queue: str) -> None:
+        producer, links = _origin(delivery)
+        self._tracer.start_span(
+            f"receive {queue}",
+            context=producer,  # and not what is current: that is whatever was when the connection was made
+            kind=SpanKind.CONSUMER,
+            attributes=_delivered(delivery, queue, "receive"),
+            links=links,
+        ).end()
+
+    @contextmanager
+    def process(self, delivery: Delivery, queue: str = "") -> Iterator[Span]:
+        """The span of what the program does with a delivery, current inside the block.
+
+        queue  where it came from; a consumer's delivery knows that, the answer to `get` does not
+        """
+        name = queue or _queue_of(delivery)
+        producer, links = _origin(delivery)
+        parent = None if trace.get_current_span().get_span_context().is_valid else producer
+        attributes = _delivered(delivery, name, "process")
+        with self._span(f"process {name}", SpanKind.CONSUMER, attributes, parent, links) as span:
+            yield span
+
+    @contextmanager
+    def _span(
+        self,
+        name: str,
+        kind: SpanKind,
+        attributes: Attributes,
+        parent: Context | None = None,
+        links: Iterable[Link] = (),
+    ) -> Iterator[Span]:
+        with self._tracer.start_as_current_span(
+            name,
+            context=parent,
+            kind=kind,
+            attributes=attributes,
+            links=list(links),
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                yield span
+            except BaseException as error:
+                span.record_exception(error)
+                span.set_attribute("error.type", type(error).__name__)
+                span.set_status(Status(StatusCode.ERROR, str(error)))
+                raise
+
+
+# -- the context in the headers ----------------------------------------------------------------------------------------
+
+
+def _with_context(message: Message | bytes) -> Message | bytes:
+    """The message with the current context in its headers; what is no message is left for the call to refuse."""
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier)
+    if not carrier or not isinstance(message, Message | bytes):
+        return message
+    if isinstance(message, bytes):
+        return Message(message, headers=dict(carrier))
+    properties = copy.copy(message.properties)
+    properties.headers = {**message.headers, **carrier}
+    return Message(message.body, properties=properties)
+
+
+def _traced(publication: Publication) -> Publication:
+    return Publication(
+        _with_context(publication.message), publication.exchange, publication.routing_key, publication.mandatory
+    )
+
+
+def _each(publications: Iterable[Publication]) -> Iterator[Publication]:
+    return map(_traced, publications)
+
+
+async def _each_later(publications: AsyncIterable[Publication]) -> AsyncIterator[Publication]:
+    async for publication in publications:
+        yield _traced(publication)
+
+
+def _origin(delivery: Delivery) -> tuple[Context, list[Link]]:
+    """(the context of the span that published it, a link to it); of one that says nothing: an empty one, no link."""
+    try:
+        headers = delivery.headers
+    except errors.HarebellError:
+        headers = {}  # malformed: the program will see that, where it looks
+    carrier = {key: _text(value) for key, value in headers.items() if isinstance(value, str | bytes)}
+    context = propagate.extract(carrier, Context())
+    origin = trace.get_current_span(context).get_span_context()
+    return context, [Link(origin)] if origin.is_valid else []
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode("utf-8", "replace")
+
+
+# -- attributes --------------------------------------------------------------------------------------------------------
+
+
+def _common(channel: Channel, name: str, kind: str) -> Attributes:
+    parameters = channel._connection.parameters
+    return {
+        "messaging.system": "rabbitmq",
+        "messaging.operation.name": name,
+        "messaging.operation.type": kind,
+        "server.address": parameters.host,
+        "server.port": parameters.port,
+    }
+
+
+def _destination(attributes: Attributes, exchange: str, routing_key: str) -> None:
+    attributes["messaging.destination.name"] = exchange
+    if routing_key:
+        attributes["messaging.rabbitmq.destination.routing_key"] = routing_key
+
+
+def _message(attributes: Attributes, size: int, properties: Properties) -> None:
+    attributes["messaging.message.body.size"] = size
+    if properties.message_id:
+        attributes["messaging.message.id"] = properties.message_id
+    if properties.correlation_id:
+        attributes["messaging.message.conversation_id"] = properties.correlation_id
+
+
+def _delivered(delivery: Delivery, queue: str, operation: str) -> Attributes:
+    attributes: Attributes = {
+        "messaging.system": "rabbitmq",
+        "messaging.operation.name": operation,
+        "messaging.operation.type": operation,
+        "messaging.destination.subscription.name": queue,
+        "messaging.rabbitmq.message.delivery_tag": delivery.delivery_tag,
+    }
+    _destination(attributes, delivery.exchange, delivery.routing_key)
+    try:
+        _message(attributes, delivery.body_size, delivery.properties)
+    except errors.HarebellError:
+        attributes["messaging.message.body.size"] = delivery.body_size
+    return attributes
+
+
+def _queue_of(delivery: Delivery) -> str:
+    """The queue that it was consumed from. One that is not known: the routing key, which names it at the default
+    exchange."""
+    find: Callable[[str], str | None] | None = getattr(delivery._channel, "queue_of", None)
+    return (find(delivery.consumer_tag) if find is not None else None) or delivery.routing_key

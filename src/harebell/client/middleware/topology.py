@@ -1,0 +1,128 @@
+"""The feature "topology": what was declared on a connection is declared again when it comes back.
+
+What is remembered, and in which order it is said again: `harebell.client.topology`. How it is sent: `replay`.
+
+Without it nothing is declared again: durable entities are there if the broker has kept them, a consumer whose queue is
+gone ends with the broker's error, and a server-named queue is lost with its name. Taken out of one channel, in
+`connection.channel(middleware=...)`: what this channel declares is not declared again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from harebell.client import events as e
+from harebell.client.middleware.hooks import (
+    ChannelReconnectArgs,
+    ConnectionReconnectArgs,
+    ExchangeBindArgs,
+    ExchangeDeclareArgs,
+    ExchangeDeleteArgs,
+    ExchangeUnbindArgs,
+    QueueBindArgs,
+    QueueDeclareArgs,
+    QueueDeleteArgs,
+    QueueUnbindArgs,
+)
+from harebell.client.middleware.transports import WireChannel, WireConnection
+from harebell.client.records import QueueInfo
+from harebell.client.replay import Replay
+from harebell.client.topology import Topology
+from harebell.protocol.v091 import methods as m
+
+__all__ = ["TopologyReplay"]
+
+
+class TopologyReplay:
+    """The topology of one connection: `table`."""
+
+    def __init__(self) -> None:
+        self.table = Topology()
+
+    # -- what the program did ----------------------------------------------------------------------------------------
+
+    async def exchange_declare(
+        self, call_next: Callable[[ExchangeDeclareArgs], Awaitable[None]], args: ExchangeDeclareArgs
+    ) -> None:
+        await call_next(args)
+        self.table.record(
+            m.ExchangeDeclare(
+                args.name, args.type, False, args.durable, args.auto_delete, args.internal, arguments=args.arguments
+            )
+        )
+
+    async def exchange_delete(
+        self, call_next: Callable[[ExchangeDeleteArgs], Awaitable[None]], args: ExchangeDeleteArgs
+    ) -> None:
+        await call_next(args)
+        self.table.record(m.ExchangeDelete(args.name))
+
+    async def exchange_bind(
+        self, call_next: Callable[[ExchangeBindArgs], Awaitable[None]], args: ExchangeBindArgs
+    ) -> None:
+        await call_next(args)
+        self.table.record(m.ExchangeBind(args.destination, args.source, args.binding_key, arguments=args.arguments))
+
+    async def exchange_unbind(
+        self, call_next: Callable[[ExchangeUnbindArgs], Awaitable[None]], args: ExchangeUnbindArgs
+    ) -> None:
+        await call_next(args)
+        self.table.record(m.ExchangeUnbind(args.destination, args.source, args.binding_key, arguments=args.arguments))
+
+    async def queue_declare(
+        self, call_next: Callable[[QueueDeclareArgs], Awaitable[QueueInfo]], args: QueueDeclareArgs
+    ) -> QueueInfo:
+        info = await call_next(args)
+        self.table.record(
+            m.QueueDeclare(args.name, False, args.durable, args.exclusive, args.auto_delete, arguments=args.arguments),
+            m.QueueDeclareOk(info.name, info.message_count, info.consumer_count),
+        )
+        return info
+
+    async def queue_delete(self, call_next: Callable[[QueueDeleteArgs], Awaitable[int]], args: QueueDeleteArgs) -> int:
+        count = await call_next(args)
+        self.table.record(m.QueueDelete(args.name))
+        return count
+
+    async def queue_bind(self, call_next: Callable[[QueueBindArgs], Awaitable[None]], args: QueueBindArgs) -> None:
+        await call_next(args)
+        self.table.record(m.QueueBind(args.queue, args.exchange, args.binding_key, arguments=args.arguments))
+
+    async def queue_unbind(
+        self, call_next: Callable[[QueueUnbindArgs], Awaitable[None]], args: QueueUnbindArgs
+    ) -> None:
+        await call_next(args)
+        self.table.record(m.QueueUnbind(args.queue, args.exchange, args.binding_key, args.arguments))
+
+    # -- putting it back ---------------------------------------------------------------------------------------------
+
+    async def connection_reconnect(
+        self, call_next: Callable[[ConnectionReconnectArgs], Awaitable[WireConnection]], args: ConnectionReconnectArgs
+    ) -> WireConnection:
+        wire = await call_next(args)
+        replay = Replay(wire.core, self.table)
+        await replay.run()
+        wire.skipped += replay.skipped
+        wire.late |= replay.late
+        return wire
+
+    async def channel_reconnect(
+        self, call_next: Callable[[ChannelReconnectArgs], Awaitable[WireChannel]], args: ChannelReconnectArgs
+    ) -> WireChannel:
+        wire, channel = await call_next(args), args.channel
+        if args.alone and args.attempt == 1 and any(map(self.table.has_auto_delete, channel.consuming)):
+            # Those queues went with their last consumer.
+            replay = Replay(wire.connection, self.table)
+            await replay.run()
+            wire.skipped += replay.skipped
+            for other in channel._owner._channels:
+                other._core.frames.forget()
+        return wire
+
+    def event(self, call_next: Callable[[e.Event], None], event: e.Event) -> None:
+        if isinstance(event, e.Recovered):
+            skipped = [e.Skipped(entity, error) for entity, error in self.table.banished]
+            self.table.banished.clear()
+            event = replace(event, skipped=[*event.skipped, *skipped], renamed=dict(self.table.renamed))
+        call_next(event)

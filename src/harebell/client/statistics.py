@@ -1,0 +1,137 @@
+"""Counters of a connection and its channels, at one moment: plain ints.
+
+They are read from the tables of what is unsettled (`publishes`, `deliveries`), whose numbers go up by themselves; only
+what is rare (a refusal, a return, a loss) is counted on its own. Nothing is counted per message for this.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from harebell.client.deliveries import Deliveries
+from harebell.client.publishes import Publishes
+
+if TYPE_CHECKING:
+    from harebell.client.channel import Channel
+    from harebell.client.connection import Connection
+
+__all__ = ["ChannelStatistics", "ConnectionStatistics", "Tally"]
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What is counted of channels.
+
+    published    messages written, those with confirms off too
+    confirmed    of these: the broker has accepted
+    nacked       it has refused
+    orphaned     the connection was lost before its answer
+    unanswered   the channel was closed before its answer
+    unconfirmed  its answer is still to come
+    returned     mandatory ones that came back
+    delivered    messages that came, to consumers and by `get`; what a loss took from a buffer unseen is not counted
+    settled      of these: acknowledged, refused, or delivered with no_ack
+    lost         came on a wire channel that is gone, and can no longer be acknowledged
+    unacked      wait for their acknowledgement
+    buffered     of the unacked and the no_ack ones: lie in a consumer's buffer
+    parked       orphaned publications in `channel.parked`
+    reopened     wire channels after the first
+    """
+
+    published: int = 0
+    confirmed: int = 0
+    nacked: int = 0
+    orphaned: int = 0
+    unanswered: int = 0
+    unconfirmed: int = 0
+    returned: int = 0
+    delivered: int = 0
+    settled: int = 0
+    lost: int = 0
+    unacked: int = 0
+    buffered: int = 0
+    parked: int = 0
+    reopened: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelStatistics(Counters):
+    """One channel, over all its wire channels; `consumers` that it has now."""
+
+    consumers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionStatistics(Counters):
+    """One connection, over all its transports and channels, closed ones too.
+
+    channels      open now, or coming back
+    reconnects    transports after the first
+    parked_calls  calls that wait for the end of an outage now
+    """
+
+    channels: int = 0
+    reconnects: int = 0
+    parked_calls: int = 0
+
+
+Tally = Counter[str]  # by the names of `Counters`
+
+
+def of_publishes(table: Publishes) -> Tally:
+    """What a table of publications tells. It knows nothing of publications without confirms."""
+    unconfirmed = len(table.waiters)
+    return Tally(
+        published=table.last_tag,
+        confirmed=table.last_tag - unconfirmed - table.nacked - table.orphaned - table.unanswered,
+        nacked=table.nacked,
+        orphaned=table.orphaned,
+        unanswered=table.unanswered,
+        unconfirmed=unconfirmed,
+        returned=table.returns,
+    )
+
+
+def of_deliveries(table: Deliveries, last_tag: int) -> Tally:
+    """What a table of deliveries tells; `last_tag` is the highest that came."""
+    unacked = len(table.unacked)
+    return Tally(delivered=last_tag, settled=last_tag - unacked - table.orphaned, lost=table.orphaned, unacked=unacked)
+
+
+def of_channel(channel: Channel) -> Tally:
+    core = channel._core
+    tally = of_publishes(core.publishes)
+    tally.update(of_deliveries(core.deliveries, core._last_tag if core.reason is None else core.deliveries.last_tag))
+    tally.update(channel._before)
+    tally["published"] += channel._unnumbered + channel._unyielded
+    tally["buffered"] += sum(len(subscription.buffer) for subscription in channel._subscriptions)
+    tally["parked"] += len(channel.parked)
+    tally["reopened"] += channel._wire_channels - 1
+    return tally
+
+
+def of_ended(channel: Channel) -> Tally:
+    """What remains of a channel that is closed: nothing is under way any more."""
+    tally = of_channel(channel)
+    tally["unanswered"] += tally.pop("unconfirmed")
+    tally["lost"] += tally.pop("unacked")
+    del tally["buffered"], tally["parked"]
+    return tally
+
+
+def channel_statistics(channel: Channel) -> ChannelStatistics:
+    return ChannelStatistics(**of_channel(channel), consumers=len(channel._subscriptions))
+
+
+def connection_statistics(connection: Connection) -> ConnectionStatistics:
+    tally = connection._before.copy()
+    for channel in connection._channels:
+        tally.update(of_channel(cast("Channel", channel)))
+    return ConnectionStatistics(
+        **tally,
+        channels=len(connection._channels),
+        reconnects=connection._transports - 1,
+        parked_calls=len(connection._parked_calls),
+    )

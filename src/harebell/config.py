@@ -1,0 +1,390 @@
+"""Every option of the broker, once: its name, its default, what it may be, what it means.
+
+`Limits` and `Config` are the table: a field is an option. Its name gives the flag (`--disk-free-limit`), the variable
+(`HAREBELL_DISK_FREE_LIMIT`) and the key of the TOML file (`disk_free_limit`). `load` makes a Config out of them: a flag
+is stronger than a variable, that than the file, that than the default. A value is read alike wherever it stands.
+
+No option is a secret: passwords are in definitions, keys in files of their own, so a configuration may be shown.
+It opens the TOML file and nothing else.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol
+
+from harebell.errors import InvalidArgument
+
+__all__ = ["DEFAULT_MECHANISMS", "OPTIONS", "Config", "Limits", "Option", "Settings", "config_file", "load"]
+
+DEFAULT_MECHANISMS: Final = ("PLAIN", "AMQPLAIN", "SCRAM-SHA-256", "EXTERNAL")
+PREFIX: Final = "HAREBELL_"
+CONFIG_VARIABLE: Final = "HAREBELL_CONFIG"
+CLOSE: Final = 0.8  # how alike a variable must be to an option's to be taken for a mistake, and not another's
+
+
+# -- what an option may be -------------------------------------------------------------------------------------------
+
+
+class Kind(Protocol):
+    """How a value is read (out of a text, or what TOML has; ValueError says what it must be) and shown."""
+
+    def read(self, value: object) -> object: ...
+
+
+class Text:
+    def read(self, value: object) -> str:
+        if not isinstance(value, str) or not value:
+            raise ValueError("a text")
+        return value
+
+
+class File:
+    def read(self, value: object) -> Path:
+        if not isinstance(value, str | Path) or not str(value):
+            raise ValueError("a path")
+        return Path(value).expanduser()
+
+
+class Switch:
+    YES: Final = ("true", "yes", "on", "1")
+    NO: Final = ("false", "no", "off", "0")
+
+    def read(self, value: object) -> bool:
+        word = str(value).lower()  # of a bool too
+        if isinstance(value, bool | str) and word in (*self.YES, *self.NO):
+            return word in self.YES
+        raise ValueError("true or false")
+
+
+class Whole:
+    """A whole number; with `unlimited`, that word too, which is None."""
+
+    def __init__(self, least: int, most: int | None = None, *, unlimited: bool = False) -> None:
+        self._least, self._most, self._unlimited = least, most, unlimited
+
+    def read(self, value: object) -> int | None:
+        if self._unlimited and value == "unlimited":
+            return None
+        number = value
+        if isinstance(value, str) and re.fullmatch(r"-?[0-9]+", value):
+            number = int(value)
+        if (
+            isinstance(number, bool) or not isinstance(number, int)
+            or number < self._least or (self._most is not None and number > self._most)
+        ):  # fmt: skip
+            upto = f"from {self._least} on" if self._most is None else f"from {self._least} to {self._most}"
+            raise ValueError(f"a whole number {upto}" + (' or "unlimited"' if self._unlimited else ""))
+        return number
+
+
+UNITS: Final = {
+    "": 1, "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+    "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
+}  # fmt: skip
+
+
+class Size:
+    """Bytes: a number, or a text with a unit such as 50MB or 16MiB."""
+
+    def __init__(self, least: int, most: int | None = None) -> None:
+        self._least, self._most = least, most
+
+    def read(self, value: object) -> int:
+        size = value
+        if isinstance(value, str):
+            match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]*)", value.strip())
+            size = int(float(match[1]) * UNITS[match[2]]) if match and match[2] in UNITS else None
+        if (
+            isinstance(size, bool) or not isinstance(size, int)
+            or size < self._least or (self._most is not None and size > self._most)
+        ):  # fmt: skip
+            upto = "" if self._most is None else f", {shown(self._least)} to {shown(self._most)}"
+            raise ValueError(f"a size in bytes, or with a unit as in 50MB or 16MiB{upto}")
+        return size
+
+
+class Watermark:
+    """A share of the machine's memory (a float: 0.6 or 60%) or a size (an int)."""
+
+    def read(self, value: object) -> float | int:
+        if isinstance(value, str):
+            percent = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)%", value)
+            if percent:
+                value = float(percent[1]) / 100
+            elif re.fullmatch(r"[01]?\.[0-9]+", value):
+                value = float(value)
+        if isinstance(value, float):
+            if 0 < value <= 1:
+                return value
+        else:
+            try:
+                return Size(0).read(value)
+            except ValueError:
+                pass
+        raise ValueError("a share of the memory, as 0.6 or 60%, or a size, as 4GiB; 0 for none")
+
+
+class Seconds:
+    """A time: a number of seconds, or a text with a unit: ms, s, m, h, d."""
+
+    UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+    def read(self, value: object) -> float:
+        seconds: object = value
+        if isinstance(value, str):
+            match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(ms|s|m|h|d|)", value.strip())
+            seconds = float(match[1]) * self.UNITS[match[2]] if match else None
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+            raise ValueError("a time above 0, in seconds or with a unit as in 500ms, 10s or 30m")
+        return float(seconds)
+
+
+class Choice:
+    def __init__(self, *values: str) -> None:
+        self.values = values
+
+    def read(self, value: object) -> str:
+        if value not in self.values:
+            raise ValueError("one of " + ", ".join(self.values))
+        return str(value)
+
+
+class Names:
+    """Some names: a list, or a text with commas. They are made upper case."""
+
+    def read(self, value: object) -> tuple[str, ...]:
+        parts = value.split(",") if isinstance(value, str) else value
+        if isinstance(parts, list | tuple) and parts and all(isinstance(part, str) and part.strip() for part in parts):
+            return tuple(str(part).strip().upper() for part in parts)
+        raise ValueError("names with commas between them")
+
+
+def shown(value: object) -> str:
+    """A value as `load` would read it again."""
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return "true" if value else "false"
+        case int() if value >= 1024:
+            unit = max((unit for unit in UNITS if value % UNITS[unit] == 0), key=lambda each: UNITS[each])
+            return f"{value // UNITS[unit]}{unit}" if UNITS[unit] >= 1000 else str(value)
+        case float():
+            return f"{value:g}"
+        case tuple():
+            return ",".join(value)
+    return str(value)
+
+
+# -- the table -------------------------------------------------------------------------------------------------------
+
+
+def option(default: object, kind: Kind, about: str, *, live: bool = False) -> Any:
+    """`live`: SIGHUP puts a new value in force; of the others it says that they take a restart."""
+    return field(default=default, metadata={"kind": kind, "about": about, "live": live})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the broker's clients may use of it. The values of a connection are those of when it was opened."""
+
+    memory_high_watermark: float | int = option(
+        0.6, Watermark(), "Publishers are blocked while the process has more memory: a share of the machine's, or a "
+        "size; 0 for never.", live=True,
+    )  # fmt: skip
+    disk_free_limit: int = option(
+        50_000_000, Size(0), "Publishers are blocked while the disk of the data folder has less free; 0 for never.",
+        live=True,
+    )  # fmt: skip
+    max_connections: int | None = option(
+        None, Whole(0, unlimited=True), "Most connections at a time, of all virtual hosts together.", live=True
+    )
+    channel_max: int = option(
+        2047, Whole(1, 65_535), "Most channels of a connection: a client that leaks them is found.", live=True
+    )
+    max_consumers_per_channel: int | None = option(
+        None, Whole(0, unlimited=True), "Most consumers of a channel.", live=True
+    )
+    max_message_size: int = option(
+        16 << 20, Size(1, 512 << 20), "Largest message body: it is in memory as a whole.", live=True
+    )
+    frame_max: int = option(
+        131_072, Size(4096, 16 << 20), "Largest frame, and so the largest table of arguments or headers.", live=True
+    )
+    heartbeat: int = option(
+        60, Whole(0, 65_535), "Seconds between heartbeats that are proposed to clients; 0 for none.", live=True
+    )
+    handshake_timeout: float = option(10.0, Seconds(), "For a client to log in and open a virtual host.", live=True)
+    consumer_timeout: float = option(
+        1800.0, Seconds(), "For a consumer to acknowledge, where its queue has no time of its own.", live=True
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config(Limits):
+    """All options. `sources` of Settings says where each came from."""
+
+    host: str = option("127.0.0.1", Text(), "Address to listen on.")
+    port: int = option(5672, Whole(0, 65_535), "TCP port; 0 takes a free one.")
+    data: Path | None = option(
+        None, File(), "Folder of what is kept on disk. Left out: $XDG_DATA_HOME/harebell or ~/.local/share/harebell."
+    )
+    sync: bool = option(True, Switch(), "Confirm a publication or a declaration only when the disk has it.")
+    definitions: Path | None = option(
+        None, File(), "A RabbitMQ definitions file (JSON): virtual hosts, users, queues... to start with."
+    )
+    events: bool = option(False, Switch(), "Tell on the exchange amq.rabbitmq.event what happens.")
+    log_level: Literal["debug", "info", "warning", "error"] = option(
+        "info", Choice("debug", "info", "warning", "error"), "Least weight of what is logged.", live=True
+    )
+    mechanisms: tuple[str, ...] = option(
+        DEFAULT_MECHANISMS, Names(), "SASL mechanisms to offer; ANONYMOUS has to be asked for."
+    )
+    anonymous_user: str = option("guest", Text(), "Who ANONYMOUS logs in.")
+    tls_cert: Path | None = option(
+        None, File(), "Certificate, with its chain, in PEM: listen for amqps too. SIGHUP reads it again."
+    )
+    tls_key: Path | None = option(None, File(), "Its key. Left out: in the same file.")
+    tls_port: int = option(5671, Whole(0, 65_535), "TCP port for TLS; 0 takes a free one.")
+    tls_only: bool = option(False, Switch(), "Listen on no port without TLS.")
+    tls_ca: Path | None = option(None, File(), "Authorities of client certificates.")
+    tls_verify: Literal["none", "optional", "required"] = option(
+        "none", Choice("none", "optional", "required"), "Whether clients show a certificate."
+    )
+    tls_min_version: Literal["1.2", "1.3"] = option("1.2", Choice("1.2", "1.3"), "Least version of TLS.")
+    tls_user: Literal["distinguished_name", "common_name"] = option(
+        "distinguished_name", Choice("distinguished_name", "common_name"),
+        "What EXTERNAL takes from a client's certificate.",
+    )  # fmt: skip
+
+
+class Option:
+    """One row: `name` is also the key of the TOML file."""
+
+    __slots__ = ("about", "default", "kind", "live", "name")
+
+    def __init__(self, name: str, default: object, kind: Kind, about: str, live: bool) -> None:
+        self.name, self.default, self.kind, self.about, self.live = name, default, kind, about, live
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return PREFIX + self.name.upper()
+
+    @property
+    def is_switch(self) -> bool:
+        return isinstance(self.kind, Switch)
+
+    def shown(self, value: object) -> str:
+        """A value as text; None has a word where it means something."""
+        return "unlimited" if value is None and isinstance(self.kind, Whole) else shown(value)
+
+
+def _options() -> tuple[Option, ...]:
+    """Those of Config first, as they are what a user looks for; then the limits."""
+    limits = {each.name for each in fields(Limits)}
+    ordered = sorted(fields(Config), key=lambda each: each.name in limits)
+    return tuple(Option(each.name, each.default, **each.metadata) for each in ordered)
+
+
+OPTIONS: Final[Mapping[str, Option]] = {each.name: each for each in _options()}
+
+
+# -- where values come from ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A configuration and where each value came from: a flag, a variable, the file's path, or "default".
+
+    `remarks` are lines for the log: variables that look like a misspelt option.
+    """
+
+    config: Config
+    sources: Mapping[str, str]
+    remarks: tuple[str, ...] = ()
+
+
+def config_file(given: str | Path | None, environ: Mapping[str, str]) -> Path | None:
+    """The TOML file to read: the one given, HAREBELL_CONFIG's, or the user's own where there is one; None for none."""
+    named = given or environ.get(CONFIG_VARIABLE)
+    if named:
+        return Path(named).expanduser()
+    folder = environ.get("XDG_CONFIG_HOME", "")
+    # The XDG specification: a relative path in the variable is to be ignored.
+    base = Path(folder) if folder.startswith("/") else Path("~/.config").expanduser()
+    path = base / "harebell" / "harebell.toml"
+    return path if path.is_file() else None
+
+
+def load(flags: Mapping[str, object], environ: Mapping[str, str] = os.environ, file: Path | None = None) -> Settings:
+    """The configuration that flags (by option name; None is not given), variables and the file make together.
+
+    Raises InvalidArgument, which names the place, the option and what it may be: for an unknown key, a value that is
+    none, options that contradict each other, a file that cannot be read or is no TOML.
+    """
+    keys = _read_file(file) if file is not None else {}
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for name, each in OPTIONS.items():
+        if flags.get(name) is not None:
+            source, place, value = each.flag, each.flag, flags[name]
+        elif environ.get(each.variable):
+            source, place, value = each.variable, each.variable, environ[each.variable]
+        elif name in keys:
+            source, place, value = str(file), f"{file}: {name}", keys[name]
+        else:
+            sources[name] = "default"
+            continue
+        try:
+            values[name] = each.kind.read(value)
+        except ValueError as error:
+            raise InvalidArgument(f"{place} must be {error}; it is {value!r}") from None
+        sources[name] = source
+    config = Config(**values)
+    _check(config)
+    return Settings(config, sources, _remarks(environ))
+
+
+def _read_file(path: Path) -> dict[str, object]:
+    try:
+        keys = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise InvalidArgument(f"configuration file {path} cannot be read: {error.strerror}") from error
+    except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError are
+        raise InvalidArgument(f"configuration file {path} is not TOML: {error}") from error
+    for key in keys:
+        if key not in OPTIONS:
+            near = difflib.get_close_matches(key.replace("-", "_"), OPTIONS, 1)
+            hint = f"did you mean {near[0]}?" if near else "`harebell config` lists them"
+            raise InvalidArgument(f"{path}: there is no option {key}; {hint}")
+    return keys
+
+
+def _remarks(environ: Mapping[str, str]) -> tuple[str, ...]:
+    known = {each.variable for each in OPTIONS.values()}
+    found = []
+    for name in sorted(environ):
+        near = difflib.get_close_matches(name, known, 1, CLOSE) if name.startswith(PREFIX) and name not in known else ()
+        if near and name != CONFIG_VARIABLE:
+            found.append(f"the variable {name} is no option; did you mean {near[0]}?")
+    return tuple(found)
+
+
+def _check(config: Config) -> None:
+    """InvalidArgument for options that cannot go together."""
+    if config.tls_cert is None:
+        for name in ("tls_key", "tls_ca", "tls_only", "tls_verify"):
+            if getattr(config, name) != OPTIONS[name].default:
+                raise InvalidArgument(f"{name} needs TLS, and that needs a certificate: give one with --tls-cert")

@@ -1,0 +1,362 @@
+"""Every exception that Harebell raises, in one tree, and the registry of AMQP reply codes.
+
+    HarebellError
+    ├── AmqpError                    carries reply_code, reply_text, scope, class_id, method_id
+    │   ├── ChannelError             the peer ends (or refuses on) one channel
+    │   │   ├── ContentTooLarge      311
+    │   │   ├── NoRoute              312
+    │   │   ├── NoConsumers          313
+    │   │   ├── AccessRefused        403
+    │   │   ├── NotFound             404
+    │   │   ├── ResourceLocked       405
+    │   │   └── PreconditionFailed   406
+    │   └── ConnectionError          the peer ends (or refuses) the whole connection
+    │       ├── ConnectionForced     320
+    │       ├── InvalidPath          402
+    │       ├── FrameError           501
+    │       ├── SyntaxError          502
+    │       ├── CommandInvalid       503
+    │       ├── ChannelMisused       504 (the specification's CHANNEL_ERROR)
+    │       ├── UnexpectedFrame      505
+    │       ├── ResourceError        506
+    │       ├── NotAllowed           530
+    │       ├── NotImplemented       540
+    │       └── InternalError        541
+    ├── RemoteProtocolError          the peer broke the protocol; reply_code and scope say how to answer
+    ├── LocalProtocolError           the caller asked the engine for something the protocol forbids now
+    ├── ConnectionLost               the transport went away without a goodbye
+    ├── ChannelClosed                a call on a channel that is closed
+    ├── ConsumerCancelled            the broker ended a consumer (its queue was deleted)
+    ├── Nacked                       the broker refused a publication
+    │   └── PublishOrphaned          the connection was lost before the broker's answer came
+    ├── PublishesFailed              some publications of many did not get through; each with its own error
+    ├── AcknowledgeOrphans           acknowledged deliveries came on a connection that is gone
+    ├── TransactionLost              a transaction was cut by the loss of its connection
+    ├── RecoveryGaveUp               nobody answered for as long as the program cared to wait
+    ├── Unroutable                   a mandatory publication reached no queue; carries what was returned
+    ├── DeadlineExceeded             no answer within the caller's timeout (also a TimeoutError)
+    ├── InvalidArgument              a value that the API cannot take (also a ValueError)
+    ├── UndecodableBody              a body that its codec cannot read
+    ├── RemoteError                  the handler at the other end of a remote call failed
+    ├── DataLoss                     messages that were asked for are no longer there
+    ├── SpoolError                   the folder of drained messages does not take one, or has a damaged file
+    ├── QueueNotReady                the queue exists but cannot be served yet; trying again helps
+    ├── ShovelEnded                  a shovel that does not go on; `__cause__` is why
+    ├── MissingDependency            a program or optional package is not installed; the text says how to get it
+    └── ServerUnavailable            a server that the test kit was asked to start does not run
+
+The same classes serve both sides: the broker raises `NotFound("no queue 'q' in vhost '/'")` and answers
+404 with that text; the client receives the 404 and raises `NotFound` with the same text.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final, Literal
+
+Scope = Literal["channel", "connection"]
+
+MAX_REPLY_TEXT: Final = 255  # a shortstr; RabbitMQ cuts longer texts and ends them with "..."
+
+
+class HarebellError(Exception):
+    """The root: `except HarebellError` catches everything that Harebell raises on purpose."""
+
+
+class AmqpError(HarebellError):
+    """An error with a reply code: raised by the broker to refuse, by the client when it was refused.
+
+    Arguments: the detail text without the code's name; the class and method id of the failing method
+    (0 and 0 when there is none). `reply_text` is what travels: "NOT_FOUND - no queue 'q' in vhost '/'".
+    """
+
+    reply_code: ClassVar[int] = 541
+    reply_name: ClassVar[str] = "INTERNAL_ERROR"
+    scope: ClassVar[Scope] = "connection"
+
+    def __init__(self, detail: str, class_id: int = 0, method_id: int = 0) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.class_id = class_id
+        self.method_id = method_id
+
+    @property
+    def reply_text(self) -> str:
+        return clip_reply_text(f"{self.reply_name} - {self.detail}")
+
+    def __str__(self) -> str:
+        return f"{self.reply_code} {self.reply_text}"
+
+
+def clip_reply_text(text: str) -> str:
+    """The text as it fits into a shortstr: at most 255 bytes of UTF-8, "..." in place of what was cut."""
+    raw = text.encode("utf-8", "surrogateescape")  # a peer's name need not be UTF-8, and travels as it came
+    if len(raw) <= MAX_REPLY_TEXT:
+        return text
+    return raw[: MAX_REPLY_TEXT - 3].decode(errors="ignore") + "..."
+
+
+class ChannelError(AmqpError):
+    scope = "channel"
+
+
+class ContentTooLarge(ChannelError):
+    reply_code, reply_name = 311, "CONTENT_TOO_LARGE"
+
+
+class NoRoute(ChannelError):
+    reply_code, reply_name = 312, "NO_ROUTE"
+
+
+class NoConsumers(ChannelError):
+    reply_code, reply_name = 313, "NO_CONSUMERS"
+
+
+class AccessRefused(ChannelError):
+    reply_code, reply_name = 403, "ACCESS_REFUSED"
+
+
+class NotFound(ChannelError):
+    reply_code, reply_name = 404, "NOT_FOUND"
+
+
+class ResourceLocked(ChannelError):
+    reply_code, reply_name = 405, "RESOURCE_LOCKED"
+
+
+class PreconditionFailed(ChannelError):
+    reply_code, reply_name = 406, "PRECONDITION_FAILED"
+
+
+class ConnectionError(AmqpError):  # noqa: A001  the field's own word; always used qualified
+    scope = "connection"
+
+
+class ConnectionForced(ConnectionError):
+    reply_code, reply_name = 320, "CONNECTION_FORCED"
+
+
+class InvalidPath(ConnectionError):
+    reply_code, reply_name = 402, "INVALID_PATH"
+
+
+class FrameError(ConnectionError):
+    reply_code, reply_name = 501, "FRAME_ERROR"
+
+
+class SyntaxError(ConnectionError):  # noqa: A001  the specification's name of 502
+    reply_code, reply_name = 502, "SYNTAX_ERROR"
+
+
+class CommandInvalid(ConnectionError):
+    reply_code, reply_name = 503, "COMMAND_INVALID"
+
+
+class ChannelMisused(ConnectionError):
+    reply_code, reply_name = 504, "CHANNEL_ERROR"
+
+
+class UnexpectedFrame(ConnectionError):
+    reply_code, reply_name = 505, "UNEXPECTED_FRAME"
+
+
+class ResourceError(ConnectionError):
+    reply_code, reply_name = 506, "RESOURCE_ERROR"
+
+
+class NotAllowed(ConnectionError):
+    reply_code, reply_name = 530, "NOT_ALLOWED"
+
+
+class NotImplemented(ConnectionError):  # noqa: A001  the specification's name of 540
+    reply_code, reply_name = 540, "NOT_IMPLEMENTED"
+
+
+class InternalError(ConnectionError):
+    reply_code, reply_name = 541, "INTERNAL_ERROR"
+
+
+REPLY_CODES: Final[dict[int, type[AmqpError]]] = {
+    cls.reply_code: cls for base in (ChannelError, ConnectionError) for cls in base.__subclasses__()
+}
+
+
+def from_reply(code: int, text: str, class_id: int = 0, method_id: int = 0, scope: Scope = "connection") -> AmqpError:
+    """The exception for a received close: its class follows the code, its detail is the text.
+
+    A code outside the registry becomes a plain ChannelError or ConnectionError, by `scope`, that keeps
+    the peer's number and text. A 403 that closes the connection (a refused login) is an AccessRefused too.
+    """
+    cls = REPLY_CODES.get(code)
+    if cls is None:
+        unknown: AmqpError = (ChannelError if scope == "channel" else ConnectionError)(text, class_id, method_id)
+        unknown.reply_code = code  # type: ignore[misc]  # the peer's own number, on this instance only
+        unknown.reply_name = "UNKNOWN"  # type: ignore[misc]
+        return unknown
+    prefix = f"{cls.reply_name} - "
+    return cls(text.removeprefix(prefix), class_id, method_id)
+
+
+class RemoteProtocolError(HarebellError):
+    """The peer broke the protocol. `reply_code`, `reply_text` and `scope` are the answer it should get."""
+
+    def __init__(
+        self, cls: type[AmqpError], detail: str, class_id: int = 0, method_id: int = 0, channel: int = 0
+    ) -> None:
+        super().__init__(detail)
+        self.answer = cls(detail, class_id, method_id)
+        self.channel = channel
+
+    @property
+    def reply_code(self) -> int:
+        return self.answer.reply_code
+
+    @property
+    def reply_text(self) -> str:
+        return self.answer.reply_text
+
+    @property
+    def scope(self) -> Scope:
+        return self.answer.scope
+
+    def __str__(self) -> str:
+        return str(self.answer)
+
+
+class LocalProtocolError(HarebellError):
+    """The caller asked for something that the protocol forbids in this state; nothing was sent."""
+
+
+class ConnectionLost(HarebellError):
+    """The transport ended without connection.close, or was never reached; the text names the peer."""
+
+
+class ChannelClosed(HarebellError):
+    """A call on a channel or connection that is already closed; `__cause__` is why it closed, when known."""
+
+
+class ConsumerCancelled(HarebellError):
+    """The broker ended a consumer with basic.cancel: its queue was deleted, or has moved."""
+
+
+class Nacked(HarebellError):
+    """The broker answered a publication with basic.nack; `publish_tags` are the refused ones."""
+
+    def __init__(self, message: str, publish_tags: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.publish_tags = publish_tags
+
+
+class PublishOrphaned(Nacked):
+    """The connection was lost before the broker's answer: these publications may or may not have arrived.
+
+    publish_tags  every publication of the call that was not accepted: refused and orphaned ones
+    orphaned      those of them that are orphaned
+    """
+
+    def __init__(self, message: str, publish_tags: tuple[int, ...] = (), orphaned: tuple[int, ...] = ()) -> None:
+        super().__init__(message, publish_tags)
+        self.orphaned = orphaned or publish_tags
+
+
+class PublishesFailed(HarebellError):
+    """Some publications of many did not get through, each with an error of its own; the others were confirmed.
+
+    failures  position -> error; positions count from 0, in the order of publishing
+    """
+
+    def __init__(self, message: str, failures: dict[int, HarebellError]) -> None:
+        super().__init__(message)
+        self.failures = failures
+
+
+class AcknowledgeOrphans(HarebellError):
+    """Some of the deliveries came on a connection that is gone: the broker delivers them again.
+
+    first, last                  the lowest and the highest public tag among them
+    success_first, success_last  the same of those whose acknowledgement was sent all the same; 0 when there are none
+    orphan_count, success_count  how many of each
+    """
+
+    def __init__(
+        self,
+        first: int,
+        last: int,
+        success_first: int = 0,
+        success_last: int = 0,
+        orphan_count: int = 1,
+        success_count: int = 0,
+    ) -> None:
+        super().__init__(first, last, success_first, success_last, orphan_count, success_count)
+        self.first = first
+        self.last = last
+        self.success_first = success_first
+        self.success_last = success_last
+        self.orphan_count = orphan_count
+        self.success_count = success_count
+
+    def __str__(self) -> str:
+        acked = f" ({self.success_first} - {self.success_last})" if self.success_count else ""
+        return (
+            f"{self.orphan_count} tags orphaned ({self.first} - {self.last}), "
+            f"{self.success_count} tags successfully acknowledged{acked}"
+        )
+
+
+class TransactionLost(HarebellError):
+    """The connection was lost since the transaction began: none of it took effect, unless its commit was under way."""
+
+
+class RecoveryGaveUp(HarebellError):
+    """Nobody answered for as long as `give_up_after` allows; `__cause__` is why the last attempt failed."""
+
+
+class Unroutable(HarebellError):
+    """A mandatory publication reached no queue; `returned` is what the broker sent back."""
+
+    def __init__(self, message: str, returned: object = None) -> None:
+        super().__init__(message)
+        self.returned = returned
+
+
+class DeadlineExceeded(HarebellError, TimeoutError):
+    """No answer came within the caller's timeout; what was asked may still happen."""
+
+
+class InvalidArgument(HarebellError, ValueError):
+    """A value that the API cannot take; the text names it, what is allowed, and the next thing to try."""
+
+
+class UndecodableBody(HarebellError):
+    """A body that its codec cannot read: the text says what was expected and what is there."""
+
+
+class RemoteError(HarebellError):
+    """The handler at the other end of a remote call failed: `kind` is the class of its error, the text its text."""
+
+    def __init__(self, message: str, kind: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class DataLoss(HarebellError):
+    """Messages that were asked for are no longer there (retention, or a queue that was recreated)."""
+
+
+class SpoolError(HarebellError):
+    """The folder of drained messages cannot be written or read; the text names the place and what to do."""
+
+
+class QueueNotReady(HarebellError):
+    """The queue is there, but the broker cannot serve it yet: it has just started, or the queue's leader moves."""
+
+
+class ShovelEnded(HarebellError):
+    """A shovel does not go on; the text says at which end it failed and why, `__cause__` is the error."""
+
+
+class MissingDependency(HarebellError):
+    """A program or an optional package that was needed is not installed; the text says how to get it."""
+
+
+class ServerUnavailable(HarebellError):
+    """A server that the test kit was asked to start is not installed or did not come up; the text says which."""

@@ -1,0 +1,273 @@
+"""A message on the wire: one header frame and its body frames, kept as the bytes they came in.
+
+Nothing is decoded until somebody asks. A broker passes the frames on as they are (only a channel number that differs
+is rewritten); a client asks for properties and body. Frames are laid out as
+
+    header frame: 2, channel, length | class id 60, weight 0, body size (8 bytes) | flags, properties | 206
+    body frames:  3, channel, length | bytes | 206     (none when the body is empty)
+"""
+
+from __future__ import annotations
+
+from struct import Struct, error as StructError
+from typing import Final
+
+from harebell.protocol.v091.codec import (
+    END,
+    FRAME_OVERHEAD,
+    FRAME_PREFIX,
+    check_properties,
+    decode_method,
+    decode_properties,
+    encode_properties,
+)
+from harebell.protocol.v091.methods import FRAME_BODY, FRAME_HEADER, Method, Properties
+
+__all__ = ["Content", "OversizedContent", "encode_content", "stored_content"]
+
+HEADER_FIXED: Final = Struct(">HHQ")  # class id, weight, body size: what precedes the property flags
+BASIC_CLASS: Final = 60
+FLAGS_AT: Final = 7 + HEADER_FIXED.size  # of the property flags in the header frame
+_LENGTH: Final = Struct(">I")
+_CHANNEL: Final = Struct(">H")
+
+_HEAD: Final = Struct(">BHIHHQ")  # a header frame up to its property flags
+_BODY_NEXT: Final = Struct(">BBHI")  # the end of a header frame, and a body frame up to the body
+
+# the header frame's payload length and its property flags
+SIZE_AND_FLAGS: Final = Struct(">3xI12xH")
+NO_PROPERTIES: Final = (HEADER_FIXED.size + 2, 0)
+DELIVERY_MODE_ONLY: Final = (HEADER_FIXED.size + 3, 0x1000)
+
+
+class Content:
+    """A message as it crossed the wire.
+
+    channel    the channel number in its frames
+    method     payload of the method frame that carried it (class id, method id, arguments)
+    frames     header frame and body frames, as they came
+    body_size  length of the body in bytes
+    """
+
+    __slots__ = ("_properties", "body_size", "channel", "frames", "method")
+
+    def __init__(self, channel: int, method: bytes, frames: bytes, body_size: int) -> None:
+        self.channel = channel
+        self.method = method
+        self.frames = frames
+        self.body_size = body_size
+
+    @property
+    def properties(self) -> Properties:
+        """Decoded at the first use and kept. RemoteProtocolError (502) when malformed."""
+        try:
+            return self._properties
+        except AttributeError:
+            self._properties: Properties = self.decode_properties()
+            return self._properties
+
+    def decode_method(self) -> Method:
+        """The method that carried it. RemoteProtocolError (502) when its arguments are malformed."""
+        return decode_method(self.method, self.channel)
+
+    def decode_properties(self) -> Properties:
+        """As `properties`, but not kept: for a broker that looks once and stores the message for long."""
+        return decode_properties(self.raw_properties, 0, self.channel)
+
+    def checked_properties(self) -> bytes:
+        """`raw_properties`, when `decode_properties` would succeed; else it raises what that would.
+
+        For a broker, which passes properties on undecoded and must not let malformed ones reach its consumers: lengths
+        are walked, nothing is built.
+        """
+        raw = self.raw_properties
+        check_properties(raw, 0, self.channel)
+        return raw
+
+    @property
+    def raw_properties(self) -> bytes:
+        """Property flags and values as they came."""
+        frames = self.frames
+        return frames[FLAGS_AT : 7 + _LENGTH.unpack_from(frames, 3)[0]]
+
+    @property
+    def raw_headers(self) -> bytes:
+        """The headers table as it came, with its length; b"" where there is none or the properties are malformed."""
+        frames = self.frames
+        flags, at = frames[FLAGS_AT], FLAGS_AT + 2
+        if not flags & 0x20:
+            return b""
+        try:
+            if flags & 0x80:  # content-type
+                at += 1 + frames[at]
+            if flags & 0x40:  # content-encoding
+                at += 1 + frames[at]
+            return frames[at : at + 4 + _LENGTH.unpack_from(frames, at)[0]]
+        except (IndexError, StructError):
+            return b""
+
+    @property
+    def flags(self) -> int:
+        """The property flags: which properties the message has (specification 2.3.5.2)."""
+        frames = self.frames
+        return frames[FLAGS_AT] << 8 | frames[FLAGS_AT + 1]
+
+    @property
+    def persistent(self) -> bool:
+        """delivery-mode 2, read without decoding the rest; of no meaning where the properties are malformed."""
+        frames = self.frames
+        flags, at = frames[FLAGS_AT], FLAGS_AT + 2
+        if not flags & 0x10:
+            return False
+        try:
+            if flags & 0x80:  # content-type
+                at += 1 + frames[at]
+            if flags & 0x40:  # content-encoding
+                at += 1 + frames[at]
+            if flags & 0x20:  # headers
+                at += 4 + _LENGTH.unpack_from(frames, at)[0]
+            return frames[at] == 2
+        except (IndexError, StructError):
+            return False
+
+    @property
+    def priority(self) -> int:
+        """The priority, 0 where there is none, read without decoding the rest; the properties have been checked."""
+        frames = self.frames
+        flags, at = frames[FLAGS_AT], FLAGS_AT + 2
+        if not flags & 0x08:
+            return 0
+        if flags & 0x80:  # content-type
+            at += 1 + frames[at]
+        if flags & 0x40:  # content-encoding
+            at += 1 + frames[at]
+        if flags & 0x20:  # headers
+            at += 4 + _LENGTH.unpack_from(frames, at)[0]
+        if flags & 0x10:  # delivery-mode
+            at += 1
+        return frames[at]
+
+    @property
+    def expiration(self) -> bytes | None:
+        """The expiration as its bytes, read without decoding the rest; the properties have been checked."""
+        frames = self.frames
+        flags, at = frames[FLAGS_AT], FLAGS_AT + 2
+        if not flags & 0x01:
+            return None
+        if flags & 0x80:  # content-type
+            at += 1 + frames[at]
+        if flags & 0x40:  # content-encoding
+            at += 1 + frames[at]
+        if flags & 0x20:  # headers
+            at += 4 + _LENGTH.unpack_from(frames, at)[0]
+        if flags & 0x10:  # delivery-mode
+            at += 1
+        if flags & 0x08:  # priority
+            at += 1
+        if flags & 0x04:  # correlation-id
+            at += 1 + frames[at]
+        if flags & 0x02:  # reply-to
+            at += 1 + frames[at]
+        return frames[at + 1 : at + 1 + frames[at]]
+
+    def first_header(self, entry: bytes) -> int | None:
+        """The int64 at the start of the headers table, found without decoding anything.
+
+        `entry` is the entry as it stands before its value: length of the name, name, letter (b"\x01nl"). None when the
+        table's first entry is another one, so the caller decodes the table; a value that only looks like the entry
+        is never taken for it.
+        """
+        frames = self.frames
+        flags, at = frames[FLAGS_AT], FLAGS_AT + 2
+        if not flags & 0x20:
+            return None
+        if flags & 0x80:  # content-type
+            at += 1 + frames[at]
+        if flags & 0x40:  # content-encoding
+            at += 1 + frames[at]
+        at += 4  # the table's length
+        if not frames.startswith(entry, at):
+            return None
+        at += len(entry)
+        return int.from_bytes(frames[at : at + 8], "big", signed=True)
+
+    @property
+    def body(self) -> bytes:
+        """The whole body; joined at each use when it came in several frames."""
+        frames, at = self.frames, self._header_end
+        if self.body_size == len(frames) - at - FRAME_OVERHEAD:  # nearly always: one body frame
+            return frames[at + 7 : -1]
+        pieces = []
+        while at < len(frames):
+            stop = at + 7 + _LENGTH.unpack_from(frames, at + 3)[0]
+            pieces.append(frames[at + 7 : stop])
+            at = stop + 1
+        return b"".join(pieces)
+
+    @property
+    def _header_end(self) -> int:
+        return FRAME_OVERHEAD + int(_LENGTH.unpack_from(self.frames, 3)[0])
+
+    def frames_for(self, channel: int, frame_max: int) -> bytes:
+        """The frames for another connection: on that channel, body frames cut to `frame_max` bytes (0: no limit).
+
+        A header frame cannot be cut: one that is larger goes out as it is, and the peer may refuse it.
+        """
+        if 0 < frame_max < len(self.frames) and self._largest_body_frame() > frame_max:
+            return encode_content(channel, self.raw_properties, self.body, frame_max)
+        if channel == self.channel:
+            return self.frames
+        frames, at, number = bytearray(self.frames), 0, _CHANNEL.pack(channel)
+        while at < len(frames):
+            frames[at + 1 : at + 3] = number
+            at += FRAME_OVERHEAD + _LENGTH.unpack_from(frames, at + 3)[0]
+        return bytes(frames)
+
+    def _largest_body_frame(self) -> int:
+        largest, at = 0, self._header_end
+        while at < len(self.frames):
+            size = FRAME_OVERHEAD + _LENGTH.unpack_from(self.frames, at + 3)[0]
+            largest = max(largest, size)
+            at += size
+        return largest
+
+    def __repr__(self) -> str:
+        return f"Content(channel={self.channel}, body_size={self.body_size}, properties={self.raw_properties!r})"
+
+
+class OversizedContent:
+    """A header frame that announced more than `max_message_size` bytes; its body will be thrown away.
+
+    method     payload of the method frame that carried it (class id, method id, arguments)
+    body_size  the announced length in bytes
+    """
+
+    __slots__ = ("body_size", "method")
+
+    def __init__(self, method: bytes, body_size: int) -> None:
+        self.method = method
+        self.body_size = body_size
+
+
+def stored_content(channel: int, frames: bytes) -> Content:
+    """A message whose frames were kept without its method; `channel` is the number in them."""
+    return Content(channel, b"", frames, HEADER_FIXED.unpack_from(frames, FLAGS_AT - HEADER_FIXED.size)[2])
+
+
+def encode_content(channel: int, properties: Properties | bytes, body: bytes, frame_max: int) -> bytes:
+    """Header frame and body frames, the body cut to frames of at most `frame_max` bytes (0: no limit).
+
+    LocalProtocolError when a property does not fit its type.
+    """
+    raw = properties if isinstance(properties, bytes) else encode_properties(properties)
+    size, room = len(body), (frame_max or 1 << 31) - FRAME_OVERHEAD
+    head = _HEAD.pack(FRAME_HEADER, channel, HEADER_FIXED.size + len(raw), BASIC_CLASS, 0, size)
+    if not size:
+        return b"%b%b%b" % (head, raw, END)
+    if size <= room:
+        return b"%b%b%b%b%b" % (head, raw, _BODY_NEXT.pack(206, FRAME_BODY, channel, size), body, END)
+    pieces = [head, raw, END]
+    for start in range(0, size, room):
+        piece = body[start : start + room]
+        pieces += (FRAME_PREFIX.pack(FRAME_BODY, channel, len(piece)), piece, END)
+    return b"".join(pieces)

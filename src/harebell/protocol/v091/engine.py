@@ -1,0 +1,576 @@
+"""The 0-9-1 engine: bytes in, events out; methods and messages in, bytes out. No I/O, no clock, either role.
+
+    engine = Engine(Role.CLIENT)
+    engine.send_header()
+    transport.write(engine.data_to_send())
+    ...
+    engine.receive_data(data)               # RemoteProtocolError: what came before it is still in events()
+    for channel, event in engine.events():  # event: a Method, a Content or an OversizedContent
+        ...
+
+Theory of operation. Data are split into frames. A method is decoded and checked against the tables of `states`; what
+they allow becomes an event, the rest raises RemoteProtocolError with the reply code that the peer should be sent. A
+method that carries content is not decoded: it is kept as bytes in a Content together with the slice of the input that
+holds its header and body frames. When all of them are in one buffer, which is nearly always, that is one pass and one
+slice (`_whole_content`); otherwise frames are gathered per channel (`_Assembly`).
+
+Rules:
+1. On any input, `receive_data` either returns or raises RemoteProtocolError. Where the peer broke framing, nothing is
+   received after that; otherwise the next call goes on behind the offending frame, so that the answer to the
+   connection.close that the caller sends is understood.
+2. `send_*` raises LocalProtocolError for what the tables forbid now, and sends nothing then.
+3. After a close was sent, everything but close and close-ok is dropped, per channel or for the connection. After
+   the connection's last close-ok everything is.
+4. The peer's frames may not exceed `frame_max`, its channels `channel_max`, its bodies `max_message_size`.
+5. How the input is cut into buffers changes nothing, and no cut makes receiving cost more than linear time.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, TypeAlias
+
+from harebell import errors
+from harebell.protocol.v091 import methods as m
+from harebell.protocol.v091.codec import (
+    FRAME_OVERHEAD,
+    FRAME_PREFIX,
+    HEARTBEAT_FRAME,
+    MALFORMED,
+    PROTOCOL_HEADER,
+    PROTOCOL_HEADER_0_9,
+    decode_method,
+    encode_method,
+    encode_properties,
+)
+from harebell.protocol.v091.content import HEADER_FIXED, Content, OversizedContent, encode_content
+from harebell.protocol.v091.states import (
+    CHANNEL_CLOSED_BY,
+    CHANNEL_TRANSITIONS,
+    CLOSED_BY,
+    CONNECTION_TRANSITIONS,
+    MAY_SEND,
+    ChannelState,
+    ConnectionState,
+    Role,
+)
+
+__all__ = ["Engine", "Event"]
+
+Event: TypeAlias = "tuple[int, m.Method | Content | OversizedContent]"
+
+HANDSHAKE_FRAME_MAX: Final = 131_072  # before tuning; the specification's 4096 is too small for a token in start-ok
+UNLIMITED_FRAME_MAX: Final = 1 << 20  # what is sent where both peers set no limit
+MOST_CHANNELS: Final = 65_535  # what 16 bits can number
+DEFAULT_CHANNEL_MAX: Final = 2047  # as RabbitMQ: a leak of channels is found before it hurts
+MAX_MESSAGE_SIZE: Final = 134_217_728  # 128 MiB, RabbitMQ 3.10's default
+
+_METHOD, _HEADER, _BODY, _HEARTBEAT = m.FRAME_METHOD, m.FRAME_HEADER, m.FRAME_BODY, m.FRAME_HEARTBEAT
+_CONTENT_HEADER: Final = Struct(">BHIIQ")  # a header frame up to its property flags; class and weight as one number
+_ACK_FRAME: Final = Struct(">BHIIQBB")  # all of a basic.ack
+_ACK: Final = 60 << 16 | 80
+_BASIC_WEIGHT_0: Final = 60 << 16
+_MIN_HEADER_PAYLOAD: Final = HEADER_FIXED.size + 2  # class, weight, size, flags
+_CONTENT_KEYS: Final = {
+    role: frozenset(key for key, cls in m.METHODS.items() if cls in m.CARRIES_CONTENT & MAY_SEND[role]) for role in Role
+}
+# what a peer may say on an open channel at any time, without content: it changes no state, so it needs no other check
+_PLAIN: Final = {
+    role: {
+        key: cls.decode
+        for key, cls in m.METHODS.items()
+        if cls in MAY_SEND[role] and cls not in m.CARRIES_CONTENT and cls.CLASS_ID not in (10, 20)
+    }
+    for role in Role
+}
+_CONNECTION_CLOSING: Final = frozenset({b"\0\x0a\0\x32", b"\0\x0a\0\x33"})  # connection.close, close-ok
+_SECRET: Final = (b"\0\x0a\0\x0b", b"\0\x0a\0\x15", b"\0\x0a\0\x46")  # start-ok, secure-ok, update-secret: passwords
+_CHANNEL_CLOSING: Final = frozenset({b"\0\x14\0\x28", b"\0\x14\0\x29"})  # channel.close, close-ok
+# where each peer may use a channel, and channels at all: rule 6 of `states` lets the client run ahead
+_USABLE: Final = {
+    Role.CLIENT: frozenset({ChannelState.OPEN, ChannelState.AWAIT_OPEN_OK}),
+    Role.SERVER: frozenset({ChannelState.OPEN}),
+}
+_CONNECTION_USABLE: Final = {
+    Role.CLIENT: frozenset({ConnectionState.OPEN, ConnectionState.AWAIT_OPEN_OK}),
+    Role.SERVER: frozenset({ConnectionState.OPEN}),
+}
+
+
+class _Assembly:
+    """A message whose frames did not come in one buffer.
+
+    A body in more than `most_frames` pieces is gathered in `crumbs` instead: each frame kept costs some 60 bytes of
+    memory whatever its size, and consumers get it in frames of full size.
+    """
+
+    __slots__ = ("body_size", "crumbs", "frames", "method", "missing", "most_frames")
+
+    def __init__(self, method: bytes) -> None:
+        self.method = method
+        self.frames: list[bytes] = []
+        self.body_size = 0
+        self.missing = -1  # no header yet
+        self.most_frames = 0
+        self.crumbs: bytearray | None = None
+
+
+class Engine:
+    """One peer of one connection.
+
+    role              which peer this is
+    frame_max         largest frame in bytes; what was negotiated from tune-ok on
+    channel_max       largest channel number; likewise
+    max_message_size  largest body accepted, in bytes
+    outgoing          whole frames that wait for `data_to_send`; a broker may append its own
+    """
+
+    def __init__(
+        self,
+        role: Role,
+        *,
+        frame_max: int = HANDSHAKE_FRAME_MAX,
+        channel_max: int = DEFAULT_CHANNEL_MAX,
+        max_message_size: int = MAX_MESSAGE_SIZE,
+    ) -> None:
+        self.role = role
+        self.frame_max = frame_max
+        self.channel_max = channel_max
+        self.max_message_size = max_message_size
+        self.state = ConnectionState.AWAIT_HEADER
+        self.channels: dict[int, ChannelState] = {}
+        self.outgoing: list[bytes] = []  # the hot path appends whole frames here; data_to_send takes them
+        self._peer = role.peer
+        self._content_keys = _CONTENT_KEYS[role.peer]
+        self._plain = _PLAIN[role.peer]
+        self._held: list[bytes] = []  # pieces of a frame that is not whole yet
+        self._missing = 0  # bytes until it is, or until more can be said about it
+        self._deaf = False  # nothing is received any more: framing is lost, or the connection is closed
+        self._offered = m.ConnectionTune(channel_max, frame_max)
+        self._events: list[Event] = []
+        self._assemblies: dict[int, _Assembly] = {}
+        self._limit_payload(max(frame_max, HANDSHAKE_FRAME_MAX))
+
+    def _limit_payload(self, frame_max: int) -> None:
+        self._max_payload = frame_max - FRAME_OVERHEAD
+        self._max_whole_body = min(self._max_payload, self.max_message_size)
+
+    # -- receiving ---------------------------------------------------------------------------------------------
+
+    @property
+    def deaf(self) -> bool:
+        """Nothing is received any more: framing is lost, or the connection is closed."""
+        return self._deaf
+
+    def receive_data(self, data: bytes) -> None:
+        """Take what the transport read. RemoteProtocolError when the peer broke the protocol."""
+        if self._deaf:
+            return
+        held = self._held
+        if held:
+            held.append(data)
+            self._missing -= len(data)
+            if self._missing > 0:
+                return
+            data = b"".join(held)
+            held.clear()
+        at = 0
+        if self.state is ConnectionState.AWAIT_HEADER or self.state is ConnectionState.AWAIT_START:
+            at = self._receive_header(data)
+            if at < 0:
+                held.append(data)
+                self._missing = 1
+                return
+        self._receive_frames(data, at)
+
+    def _receive_frames(self, data: bytes, at: int) -> None:
+        end, append, channels, assemblies = len(data), self._events.append, self.channels, self._assemblies
+        is_open, max_payload, content_keys = ChannelState.OPEN, self._max_payload, self._content_keys
+        size = 0
+        try:
+            while end - at >= FRAME_OVERHEAD:
+                kind, channel, size = FRAME_PREFIX.unpack_from(data, at)
+                stop = at + 7 + size
+                if size > max_payload:
+                    raise self._framing_lost(kind, b"", f": {{frame_too_large,{size},{max_payload}}}")
+                if stop >= end:
+                    break
+                if data[stop] != 206:
+                    payload = data[at + 7 : stop]
+                    raise self._framing_lost(kind, payload, f": {{invalid_frame_end_marker,{data[stop]}}}")
+                if kind == _METHOD:
+                    start = at + 7
+                    if data[start : start + 4] in content_keys and channels.get(channel) is is_open:
+                        if channel not in assemblies:
+                            content = self._whole_content(data, stop + 1, end, channel, data[start:stop])
+                            if content is not None:
+                                append((channel, content))
+                                at = stop + 1 + len(content.frames)
+                                continue
+                        self._begin_content(channel, data[start:stop])
+                    else:
+                        self._receive_method(channel, data[start:stop])
+                        if self._deaf:
+                            return
+                        max_payload = self._max_payload  # tune-ok changes it
+                elif kind == _BODY or kind == _HEADER:
+                    self._receive_content_frame(kind, channel, data[at : stop + 1])
+                elif kind != _HEARTBEAT or size:
+                    raise self._framing_lost(kind, data[at + 7 : stop], ": unknown_frame")
+                elif channel:
+                    raise errors.RemoteProtocolError(errors.UnexpectedFrame, "type 8, all octets = <<>>")
+                at = stop + 1
+        except errors.RemoteProtocolError:
+            if not self._deaf and stop + 1 < end:
+                self._held.append(data[stop + 1 :])
+                self._missing = 0
+            raise
+        if at < end:
+            self._held.append(data[at:] if at else data)
+            self._missing = at + (FRAME_OVERHEAD + size if end - at >= FRAME_OVERHEAD else FRAME_OVERHEAD) - end
+
+    def events(self) -> list[Event]:
+        """What was received since the last call, in order: (channel number, method or message)."""
+        events, self._events = self._events, []
+        return events
+
+    def lone_confirm(self, data: bytes) -> tuple[int, int, bool] | None:
+        """(channel, delivery tag, multiple) when the data are one basic.ack, as `receive_data` and `events` give it.
+
+        For a client that waits for each confirm. None when they are anything else, or something came before: then those
+        are to be called.
+        """
+        if len(data) != _ACK_FRAME.size or self._held or self._events or self._deaf:
+            return None
+        kind, channel, size, key, tag, bits, end = _ACK_FRAME.unpack(data)
+        if key != _ACK or kind != _METHOD or size != 13 or end != 206:
+            return None
+        if self.channels.get(channel) is not ChannelState.OPEN or channel in self._assemblies:
+            return None
+        return channel, tag, bits & 1 != 0
+
+    def _whole_content(self, data: bytes, at: int, end: int, channel: int, method: bytes) -> Content | None:
+        """The message whose header frame starts at `at`, if all of it is in this buffer and in one body frame."""
+        if end - at < 22:
+            return None
+        kind, number, size, class_and_weight, body_size = _CONTENT_HEADER.unpack_from(data, at)
+        stop = at + 7 + size
+        if (
+            kind != _HEADER
+            or number != channel
+            or class_and_weight != _BASIC_WEIGHT_0
+            or size < _MIN_HEADER_PAYLOAD
+            or size > self._max_payload
+            or body_size > self._max_whole_body
+            or stop + (body_size + FRAME_OVERHEAD if body_size else 0) >= end
+            or data[stop] != 206
+        ):
+            return None
+        if body_size:
+            kind, number, size = FRAME_PREFIX.unpack_from(data, stop + 1)
+            stop += FRAME_OVERHEAD + body_size
+            if kind != _BODY or number != channel or size != body_size or data[stop] != 206:
+                return None
+        return Content(channel, method, data[at : stop + 1], body_size)
+
+    def _receive_header(self, data: bytes) -> int:
+        """How many bytes the protocol header took; -1 when more are needed to tell."""
+        if self.role is Role.CLIENT:
+            if self.state is ConnectionState.AWAIT_START and data[:4] == b"AMQP"[: len(data)] and data:
+                if len(data) < 8:
+                    return -1
+                self._end()
+                raise errors.RemoteProtocolError(
+                    errors.NotImplemented, f"the server does not speak AMQP 0-9-1; it answered {data[:8]!r}"
+                )
+            return 0
+        if self.state is not ConnectionState.AWAIT_HEADER:
+            return 0
+        if len(data) < 8 and PROTOCOL_HEADER.startswith(data[:4]):
+            return -1
+        if data[:8] in (PROTOCOL_HEADER, PROTOCOL_HEADER_0_9):
+            self.state = ConnectionState.AWAIT_START
+            return 8
+        self._end()
+        self.outgoing.append(PROTOCOL_HEADER)  # specification 2.2.1: answer with the version that is spoken here
+        raise errors.RemoteProtocolError(errors.NotImplemented, f"not an AMQP 0-9-1 protocol header: {data[:8]!r}")
+
+    def _receive_method(self, channel: int, payload: bytes) -> None:
+        # a channel in the open state also says that the connection is open
+        if self.channels.get(channel) is ChannelState.OPEN:
+            decode = self._plain.get(payload[:4])
+            if decode is not None and channel not in self._assemblies:
+                try:
+                    self._events.append((channel, decode(payload)))
+                    return
+                except MALFORMED:
+                    pass  # decode_method says what is wrong
+        elif self._drops(channel, payload):
+            return
+        if channel in self._assemblies:
+            raise self._content_expected(channel)
+        method = decode_method(payload, channel)
+        if channel == 0:
+            self._step_connection(self._peer, method)
+        else:
+            self._step_channel(self._peer, channel, method)
+            if type(method) not in MAY_SEND[self._peer]:
+                raise _remote(
+                    errors.CommandInvalid,
+                    f"{method.NAME} does not go from the {self._peer.name.lower()} to the {self.role.name.lower()}",
+                    method,
+                )
+            if type(method) in m.CARRIES_CONTENT:  # the client runs ahead: the channel's open-ok is not sent yet
+                self._assemblies[channel] = _Assembly(payload)
+                return
+        self._events.append((channel, method))
+
+    def _drops(self, channel: int, payload: bytes) -> bool:
+        """Rule 3: whether a frame is what a peer said before it saw our close."""
+        key = payload[:4]
+        if self.state in CLOSED_BY[self.role] and not (channel == 0 and key in _CONNECTION_CLOSING):
+            return True
+        return self.channels.get(channel) in CHANNEL_CLOSED_BY[self.role] and key not in _CHANNEL_CLOSING
+
+    def _begin_content(self, channel: int, method: bytes) -> None:
+        if channel in self._assemblies:
+            raise self._content_expected(channel)
+        self._assemblies[channel] = _Assembly(method)
+
+    def _receive_content_frame(self, kind: int, channel: int, frame: bytes) -> None:
+        if self._drops(channel, b""):
+            return
+        assembly = self._assemblies.get(channel)
+        if assembly is None:
+            raise errors.RemoteProtocolError(
+                errors.UnexpectedFrame, "expected method frame, got non method frame instead"
+            )
+        if kind == _HEADER:
+            if assembly.missing >= 0:
+                raise self._content_expected(channel)
+            self._receive_content_header(channel, assembly, frame)
+        else:
+            if assembly.missing < 0:
+                raise self._content_expected(channel)
+            self._receive_body(channel, assembly, frame)
+        if assembly.missing == 0:
+            del self._assemblies[channel]
+            if assembly.body_size <= self.max_message_size:
+                self._events.append((channel, self._assembled(channel, assembly)))
+
+    def _receive_content_header(self, channel: int, assembly: _Assembly, frame: bytes) -> None:
+        if len(frame) < FRAME_OVERHEAD + _MIN_HEADER_PAYLOAD:
+            raise self._framing_lost(_HEADER, frame[7:-1], ": unknown_frame")
+        class_id, weight, body_size = HEADER_FIXED.unpack_from(frame, 7)
+        if class_id != 60:
+            raise self._content_expected(channel, f"got one for class {class_id} instead")
+        if weight:
+            raise self._content_expected(channel)
+        assembly.body_size = assembly.missing = body_size
+        assembly.frames.append(frame)
+        assembly.most_frames = 2 * (body_size // self._max_payload + 2)
+        if body_size > self.max_message_size:
+            self._events.append((channel, OversizedContent(assembly.method, body_size)))
+
+    def _receive_body(self, channel: int, assembly: _Assembly, frame: bytes) -> None:
+        size = len(frame) - FRAME_OVERHEAD
+        if size > assembly.missing:
+            del self._assemblies[channel]
+            raise errors.RemoteProtocolError(
+                errors.FrameError,
+                f"content body exceeds the {assembly.body_size} bytes of its header",
+                60,
+                assembly.method[3],
+            )
+        assembly.missing -= size
+        if not size or assembly.body_size > self.max_message_size:
+            return
+        if assembly.crumbs is not None:
+            assembly.crumbs += frame[7:-1]
+        else:
+            assembly.frames.append(frame)
+            if len(assembly.frames) > assembly.most_frames:
+                assembly.crumbs = bytearray().join([piece[7:-1] for piece in assembly.frames[1:]])
+                del assembly.frames[1:]
+
+    def _assembled(self, channel: int, assembly: _Assembly) -> Content:
+        content = Content(channel, assembly.method, b"".join(assembly.frames), assembly.body_size)
+        if assembly.crumbs is not None:
+            frame_max = self._max_payload + FRAME_OVERHEAD
+            content.frames = encode_content(channel, content.raw_properties, bytes(assembly.crumbs), frame_max)
+        return content
+
+    def _content_expected(self, channel: int, got: str = "") -> errors.RemoteProtocolError:
+        """What stands where content should: the message is given up."""
+        assembly = self._assemblies.pop(channel)
+        if assembly.missing < 0:
+            detail = f"expected content header for class 60, {got or 'got non content header frame instead'}"
+        else:
+            detail = "expected content body, got non content body frame instead"
+        return errors.RemoteProtocolError(errors.UnexpectedFrame, detail, 60, assembly.method[3])
+
+    def _framing_lost(self, kind: int, payload: bytes, what: str) -> errors.RemoteProtocolError:
+        self._deaf = True
+        octets = "<<...>>" if payload.startswith(_SECRET) else _octets(payload)
+        return errors.RemoteProtocolError(errors.FrameError, f"type {kind}, all octets = {octets}{what}")
+
+    # -- the state machine ---------------------------------------------------------------------------------------
+
+    def _step_connection(self, speaker: Role, method: m.Method) -> None:
+        after = CONNECTION_TRANSITIONS[self.state].get((speaker, type(method)))
+        if after is None:
+            state = "running" if self.state is ConnectionState.OPEN else self.state.name.lower()
+            raise _remote(errors.ChannelMisused, f"unexpected method in connection state {state}", method)
+        if isinstance(method, m.ConnectionTune):
+            self._check_tuning("frame_max", method.frame_max, 0, m.FRAME_MIN_SIZE, method)
+            self._offered = method
+            self._tuned_to(method)
+        elif isinstance(method, m.ConnectionTuneOk):
+            offered = self._offered
+            self._check_tuning("frame_max", method.frame_max, offered.frame_max, m.FRAME_MIN_SIZE, method)
+            self._check_tuning("channel_max", method.channel_max, offered.channel_max, 0, method)
+            self._tuned_to(method)
+            # without a limit for frames, the one for messages holds: a frame has one body at most
+            self._limit_payload(method.frame_max or max(self.max_message_size, HANDSHAKE_FRAME_MAX) + FRAME_OVERHEAD)
+        if after is ConnectionState.CLOSED:
+            self._end()
+            return
+        self.state = after
+        if after.value > ConnectionState.OPEN.value:
+            self.channels.clear()  # no content is gathered any more, `_drops` decides on the rest
+            self._assemblies.clear()
+
+    def _end(self) -> None:
+        self.state = ConnectionState.CLOSED
+        self._deaf = True
+        self._held.clear()
+
+    def _tuned_to(self, method: m.ConnectionTune | m.ConnectionTuneOk) -> None:
+        self.channel_max = method.channel_max or MOST_CHANNELS
+        self.frame_max = method.frame_max or UNLIMITED_FRAME_MAX
+
+    def _check_tuning(self, name: str, value: int, limit: int, least: int, method: m.Method) -> None:
+        if 0 < value < least:
+            which = f"lower than the minimum allowed value ({least})"
+        elif limit and not 0 < value <= limit:
+            which = f"higher than the maximum allowed value ({limit})"
+        else:
+            return
+        raise _remote(errors.NotAllowed, f"negotiated {name} = {value} is {which}", method)
+
+    def _step_channel(self, speaker: Role, channel: int, method: m.Method) -> None:
+        state, class_id = self.channels.get(channel, ChannelState.CLOSED), method.CLASS_ID
+        if class_id != 20 and class_id != 10 and state in _USABLE[speaker]:
+            return
+        if self.state not in _CONNECTION_USABLE[speaker]:
+            raise _remote(
+                errors.ChannelMisused, f"{method.NAME} on channel {channel} of a connection that is not open", method
+            )
+        if class_id == 10:
+            raise _remote(errors.CommandInvalid, f"{method.NAME} on channel {channel}: it belongs on channel 0", method)
+        after = CHANNEL_TRANSITIONS[state].get((speaker, type(method)))
+        if after is None:
+            raise self._channel_misused(speaker, state, method)
+        if state is ChannelState.CLOSED:
+            self._check_channel_number(channel)
+        if after is ChannelState.CLOSED:
+            del self.channels[channel]
+        else:
+            self.channels[channel] = after
+        if after is not ChannelState.OPEN:
+            self._assemblies.pop(channel, None)
+
+    def _channel_misused(self, speaker: Role, state: ChannelState, method: m.Method) -> errors.RemoteProtocolError:
+        if isinstance(method, m.ChannelOpen):
+            return _remote(errors.ChannelMisused, "second 'channel.open' seen", method)
+        if state is ChannelState.CLOSED:
+            return _remote(errors.ChannelMisused, "expected 'channel.open'", method)
+        said = f"{method.NAME} from the {speaker.name.lower()} in state {state.name.lower()}"
+        return _remote(errors.CommandInvalid if state is ChannelState.OPEN else errors.ChannelMisused, said, method)
+
+    def _check_channel_number(self, channel: int) -> None:
+        if channel <= self.channel_max:
+            return
+        if len(self.channels) >= self.channel_max:
+            detail = f"number of channels opened ({len(self.channels)}) has reached the negotiated channel_max"
+        else:
+            detail = f"channel number {channel} is above the negotiated channel_max"
+        raise errors.RemoteProtocolError(errors.NotAllowed, f"{detail} ({self.channel_max})")  # naming no method
+
+    # -- sending -------------------------------------------------------------------------------------------------
+
+    def send_header(self) -> None:
+        """The client's first eight bytes."""
+        if self.role is not Role.CLIENT or self.state is not ConnectionState.AWAIT_HEADER:
+            raise errors.LocalProtocolError("the protocol header is sent once, by the client, first")
+        self.state = ConnectionState.AWAIT_START
+        self.outgoing.append(PROTOCOL_HEADER)
+
+    def send_method(self, channel: int, method: m.Method) -> None:
+        """A method without content. LocalProtocolError when it may not be sent now or does not fit the wire."""
+        if type(method) in m.CARRIES_CONTENT:
+            raise errors.LocalProtocolError(f"{method.NAME} carries content: send_content sends it")
+        frame = encode_method(channel, method)
+        self._check_size(len(frame), method, "arguments")
+        self._step_out(channel, method)
+        self.outgoing.append(frame)
+
+    def send_content(self, channel: int, method: m.Method, properties: m.Properties | bytes, body: bytes) -> None:
+        """A method with its message: basic.publish, deliver, return or get-ok. Raises as `send_method`.
+
+        Properties may be given as the bytes of `Content.raw_properties` or `Properties.encode`.
+        """
+        if type(method) not in m.CARRIES_CONTENT:
+            raise errors.LocalProtocolError(f"{method.NAME} carries no content: send_method sends it")
+        frame = encode_method(channel, method)
+        raw = properties if isinstance(properties, bytes) else encode_properties(properties)
+        self._check_size(len(frame), method, "arguments")
+        self._check_size(FRAME_OVERHEAD + HEADER_FIXED.size + len(raw), method, "properties")
+        content = encode_content(channel, raw, body, self.frame_max)
+        self._step_out(channel, method)
+        self.outgoing.append(frame)
+        self.outgoing.append(content)
+
+    def send_heartbeat(self) -> None:
+        """LocalProtocolError before the protocol header and after the connection is closed."""
+        if self.state is ConnectionState.AWAIT_HEADER or self.state is ConnectionState.CLOSED:
+            raise errors.LocalProtocolError(f"heartbeat: the connection is {self.state.name.lower()}")
+        self.outgoing.append(HEARTBEAT_FRAME)
+
+    def data_to_send(self) -> bytes:
+        """Everything sent since the last call, as bytes for the transport."""
+        data = b"".join(self.outgoing)
+        self.outgoing.clear()  # the same list: the hot path holds on to it
+        return data
+
+    def _check_size(self, size: int, method: m.Method, part: str) -> None:
+        if size > self.frame_max and self.state is ConnectionState.OPEN:
+            raise errors.LocalProtocolError(
+                f"{method.NAME} with its {part} takes a frame of {size} bytes, the negotiated frame_max is "
+                f"{self.frame_max}: shorten its {part}"
+            )
+
+    def _step_out(self, channel: int, method: m.Method) -> None:
+        if type(method) not in MAY_SEND[self.role]:
+            raise errors.LocalProtocolError(f"a {self.role.name.lower()} does not send {method.NAME}")
+        try:
+            if channel:
+                self._step_channel(self.role, channel, method)
+            else:
+                self._step_connection(self.role, method)
+        except errors.RemoteProtocolError as error:
+            raise errors.LocalProtocolError(f"{method.NAME}: {error.answer.detail}") from None
+
+
+def _remote(cls: type[errors.AmqpError], detail: str, method: m.Method) -> errors.RemoteProtocolError:
+    return errors.RemoteProtocolError(cls, detail, method.CLASS_ID, method.METHOD_ID)
+
+
+def _octets(payload: bytes) -> str:
+    """A payload as RabbitMQ prints it in its error texts."""
+    payload = payload[: errors.MAX_REPLY_TEXT]  # no reply text can hold more
+    if not payload:
+        return "<<>>"
+    if all(32 <= byte < 127 for byte in payload):
+        return f'<<"{payload.decode()}">>'
+    return f"<<{','.join(map(str, payload))}>>"

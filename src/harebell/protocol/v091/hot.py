@@ -1,0 +1,106 @@
+"""What a client does once per message, on bytes: the same wire format as `methods`, without a Method object each.
+
+A publish is a method frame that differs only by exchange, routing key and flags: it is built once per such triple and
+kept. A deliver differs by its tag: what follows the tag (exchange, routing key) is decoded once and kept. Both caches
+are emptied when they are full: routing keys may be as many as messages.
+"""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+from harebell.protocol.v091 import methods as m
+from harebell.protocol.v091.codec import decode_method, encode_method
+
+__all__ = ["DELIVER", "GET_OK", "RETURN", "ClientFrames", "DeliverReader"]
+
+DELIVER: Final = b"\x00\x3c\x00\x3c"  # the keys of the methods that carry content to a client
+RETURN: Final = b"\x00\x3c\x00\x32"
+GET_OK: Final = b"\x00\x3c\x00\x47"
+
+MAX_CACHED: Final = 10_000  # entries; some 200 bytes each
+
+_REDELIVERED_AND_NAMES: Final = 8  # offset of these from the delivery tag
+
+
+class ClientFrames:
+    """Encoded frames of one channel for publish, ack, nack and reject.
+
+    renamed     the names that queues have now, by the names that the program knows: what goes to one of these through
+                the default exchange goes to its present name
+    ack_prefix  the frame of basic.ack up to its tag
+    """
+
+    __slots__ = ("_channel", "_nack", "_publish", "_reject", "_renamed", "ack_prefix")
+
+    def __init__(self, channel: int, renamed: dict[str, str] | None = None) -> None:
+        self._channel = channel
+        self._renamed = {} if renamed is None else renamed
+        self._publish: dict[tuple[str, str, bool], bytes] = {}
+        # A frame with its tag cut out: prefix, class id, method id.
+        self.ack_prefix = encode_method(channel, m.BasicAck(0))[:11]
+        self._nack = encode_method(channel, m.BasicNack(0))[:11]
+        self._reject = encode_method(channel, m.BasicReject(0))[:11]
+
+    def publish(self, exchange: str, routing_key: str, mandatory: bool) -> bytes:
+        """The method frame of basic.publish. LocalProtocolError for a name of more than 255 bytes."""
+        key = (exchange, routing_key, mandatory)
+        frame = self._publish.get(key)
+        if frame is None:
+            if len(self._publish) >= MAX_CACHED:
+                self._publish.clear()
+            if not exchange:
+                routing_key = self._renamed.get(routing_key, routing_key)
+            frame = encode_method(self._channel, m.BasicPublish(exchange, routing_key, mandatory))
+            self._publish[key] = frame
+        return frame
+
+    def forget(self) -> None:
+        """A name has changed its meaning: build the frames anew."""
+        self._publish.clear()
+
+    def ack(self, delivery_tag: int, multiple: bool) -> bytes:
+        return b"%b%b%b" % (self.ack_prefix, delivery_tag.to_bytes(8, "big"), b"\x01\xce" if multiple else b"\x00\xce")
+
+    def nack(self, delivery_tag: int, multiple: bool, requeue: bool) -> bytes:
+        return b"%b%b%c\xce" % (self._nack, delivery_tag.to_bytes(8, "big"), multiple | requeue << 1)
+
+    def reject(self, delivery_tag: int, requeue: bool) -> bytes:
+        return b"%b%b%b" % (self._reject, delivery_tag.to_bytes(8, "big"), b"\x01\xce" if requeue else b"\x00\xce")
+
+
+class DeliverReader:
+    """Reads payloads of basic.deliver.
+
+    names  (exchange, routing key) by the bytes that follow the delivery tag and its flag
+    """
+
+    __slots__ = ("names",)
+
+    def __init__(self) -> None:
+        self.names: dict[bytes, tuple[str, str]] = {}
+
+    def read(self, payload: bytes) -> tuple[bytes, int, bool, str, str]:
+        """(consumer tag as bytes, delivery tag, redelivered, exchange, routing key). RemoteProtocolError (502)."""
+        try:
+            at = 5 + payload[4]
+        except IndexError:
+            decode_method(payload)  # raises what a truncated method raises
+            raise
+        names = self.names.get(payload[at + 9 :])
+        if names is None:
+            names = self._decode_names(payload, at + 9)
+        return (
+            payload[5:at],
+            int.from_bytes(payload[at : at + 8], "big"),
+            payload[at + _REDELIVERED_AND_NAMES] & 1 != 0,
+            names[0],
+            names[1],
+        )
+
+    def _decode_names(self, payload: bytes, at: int) -> tuple[str, str]:
+        method = cast(m.BasicDeliver, decode_method(payload))
+        if len(self.names) >= MAX_CACHED:
+            self.names.clear()
+        names = self.names[payload[at:]] = (method.exchange, method.routing_key)
+        return names

@@ -1,0 +1,166 @@
+"""Put entries into the headers of a message, or take one out, without decoding the rest of it.
+
+A stream queue stamps every message with its offset, a redelivery says how often it was delivered, a dead letter where
+it died. Decoding and encoding all headers for that would cost more than everything else a queue does, so the entries
+are spliced into the bytes of the header frame. Who hands such a message on to another broker takes the entry out again.
+The same is done to the reply_to of a request, which says where its direct reply goes.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from harebell.protocol.v091.codec import FRAME_OVERHEAD
+from harebell.protocol.v091.content import FLAGS_AT
+from harebell.protocol.v091.fields import skip_value
+
+__all__ = [
+    "DELIVERY_COUNT",
+    "STREAM_OFFSET",
+    "LongHeader",
+    "append_headers",
+    "header_frame_size",
+    "replace_reply_to",
+]
+
+# in the first octet of the property flags
+_CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS, _DELIVERY_MODE = 0x80, 0x40, 0x20, 0x10
+_PRIORITY, _CORRELATION_ID, _REPLY_TO = 0x08, 0x04, 0x02
+_LENGTH: Final = Struct(">I")
+_WITH_HEADERS: Final = [bytes((flags | _HEADERS,)) for flags in range(256)]  # by the first octet of the flags
+
+
+def header_frame_size(frames: bytes) -> int:
+    """The length of the header frame that frames of a content begin with: where a search of its bytes ends."""
+    return FRAME_OVERHEAD + int(_LENGTH.unpack_from(frames, 3)[0])
+
+
+class LongHeader:
+    """A header with a 64-bit integer value; `name` is its key."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._key = bytes([len(name)]) + name.encode()
+        self._table = Struct(f">I{len(self._key)}scq")  # the length of a table; key, type letter, value
+        self._grown = self._table.size - 4
+
+    def may_be_in(self, frames: bytes) -> bool:
+        """Whether the header frame may hold the header: a search of its bytes, which can only err towards True."""
+        return frames[FLAGS_AT] & _HEADERS > 0 and frames.find(self._key, FLAGS_AT, header_frame_size(frames)) >= 0
+
+    def put_into(self, frames: bytes, value: int) -> bytes:
+        """The frames (header frame first) with this as the first of their headers.
+
+        The caller has checked the properties, and that they do not hold the header already.
+        """
+        return b"".join(self.pieces(frames, value))
+
+    def pieces(self, frames: bytes, value: int) -> tuple[bytes, ...]:
+        """What `put_into` joins, for who puts more around it."""
+        flags, at, grown = frames[FLAGS_AT], FLAGS_AT + 2, self._grown
+        if flags & _CONTENT_TYPE:
+            at += 1 + frames[at]
+        if flags & _CONTENT_ENCODING:
+            at += 1 + frames[at]
+        size: int = _LENGTH.unpack_from(frames, 3)[0]
+        if flags & _HEADERS:
+            table = self._table.pack(grown + _LENGTH.unpack_from(frames, at)[0], self._key, b"l", value)
+            return frames[:3], _LENGTH.pack(size + grown), frames[7:at], table, frames[at + 4 :]
+        table = self._table.pack(grown, self._key, b"l", value)
+        return (
+            frames[:3], _LENGTH.pack(size + grown + 4), frames[7:FLAGS_AT], _WITH_HEADERS[flags],
+            frames[FLAGS_AT + 1 : at], table, frames[at:],
+        )  # fmt: skip
+
+    def take_from(self, properties: bytes) -> bytes:
+        """The properties (flags and values, well formed) without this header; the same object when they lack it."""
+        if self._key not in properties or not properties[0] & _HEADERS:
+            return properties
+        start = 2
+        if properties[0] & _CONTENT_TYPE:
+            start += 1 + properties[start]
+        if properties[0] & _CONTENT_ENCODING:
+            start += 1 + properties[start]
+        at = start + 4
+        end = at + _LENGTH.unpack_from(properties, start)[0]
+        while at < end:
+            key = at
+            at = skip_value(properties, at + 1 + properties[at])
+            if properties.startswith(self._key, key):
+                rest = properties[start + 4 : key] + properties[at:end]
+                if rest:
+                    return properties[:start] + _LENGTH.pack(len(rest)) + rest + properties[end:]
+                flags = bytes((properties[0] & ~_HEADERS, properties[1]))
+                return flags + properties[2:start] + properties[end:]
+        return properties
+
+
+def replace_reply_to(frames: bytes, old: bytes, new: bytes) -> bytes | None:
+    """The frames (header frame first) with `new` as their reply_to; None where it is not `old` now.
+
+    The caller has checked the properties. Both are short strings as they stand on the wire.
+    """
+    flags = frames[FLAGS_AT]
+    if not flags & _REPLY_TO:
+        return None
+    at = _table_at(frames)
+    if flags & _HEADERS:
+        at += 4 + _LENGTH.unpack_from(frames, at)[0]
+    if flags & _DELIVERY_MODE:
+        at += 1
+    if flags & _PRIORITY:
+        at += 1
+    if flags & _CORRELATION_ID:
+        at += 1 + frames[at]
+    if not frames.startswith(old, at):
+        return None
+    size = _LENGTH.pack(_LENGTH.unpack_from(frames, 3)[0] + len(new) - len(old))
+    return b"".join((frames[:3], size, frames[7:at], new, frames[at + len(old) :]))
+
+
+def append_headers(frames: bytes, entries: bytes) -> bytes:
+    """The frames (header frame first) with encoded table entries as the last of their headers.
+
+    The caller has checked the properties, and that they hold none of these headers already.
+    """
+    at = _table_at(frames)
+    end = at + 4 + _LENGTH.unpack_from(frames, at)[0] if frames[FLAGS_AT] & _HEADERS else at
+    return _spliced(frames, at, end, entries)
+
+
+def _table_at(frames: bytes) -> int:
+    """Where the headers are, or would be."""
+    flags, at = frames[FLAGS_AT], FLAGS_AT + 2
+    if flags & _CONTENT_TYPE:
+        at += 1 + frames[at]
+    if flags & _CONTENT_ENCODING:
+        at += 1 + frames[at]
+    return at
+
+
+def _spliced(frames: bytes, table: int, at: int, entries: bytes) -> bytes:
+    """The frames with `entries` put in `at` of the headers table that begins at `table`, if there is one."""
+    size, flags, grown = _LENGTH.unpack_from(frames, 3)[0], frames[FLAGS_AT], len(entries)
+    if flags & _HEADERS:
+        length, old = grown + _LENGTH.unpack_from(frames, table)[0], frames[table + 4 : at]
+    else:
+        length, old, at = grown, b"", table
+        grown += 4
+    return b"".join(
+        (
+            frames[:3],
+            _LENGTH.pack(size + grown),
+            frames[7:FLAGS_AT],
+            bytes((flags | _HEADERS,)),
+            frames[FLAGS_AT + 1 : table],
+            _LENGTH.pack(length),
+            old,
+            entries,
+            frames[at:],
+        )
+    )
+
+
+STREAM_OFFSET: Final = LongHeader("x-stream-offset")
+DELIVERY_COUNT: Final = LongHeader("x-delivery-count")

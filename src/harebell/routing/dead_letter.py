@@ -1,0 +1,168 @@
+"""The bookkeeping of dead letters: what a message that died in a queue carries on, and where it may not go again.
+
+Rules (RabbitMQ 4's):
+
+- `x-death` is an array, the most recent death first. A death is a (queue, reason) pair: dying again for the same
+  reason in the same queue counts up and comes to the front; its time, exchange and keys stay those of the first time.
+- A death's fields, in this order: original-expiration (only when the message had an expiration), count, reason, queue,
+  time (of the first such death), exchange, routing-keys (with CC's, without BCC's).
+- x-first-death-* are written once, x-last-death-* every time.
+- An `x-death` that a publisher sent is not history: the first death in the broker replaces it.
+- The dead letter goes out with the queue's x-dead-letter-routing-key, or else with all the message's own keys. The
+  expiration property is the caller's to remove, so that the letter does not die of it twice.
+- A cycle without a rejection in it is automatic and would never end: the letter is not given to a queue it comes
+  around to, unless a consumer rejected it on the way.
+
+No clock is read: times come in as seconds. It does not route.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+from harebell.routing.copies import without_bcc
+from harebell.routing.values import Table
+
+__all__ = ["Death", "Reason", "dead_letter_headers", "dead_letter_keys", "deaths", "without_cycles"]
+
+Reason = Literal["rejected", "expired", "maxlen", "delivery_limit"]
+
+_HEADER: Final = "x-death"
+
+
+class Death:
+    """One entry of `x-death`. `time` is in seconds since the epoch; `original_expiration` in ms, as text, or None."""
+
+    __slots__ = ("count", "exchange", "original_expiration", "queue", "reason", "routing_keys", "time")
+
+    def __init__(
+        self,
+        queue: str,
+        reason: str,
+        count: int,
+        exchange: str,
+        routing_keys: tuple[str, ...],
+        time: int,
+        original_expiration: str | None = None,
+    ) -> None:
+        self.queue = queue
+        self.reason = reason
+        self.count = count
+        self.exchange = exchange
+        self.routing_keys = routing_keys
+        self.time = time
+        self.original_expiration = original_expiration
+
+    def table(self) -> dict[str, object]:
+        """The entry as a field table, its fields in RabbitMQ's order; the time is an aware datetime in UTC."""
+        head: dict[str, object] = {}
+        if self.original_expiration is not None:
+            head["original-expiration"] = self.original_expiration
+        return head | {
+            "count": self.count,
+            "reason": self.reason,
+            "queue": self.queue,
+            "time": datetime.fromtimestamp(self.time, UTC),
+            "exchange": self.exchange,
+            "routing-keys": list(self.routing_keys),
+        }
+
+
+def deaths(headers: Table) -> tuple[Death, ...]:
+    """The history in the headers, most recent first; entries that are not of the form above are passed over.
+
+    Only for headers that a broker wrote: a publisher can send anything under this name.
+    """
+    entries = headers.get(_HEADER)
+    if not isinstance(entries, (list, tuple)):
+        return ()
+    return tuple(death for entry in entries if (death := _parse(entry)) is not None)
+
+
+def dead_letter_headers(
+    headers: Table,
+    *,
+    queue: str,
+    reason: Reason,
+    exchange: str,
+    routing_keys: Sequence[str],
+    time: int,
+    expiration: str | None = None,
+    bcc: Sequence[str] = (),
+    died_before: bool,
+) -> dict[str, object]:
+    """The headers of the dead letter, a new dict.
+
+    `queue` is where the message died, `exchange` and `routing_keys` what it was published with to get there (CC's and
+    BCC's keys included, `bcc` naming the latter), `time` the seconds since the epoch, `expiration` its property if any.
+    `died_before` says that this broker dead-lettered the message already, so that its `x-death` is to be believed.
+    """
+    earlier = deaths(headers) if died_before else ()
+    this = next((death for death in earlier if (death.queue, death.reason) == (queue, reason)), None)
+    if this is None:
+        recorded = list(routing_keys)
+        for key in bcc:
+            if key in recorded:
+                recorded.remove(key)  # once: a key that is also the routing key or a CC is no secret
+        now = Death(queue, reason, 1, exchange, tuple(recorded), time, expiration)
+    else:
+        now = Death(
+            queue, reason, this.count + 1, this.exchange, this.routing_keys, this.time, this.original_expiration
+        )
+    history = [now, *(death for death in earlier if death is not this)]
+    after = without_bcc(headers)
+    after[_HEADER] = [death.table() for death in history]
+    last = {"reason": reason, "queue": queue, "exchange": exchange}
+    for field, value in last.items():
+        if not (died_before and f"x-first-death-{field}" in after):
+            after[f"x-first-death-{field}"] = value
+        after[f"x-last-death-{field}"] = value
+    return after
+
+
+def dead_letter_keys(dead_letter_routing_key: str | None, routing_keys: Sequence[str]) -> tuple[str, ...]:
+    """The keys that the dead letter is routed by: the queue's setting, else the message's own with CC's and BCC's."""
+    return tuple(routing_keys) if dead_letter_routing_key is None else (dead_letter_routing_key,)
+
+
+def without_cycles(reason: Reason, headers: Table, queues: Sequence[str]) -> tuple[str, ...]:
+    """Of the queues a dead letter is routed to, those it may go to.
+
+    `headers` are its own, this death included; `reason` is that of this death. A rejection may go anywhere.
+    """
+    if reason == "rejected":
+        return tuple(queues)
+    history = deaths(headers)
+    return tuple(queue for queue in queues if not _comes_around(queue, history))
+
+
+def _comes_around(queue: str, history: Sequence[Death]) -> bool:
+    """True when the letter was in `queue` and has come back without a rejection, that queue's own death included."""
+    for death in history:
+        if death.reason == "rejected":
+            return False
+        if death.queue == queue:
+            return True
+    return False
+
+
+def _parse(entry: object) -> Death | None:
+    if not isinstance(entry, Mapping):
+        return None
+    queue, reason, count, exchange = (entry.get(field) for field in ("queue", "reason", "count", "exchange"))
+    keys, time, expiration = (entry.get(field) for field in ("routing-keys", "time", "original-expiration"))
+    if not (isinstance(queue, str) and isinstance(reason, str) and isinstance(exchange, str)):
+        return None
+    if not (isinstance(count, int) and isinstance(time, datetime) and isinstance(keys, (list, tuple))):
+        return None
+    return Death(
+        queue,
+        reason,
+        count,
+        exchange,
+        tuple(key for key in keys if isinstance(key, str)),
+        int(time.timestamp()),
+        expiration if isinstance(expiration, str) else None,
+    )

@@ -1,0 +1,418 @@
+"""RabbitMQ's definitions file: what a broker is made of, as JSON, read into records and written from them.
+
+Rules (exports of 3.8 to 4.3; probed on 3.10.8):
+
+- Keys that no record has a field for are kept in `extra`, and written again: nothing of a file is lost. What a file
+  leaves out has RabbitMQ's default where it has one. A record's fields are named as the file's keys are, "-" as "_".
+- Password hashes are carried as they are. Tags are a list, or before 3.9 a string with commas.
+- Operator policies stand among the parameters, under the component `operator_policy`; here they are Policies.
+- `rabbitmqctl export_definitions` writes some objects as lists of pairs, [["max-length", 3]]: they are read as the
+  objects they were.
+- The file of one virtual host leaves the key vhost out; whoever reads it says which one is meant.
+- Values keep their JSON types. What JSON has no type for, RabbitMQ's export has lost already: byte arrays, timestamps.
+
+Whether a policy's keys, an argument's values or a binding's ends make sense, is for those who apply the file to say.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Final, Protocol, TypeVar
+
+from harebell.errors import AmqpError, ChannelError, InvalidArgument
+from harebell.routing.policies import APPLY_TO, Policy
+from harebell.routing.values import Table
+
+__all__ = [
+    "BindingDefinition",
+    "Definitions",
+    "ExchangeDefinition",
+    "GlobalParameter",
+    "Parameter",
+    "Permission",
+    "QueueDefinition",
+    "TopicPermission",
+    "User",
+    "VirtualHost",
+    "emit_definitions",
+    "naming",
+    "parse_definitions",
+]
+
+
+@contextmanager
+def naming(what: str, refusals: type[AmqpError] = ChannelError) -> Iterator[None]:
+    """Makes a refusal within (or an InvalidArgument) the InvalidArgument that says which object it is about."""
+    try:
+        yield
+    except (refusals, InvalidArgument) as error:
+        text = error.detail if isinstance(error, AmqpError) else str(error)
+        raise InvalidArgument(text if what in text else f"{what}: {text}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualHost:
+    name: str
+    description: str | None = None
+    tags: tuple[str, ...] | None = None
+    default_queue_type: str | None = None
+    tracing: bool | None = None
+    metadata: Table | None = None
+    limits: Table | None = None
+    extra: Table = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """`password_hash` is base64 as `hashing_algorithm` made it, "" for a user who cannot log in with a password."""
+
+    name: str
+    password_hash: str | None = field(default=None, repr=False)
+    hashing_algorithm: str | None = None
+    tags: tuple[str, ...] = ()
+    limits: Table | None = None
+    extra: Table = field(default_factory=dict, repr=False)  # a file written by hand may have the password in it
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """Regular expressions for the names that the user may configure, write to and read from."""
+
+    vhost: str
+    user: str
+    configure: str
+    write: str
+    read: str
+    extra: Table = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPermission:
+    """Regular expressions for the routing keys that the user may write with, and bind with to read."""
+
+    vhost: str
+    user: str
+    exchange: str
+    write: str
+    read: str
+    extra: Table = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A setting of a plugin or of the vhost: component "vhost-limits", "shovel", ..."""
+
+    vhost: str
+    component: str
+    name: str
+    value: object
+    extra: Table = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalParameter:
+    name: str
+    value: object
+    extra: Table = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDefinition:
+    """`type` is what newer exports say beside the argument x-queue-type."""
+
+    vhost: str
+    name: str
+    durable: bool = True
+    auto_delete: bool = False
+    arguments: Table = field(default_factory=dict)
+    type: str | None = None
+    extra: Table = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeDefinition:
+    vhost: str
+    name: str
+    type: str
+    durable: bool = True
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: Table = field(default_factory=dict)
+    extra: Table = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BindingDefinition:
+    """`destination_type` is "queue" or "exchange"."""
+
+    vhost: str
+    source: str
+    destination: str
+    destination_type: str
+    routing_key: str = ""
+    arguments: Table = field(default_factory=dict)
+    extra: Table = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Definitions:
+    """A whole file. `about` has what it says of itself: rabbitmq_version, product_name, ..."""
+
+    vhosts: tuple[VirtualHost, ...] = ()
+    users: tuple[User, ...] = ()
+    permissions: tuple[Permission, ...] = ()
+    topic_permissions: tuple[TopicPermission, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
+    global_parameters: tuple[GlobalParameter, ...] = ()
+    policies: tuple[Policy, ...] = ()
+    operator_policies: tuple[Policy, ...] = ()
+    queues: tuple[QueueDefinition, ...] = ()
+    exchanges: tuple[ExchangeDefinition, ...] = ()
+    bindings: tuple[BindingDefinition, ...] = ()
+    about: Table = field(default_factory=dict)
+
+
+# Reading
+
+
+def parse_definitions(document: str | bytes | Table, *, vhost: str | None = None) -> Definitions:
+    """The definitions in a file's text, or in the object that its JSON makes.
+
+    `vhost` is whose file it is, when it is that of one virtual host. Raises InvalidArgument; its text names the place:
+    "queues[3].arguments: expected an object, got a string".
+    """
+    if isinstance(document, (str, bytes)):
+        try:
+            document = json.loads(document)
+        except ValueError as error:
+            raise InvalidArgument(f"definitions: not JSON: {error}") from None
+    top = _object(document, "definitions")
+    read: dict[str, tuple[object, ...]] = {}
+    for section, reader in _READERS.items():
+        listed = top.get(section)
+        entries = [] if listed is None else _checked(listed, section, list)
+        read[section] = tuple(
+            reader(_object(entry, f"{section}[{number}]"), f"{section}[{number}]", vhost)
+            for number, entry in enumerate(entries)
+        )
+    mixed = read["parameters"]
+    read["operator_policies"] = tuple(each for each in mixed if isinstance(each, Policy))
+    read["parameters"] = tuple(each for each in mixed if not isinstance(each, Policy))
+    about = {key: value for key, value in top.items() if key not in _READERS}
+    return Definitions(**read, about=about)  # type: ignore[arg-type]  # the readers make what the sections hold
+
+
+class _Record(Protocol):
+    @property
+    def extra(self) -> Table: ...
+
+
+_R = TypeVar("_R", bound=_Record)
+_Reader = Callable[[Table, str, str | None], object]
+
+
+def _record(kind: Callable[..., _R], **kept: tuple[type, ...]) -> _Reader:
+    """A reader of objects into that record; `kept` are its fields and the JSON types that each may have."""
+    declared = {each.name: each for each in fields(kind)}  # type: ignore[arg-type]  # a dataclass
+
+    def read(entry: Table, path: str, vhost: str | None) -> object:
+        values: dict[str, object] = {}
+        for name, types in kept.items():
+            value = entry.get(name)
+            if value is None and name == "vhost":
+                value = vhost
+            if value is not None:
+                values[name] = _field(value, f"{path}.{name}", types)
+            elif declared[name].default is MISSING and declared[name].default_factory is MISSING:
+                if name not in entry or object not in types:
+                    raise InvalidArgument(f"{path}.{name}: missing")
+                values[name] = None  # a parameter may well be null
+        return kind(**values, extra={name: value for name, value in entry.items() if name not in kept})
+
+    return read
+
+
+def _field(value: object, path: str, types: tuple[type, ...]) -> object:
+    if types == _TAGS and isinstance(value, str):
+        return tuple(tag.strip() for tag in value.split(",") if tag.strip())
+    if dict in types:
+        return _object(value, path)
+    checked = _checked(value, path, *types)
+    if types == _TAGS:
+        return tuple(str(_checked(tag, f"{path}[{number}]", str)) for number, tag in enumerate(checked))
+    return _unpaired(checked) if object in types else checked
+
+
+def _checked(value: object, path: str, *types: type) -> Sequence[object]:
+    """The value, if it has one of the types; a bool is no number."""
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types and object not in types):
+        expected = " or ".join(dict.fromkeys(_NAMES[kind] for kind in types))
+        raise InvalidArgument(f"{path}: expected {expected}, got {_name(value)}")
+    return value  # type: ignore[return-value]  # used as a sequence where `types` is one
+
+
+def _object(value: object, path: str) -> dict[str, object]:
+    """The object, its values untouched: a list of pairs in an argument is a list."""
+    if isinstance(value, list) and (not value or _is_pairs(value)):
+        return dict(value)  # an empty one is written [] now and then
+    return dict(_checked(value, path, dict))  # type: ignore[arg-type]
+
+
+def _unpaired(value: object) -> object:
+    """The value of a parameter, with lists of pairs turned back into objects, at any depth."""
+    if isinstance(value, list) and _is_pairs(value):
+        value = dict(value)
+    if isinstance(value, dict):
+        return {name: _unpaired(item) for name, item in value.items()}
+    return value
+
+
+def _is_pairs(value: Sequence[object]) -> bool:
+    return bool(value) and all(isinstance(item, list) and len(item) == 2 and isinstance(item[0], str) for item in value)
+
+
+def _policy(entry: Table, path: str, vhost: str | None) -> Policy:
+    for name in ("name", "pattern", "definition"):
+        if entry.get(name) is None:
+            raise InvalidArgument(f"{path}.{name}: missing")
+    where = entry.get("vhost", vhost)
+    if where is None:
+        raise InvalidArgument(f"{path}.vhost: missing")
+    apply_to = entry.get("apply-to", "all")
+    if apply_to not in APPLY_TO:
+        raise InvalidArgument(f"{path}.apply-to: expected one of {', '.join(APPLY_TO)}, got {json.dumps(apply_to)}")
+    priority = entry.get("priority", 0)
+    _checked(priority, f"{path}.priority", int, float)
+    return Policy(
+        vhost=str(_checked(where, f"{path}.vhost", str)),
+        name=str(_checked(entry["name"], f"{path}.name", str)),
+        pattern=str(_checked(entry["pattern"], f"{path}.pattern", str)),
+        definition=_object(entry["definition"], f"{path}.definition"),
+        apply_to=apply_to,  # type: ignore[arg-type]  # one of them
+        priority=priority,  # type: ignore[arg-type]  # a number
+    )
+
+
+def _parameter(entry: Table, path: str, vhost: str | None) -> object:
+    """A parameter, or the operator policy that it is."""
+    if entry.get("component") != _OPERATOR_POLICY:
+        return _PARAMETER(entry, path, vhost)
+    value = _object(entry.get("value"), f"{path}.value")
+    return _policy(value | {key: entry[key] for key in ("vhost", "name") if key in entry}, path, vhost)
+
+
+_STR: Final = (str,)
+_BOOL: Final = (bool,)
+_DICT: Final = (dict,)
+_ANY: Final = (object,)
+_TAGS: Final = (list, tuple)
+_NAMES: Final[Mapping[type, str]] = {
+    str: "a string", bool: "true or false", dict: "an object", list: "a list", tuple: "a list", int: "a number",
+    float: "a number", type(None): "null",
+}  # fmt: skip
+_OPERATOR_POLICY: Final = "operator_policy"
+
+_PARAMETER: Final = _record(Parameter, vhost=_STR, component=_STR, name=_STR, value=_ANY)
+
+_READERS: Final[Mapping[str, _Reader]] = {
+    "vhosts": _record(
+        VirtualHost,
+        name=_STR,
+        description=_STR,
+        tags=_TAGS,
+        default_queue_type=_STR,
+        tracing=_BOOL,
+        metadata=_DICT,
+        limits=_DICT,
+    ),
+    "users": _record(User, name=_STR, password_hash=_STR, hashing_algorithm=_STR, tags=_TAGS, limits=_DICT),
+    "permissions": _record(Permission, vhost=_STR, user=_STR, configure=_STR, write=_STR, read=_STR),
+    "topic_permissions": _record(TopicPermission, vhost=_STR, user=_STR, exchange=_STR, write=_STR, read=_STR),
+    "parameters": _parameter,
+    "global_parameters": _record(GlobalParameter, name=_STR, value=_ANY),
+    "policies": _policy,
+    "queues": _record(
+        QueueDefinition, vhost=_STR, name=_STR, durable=_BOOL, auto_delete=_BOOL, arguments=_DICT, type=_STR
+    ),
+    "exchanges": _record(
+        ExchangeDefinition,
+        vhost=_STR,
+        name=_STR,
+        type=_STR,
+        durable=_BOOL,
+        auto_delete=_BOOL,
+        internal=_BOOL,
+        arguments=_DICT,
+    ),
+    "bindings": _record(
+        BindingDefinition,
+        vhost=_STR,
+        source=_STR,
+        destination=_STR,
+        destination_type=_STR,
+        routing_key=_STR,
+        arguments=_DICT,
+    ),
+}
+"""How each section is read; the keys are all sections, in the order in which RabbitMQ applies them."""
+
+
+def _name(value: object) -> str:
+    return _NAMES.get(type(value), type(value).__name__)
+
+
+# Writing
+
+
+def emit_definitions(definitions: Definitions, *, vhost: str | None = None) -> dict[str, object]:
+    """The definitions as RabbitMQ reads them: an object for `json.dumps`.
+
+    With a `vhost`, the file of that virtual host alone: without users and permissions, and without the key vhost.
+    """
+    written: dict[str, object] = dict(definitions.about)
+    if vhost is None:
+        for section in ("users", "vhosts", "permissions", "topic_permissions", "global_parameters"):
+            written[section] = [_emitted(record) for record in getattr(definitions, section)]
+    operator = [
+        {"vhost": policy["vhost"], "component": _OPERATOR_POLICY, "name": policy["name"], "value": value}
+        for policy in map(_emitted_policy, definitions.operator_policies)
+        for value in [{key: policy[key] for key in policy if key not in ("vhost", "name")}]
+    ]
+    sections: dict[str, Iterable[dict[str, object]]] = {
+        "parameters": [*map(_emitted, definitions.parameters), *operator],
+        "policies": map(_emitted_policy, definitions.policies),
+        "queues": map(_emitted, definitions.queues),
+        "exchanges": map(_emitted, definitions.exchanges),
+        "bindings": map(_emitted, definitions.bindings),
+    }
+    for section, entries in sections.items():
+        written[section] = [
+            entry if vhost is None else {key: value for key, value in entry.items() if key != "vhost"}
+            for entry in entries
+            if vhost is None or entry["vhost"] == vhost
+        ]
+    return written
+
+
+def _emitted(record: _Record) -> dict[str, object]:
+    """The record's object: fields that are not set left out."""
+    entry: dict[str, object] = {}
+    for each in fields(record):  # type: ignore[arg-type]  # a dataclass
+        value = getattr(record, each.name)
+        if each.name != "extra" and (value is not None or isinstance(record, (Parameter, GlobalParameter))):
+            entry[each.name] = list(value) if isinstance(value, tuple) else value
+    return entry | dict(record.extra)
+
+
+def _emitted_policy(policy: Policy) -> dict[str, object]:
+    return {
+        "vhost": policy.vhost,
+        "name": policy.name,
+        "pattern": policy.pattern,
+        "apply-to": policy.apply_to,
+        "definition": dict(policy.definition),
+        "priority": policy.priority,
+    }

@@ -1,0 +1,308 @@
+"""Exchanges: who holds bindings and says, for a message's keys and headers, which destinations they lead to.
+
+Rules:
+
+- A binding is identified by (source, destination, binding_key, arguments); making it again changes nothing.
+- An exchange answers for itself only. Following an exchange that is a destination, the alternate exchange, and the
+  rules of declaration belong to `harebell.routing.router`.
+- Every kind is one idea: direct looks the key up, fanout takes all, topic asks its automaton, headers compares
+  arguments, and the default exchange finds the queue of the key's name. More kinds are in `hashing`, `keeping` and
+  `system`; `kinds` lists them all.
+- Destinations come in the order of their bindings, each once.
+- `depends_on` says what a kind looks at beside the keys. What depends on the keys alone may be remembered by key.
+
+It does not check that a destination exists.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import chain
+from typing import ClassVar, Literal, NamedTuple
+
+from harebell.routing.headers import HeadersIndex
+from harebell.routing.topic import TopicMatcher
+from harebell.routing.values import Table, canonical
+
+__all__ = [
+    "Binding",
+    "DefaultExchange",
+    "Dependence",
+    "Destination",
+    "DirectExchange",
+    "Exchange",
+    "FanoutExchange",
+    "HeadersExchange",
+    "TopicExchange",
+    "to_exchange",
+    "to_queue",
+]
+
+
+class Destination(NamedTuple):
+    """The far end of a binding. Exchanges and queues have separate names, so the kind belongs to it."""
+
+    kind: Literal["queue", "exchange"]
+    name: str
+
+
+def to_queue(name: str) -> Destination:
+    """The queue of that name as a destination."""
+    return Destination("queue", name)
+
+
+def to_exchange(name: str) -> Destination:
+    """The exchange of that name as a destination."""
+    return Destination("exchange", name)
+
+
+BindingIdentity = Hashable
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Binding:
+    """One binding, as it was made. Compare bindings by `identity`: 1 and True are different arguments."""
+
+    source: str
+    destination: Destination
+    binding_key: str
+    arguments: Table
+
+    @property
+    def identity(self) -> BindingIdentity:
+        return identity(self.source, self.destination, self.binding_key, self.arguments)
+
+
+def identity(source: str, destination: Destination, binding_key: str, arguments: Table | None) -> BindingIdentity:
+    """What makes two bindings the same one, hashable."""
+    return (source, destination, binding_key, canonical(arguments) if arguments else ())
+
+
+class Dependence(Enum):
+    """What an exchange's choice depends on beside its bindings and the message's keys."""
+
+    KEY = "key"
+    HEADERS = "headers"
+    PROPERTIES = "properties"
+    CHANCE = "chance"
+
+
+class Exchange(ABC):
+    """What all kinds share: the attributes of the declaration, and the table of bindings.
+
+    `alternate` is the exchange that takes what no binding here wants, or None. Raises PreconditionFailed for arguments
+    that the kind cannot take.
+    """
+
+    type: ClassVar[str]
+
+    __slots__ = ("_bindings", "alternate", "arguments", "auto_delete", "depends_on", "durable", "internal", "name")
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Table | None = None,
+    ) -> None:
+        self.name = name
+        self.durable = durable
+        self.auto_delete = auto_delete
+        self.internal = internal
+        self.arguments: Table = dict(arguments or {})
+        alternate = self.arguments.get("alternate-exchange")
+        self.alternate: str | None = alternate if isinstance(alternate, str) else None
+        self.depends_on = Dependence.KEY
+        self._bindings: dict[BindingIdentity, Binding] = {}
+        self._begin()
+
+    def bind(self, destination: Destination, binding_key: str, arguments: Table | None = None) -> Binding | None:
+        """The new binding, or None when it was there. Raises PreconditionFailed for bad arguments."""
+        table = dict(arguments or {})
+        key = identity(self.name, destination, binding_key, table)
+        if key in self._bindings:
+            return None
+        binding = Binding(self.name, destination, binding_key, table)
+        self._attach(key, binding)
+        self._bindings[key] = binding
+        return binding
+
+    def unbind(self, destination: Destination, binding_key: str, arguments: Table | None = None) -> Binding | None:
+        """The binding, now removed, or None when there is none such."""
+        key = identity(self.name, destination, binding_key, arguments)
+        binding = self._bindings.pop(key, None)
+        if binding is not None:
+            self._detach(key, binding)
+        return binding
+
+    def bindings(self) -> Iterator[Binding]:
+        """The bindings of which this exchange is the source, oldest first."""
+        return iter(tuple(self._bindings.values()))
+
+    @property
+    def is_bound(self) -> bool:
+        """True while this exchange is the source of a binding: what if_unused and auto_delete ask."""
+        return bool(self._bindings)
+
+    @abstractmethod
+    def match(self, routing_keys: Sequence[str], table: Table) -> Sequence[Destination]:
+        """The destinations of a message with these keys (at least one), each once.
+
+        `table` is what `depends_on` names: the message's headers, or its properties by name (message_id,
+        correlation_id, timestamp). A kind that depends on neither may be given an empty one.
+        """
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Start with an empty index of the bindings: what `match` uses."""
+
+    @abstractmethod
+    def _attach(self, key: BindingIdentity, binding: Binding) -> None:
+        """Take a new binding into the index, or refuse it before anything changed."""
+
+    @abstractmethod
+    def _detach(self, key: BindingIdentity, binding: Binding) -> None:
+        """Take the binding out of the index."""
+
+
+class _Counted(dict[Destination, int]):
+    """Destinations in the order of their first binding, with the number of bindings that lead to each."""
+
+    __slots__ = ()
+
+    def include(self, destination: Destination) -> None:
+        self[destination] = self.get(destination, 0) + 1
+
+    def exclude(self, destination: Destination) -> None:
+        count = self[destination] - 1
+        if count:
+            self[destination] = count
+        else:
+            del self[destination]
+
+
+def _once(found: Iterable[Iterable[Destination]]) -> tuple[Destination, ...]:
+    return tuple(dict.fromkeys(chain.from_iterable(found)))
+
+
+class DirectExchange(Exchange):
+    """The bindings whose key equals the routing key."""
+
+    type = "direct"
+
+    __slots__ = ("_by_key",)
+
+    def _begin(self) -> None:
+        self._by_key: dict[str, _Counted] = {}
+
+    def match(self, routing_keys: Sequence[str], table: Table) -> Sequence[Destination]:
+        if len(routing_keys) == 1:
+            return tuple(self._by_key.get(routing_keys[0], ()))
+        return _once(self._by_key.get(routing_key, ()) for routing_key in routing_keys)
+
+    def _attach(self, key: BindingIdentity, binding: Binding) -> None:
+        self._by_key.setdefault(binding.binding_key, _Counted()).include(binding.destination)
+
+    def _detach(self, key: BindingIdentity, binding: Binding) -> None:
+        counted = self._by_key[binding.binding_key]
+        counted.exclude(binding.destination)
+        if not counted:
+            del self._by_key[binding.binding_key]
+
+
+class FanoutExchange(Exchange):
+    """All bindings, whatever the key."""
+
+    type = "fanout"
+
+    __slots__ = ("_all",)
+
+    def _begin(self) -> None:
+        self._all = _Counted()
+
+    def match(self, routing_keys: Sequence[str], table: Table) -> Sequence[Destination]:
+        return tuple(self._all)
+
+    def _attach(self, key: BindingIdentity, binding: Binding) -> None:
+        self._all.include(binding.destination)
+
+    def _detach(self, key: BindingIdentity, binding: Binding) -> None:
+        self._all.exclude(binding.destination)
+
+
+class TopicExchange(Exchange):
+    """The bindings whose pattern matches the routing key."""
+
+    type = "topic"
+
+    __slots__ = ("_matcher",)
+
+    def _begin(self) -> None:
+        self._matcher: TopicMatcher[Destination] = TopicMatcher()
+
+    def match(self, routing_keys: Sequence[str], table: Table) -> Sequence[Destination]:
+        if len(routing_keys) == 1:
+            return self._matcher.match(routing_keys[0])
+        return _once(self._matcher.match(routing_key) for routing_key in routing_keys)
+
+    def _attach(self, key: BindingIdentity, binding: Binding) -> None:
+        self._matcher.add(binding.binding_key, binding.destination)
+
+    def _detach(self, key: BindingIdentity, binding: Binding) -> None:
+        self._matcher.remove(binding.binding_key, binding.destination)
+
+
+class HeadersExchange(Exchange):
+    """The bindings whose arguments the message's headers satisfy. Keys play no part."""
+
+    type = "headers"
+
+    __slots__ = ("_index",)
+
+    def _begin(self) -> None:
+        self.depends_on = Dependence.HEADERS
+        self._index: HeadersIndex[Destination] = HeadersIndex()
+
+    def match(self, routing_keys: Sequence[str], table: Table) -> Sequence[Destination]:
+        return tuple(dict.fromkeys(self._index.match(table)))
+
+    def _attach(self, key: BindingIdentity, binding: Binding) -> None:
+        self._index.add(key, binding.arguments, binding.destination)
+
+    def _detach(self, key: BindingIdentity, binding: Binding) -> None:
+        self._index.remove(key)
+
+
+class DefaultExchange(Exchange):
+    """The nameless exchange: every queue is bound to it by its own name, and nothing else can be.
+
+    `queues` has the vhost's queue names as its keys, and is the router's own: it changes under this exchange.
+    """
+
+    type = "direct"
+
+    __slots__ = ("_queues",)
+
+    def __init__(self, queues: Mapping[str, None]) -> None:
+        self._queues = queues
+        super().__init__("", durable=True)
+
+    def bindings(self) -> Iterator[Binding]:
+        """The implicit bindings, as RabbitMQ lists them: source "", the queue's name as binding key."""
+        return iter([Binding("", to_queue(name), name, {}) for name in self._queues])
+
+    def match(self, routing_keys: Sequence[str], table: Table) -> Sequence[Destination]:
+        return tuple(dict.fromkeys(to_queue(key) for key in routing_keys if key in self._queues))
+
+    def _begin(self) -> None:
+        """Nothing: the queue names are the index."""
+
+    def _attach(self, key: BindingIdentity, binding: Binding) -> None:
+        raise TypeError("the default exchange has implicit bindings only")
+
+    _detach = _attach

@@ -1,0 +1,234 @@
+"""Why a message goes where it goes: the exchanges on its way, and the bindings that took it further.
+
+Rules:
+
+- The way is the router's own (`Router.route_keys`): the same exchanges in the same order, alternate exchanges, delays
+  and all. What chance decides, is shown as what may happen: every binding, none of them certain.
+- Of an exchange that picks by hash, the bindings to what it picked are shown.
+- An exchange is explained once; a binding that leads to it again says so.
+
+It changes nothing, and costs what trying each binding of these exchanges by itself costs: it is for people who ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from harebell.routing.exchange import Binding, DefaultExchange, Dependence, Destination, Exchange
+from harebell.routing.hashing import ConsistentHashExchange, ModulusHashExchange
+from harebell.routing.keeping import DelayedMessageExchange
+from harebell.routing.router import Router
+from harebell.routing.system import SystemExchange
+from harebell.routing.values import Table, erlang_term
+
+__all__ = ["Explanation", "Hop", "Reached", "Step", "explain"]
+
+Outcome = Literal["matched", "alternate", "delayed", "nothing"]
+
+
+class Hop(NamedTuple):
+    """A binding that takes the message on; `again` when it leads to an exchange that was reached before."""
+
+    binding: Binding
+    again: bool
+
+
+class Reached(NamedTuple):
+    """A queue that the message goes to; not `certain` when chance has a say."""
+
+    queue: str
+    certain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What happens at one exchange.
+
+    `outcome`: "matched", bindings took the message on (`hops`, of `bindings` that there are); "alternate", none did,
+    and the exchange `alternate` has it next, if it exists (`alternate_exists`) and was not reached before; "delayed",
+    it waits here for `delay` milliseconds; "nothing", it ends here. `chosen_by` is "hash" or "chance" where the
+    exchange picks among its bindings, or "".
+    """
+
+    exchange: str
+    type: str
+    outcome: Outcome
+    bindings: int
+    hops: tuple[Hop, ...] = ()
+    alternate: str | None = None
+    alternate_exists: bool = False
+    delay: int = 0
+    chosen_by: Literal["", "hash", "chance"] = ""
+    certain: bool = True
+
+    def text(self) -> str:
+        """The step in one line, and one more for each binding that matched."""
+        head = f"exchange '{self.exchange}' ({self.type})"
+        if not self.certain:
+            head = f"perhaps {head}"
+        if self.outcome == "delayed":
+            return f"{head}: held back for {self.delay} ms"
+        if self.outcome == "alternate":
+            missing = "" if self.alternate_exists else ", which does not exist"
+            return f"{head}: {self._count()}; to its alternate exchange '{self.alternate}'{missing}"
+        if self.outcome == "nothing":
+            return f"{head}: {'the server answers' if self.type == SystemExchange.type else self._count()}"
+        return "\n".join([f"{head}: {self._count()}", *(f"  {_shown(hop)}" for hop in self.hops)])
+
+    def _count(self) -> str:
+        if self.bindings == 0:
+            return "no bindings"
+        match self.chosen_by:
+            case "chance" if self.bindings > 1:
+                return f"one of {self.bindings} bindings, by chance"
+            case "hash":
+                return f"{len(self.hops)} of {self.bindings} bindings, by hash"
+        return f"{len(self.hops)} of {self.bindings} bindings match"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The whole way: the steps in the order in which the router takes them, and the queues at the end of it."""
+
+    exchange: str
+    routing_keys: tuple[str, ...]
+    steps: tuple[Step, ...]
+    queues: tuple[Reached, ...]
+
+    def text(self) -> str:
+        """The way in lines for a terminal, the queues last."""
+        keys = ", ".join(f"'{key}'" for key in self.routing_keys)
+        lines = [f"a message to exchange '{self.exchange}' with {keys}", *(step.text() for step in self.steps)]
+        held = any(step.outcome == "delayed" for step in self.steps)
+        if self.queues:
+            reached = (f"'{queue}'" if certain else f"perhaps '{queue}'" for queue, certain in self.queues)
+            lines.append(f"reaches {', '.join(reached)}")
+        else:
+            lines.append("reaches no queue yet" if held else "reaches no queue")
+        return "\n".join(lines)
+
+
+def explain(
+    router: Router,
+    exchange: str,
+    routing_keys: Sequence[str],
+    headers: Table | None = None,
+    properties: Table | None = None,
+    *,
+    released: bool = False,
+) -> Explanation:
+    """Why `Router.route_keys` sends a message with these keys, headers and properties where it sends it.
+
+    Raises NotFound when there is no such exchange.
+    """
+    tables = {Dependence.HEADERS: headers or {}, Dependence.PROPERTIES: properties or {}}
+    seen = {router.exchange(exchange).name, ""}
+    todo = [exchange]
+    steps: list[Step] = []
+    for name in todo:  # grows while it is walked
+        at = router.exchange(name)
+        delay = 0
+        if isinstance(at, DelayedMessageExchange) and not (released and name == exchange):
+            delay = at.delay(tables[Dependence.HEADERS])
+        step = _step(at, routing_keys, tables.get(at.depends_on, {}), delay, seen)
+        if step.outcome == "alternate":
+            exists = router.has_exchange(step.alternate or "")
+            step = replace(step, alternate_exists=exists)
+            if exists and step.alternate not in seen:
+                seen.add(str(step.alternate))
+                todo.append(str(step.alternate))
+        todo += dict.fromkeys(hop.binding.destination.name for hop in step.hops if _leads_on(hop))
+        steps.append(step)
+    sure = _certain(exchange, steps)
+    queues: dict[str, bool] = {}
+    for step in steps:
+        for binding, _ in step.hops:
+            kind, queue = binding.destination
+            if kind == "queue":
+                queues[queue] = queues.get(queue, False) or (step.exchange in sure and not _undecided(step))
+    return Explanation(
+        exchange,
+        tuple(routing_keys),
+        tuple(replace(step, certain=step.exchange in sure) for step in steps),
+        tuple(map(Reached, queues, queues.values())),
+    )
+
+
+def _step(at: Exchange, routing_keys: Sequence[str], table: Table, delay: int, seen: set[str]) -> Step:
+    """What happens at the exchange; the exchanges that it leads to are added to `seen`."""
+    count = len(tuple(at.bindings()))
+    by = _chosen_by(at)
+    if delay:
+        return Step(at.name, at.type, "delayed", count, delay=delay)
+    matched = _matched(at, routing_keys, table)
+    hops = tuple(
+        Hop(binding, binding.destination.kind == "exchange" and binding.destination.name in seen) for binding in matched
+    )
+    seen.update(hop.binding.destination.name for hop in hops if _leads_on(hop))
+    if hops:
+        return Step(at.name, at.type, "matched", count, hops, chosen_by=by)
+    if at.alternate is not None:
+        return Step(at.name, at.type, "alternate", count, alternate=at.alternate)
+    return Step(at.name, at.type, "nothing", count)
+
+
+def _matched(at: Exchange, routing_keys: Sequence[str], table: Table) -> list[Binding]:
+    """The bindings that take the message, in the order in which the router meets their destinations."""
+    chance = at.depends_on is Dependence.CHANCE
+    by_destination: dict[Destination, list[Binding]] = {}
+    for binding in at.bindings():
+        by_destination.setdefault(binding.destination, []).append(binding)
+    found = tuple(by_destination) if chance else at.match(routing_keys, table)
+    if isinstance(at, DefaultExchange):
+        return [binding for destination in found for binding in by_destination[destination]]
+    inner = at.inner if isinstance(at, DelayedMessageExchange) else at
+    matched: list[Binding] = []
+    for destination in found:
+        for binding in by_destination[destination]:
+            alone = type(inner)(at.name, arguments=at.arguments)
+            alone.bind(destination, binding.binding_key, binding.arguments)
+            if alone.match(routing_keys, table):
+                matched.append(binding)
+    return matched
+
+
+def _chosen_by(at: Exchange) -> Literal["", "hash", "chance"]:
+    inner = at.inner if isinstance(at, DelayedMessageExchange) else at
+    if isinstance(inner, (ConsistentHashExchange, ModulusHashExchange)):
+        return "hash"
+    return "chance" if inner.depends_on is Dependence.CHANCE else ""
+
+
+def _leads_on(hop: Hop) -> bool:
+    return hop.binding.destination.kind == "exchange" and not hop.again
+
+
+def _undecided(step: Step) -> bool:
+    """True when chance has a say in where the step leads."""
+    return step.chosen_by == "chance" and len({hop.binding.destination for hop in step.hops}) > 1
+
+
+def _certain(exchange: str, steps: Sequence[Step]) -> set[str]:
+    """The exchanges that the message reaches whatever chance decides."""
+    by_name = {step.exchange: step for step in steps}
+    sure = {exchange}
+    todo = [exchange]
+    for name in todo:  # grows while it is walked
+        step = by_name[name]
+        onward = [] if _undecided(step) else [hop.binding.destination for hop in step.hops]
+        names = [destination.name for destination in onward if destination.kind == "exchange"]
+        if step.alternate is not None:
+            names.append(step.alternate)
+        fresh = [each for each in dict.fromkeys(names) if each in by_name and each not in sure]
+        sure.update(fresh)
+        todo += fresh
+    return sure
+
+
+def _shown(hop: Hop) -> str:
+    binding = hop.binding
+    arguments = f" {erlang_term(binding.arguments)}" if binding.arguments else ""
+    again = ", where it was before" if hop.again else ""
+    return f"'{binding.binding_key}'{arguments} -> {binding.destination.kind} '{binding.destination.name}'{again}"

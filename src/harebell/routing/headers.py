@@ -1,0 +1,126 @@
+"""The match of a headers binding: do these message headers satisfy these binding arguments?
+
+Rules (RabbitMQ 4's; x-match texts probed):
+
+- `x-match` is "all" (the default), "any", "all-with-x" or "any-with-x". It is never itself compared.
+- Without "-with-x", arguments whose names begin with "x-" are left out of the comparison.
+- An argument without a value (void) asks for the header's presence alone; any other asks for an equal value, by the
+  typed equality of `harebell.routing.values`.
+- "all" with nothing to compare matches every message, "any" with nothing to compare matches none.
+
+The arguments are compiled when the binding is made. `HeadersIndex` holds many and finds candidates by what a message
+has, so that its cost follows the headers of the message and not the number of bindings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from itertools import count
+from typing import Final, Generic, TypeVar
+
+from harebell.errors import PreconditionFailed
+from harebell.routing.values import Table, canonical, erlang_term, type_name
+
+__all__ = ["HeadersIndex", "HeadersMatch"]
+
+T = TypeVar("T")
+
+Clue = tuple[str, Hashable]
+"""A header, and the stand-in of its value; None for the value: whatever it is."""
+
+_WANTS_ALL: Final = {"all": True, "any": False, "all-with-x": True, "any-with-x": False}
+
+
+class HeadersMatch:
+    """One binding's arguments, compiled. Raises PreconditionFailed for a bad `x-match`."""
+
+    __slots__ = ("_all", "_present", "_values")
+
+    def __init__(self, arguments: Table) -> None:
+        mode = arguments.get("x-match", "all")
+        if not isinstance(mode, str):
+            raise PreconditionFailed(
+                f"Invalid x-match field type {type_name(mode)} (value {erlang_term(mode)}); expected longstr"
+            )
+        if mode not in _WANTS_ALL:
+            raise PreconditionFailed(
+                f"Invalid x-match field value {erlang_term(mode)}; expected all, any, all-with-x, or any-with-x"
+            )
+        with_x = mode.endswith("-with-x")
+        compared = {
+            name: value
+            for name, value in arguments.items()
+            if name != "x-match" and (with_x or not name.startswith("x-"))
+        }
+        self._all = _WANTS_ALL[mode]
+        self._present: tuple[str, ...] = tuple(name for name, value in compared.items() if value is None)
+        self._values: tuple[tuple[str, Hashable], ...] = tuple(
+            (name, canonical(value)) for name, value in compared.items() if value is not None
+        )
+
+    @property
+    def clues(self) -> tuple[Clue, ...] | None:
+        """Of these a message has at least one, if it matches; None when it may have none of them."""
+        clues = (*self._values, *((name, None) for name in self._present))
+        if self._all:
+            return clues[:1] or None
+        return clues
+
+    def matches(self, headers: Table) -> bool:
+        """True when the headers satisfy the arguments."""
+        decisive = not self._all  # a miss decides "all", a hit decides "any"
+        for name in self._present:
+            if (name in headers) is decisive:
+                return decisive
+        for name, wanted in self._values:
+            if (name in headers and canonical(headers[name]) == wanted) is decisive:
+                return decisive
+        return self._all
+
+
+class HeadersIndex(Generic[T]):
+    """Matches with a value each, found by the headers of a message."""
+
+    __slots__ = ("_always", "_by_clue", "_entries", "_order", "_wanted")
+
+    def __init__(self) -> None:
+        self._entries: dict[Hashable, tuple[int, HeadersMatch, T]] = {}
+        self._by_clue: dict[Clue, dict[Hashable, None]] = {}
+        self._always: dict[Hashable, None] = {}
+        self._wanted: dict[str, int] = {}  # names whose values are clues, and of how many
+        self._order = count()
+
+    def add(self, key: Hashable, arguments: Table, value: T) -> None:
+        """Raises PreconditionFailed for a bad `x-match`."""
+        match = HeadersMatch(arguments)
+        self._entries[key] = (next(self._order), match, value)
+        if match.clues is None:
+            self._always[key] = None
+        for clue in match.clues or ():
+            self._by_clue.setdefault(clue, {})[key] = None
+            if clue[1] is not None:
+                self._wanted[clue[0]] = self._wanted.get(clue[0], 0) + 1
+
+    def remove(self, key: Hashable) -> None:
+        _, match, _ = self._entries.pop(key)
+        self._always.pop(key, None)
+        for clue in match.clues or ():
+            del self._by_clue[clue][key]
+            if not self._by_clue[clue]:
+                del self._by_clue[clue]
+            if clue[1] is not None:
+                self._wanted[clue[0]] -= 1
+                if not self._wanted[clue[0]]:
+                    del self._wanted[clue[0]]
+
+    def match(self, headers: Table) -> tuple[T, ...]:
+        """The values of what the headers satisfy, in the order in which they were added."""
+        candidates = dict(self._always)
+        for name, value in headers.items():
+            candidates.update(self._by_clue.get((name, None), {}))
+            if name in self._wanted:
+                candidates.update(self._by_clue.get((name, canonical(value)), {}))
+        entries = self._entries
+        found = [entry for key in candidates if (entry := entries[key])[1].matches(headers)]
+        found.sort(key=lambda entry: entry[0])
+        return tuple(value for _, _, value in found)

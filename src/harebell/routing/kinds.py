@@ -1,0 +1,48 @@
+"""The types of exchange that a declaration may name, and the exchanges that every virtual host has from the start.
+
+`EXCHANGE_TYPES` need nobody's help. `KEEPING_TYPES` need a broker that holds or remembers messages, and says so:
+`Router(types=EXCHANGE_TYPES | KEEPING_TYPES)`. The type `system` is in neither: nobody declares one.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from harebell.routing.exchange import DirectExchange, FanoutExchange, HeadersExchange, TopicExchange
+from harebell.routing.hashing import ConsistentHashExchange, ModulusHashExchange, RandomExchange
+from harebell.routing.keeping import DelayedMessageExchange, ExchangeFactory, RecentHistoryExchange
+from harebell.routing.system import SYSTEM_EXCHANGE, SystemExchange
+
+__all__ = ["EXCHANGE_TYPES", "KEEPING_TYPES", "PREDECLARED", "ExchangeFactory"]
+
+EXCHANGE_TYPES: Final[dict[str, ExchangeFactory]] = {
+    kind.type: kind
+    for kind in (
+        DirectExchange,
+        FanoutExchange,
+        TopicExchange,
+        HeadersExchange,
+        ConsistentHashExchange,
+        ModulusHashExchange,
+        RandomExchange,
+    )
+}
+
+KEEPING_TYPES: Final[dict[str, ExchangeFactory]] = {
+    RecentHistoryExchange.type: RecentHistoryExchange,
+    DelayedMessageExchange.type: partial(
+        DelayedMessageExchange, types=EXCHANGE_TYPES | {RecentHistoryExchange.type: RecentHistoryExchange}
+    ),
+}
+
+PREDECLARED: Final[tuple[tuple[str, ExchangeFactory, bool], ...]] = (
+    ("amq.direct", DirectExchange, False),
+    ("amq.fanout", FanoutExchange, False),
+    ("amq.headers", HeadersExchange, False),
+    ("amq.match", HeadersExchange, False),
+    ("amq.rabbitmq.trace", TopicExchange, True),
+    (SYSTEM_EXCHANGE, SystemExchange, False),
+    ("amq.topic", TopicExchange, False),
+)
+"""Name, class and internal of the exchanges that every vhost has; all are durable."""

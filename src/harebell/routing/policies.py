@@ -1,0 +1,307 @@
+"""Policies: settings that operators give to queues and exchanges by name, and what they make of a queue's arguments.
+
+Rules (RabbitMQ's; texts probed on 3.10.8):
+
+- A policy belongs to a vhost and applies to the objects whose name its pattern matches anywhere (`re.search`), of the
+  kind that `apply_to` names. It does not apply to a queue whose type one of its keys means nothing to.
+- One policy applies to an object: the one of the highest priority, and of those the one whose name sorts first
+  (RabbitMQ leaves that open). One operator policy applies beside it, chosen in the same way.
+- Policy and operator policy: the smaller number wins; for everything else the operator. A delivery limit below 0 is no
+  limit, and then the operator's value stands.
+- Argument and policy: the smaller number wins for lengths, times and limits (see LEAST), the smaller age for max-age;
+  for everything else the argument. A delivery limit below 0 yields to one that is a limit.
+
+Keys are the names of arguments without "x-", those that a declaration alone can set left out; alternate-exchange is the
+one key for exchanges. Nothing is applied here: a broker asks again when policies change.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+from harebell.errors import InvalidArgument
+from harebell.routing.settings import ARGUMENTS, MAX_SEGMENT_SIZE, QueueType, max_age_milliseconds
+from harebell.routing.values import Table, erlang_term
+
+__all__ = [
+    "APPLY_TO",
+    "LEAST",
+    "OPERATOR_KEYS",
+    "POLICY_KEYS",
+    "ApplyTo",
+    "Policy",
+    "Setting",
+    "Source",
+    "check_policy",
+    "effective",
+    "explained",
+    "matching",
+    "merged",
+    "parse_policy",
+]
+
+ApplyTo = Literal["all", "exchanges", "queues", "classic_queues", "quorum_queues", "streams"]
+
+APPLY_TO: Final[Mapping[str, frozenset[str]]] = {
+    "all": frozenset({"exchange", "classic", "quorum", "stream"}),
+    "exchanges": frozenset({"exchange"}),
+    "queues": frozenset({"classic", "quorum", "stream"}),
+    "classic_queues": frozenset({"classic"}),
+    "quorum_queues": frozenset({"quorum"}),
+    "streams": frozenset({"stream"}),
+}
+"""What `apply_to` may be, and the kinds of object that it covers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One policy or operator policy. `pattern` is a regular expression; `definition` maps keys to values."""
+
+    vhost: str
+    name: str
+    pattern: str
+    definition: Table
+    apply_to: ApplyTo = "all"
+    priority: float = 0
+
+    def applies(self, name: str, kind: QueueType | Literal["exchange"]) -> bool:
+        """True when the policy is for an object of this name and kind, in the policy's vhost."""
+        return (
+            kind in APPLY_TO[self.apply_to]
+            and re.search(self.pattern, name) is not None
+            and (kind == "exchange" or all(kind in _kinds(key) for key in self.definition))
+        )
+
+
+# Keys and what their values may be
+
+
+class PolicyKey(NamedTuple):
+    """What a key's value may be, what texts call it, and the kinds of object to which it means something."""
+
+    accepts: Callable[[object], bool]
+    called: str
+    kinds: frozenset[str]
+
+
+def _number(least: int, most: float = float("inf")) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _string(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _age(value: object) -> bool:
+    return isinstance(value, str) and max_age_milliseconds(value) is not None
+
+
+def _one_of(*choices: object) -> Callable[[object], bool]:
+    return lambda value: not isinstance(value, (bool, float)) and value in choices
+
+
+def _kinds(key: str) -> frozenset[str]:
+    argument = ARGUMENTS.get(f"x-{key}")
+    return APPLY_TO["all"] if argument is None else frozenset(argument.types)  # an alternate exchange hurts no queue
+
+
+POLICY_KEYS: Final[Mapping[str, PolicyKey]] = {
+    key: PolicyKey(accepts, called, _kinds(key))
+    for key, accepts, called in (
+        ("alternate-exchange", _string, "alternate exchange name"),
+        ("dead-letter-exchange", _string, "dead letter exchange name"),
+        ("dead-letter-routing-key", _string, "dead letter routing key"),
+        ("dead-letter-strategy", _one_of("at-most-once", "at-least-once"), "dead letter strategy"),
+        ("message-ttl", _number(0), "message TTL"),
+        ("expires", _number(1), "queue expiry"),
+        ("max-length", _number(0), "maximum length"),
+        ("max-length-bytes", _number(0), "maximum length in bytes"),
+        ("max-in-memory-length", _number(0), "maximum memory in bytes"),  # as RabbitMQ calls it
+        ("max-in-memory-bytes", _number(0), "maximum memory in bytes"),
+        ("queue-mode", _one_of("default", "lazy"), "queue-mode value"),
+        ("queue-version", _one_of(1, 2), "queue-version value"),
+        ("overflow", _one_of("drop-head", "reject-publish", "reject-publish-dlx"), "overflow value"),
+        ("delivery-limit", _number(-1), "delivery limit"),
+        ("max-age", _age, "max age"),
+        ("stream-max-segment-size-bytes", _number(0, MAX_SEGMENT_SIZE), "segment size"),
+        ("stream-filter-size-bytes", _number(0), "filter size"),
+        (
+            "queue-leader-locator",
+            _one_of("client-local", "balanced", "least-leaders", "random"),
+            "queue leader locator value",
+        ),
+        ("initial-cluster-size", _number(0), "cluster size"),
+        ("consumer-timeout", _number(1), "consumer timeout"),
+        ("delayed-retry-type", _one_of("disabled", "all", "failed", "returned"), "delayed retry type"),
+        ("delayed-retry-min", _number(1), "delayed retry delay"),
+        ("delayed-retry-max", _number(1), "delayed retry delay"),
+    )
+}
+"""Every key that a policy may have."""
+
+OPERATOR_KEYS: Final = frozenset(
+    {
+        "expires", "message-ttl", "max-length", "max-length-bytes", "max-in-memory-length", "max-in-memory-bytes",
+        "delivery-limit", "queue-version", "overflow",
+    }
+)  # fmt: skip
+"""The keys of an operator policy."""
+
+LEAST: Final = frozenset(
+    {
+        "expires", "message-ttl", "max-length", "max-length-bytes", "max-in-memory-length", "max-in-memory-bytes",
+        "delivery-limit", "max-age", "stream-max-segment-size-bytes",
+    }
+)  # fmt: skip
+"""The keys of which a queue gets the smaller value, when its arguments and a policy have one each."""
+
+
+def check_policy(policy: Policy, *, operator: bool = False) -> None:
+    """Nothing, when the policy may be set.
+
+    Raises InvalidArgument with RabbitMQ's text: "Validation failed", an empty line, and one line for each problem.
+    """
+    _check(policy.pattern, policy.definition, policy.apply_to, policy.priority, operator)
+
+
+def parse_policy(vhost: str, name: str, body: Table, *, operator: bool = False) -> Policy:
+    """A policy out of what an operator sends (keys pattern, definition, priority and apply-to), checked.
+
+    Raises InvalidArgument: "[{key_missing,pattern}]" as RabbitMQ's HTTP API has it, and as `check_policy` does.
+    """
+    for key in ("pattern", "definition"):
+        if key not in body:
+            raise InvalidArgument(f"[{{key_missing,{key}}}]")
+    pattern, definition = body["pattern"], body["definition"]
+    apply_to, priority = body.get("apply-to", "all"), body.get("priority", 0)
+    _check(pattern, definition, apply_to, priority, operator)
+    checked = {"pattern": pattern, "definition": definition, "apply_to": apply_to, "priority": priority}
+    return Policy(vhost, name, **checked)  # type: ignore[arg-type]  # just looked at
+
+
+def _check(pattern: object, definition: object, apply_to: object, priority: object, operator: bool) -> None:
+    problems: list[str] = []
+    if isinstance(priority, bool) or not isinstance(priority, (int, float)):
+        problems.append(f"priority should be a number, actually was {_shown(priority)}")
+    if not isinstance(pattern, str):
+        problems.append(f"pattern should be a binary but was {_shown(pattern)}")
+    else:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            problems.append(f'pattern should be regular expression but is invalid: {{"{error.msg}",{error.pos}}}')
+    if not isinstance(apply_to, str) or apply_to not in APPLY_TO:
+        shown = apply_to if isinstance(apply_to, str) else _shown(apply_to)
+        problems.append(
+            f"apply-to '{shown}' unrecognised; should be one of: 'queues', 'classic_queues', "
+            "'quorum_queues', 'streams', 'exchanges', or 'all'"
+        )
+    problems += _definition_problem(definition, operator)
+    if problems:
+        raise InvalidArgument("Validation failed\n\n" + "".join(f"{problem}\n" for problem in problems))
+
+
+def _definition_problem(definition: object, operator: bool) -> list[str]:
+    """The first thing wrong with a definition, keys in their order: a wrong value before unknown keys."""
+    if not isinstance(definition, Mapping):
+        return [f"definition must be a dictionary: {_shown(definition)}"]
+    if not definition:
+        return ["no policy provided"]
+    unknown: list[str] = []
+    for key in sorted(definition):
+        value = definition[key]
+        rule = POLICY_KEYS.get(key)
+        if rule is None or (operator and key not in OPERATOR_KEYS):
+            unknown.append(f"{{{_shown(key)},{_shown(value)}}}")
+        elif not rule.accepts(value):
+            return [f"{_shown(value)} is not a valid {rule.called}"]
+    return [f"[{','.join(unknown)}] are not recognised policy settings"] if unknown else []
+
+
+def _shown(value: object) -> str:
+    """A JSON value as RabbitMQ shows it: as an Erlang term, objects as maps."""
+    if value is None:
+        return "null"
+    if isinstance(value, Mapping):
+        return f"#{{{','.join(f'{_shown(key)} => {_shown(item)}' for key, item in value.items())}}}"
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        return f"[{','.join(_shown(item) for item in value)}]"
+    return erlang_term(value)
+
+
+# What applies
+
+
+def matching(policies: Iterable[Policy], vhost: str, name: str, kind: QueueType | Literal["exchange"]) -> Policy | None:
+    """The one policy of these that applies to the object, None when none does. Pass operator policies apart."""
+    fit = (policy for policy in policies if policy.vhost == vhost and policy.applies(name, kind))
+    return min(fit, key=lambda policy: (-policy.priority, policy.name), default=None)
+
+
+Source = Literal["argument", "policy", "operator"]
+
+
+class Setting(NamedTuple):
+    """A value in force, and where it comes from: an argument, the policy, or the operator policy."""
+
+    value: object
+    source: Source
+
+
+def merged(policy: Policy | None, operator_policy: Policy | None) -> dict[str, Setting]:
+    """What policies alone say: RabbitMQ's effective policy definition, with the source of each value."""
+    ours = policy.definition if policy is not None else {}
+    theirs = operator_policy.definition if operator_policy is not None else {}
+    settings: dict[str, Setting] = {}
+    for key in sorted({*ours, *theirs}):
+        if key not in theirs or (key in ours and _stands(ours[key], theirs[key])):
+            settings[key] = Setting(ours[key], "policy")
+        else:
+            settings[key] = Setting(theirs[key], "operator")
+    return settings
+
+
+def effective(arguments: Table, policy: Policy | None, operator_policy: Policy | None) -> dict[str, Setting]:
+    """The settings in force for a queue, by key, sorted; `settings_of` makes QueueSettings of their values.
+
+    `arguments` are those of its declaration, checked; the policies those that apply to it.
+    """
+    settings = merged(policy, operator_policy)
+    for name, argument in arguments.items():
+        if name not in ARGUMENTS:
+            continue
+        key = name.removeprefix("x-")
+        if key not in settings or key not in LEAST or _yields(key, settings[key].value, argument):
+            settings[key] = Setting(argument, "argument")
+    return dict(sorted(settings.items()))
+
+
+def explained(settings: Mapping[str, Setting], policy: Policy | None, operator_policy: Policy | None) -> str:
+    """The settings as text, one a line: key, value, and the argument or the policy that it comes from."""
+    names = {
+        "argument": "argument",
+        "policy": f"policy '{policy.name}'" if policy is not None else "policy",
+        "operator": f"operator policy '{operator_policy.name}'" if operator_policy is not None else "operator policy",
+    }
+    return "\n".join(f"{key} = {setting.value} ({names[setting.source]})" for key, setting in settings.items())
+
+
+def _stands(ours: object, theirs: object) -> bool:
+    """True when a policy's value stands against the operator's: a smaller number, that is not "no limit"."""
+    return isinstance(ours, int) and isinstance(theirs, int) and 0 <= ours <= theirs
+
+
+def _yields(key: str, policy: object, argument: object) -> bool:
+    """True when a policy's value yields to the argument's, for the keys of which the smaller one is in force."""
+    return _size(key, argument) <= _size(key, policy)
+
+
+def _size(key: str, value: object) -> float:
+    if key == "max-age":
+        return max_age_milliseconds(str(value)) or 0
+    if isinstance(value, int) and value >= 0:
+        return value
+    return float("inf")  # a delivery limit that is none

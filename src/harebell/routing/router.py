@@ -1,0 +1,433 @@
+"""A vhost's routing table: its exchanges, the names of its queues, the bindings between them, and where a message goes.
+
+Rules (RabbitMQ's; the error texts and their order were probed):
+
+- The default exchange "" reaches every queue by its name and can be neither declared, deleted nor bound. Names that
+  begin with "amq." are reserved: what exists may be declared again as it is, nothing new, nothing deleted.
+- A second declaration must agree in type, durable, auto_delete, internal and the argument alternate-exchange.
+- An auto_delete exchange goes when its last binding as a source goes; that may take away the last binding of another.
+- A message follows bindings from exchange to exchange, each visited once, so cycles end. An exchange none of whose
+  bindings wants the message (with any of its keys) passes it to its alternate exchange. A missing alternate exchange
+  takes nothing; nor does the default exchange as one, because its bindings are implicit.
+- A queue gets a message once, however many ways lead to it.
+- A message that an exchange holds back goes no further through that exchange now; the broker routes it again, from
+  there, when its time has come (`released`).
+- The system exchange is bound to nothing. Its type belongs to it alone.
+
+Queues are names here: what a queue is, who may touch it, and what is stored, the broker knows. A router can be pickled,
+so that the same table routes in other processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
+from dataclasses import dataclass
+from typing import Final
+
+from harebell.errors import AccessRefused, NotFound, PreconditionFailed
+from harebell.routing.equivalence import check_arguments, check_property
+from harebell.routing.exchange import (
+    Binding,
+    BindingIdentity,
+    DefaultExchange,
+    Dependence,
+    Destination,
+    Exchange,
+    identity,
+    to_exchange,
+    to_queue,
+)
+from harebell.routing.keeping import DelayedMessageExchange, ExchangeFactory, RecentHistoryExchange
+from harebell.routing.kinds import EXCHANGE_TYPES, PREDECLARED
+from harebell.routing.naming import RESERVED_PREFIX, check_new_name
+from harebell.routing.system import SystemExchange
+from harebell.routing.values import Table, type_name
+
+__all__ = ["COMPARED_ARGUMENTS", "PREDECLARED", "RESERVED_PREFIX", "Removed", "Route", "Router"]
+
+COMPARED_ARGUMENTS: Final = ("alternate-exchange",)
+"""The only argument that a second declaration of an exchange must repeat."""
+
+_EMPTY: Final[Table] = {}
+_KEY: Final = Dependence.KEY  # a module's name costs one look less than an enum's member, on the path of every message
+
+
+class Route:
+    """Where a message goes.
+
+    `queues`: names, each once, in the order in which bindings lead to them. `cacheable`: another message with the same
+    keys goes the same way until the table changes; False when headers, properties or chance had a say. `by_headers`:
+    another one with the same keys and the same headers does, and nothing on the way keeps it. `delayed`: the
+    exchanges that hold the message back, each with its milliseconds; beyond them nothing was looked at. `remembered`:
+    the exchanges that remember the message for those who are bound later.
+    """
+
+    __slots__ = ("by_headers", "cacheable", "delayed", "queues", "remembered")
+
+    def __init__(
+        self,
+        queues: tuple[str, ...],
+        cacheable: bool,
+        delayed: tuple[tuple[str, int], ...] = (),
+        remembered: tuple[str, ...] = (),
+        *,
+        by_headers: bool = False,
+    ) -> None:
+        self.queues = queues
+        self.cacheable = cacheable
+        self.by_headers = by_headers
+        self.delayed = delayed
+        self.remembered = remembered
+
+    def __repr__(self) -> str:
+        kept = "".join(
+            f", {name}={value!r}"
+            for name, value in (("delayed", self.delayed), ("remembered", self.remembered))
+            if value
+        )
+        return f"Route(queues={self.queues!r}, cacheable={self.cacheable}{kept})"
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What a removal took away: the bindings, and the names of the exchanges, in the order in which they went."""
+
+    bindings: tuple[Binding, ...] = ()
+    exchanges: tuple[str, ...] = ()
+
+
+class Router:
+    """The routing table of one vhost. `version` grows with every change: what was routed before may be stale.
+
+    `vhost` is its name, for error texts; `types` are the exchange types that can be declared
+    (`harebell.routing.kinds`).
+    """
+
+    __slots__ = ("_exchanges", "_inbound", "_queues", "_types", "version", "vhost")
+
+    def __init__(self, vhost: str = "/", *, types: Mapping[str, ExchangeFactory] = EXCHANGE_TYPES) -> None:
+        self.vhost = vhost
+        self._types = types
+        self.version = 0
+        self._queues: dict[str, None] = {}
+        self._exchanges: dict[str, Exchange] = {"": DefaultExchange(self._queues)}
+        self._inbound: dict[Destination, dict[BindingIdentity, Binding]] = {}
+        for name, kind, internal in PREDECLARED:
+            self.predeclare(name, kind, internal=internal)
+
+    # What is there
+
+    @property
+    def queues(self) -> KeysView[str]:
+        """The names of the queues, oldest first; a live view."""
+        return self._queues.keys()
+
+    @property
+    def exchanges(self) -> ValuesView[Exchange]:
+        """The exchanges, the predeclared ones first; a live view."""
+        return self._exchanges.values()
+
+    def has_exchange(self, name: str) -> bool:
+        """True when there is an exchange of that name: what a dead-letter exchange is asked before it is used."""
+        return name in self._exchanges
+
+    def exchange(self, name: str) -> Exchange:
+        """The exchange of that name. Raises NotFound."""
+        exchange = self._exchanges.get(name)
+        if exchange is None:
+            raise NotFound(f"no {self._called('exchange', name)}")
+        return exchange
+
+    def check_publish(self, name: str) -> Exchange:
+        """The exchange, if clients may publish to it. Raises NotFound, or AccessRefused for an internal one.
+
+        Dead-lettering, alternate exchanges and bindings may use an internal exchange and go past this check.
+        """
+        exchange = self.exchange(name)
+        if exchange.internal:
+            raise AccessRefused(f"cannot publish to internal {self._called('exchange', name)}")
+        return exchange
+
+    def bindings(self) -> Iterator[Binding]:
+        """All bindings, exchange by exchange, the default exchange's implicit ones first."""
+        for exchange in tuple(self._exchanges.values()):
+            yield from exchange.bindings()
+
+    def bindings_to(self, destination: Destination) -> tuple[Binding, ...]:
+        """The bindings that lead to the destination, oldest first, without the default exchange's."""
+        return tuple(self._inbound.get(destination, {}).values())
+
+    # Changes
+
+    def declare_exchange(
+        self,
+        name: str,
+        type: str,
+        *,
+        passive: bool = False,
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Table | None = None,
+    ) -> bool:
+        """Make the exchange, or agree that it is there; True when it is new. Passive only looks for the name.
+
+        Raises PreconditionFailed (unknown type, one that differs, arguments that are wrong), AccessRefused (the default
+        exchange, a reserved name, the type `system`), and NotFound (passive).
+        """
+        if passive:
+            self._refuse_default(name)
+            self.exchange(name)
+            return False
+        self.check_declaration(name, type)
+        kind = self._types.get(type)
+        table = arguments or {}
+        current = self._exchanges.get(name)
+        if current is not None:
+            what = self._called("exchange", name)
+            check_property(what, "type", type, current.type)
+            check_property(what, "durable", durable, current.durable)
+            check_property(what, "auto_delete", auto_delete, current.auto_delete)
+            check_property(what, "internal", internal, current.internal)
+            check_arguments(what, table, current.arguments, COMPARED_ARGUMENTS)
+            return False
+        check_new_name("exchange", name)
+        if kind is None:
+            raise AccessRefused(f"exchange type '{type}' is the server's own: {self._called('exchange', name)}")
+        if "alternate-exchange" in table and not isinstance(table["alternate-exchange"], str):
+            raise PreconditionFailed(
+                f"invalid type '{type_name(table['alternate-exchange'])}' for arg 'alternate-exchange' "
+                f"in {self._called('exchange', name)}"
+            )
+        self._exchanges[name] = kind(name, durable=durable, auto_delete=auto_delete, internal=internal, arguments=table)
+        self.version += 1
+        return True
+
+    def check_declaration(self, name: str, type: str) -> None:
+        """What is refused before anybody asks whether the exchange is there: an unknown type, the default exchange."""
+        if type not in self._types and type != SystemExchange.type:
+            raise PreconditionFailed(f"unknown exchange type '{type}'")
+        self._refuse_default(name)
+
+    def predeclare(self, name: str, kind: ExchangeFactory, *, internal: bool) -> None:
+        """Have a durable exchange whose name no client may declare; call it before anything is routed."""
+        self._exchanges[name] = kind(name, durable=True, internal=internal)
+
+    def set_alternate(self, name: str, alternate: str | None) -> None:
+        """Give the exchange the alternate that a policy names, or none. One that its declaration names stays.
+
+        Raises NotFound.
+        """
+        exchange = self.exchange(name)
+        if "alternate-exchange" not in exchange.arguments and exchange.alternate != alternate:
+            exchange.alternate = alternate
+            self.version += 1
+
+    def delete_exchange(self, name: str, *, if_unused: bool = False) -> Removed:
+        """Delete the exchange and every binding from and to it; what that took away, nothing when it is not there.
+
+        Raises AccessRefused (the default exchange, a reserved name), and PreconditionFailed (`if_unused` while
+        it is the source of a binding; being a destination is no use).
+        """
+        self.check_deletion(name)
+        what = self._called("exchange", name)
+        exchange = self._exchanges.get(name)
+        if exchange is None:
+            return Removed()
+        if if_unused and exchange.is_bound:
+            raise PreconditionFailed(f"{what} in use")
+        return self._remove([], name)
+
+    def check_deletion(self, name: str) -> None:
+        """What is refused before anybody asks whether the exchange is there: the default exchange, a reserved name."""
+        self._refuse_default(name)
+        if name.startswith(RESERVED_PREFIX):
+            raise AccessRefused(f"deletion of system {self._called('exchange', name)} not allowed")
+
+    def add_queue(self, name: str) -> bool:
+        """Let the default exchange reach a queue of that name; False when it was there."""
+        if name in self._queues:
+            return False
+        self._queues[name] = None
+        self.version += 1
+        return True
+
+    def remove_queue(self, name: str) -> Removed:
+        """Forget the queue and the bindings to it; what else that took away. Nothing when there is none such."""
+        if name not in self._queues:
+            return Removed()
+        del self._queues[name]
+        return self._remove(self.bindings_to(to_queue(name)))
+
+    def bind(
+        self, source: str, destination: Destination, binding_key: str, arguments: Table | None = None
+    ) -> Binding | None:
+        """Bind a queue or an exchange to the exchange `source`: the new binding, or None when it was there.
+
+        Raises AccessRefused (the default or the system exchange at either end), NotFound (the source is looked for
+        first), and PreconditionFailed (a headers exchange and a bad x-match, a consistent hash and a bad weight).
+        """
+        self.check_ends(source, destination)
+        exchange = self.exchange(source)
+        if destination.kind == "exchange":
+            if isinstance(self.exchange(destination.name), SystemExchange):
+                raise AccessRefused(f"operation not permitted on the system exchange '{destination.name}'")
+        elif destination.name not in self._queues:
+            raise NotFound(f"no {self._called('queue', destination.name)}")
+        binding = exchange.bind(destination, binding_key, arguments)
+        if binding is not None:
+            self._inbound.setdefault(destination, {})[binding.identity] = binding
+            self.version += 1
+        return binding
+
+    def unbind(
+        self, source: str, destination: Destination, binding_key: str, arguments: Table | None = None
+    ) -> Removed:
+        """Remove the binding; what that took away, nothing when the binding or either end does not exist.
+
+        Raises AccessRefused for the default exchange at either end.
+        """
+        self.check_ends(source, destination)
+        key = identity(source, destination, binding_key, arguments)
+        binding = self._inbound.get(destination, {}).get(key)
+        return self._remove([binding]) if binding is not None else Removed()
+
+    # Routing
+
+    def route(
+        self,
+        exchange: str,
+        routing_key: str,
+        headers: Callable[[], Table] | None = None,
+        properties: Callable[[], Table] | None = None,
+    ) -> Route:
+        """The queues that a message published to `exchange` with `routing_key` goes to.
+
+        `headers` and `properties` (by name, those of HASH_PROPERTIES) are called at most once, and only when an
+        exchange on the way asks for them: the caller decodes no earlier. None stands for a message without. Raises
+        NotFound when there is no such exchange.
+        """
+        return self.route_keys(exchange, (routing_key,), headers, properties)
+
+    def route_keys(
+        self,
+        exchange: str,
+        routing_keys: Sequence[str],
+        headers: Callable[[], Table] | None = None,
+        properties: Callable[[], Table] | None = None,
+        *,
+        released: bool = False,
+    ) -> Route:
+        """As `route`, for a message with several keys: the routing key, then those of CC and BCC.
+
+        `released` says that `exchange` held the message back and does so no longer.
+        """
+        exchanges = self._exchanges
+        todo = [self.exchange(exchange)]
+        seen = {exchange, ""}
+        queues: dict[str, None] = {}
+        facts: _Facts | None = None
+        for at in todo:
+            if at.depends_on is _KEY:
+                found = at.match(routing_keys, _EMPTY)
+            else:
+                if facts is None:
+                    facts = _Facts(headers, properties, exchange if released else None)
+                if facts.held_back(at):
+                    continue
+                found = at.match(routing_keys, facts.table(at.depends_on))
+            if not found and at.alternate is not None:
+                found = (to_exchange(at.alternate),)
+            for kind, name in found:
+                if kind == "queue":
+                    queues[name] = None
+                elif name not in seen:
+                    seen.add(name)
+                    after = exchanges.get(name)
+                    if after is not None:
+                        todo.append(after)
+        if facts is None:
+            return Route(tuple(queues), True, by_headers=True)
+        delayed, remembered = tuple(facts.delayed), tuple(facts.remembered)
+        by_headers = facts.only_headers and not delayed and not remembered
+        return Route(tuple(queues), False, delayed, remembered, by_headers=by_headers)
+
+    # Within
+
+    def _remove(self, bindings: Iterable[Binding], exchange: str | None = None) -> Removed:
+        """Take away bindings, an exchange, and the auto_delete exchanges that this leaves unused, until none is."""
+        gone: list[Binding] = []
+        doomed = [] if exchange is None else [exchange]
+        self._cut(bindings, gone, doomed)
+        for name in doomed:  # grows while it is walked
+            self._cut((*self._exchanges[name].bindings(), *self.bindings_to(to_exchange(name))), gone, doomed)
+            del self._exchanges[name]
+        self.version += 1
+        return Removed(tuple(gone), tuple(doomed))
+
+    def _cut(self, bindings: Iterable[Binding], gone: list[Binding], doomed: list[str]) -> None:
+        for binding in bindings:
+            source = self._exchanges[binding.source]
+            if source.unbind(binding.destination, binding.binding_key, binding.arguments) is None:
+                continue  # an exchange bound to itself meets that binding at both its ends
+            inbound = self._inbound[binding.destination]
+            del inbound[binding.identity]
+            if not inbound:
+                del self._inbound[binding.destination]
+            gone.append(binding)
+            if source.auto_delete and not source.is_bound and source.name not in doomed:
+                doomed.append(source.name)
+
+    def _called(self, kind: str, name: str) -> str:
+        return f"{kind} '{name}' in vhost '{self.vhost}'"
+
+    def _refuse_default(self, name: str) -> None:
+        if name == "":
+            raise AccessRefused("operation not permitted on the default exchange")
+
+    def check_ends(self, source: str, destination: Destination) -> None:
+        """AccessRefused for the default exchange at either end of a binding."""
+        self._refuse_default(source)
+        if destination.kind == "exchange":
+            self._refuse_default(destination.name)
+
+
+class _Facts:
+    """What is known of a message beside its keys, read no earlier than asked for, and what was kept on its way."""
+
+    __slots__ = ("_headers", "_properties", "_read", "_released", "delayed", "only_headers", "remembered")
+
+    def __init__(
+        self,
+        headers: Callable[[], Table] | None,
+        properties: Callable[[], Table] | None,
+        released: str | None,
+    ) -> None:
+        self._headers = headers
+        self._properties = properties
+        self._released = released
+        self._read: dict[Dependence, Table] = {}
+        self.only_headers = True  # nothing else was asked for
+        self.delayed: list[tuple[str, int]] = []
+        self.remembered: list[str] = []
+
+    def table(self, wanted: Dependence) -> Table:
+        """The headers or the properties; nothing for an exchange that leaves it to chance."""
+        table = self._read.get(wanted)
+        if table is None:
+            read = {Dependence.HEADERS: self._headers, Dependence.PROPERTIES: self._properties}.get(wanted)
+            table = self._read[wanted] = read() if read is not None else _EMPTY
+            self.only_headers = self.only_headers and wanted is Dependence.HEADERS
+        return table
+
+    def held_back(self, at: Exchange) -> bool:
+        """Note what the exchange keeps of the message; True when that stops the message for now."""
+        if isinstance(at, DelayedMessageExchange) and at.name != self._released:
+            delay = at.delay(self.table(Dependence.HEADERS))
+            if delay:
+                self.delayed.append((at.name, delay))
+                return True
+        kept = at.inner if isinstance(at, DelayedMessageExchange) else at
+        if isinstance(kept, RecentHistoryExchange) and kept.remembers(self.table(Dependence.HEADERS)):
+            self.remembered.append(at.name)
+        return False

@@ -1,0 +1,328 @@
+"""A queue's arguments: which mean something, what their values may be, and the typed settings they make.
+
+Rules (RabbitMQ's; texts and order were probed on 3.10.8 and are tested against it):
+
+- Arguments are checked in one fixed order, whatever the order of the table, each for the type of its value and then for
+  its range. An argument that belongs to another type of queue only is refused after those; one that no type of queue
+  knows is nobody's business and stays as it is.
+- A group of messages keeps its order, so `x-message-group` and `x-max-priority` exclude each other (ours).
+- A quorum queue and a stream are durable, not exclusive, not auto-deleted, and named by their client.
+- A second declaration is compared by the arguments of the queue's type. `x-queue-type` classic and none are the same.
+
+Beyond RabbitMQ 3.10: `x-delivery-limit`, `x-dead-letter-strategy`, `x-consumer-timeout`, deduplication, delayed retry
+and message groups are settings of classic and quorum queues alike, and their values are checked. Times are in
+milliseconds, sizes in bytes.
+
+What a setting does, the broker knows; what policies add, `harebell.routing.policies`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from re import ASCII, compile as pattern
+from typing import Final, Literal, NamedTuple
+
+from harebell.errors import PreconditionFailed
+from harebell.routing.equivalence import check_arguments
+from harebell.routing.values import Table, type_name
+
+__all__ = [
+    "ARGUMENTS",
+    "COMPARED_QUEUE_ARGUMENTS",
+    "MAX_PRIORITY",
+    "MAX_TIME",
+    "Argument",
+    "QueueSettings",
+    "QueueType",
+    "check_redeclaration",
+    "max_age_milliseconds",
+    "queue_settings",
+    "queue_type",
+    "settings_of",
+]
+
+QueueType = Literal["classic", "quorum", "stream"]
+
+MAX_TIME: Final = 315_360_000_000
+"""Ten years in milliseconds: the longest TTL and lease that RabbitMQ takes."""
+
+MAX_PRIORITY: Final = 255
+
+MAX_SEGMENT_SIZE: Final = 3_000_000_000
+"""Bytes in a segment of a stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """What a queue's arguments say. None: not set. Milliseconds and bytes; `delivery_limit` below 0 is no limit."""
+
+    queue_type: QueueType = "classic"
+    expires: int | None = None
+    message_ttl: int | None = None
+    dead_letter_exchange: str | None = None
+    dead_letter_routing_key: str | None = None
+    dead_letter_strategy: Literal["at-most-once", "at-least-once"] | None = None
+    max_length: int | None = None
+    max_length_bytes: int | None = None
+    max_priority: int | None = None
+    overflow: Literal["drop-head", "reject-publish", "reject-publish-dlx"] | None = None
+    queue_mode: Literal["default", "lazy"] | None = None
+    queue_version: int | None = None
+    single_active_consumer: bool | None = None
+    max_age: int | None = None
+    stream_max_segment_size_bytes: int | None = None
+    stream_filter_size_bytes: int | None = None
+    delivery_limit: int | None = None
+    consumer_timeout: int | None = None
+    message_deduplication: bool | None = None
+    deduplication_header: str | None = None
+    cache_size: int | None = None
+    cache_ttl: int | None = None
+    message_group: str | None = None
+    delayed_retry_type: Literal["disabled", "all", "failed", "returned"] | None = None
+    delayed_retry_min: int | None = None
+    delayed_retry_max: int | None = None
+
+
+# The checks: each answers with what is wrong, as the error text shows it, or None
+
+Check = Callable[[object], str | None]
+
+
+def _integer(value: object) -> str | None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        return f'"expected integer, got {type_name(value)}"'
+    return None
+
+
+def _from(least: int, most: int | None = None, beyond: str = "value_too_large") -> Check:
+    """An integer from `least`, which is 0 or 1, to `most`."""
+
+    def check(value: object) -> str | None:
+        if isinstance(value, bool) or not isinstance(value, int):
+            return _integer(value)
+        if value < 0:
+            return f"{{value_negative,{value}}}"
+        if value < least:
+            return f"{{value_zero,{value}}}"
+        if most is not None and value > most:
+            return f"{{{beyond},{value}}}"
+        return None
+
+    return check
+
+
+def _one_of(choices: tuple[str, ...], otherwise: str) -> Check:
+    """One of the strings; `otherwise` may show the value as {}."""
+
+    def check(value: object) -> str | None:
+        if not isinstance(value, str):
+            return f"{{unacceptable_type,{type_name(value)}}}"
+        return None if value in choices else otherwise.format(value)
+
+    return check
+
+
+def _string(value: object) -> str | None:
+    return None if isinstance(value, str) else f"{{unacceptable_type,{type_name(value)}}}"
+
+
+def _boolean(value: object) -> str | None:
+    return None if isinstance(value, bool) else f"{{unacceptable_type,{type_name(value)}}}"
+
+
+def _version(value: object) -> str | None:
+    return _from(0)(value) or (None if value in (1, 2) else f"\"unsupported queue version '{value}'\"")
+
+
+def _header_name(value: object) -> str | None:
+    return _string(value) or (None if 0 < len(str(value).encode()) < 256 else "invalid_header_name")
+
+
+def _filter_size(value: object) -> str | None:
+    return _from(0, 255)(value) or (None if isinstance(value, int) and value >= 16 else f"{{value_too_small,{value}}}")
+
+
+def _max_age(value: object) -> str | None:
+    return _string(value) or (None if max_age_milliseconds(str(value)) is not None else "invalid_max_age")
+
+
+_AGE: Final = pattern(r"(\d{1,18})([YMDhms])", ASCII)
+_AGE_UNITS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "D": 86_400_000, "M": 2_592_000_000, "Y": 31_536_000_000}
+
+
+def max_age_milliseconds(text: str) -> int | None:
+    """An age such as "7D" in milliseconds: Y is 365 days, M 30, then D, h, m and s. None when it is not one."""
+    age = _AGE.fullmatch(text)
+    return (int(age[1]) * _AGE_UNITS[age[2]] or None) if age else None
+
+
+class Argument(NamedTuple):
+    """A queue argument: its check, and the types of queue it belongs to."""
+
+    name: str
+    check: Check
+    types: frozenset[QueueType]
+
+
+_CLASSIC: Final[frozenset[QueueType]] = frozenset({"classic"})
+_QUORUM: Final[frozenset[QueueType]] = frozenset({"quorum"})
+_STREAM: Final[frozenset[QueueType]] = frozenset({"stream"})
+_QUEUES: Final = _CLASSIC | _QUORUM
+_REPLICATED: Final = _QUORUM | _STREAM
+_ALL: Final = _QUEUES | _STREAM
+
+_LOCATORS: Final = ("client-local", "balanced", "least-leaders", "random")
+_TYPE_CHECK: Final = _one_of(("classic", "quorum", "stream"), "\"unsupported queue type '{}'\"")
+
+ARGUMENTS: Final[Mapping[str, Argument]] = {
+    name: Argument(name, check, types)
+    for name, check, types in (
+        ("x-expires", _from(1, MAX_TIME), _QUEUES),
+        ("x-message-ttl", _from(0, MAX_TIME), _QUEUES),
+        ("x-dead-letter-exchange", _string, _QUEUES),
+        ("x-dead-letter-routing-key", _string, _QUEUES),
+        ("x-dead-letter-strategy", _one_of(("at-most-once", "at-least-once"), "invalid_dlx_strategy"), _QUEUES),
+        ("x-max-length", _from(0), _QUEUES),
+        ("x-max-length-bytes", _from(0), _ALL),
+        ("x-max-in-memory-length", _from(0), _QUORUM),
+        ("x-max-in-memory-bytes", _from(0), _QUORUM),
+        ("x-max-priority", _from(0, MAX_PRIORITY, "max_value_exceeded"), _CLASSIC),
+        ("x-overflow", _one_of(("drop-head", "reject-publish", "reject-publish-dlx"), "invalid_overflow"), _QUEUES),
+        ("x-queue-mode", _one_of(("default", "lazy"), "\"unsupported queue mode '{}'\""), _CLASSIC),
+        ("x-queue-version", _version, _CLASSIC),
+        ("x-single-active-consumer", _boolean, _QUEUES),
+        ("x-queue-type", _TYPE_CHECK, _ALL),
+        ("x-quorum-initial-group-size", _from(1), _QUORUM),
+        ("x-max-age", _max_age, _STREAM),
+        ("x-stream-max-segment-size-bytes", _from(0), _STREAM),
+        ("x-stream-filter-size-bytes", _filter_size, _STREAM),
+        ("x-initial-cluster-size", _from(1), _STREAM),
+        ("x-queue-leader-locator", _one_of(_LOCATORS, "invalid_queue_locator_arg"), _REPLICATED),
+        (
+            "x-queue-master-locator",
+            _one_of(("client-local", "min-masters", "random"), "invalid_queue_locator_arg"),
+            _CLASSIC,
+        ),
+        ("x-delivery-limit", _integer, _QUEUES),
+        ("x-consumer-timeout", _from(1, MAX_TIME), _QUEUES),
+        ("x-message-deduplication", _boolean, _QUEUES),
+        ("x-deduplication-header", _string, _QUEUES),
+        ("x-cache-size", _from(1), _QUEUES),
+        ("x-cache-ttl", _from(1, MAX_TIME), _QUEUES),
+        ("x-message-group", _header_name, _QUEUES),
+        (
+            "x-delayed-retry-type",
+            _one_of(("disabled", "all", "failed", "returned"), "invalid_delayed_retry_type"),
+            _QUEUES,
+        ),
+        ("x-delayed-retry-min", _from(1, MAX_TIME), _QUEUES),
+        ("x-delayed-retry-max", _from(1, MAX_TIME), _QUEUES),
+    )
+}
+"""Every argument that means something, in the order in which they are checked. Those that place a queue in a cluster or
+in memory are checked and compared, and have no field in QueueSettings: on one machine there is nothing to place."""
+
+# RabbitMQ tells what differs in an order of its own for each type: these first, the others as they are checked
+_FIRST_COMPARED: Final[Mapping[QueueType, tuple[str, ...]]] = {
+    "classic": (),
+    "quorum": (
+        "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-dead-letter-strategy", "x-expires", "x-max-length",
+        "x-max-length-bytes", "x-max-in-memory-length", "x-max-in-memory-bytes", "x-overflow",
+        "x-single-active-consumer", "x-queue-type", "x-quorum-initial-group-size", "x-delivery-limit", "x-message-ttl",
+    ),
+    "stream": ("x-max-length-bytes", "x-queue-type"),
+}  # fmt: skip
+
+COMPARED_QUEUE_ARGUMENTS: Final[Mapping[QueueType, tuple[str, ...]]] = {
+    kind: tuple(dict.fromkeys((*first, *(argument.name for argument in ARGUMENTS.values() if kind in argument.types))))
+    for kind, first in _FIRST_COMPARED.items()
+}
+"""For each type of queue, the arguments that a second declaration must repeat, in the order in which they are told."""
+
+
+def queue_type(arguments: Table, queue: str) -> QueueType:
+    """The type that `x-queue-type` names, classic when there is none. Raises PreconditionFailed.
+
+    `queue` is what texts call it: "queue 'q' in vhost '/'".
+    """
+    kind = arguments.get("x-queue-type", "classic")
+    match kind:
+        case "classic" | "quorum" | "stream":
+            return kind
+    raise PreconditionFailed(f"invalid arg 'x-queue-type' for {queue}: {_TYPE_CHECK(kind)}")
+
+
+def queue_settings(
+    arguments: Table,
+    queue: str,
+    *,
+    durable: bool = True,
+    exclusive: bool = False,
+    auto_delete: bool = False,
+    server_named: bool = False,
+) -> QueueSettings:
+    """The settings of a queue that is to be made with these arguments and flags; PreconditionFailed if it cannot be.
+
+    `queue` is what texts call it: "queue 'q' in vhost '/'". Names are `harebell.routing.naming`'s to check, and before.
+    """
+    if server_named and arguments.get("x-queue-type") in ("quorum", "stream"):
+        raise PreconditionFailed(
+            f"Cannot declare a server-named queue for type rabbit_{arguments['x-queue-type']}_queue"
+        )
+    exchange = arguments.get("x-dead-letter-exchange", "")
+    if not isinstance(exchange, str):
+        raise PreconditionFailed(f"invalid type '{type_name(exchange)}' for arg 'x-dead-letter-exchange' in {queue}")
+    kind = queue_type(arguments, queue)
+    for name, argument in ARGUMENTS.items():
+        if name not in arguments or kind not in argument.types:
+            continue
+        problem = argument.check(arguments[name]) or _contradiction(name, arguments)
+        if problem is not None:
+            raise PreconditionFailed(f"invalid arg '{name}' for {queue}: {problem}")
+    for name in arguments:
+        if name in ARGUMENTS and kind not in ARGUMENTS[name].types:
+            raise PreconditionFailed(f"invalid arg '{name}' for {queue} of queue type rabbit_{kind}_queue")
+    if kind != "classic":
+        unfit = (("auto-delete", auto_delete), ("exclusive-owner", exclusive), ("non-durable", not durable))
+        for flag, given in unfit:
+            if given:
+                raise PreconditionFailed(f"invalid property '{flag}' for {queue}")
+        segment = arguments.get("x-stream-max-segment-size-bytes")
+        if isinstance(segment, int) and segment > MAX_SEGMENT_SIZE:
+            raise PreconditionFailed("Exceeded max value for x-stream-max-segment-size-bytes")
+    return settings_of({name.removeprefix("x-"): arguments[name] for name in ARGUMENTS if name in arguments})
+
+
+def settings_of(values: Mapping[str, object]) -> QueueSettings:
+    """The settings in checked values, named as policies name them ("message-ttl"); other names are passed over."""
+    known = {name.replace("-", "_"): value for name, value in values.items()}
+    if isinstance(known.get("max_age"), str):
+        known["max_age"] = max_age_milliseconds(str(known["max_age"]))
+    return QueueSettings(**{name: known[name] for name in _FIELDS if name in known})  # type: ignore[arg-type]
+
+
+def check_redeclaration(queue: str, received: Table, current: Table) -> None:
+    """Nothing, when a declaration with the arguments `received` may stand for the queue that was made with `current`.
+
+    `queue` is what texts call it. Raises PreconditionFailed for the first argument that differs.
+    """
+    names = COMPARED_QUEUE_ARGUMENTS[queue_type(current, queue)]
+    if received.get("x-queue-type", "classic") == current.get("x-queue-type", "classic"):
+        names = tuple(name for name in names if name != "x-queue-type")
+    check_arguments(queue, received, current, names)
+
+
+_FIELDS: Final = tuple(field.name for field in fields(QueueSettings))
+
+
+def _contradiction(name: str, arguments: Table) -> str | None:
+    """What is wrong with an argument, not in itself, but beside the others."""
+    if name == "x-dead-letter-routing-key" and "x-dead-letter-exchange" not in arguments:
+        return "routing_key_but_no_dlx_defined"
+    if name == "x-delayed-retry-type" and arguments[name] != "disabled" and "x-delayed-retry-min" not in arguments:
+        return "delayed_retry_but_no_min_defined"
+    if name == "x-message-group" and "x-max-priority" in arguments:
+        return "group_and_max_priority_defined"
+    return None

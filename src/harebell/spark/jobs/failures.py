@@ -1,0 +1,55 @@
+"""What went wrong inside Spark, as an error of ours: Spark wraps it in Java's words and several tracebacks."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from harebell import errors
+
+__all__ = ["hush", "our_error", "telling"]
+
+SPEAKERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
+_OURS: Final = re.compile(r"harebell\.errors\.(\w+): (.*)")
+_DETAIL: Final = re.compile(r"^\d+ [A-Z_]+ - ")
+
+
+def our_error(error: BaseException) -> errors.HarebellError | None:
+    """The last error of ours that the text of one of Spark's names; None when it names none."""
+    found = _OURS.findall(str(error))
+    if not found:
+        return None
+    name, text = found[-1]
+    kind = getattr(errors, name, None)
+    if kind in (errors.DataLoss, errors.InvalidArgument, errors.DeadlineExceeded, errors.MissingDependency):
+        return kind(text)  # type: ignore[no-any-return]
+    if isinstance(kind, type) and issubclass(kind, errors.AmqpError):
+        return kind(_DETAIL.sub("", text))
+    return errors.HarebellError(text)
+
+
+def hush() -> None:
+    """PySpark writes each of its exceptions on standard error as it makes them, with Java's stack in a line of JSON:
+    not any more. They are raised as before, and told by whoever catches them."""
+    from pyspark.logger import PySparkLogger
+
+    for name in SPEAKERS:
+        PySparkLogger.getLogger(name).handlers[:] = [logging.NullHandler()]
+
+
+@contextmanager
+def telling() -> Iterator[None]:
+    """Raises our error in place of Spark's, where there is one."""
+    try:
+        yield
+    except errors.HarebellError:
+        raise
+    except Exception as error:
+        ours = our_error(error)
+        if ours is None:
+            raise
+        raise ours from error

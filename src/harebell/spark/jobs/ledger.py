@@ -1,0 +1,179 @@
+"""What a redrive has done, on disk: so that one that was killed is not done twice.
+
+The ledger is a file of JSON lines, each fsync'ed before what follows it. For a message, known by its digest:
+
+    begun      before it is published
+    confirmed  the broker has it; it may still be in the dead-letter queue
+    settled    ... and the queue has surely taken its acknowledgement
+    failed     it was returned or refused, and stays in the queue
+
+A later run removes from the queue, without publishing it again, what was confirmed and came back. What was only begun
+may or may not have arrived; it is published again, and marked. A broker that is killed may forget acknowledgements
+that it has taken: what has a message_id is recognised for FORGOTTEN seconds after it was settled; without a
+message_id it could be a true twin, and a message must not be lost.
+
+A torn last line is as if it had not been written. One process at a time may hold a ledger.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from harebell.errors import InvalidArgument
+
+try:
+    import fcntl
+except ImportError:  # Windows: nobody is kept from running two redrives of one queue at once
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["FORGOTTEN", "Ledger"]
+
+FORGOTTEN: Final = 600.0
+STATES: Final = ("begun", "confirmed", "settled", "failed")
+
+
+class Ledger:
+    """The ledger of one dead-letter queue; a context manager that holds it.
+
+    Raises InvalidArgument when another process holds it, or when the file is not a ledger.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+        self._path = path
+        self._clock = clock
+        self._uncertain: Counter[bytes] = Counter()
+        self._confirmed: Counter[bytes] = Counter()
+        self._forgettable: Counter[bytes] = Counter()
+        self._times: dict[bytes, float] = {}  # of the last thing that is known
+
+    def __enter__(self) -> Self:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = self._path.with_name(self._path.name + ".lock").open("w")
+        try:
+            self._hold()
+            self._read()
+            self._rewrite()
+            self._file = self._path.open("a", encoding="utf-8")
+        except BaseException:
+            self._lock.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+        self._lock.close()
+
+    @property
+    def outstanding(self) -> int:
+        """How many messages an earlier run may have left in the queue although they were published."""
+        return self._confirmed.total() + self._uncertain.total()
+
+    def was_redriven(self, mark: bytes, *, identified: bool) -> bool:
+        """Whether a redelivered message was published by an earlier run; counts it off. `identified`: by message_id."""
+        if self._confirmed[mark]:
+            self._confirmed[mark] -= 1
+            return True
+        if identified and self._forgettable[mark]:
+            self._forgettable[mark] -= 1
+            return True
+        return False
+
+    def was_begun(self, mark: bytes) -> bool:
+        """Whether an earlier run may have published it, which nobody knows; counts it off."""
+        if not self._uncertain[mark]:
+            return False
+        self._uncertain[mark] -= 1
+        return True
+
+    def note(self, state: str, marks: Iterable[bytes]) -> None:
+        """Write down, durably, what became of these. `state` is one of begun, confirmed, settled, failed."""
+        assert state in STATES
+        names = [mark.hex() for mark in marks]
+        if names:
+            self._file.write(json.dumps({state: names, "time": self._clock()}) + "\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+    def finish(self) -> None:
+        """The whole queue was gone through: what was begun or confirmed and did not come back has left it.
+
+        What is younger than FORGOTTEN is kept all the same: a broker may not have noticed yet that a killed run's
+        connection is gone, and still hold what that one had.
+        """
+        self._file.close()
+        self._read()
+        limit = self._clock() - FORGOTTEN
+        for counts in (self._uncertain, self._confirmed):
+            for mark in [mark for mark in counts if self._times[mark] < limit]:
+                del counts[mark]
+        self._rewrite()
+        self._file = self._path.open("a", encoding="utf-8")
+
+    def _hold(self) -> None:
+        if fcntl is not None:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InvalidArgument(
+                    f"another process is redriving this queue: it holds {self._path}. Wait for its end"
+                ) from None
+
+    def _read(self) -> None:
+        for counts in (self._uncertain, self._confirmed, self._forgettable):
+            counts.clear()
+        text = self._path.read_text(encoding="utf-8") if self._path.exists() else ""
+        for line in text.splitlines(keepends=True):
+            if not line.endswith("\n"):
+                break  # torn: the process was killed while it wrote
+            try:
+                entry = json.loads(line)
+                when = float(entry["time"])
+                (state,) = entry.keys() & set(STATES)
+                marks = [bytes.fromhex(name) for name in entry[state]]
+            except (ValueError, KeyError, TypeError) as error:
+                raise InvalidArgument(
+                    f"{self._path} is not a redrive's ledger, or is damaged: {line[:60]!r}. Without it, a message that "
+                    "an interrupted run has published may be published again"
+                ) from error
+            self._times.update(dict.fromkeys(marks, when))
+            if state == "begun":
+                self._uncertain.update(marks)
+                continue
+            before = self._confirmed if state == "settled" else self._uncertain
+            before.subtract(marks)
+            if state == "confirmed":
+                self._confirmed.update(marks)
+            elif state == "settled" and when > self._clock() - FORGOTTEN:
+                self._forgettable.update(marks)
+        self._uncertain, self._confirmed = +self._uncertain, +self._confirmed
+
+    def _rewrite(self) -> None:
+        """The file without what no longer matters."""
+        lines = []
+        for states, counts in (
+            (("begun", "confirmed", "settled"), self._forgettable),
+            (("begun", "confirmed"), self._confirmed),
+            (("begun",), self._uncertain),
+        ):
+            by_time: dict[float, list[str]] = {}
+            for mark in counts.elements():
+                by_time.setdefault(self._times[mark], []).append(mark.hex())
+            lines += [json.dumps({state: names, "time": when}) for when, names in by_time.items() for state in states]
+        self._replace(lines)
+
+    def _replace(self, lines: Iterable[str]) -> None:
+        temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
+        with temporary.open("w", encoding="utf-8") as file:
+            file.writelines(line + "\n" for line in lines)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self._path)

@@ -1,0 +1,127 @@
+"""Where a job's messages come from: a queue, a drained ticket, or an archive, as one DataFrame.
+
+Rules: a stream queue is read as it is; a classic or quorum queue is looked into, so that nothing is taken from it,
+unless the caller says `take`: then it is drained through the spool, and the ticket names what was drained.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harebell.errors import InvalidArgument
+from harebell.spark.amqp import probe_family, retrying
+from harebell.spark.jobs import archive
+from harebell.spark.jobs.looking import Look, look, looked_schema, nothing
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame as DataFrame, SparkSession
+
+__all__ = ["Messages", "Origin", "archived", "check_folder", "messages"]
+
+TIMEOUT = 30.0
+RETRY = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What was asked for. Exactly one of queue and archive; take, ticket and spool go with a queue.
+
+    queue    a queue's name, at the broker of `url`
+    archive  a folder that `harebell spark archive` made, or Parquet files with the columns of format("amqp")
+    take     drain a classic or quorum queue instead of looking into it
+    ticket   the drain's name; one that exists is read again, and nothing is taken any more
+    spool    the folder of drained messages, None for the default
+    """
+
+    url: str
+    queue: str | None = None
+    archive: str | None = None
+    take: bool = False
+    ticket: str | None = None
+    spool: str | None = None
+
+    def check(self) -> None:
+        """Raises InvalidArgument for what cannot be meant."""
+        if (self.queue is None) == (self.archive is None):
+            raise InvalidArgument("name a queue, or a folder of messages with --archive")
+        if self.archive is not None and (self.take or self.ticket or self.spool):
+            raise InvalidArgument("--take, --ticket and --spool are for a queue, not for --archive")
+        if self.ticket is not None and not self.take:
+            raise InvalidArgument("--ticket names what --take drains: give --take too")
+        if self.spool is not None and not self.take:
+            raise InvalidArgument("--spool is the folder that --take drains into: give --take too")
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """The rows, what they are (for people), and the look, when the queue was looked into."""
+
+    frame: DataFrame
+    what: str
+    looked: Look | None = None
+
+
+def messages(
+    spark: SparkSession, origin: Origin, folder: Path, limit: int | None = None,
+    progress: Callable[[int], None] = nothing,
+) -> Messages:  # fmt: skip
+    """The messages, `limit` of them at most. `folder` holds what was looked at: keep it as long as the DataFrame, on
+    a cluster where all machines see it."""
+    origin.check()
+    if origin.archive is not None:
+        return Messages(_limited(archived(spark, origin.archive), limit), f"archive {origin.archive}")
+    assert origin.queue is not None
+    url, queue = origin.url, origin.queue
+    kind = retrying(lambda: probe_family(url, queue, TIMEOUT), RETRY, f"asking what queue {queue} is")
+    reader = spark.read.format("amqp").option("url", url).option("queue", queue)
+    if kind == "stream":
+        if origin.take:
+            raise InvalidArgument(f"queue '{queue}' is a stream queue: reading takes nothing from it; leave out --take")
+        return Messages(_limited(reader.option("queueType", "stream").load(), limit), f"stream queue {queue}")
+    if origin.take:
+        if limit is not None:
+            raise InvalidArgument("--take drains what the queue has: it goes without a limit")
+        ticket = origin.ticket or f"{time.strftime('%Y-%m-%d-%H%M%S')}-{time.monotonic_ns() % 1_000_000:06d}"
+        if origin.spool is not None:
+            reader = reader.option("spool", origin.spool)
+        frame = reader.option("queueType", "classic").option("ticket", ticket).load()
+        return Messages(frame, f"queue {queue}, drained as ticket {ticket}")
+    seen = look(url, queue, folder, limit=limit, progress=progress)
+    how = "browsed" if seen.browsed else "held and given back"
+    return Messages(spark.read.schema(looked_schema()).parquet(str(folder)), f"queue {queue}, {how}", seen)
+
+
+def check_folder(path: str) -> None:
+    """Raises InvalidArgument when there can be no messages in the folder: none is there, or nothing is in it."""
+    if "://" in path:
+        return  # of a file system that Spark knows
+    if not Path(path).is_dir():
+        raise InvalidArgument(f"there is no folder {path}: name one that `harebell spark archive` made")
+    if all(each.name.startswith(".") for each in Path(path).iterdir()):
+        raise InvalidArgument(f"the folder {path} is empty: `harebell spark archive` puts messages into one")
+
+
+def archived(spark: SparkSession, path: str) -> DataFrame:
+    """The messages in a folder that `harebell spark archive` made, or in any folder of Parquet files.
+
+    Raises InvalidArgument when there is no such folder, or something else is in it.
+    """
+    check_folder(path)
+    try:
+        return archive.read(spark, path)
+    except InvalidArgument:  # not made by `harebell spark archive`
+        pass
+    try:
+        frame = spark.read.parquet(path)
+        _ = frame.schema  # Spark Connect would find out only when it runs
+    except Exception as error:  # Java's own among them, which PySpark has no type for
+        raise InvalidArgument(f"{path} is no archive, and has no Parquet files that Spark can read") from error
+    return frame
+
+
+def _limited(frame: DataFrame, limit: int | None) -> DataFrame:
+    return frame if limit is None else frame.limit(limit)

@@ -1,0 +1,240 @@
+"""The durable spool: the files in which drained messages live, and what is promised of them.
+
+A classic or quorum queue that is drained has no memory of what it gave out; the spool is that memory. A drain is named
+by a ticket and a part (the task's number). Its messages are written in segments, Arrow files:
+
+    <spool>/<vhost>/<queue>/<ticket>/<part>-<n>.arrow     segment n, 0, 1, ...; the last one is empty: the end mark
+                                                 .acked   exists once the broker has surely taken the acknowledgement
+                    <queue>/lock                          held for the moment in which a segment gets its name
+
+For every segment this order holds (drain.py), because any step may be the last one before a crash:
+
+    receive -> write and fsync a temporary file -> a round trip: the channel lives, so the messages are still ours
+            -> os.link to the segment's name -> fsync the folder -> ack multiple -> hand the rows to Spark
+            -> the next round trip, which proves that the broker has handled the ack -> the .acked mark
+
+- Nothing is acknowledged before it is on disk under its final name.
+- os.link fails when the name exists, so of two attempts at one segment the first wins. The other closes its
+  connection, which gives its messages back, and reads the winner's file.
+- Whoever drains the same ticket and part again reads the segments first and goes on after the last; once the end mark
+  is there, it reads files only and needs no broker. So rows may be handed out before the broker has the ack.
+- What the broker delivers again is recognised in the segments and dropped (redelivery.py). Round trip, look and link
+  are done under the queue's lock: no two drains can both give a file to one message, though the connection of one
+  of them was lost and it does not know it yet.
+
+The folder must be on a file system with atomic link (any POSIX one, NFS too; not an object store), shared by all
+executors, one folder per broker. It is not a cache: an acknowledged message is nowhere else.
+
+This module knows files only: no broker, no Spark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from harebell.errors import SpoolError
+
+try:
+    import fcntl
+except ImportError:  # Windows: attempts at once then both consume, and os.link decides
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["Spool", "Step", "Ticket", "is_acked", "mark_acked", "no_step", "read_segment", "write_once", "writing"]
+
+LONGEST_NAME: Final = 200  # a queue name has up to 255 bytes and quoting may triple them; a file name has 255
+
+# A test's place to crash or look: called with the name of each step, with the segment number.
+Step = Callable[[str, int], None]
+
+
+def no_step(name: str, number: int) -> None:
+    """What runs in place of a test's step."""
+
+
+class Spool:
+    """The spool folder of one queue."""
+
+    def __init__(self, folder: Path, vhost: str, queue: str) -> None:
+        self.folder = folder / quote(vhost, safe="") / _file_name(queue)
+        self.queue = queue
+
+    def ticket(self, name: str) -> Ticket:
+        """The drain of that name, there or not."""
+        return Ticket(self, name)
+
+    def segments(self) -> list[Path]:
+        """Every segment of every ticket of this queue."""
+        return sorted(self.folder.glob("*/*.arrow"))
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """One holder at a time among all drains of this queue; waits. The kernel frees a dead one's."""
+        with _opened(self.folder / "lock") as file:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+class Ticket:
+    """One drain's folder: segments by part and number."""
+
+    def __init__(self, spool: Spool, name: str) -> None:
+        self.spool = spool
+        self.name = name
+        self.folder = spool.folder / name
+
+    def segment(self, part: int, number: int) -> Path:
+        """The file of one segment, there or not."""
+        return self.folder / f"{part:05d}-{number:06d}.arrow"
+
+    def segments(self) -> list[Path]:
+        """Its segments, those of one part after each other."""
+        return sorted(self.folder.glob("*.arrow"))
+
+    @contextlib.contextmanager
+    def lock(self, part: int) -> Iterator[bool]:
+        """True for one attempt of this machine at a time; a dead one's lock is free. Does not wait.
+
+        Makes the folder. Raises SpoolError when that is refused.
+        """
+        with writing(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        if fcntl is None:
+            yield True
+            return
+        with _opened(self.folder / f"{part:05d}.lock") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+
+    def remove(self) -> None:
+        """Deletes the drain's files."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def write_once(
+    path: Path,
+    batch: pa.RecordBatch,
+    step: Callable[[str], None],
+    naming: Callable[[], contextlib.AbstractContextManager[None]],
+) -> bool:
+    """Makes a segment durable under its name; False when it has one already.
+
+    `naming` is entered when the bytes are on disk, and left when the file has its name. Raises SpoolError when the
+    folder does not take it: then there is no file, not even a temporary one.
+    """
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.{time.monotonic_ns()}.tmp")
+    try:
+        with writing(path.parent), temporary.open("wb") as file:
+            step("writing")
+            with pa.ipc.new_file(file, batch.schema) as writer:
+                writer.write_batch(batch)
+            file.flush()
+            os.fsync(file.fileno())
+        step("written")
+        with naming(), writing(path.parent):
+            try:
+                os.link(temporary, path)
+            except FileExistsError:
+                return False
+    finally:
+        with contextlib.suppress(OSError):  # the folder may be the very thing that is gone
+            temporary.unlink(missing_ok=True)
+    with writing(path.parent):
+        sync_folder(path.parent)
+    return True
+
+
+def read_segment(path: Path) -> pa.RecordBatch:
+    """A segment's only batch. Raises SpoolError when the file is damaged, FileNotFoundError when it is not there."""
+    try:
+        with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
+            return reader.get_batch(0)
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, IndexError) as error:
+        lost = (
+            "its messages are acknowledged and nowhere else: put the file back from a backup, or delete it to go on "
+            "without them"
+            if path.with_suffix(".acked").exists()
+            else "its messages were not acknowledged, as far as is known, so the broker delivers them again: delete it"
+        )
+        raise SpoolError(f"the spool file {path} is damaged ({error}); {lost}") from error
+
+
+def mark_acked(segment: Path) -> None:
+    """Notes that the broker has taken the acknowledgement of this segment; the time is the file's.
+
+    A mark that cannot be written is left out: it only saves work when something is delivered again.
+    """
+    with contextlib.suppress(OSError):
+        segment.with_suffix(".acked").touch()
+
+
+def is_acked(segment: Path) -> bool:
+    """Whether the broker has surely taken the acknowledgement of this segment."""
+    return segment.with_suffix(".acked").exists()
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes a new name in the folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Raises SpoolError in place of what the operating system says, with the folder and the space that is left."""
+    try:
+        yield
+    except OSError as error:
+        raise SpoolError(
+            f"the spool folder {folder} does not take what was drained: {error.strerror or error} ({_free(folder)}); "
+            "what was not written was not acknowledged and is still in its queue: make room, or correct option "
+            "'spool', and run again"
+        ) from error
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    with writing(path.parent):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _free(folder: Path) -> str:
+    for place in (folder, *folder.parents):
+        try:
+            usage = shutil.disk_usage(place)
+        except OSError:
+            continue
+        return f"{usage.free / 1e6:,.1f} MB free of {usage.total / 1e6:,.1f} MB"
+    return "free space unknown"
+
+
+def _file_name(queue: str) -> str:
+    name = quote(queue, safe="")
+    if name.startswith("."):
+        name = "%2E" + name[1:]
+    if len(name) > LONGEST_NAME:
+        name = f"{name[:160]}-{blake2b(queue.encode(), digest_size=8).hexdigest()}"
+    return name

@@ -1,0 +1,27 @@
+"""The public test kit: what a test of AMQP software needs beside the software itself.
+
+`EmbeddedBroker` runs Harebell in a thread of the test's own process, `RabbitMQ` a real RabbitMQ node, `FaultProxy`
+breaks a TCP connection on demand, `connection.test()` and `channel.test()` give a harness that cuts a connection of the
+client's, holds it down and counts. `AmqpCase` puts this together for unittest, `harebell.testing.plugin` for pytest.
+Nothing here but the plugin needs a package outside the standard library.
+"""
+
+from __future__ import annotations
+
+from harebell.client.harness import ChannelHarness, ConnectionHarness, ReconnectSignal
+from harebell.testing.embedded import EmbeddedBroker
+from harebell.testing.proxy import Direction, FaultProxy
+from harebell.testing.rabbitmq import RabbitMQ
+from harebell.testing.suite import AmqpCase, AmqpSuite
+
+__all__ = [
+    "AmqpCase",
+    "AmqpSuite",
+    "ChannelHarness",
+    "ConnectionHarness",
+    "Direction",
+    "EmbeddedBroker",
+    "FaultProxy",
+    "RabbitMQ",
+    "ReconnectSignal",
+]

@@ -1,0 +1,140 @@
+"""A Harebell broker in a thread of this process, for tests of whatever speaks AMQP, blocking clients too.
+
+    with EmbeddedBroker() as server:
+        pika.BlockingConnection(pika.URLParameters(server.url))
+
+It is the real broker on a free port of 127.0.0.1, up in some ten milliseconds, with an event loop of its own: a test
+may block its thread, or close its loop, and the broker goes on. A test that has a loop anyway may as well use
+`async with Broker()` there. For a RabbitMQ of the same kind: `rabbitmq`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from harebell.broker import Broker
+from harebell.errors import LocalProtocolError
+
+__all__ = ["EmbeddedBroker"]
+
+T = TypeVar("T")
+
+PATIENCE: Final = 30.0  # seconds for what the broker does in milliseconds, on a machine under load
+
+
+class EmbeddedBroker:
+    """One broker. `start` and `close` it, or use it in a `with` block.
+
+    make  gives the Broker: the class itself, or `lambda: Broker(data=folder, events=True)`; called at each start
+
+    `stop` and `start` may alternate: the port stays, the data only where `make` says `data`. All of this blocks; a
+    coroutine uses `await asyncio.to_thread(server.restart)`, for clients in its own loop have to answer the goodbye.
+    Raises what `Broker.start` raises, and TimeoutError when the broker does not answer.
+    """
+
+    def __init__(self, make: Callable[[], Broker] = Broker) -> None:
+        self._make = make
+        self._port: int | None = None
+        self._broker: Broker | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether clients can connect."""
+        return self._broker is not None
+
+    @property
+    def broker(self) -> Broker:
+        """The Broker itself; it belongs to another thread, so touch it inside `run`."""
+        if self._broker is None:
+            raise LocalProtocolError("this broker is not running: call start(), or use it in a `with` block")
+        return self._broker
+
+    @property
+    def url(self) -> str:
+        """What clients connect to, with user and password guest."""
+        return self.broker.url
+
+    @property
+    def port(self) -> int:
+        """The AMQP port, on 127.0.0.1. RuntimeError when `make` asked for none."""
+        port = self.broker.port
+        if port is None:
+            raise RuntimeError("this broker listens on no port: connect with sock=server.open_socket()")
+        return port
+
+    def run(self, function: Callable[[Broker], T]) -> T:
+        """What the function gives, called with the broker in its own loop: `run(lambda b: b.set_policy(...))`."""
+        broker = self.broker
+
+        async def call() -> T:
+            return function(broker)
+
+        return self._await(call())
+
+    def open_socket(self) -> socket.socket:
+        """A socket connected to the broker without a port, for `harebell.connect(sock=...)`."""
+        return self._await(self.broker.open_socket())
+
+    def start(self) -> None:
+        """Returns when clients can connect."""
+        if self._broker is not None:
+            raise LocalProtocolError("this broker is already running")
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, name="harebell broker", daemon=True)
+            self._thread.start()
+        try:
+            self._broker = self._await(self._started())
+        except BaseException:
+            self.close()
+            raise
+
+    async def _started(self) -> Broker:
+        broker = self._make()
+        if self._port is not None:
+            broker.port = self._port
+        await broker.start()
+        self._port = broker.port
+        return broker
+
+    def stop(self) -> None:
+        """Stops the broker in order: clients are told 320, what was confirmed is on disk. Twice is no error."""
+        if self._broker is not None:
+            broker, self._broker = self._broker, None
+            self._await(broker.stop())
+
+    def restart(self) -> None:
+        """`stop` and `start`, on the same port."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stops it for good. May be called at any time, and again."""
+        try:
+            self.stop()
+        finally:
+            if self._loop is not None and self._thread is not None:
+                self._loop.call_soon_threadsafe(self._loop.stop)
+                self._thread.join(PATIENCE)
+                self._loop.close()
+                self._loop = self._thread = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _await(self, work: Coroutine[object, object, T]) -> T:
+        assert self._loop is not None  # who calls has seen to that
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)

@@ -1,0 +1,453 @@
+"""A TCP proxy that breaks connections on demand, for tests of what should survive it.
+
+    async with FaultProxy("127.0.0.1", 5672) as proxy:
+        connection = await connect(f"amqp://{proxy.host}:{proxy.port}")
+        proxy.stall("to_client")        # the server's bytes stop; the connection stays up
+        proxy.resume()
+        proxy.cut()                     # every connection ends; new ones are accepted
+
+`cut_after` and `cut_after_frames` aim at a byte and at a frame of AMQP 0-9-1; of what the frames mean it knows nothing.
+Faults apply to all connections of the proxy, open ones and later ones, until they are lifted. Bytes are never changed
+or reordered. Not a benchmark tool: every byte crosses Python.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Final, Literal, Self
+
+from harebell.errors import InvalidArgument, LocalProtocolError
+
+Direction = Literal["to_server", "to_client", "both"]
+
+__all__ = ["Direction", "FaultProxy"]
+
+READ_SIZE: Final = 64 * 1024  # bytes taken from one side before the other side has to accept them
+PIECES_UNDER_WAY: Final = 16  # reads of one direction that may wait for their time, or for the receiver
+SLICES_PER_SECOND: Final = 20  # a throttled direction moves in steps of a twentieth of a second
+FRAME_HEADER: Final = 7  # bytes: type, channel, size of the payload (AMQP 0-9-1, 4.2.3); one byte ends the frame
+# SO_LINGER's C structure {int onoff = 1; int linger = 0}: close() then sends RST instead of FIN
+LINGER_NONE: Final = (1).to_bytes(4, sys.byteorder) + (0).to_bytes(4, sys.byteorder)
+
+
+_Piece = tuple[float, bytes | ConnectionError]  # when it came, and what; b"" is an end of stream
+
+
+class _Lane:
+    """The faults of one direction, shared by all connections, and the count of what went through."""
+
+    __slots__ = ("budget", "changed", "delay", "forwarded", "frame_budget", "frames", "inside", "rate", "stalled")
+
+    def __init__(self) -> None:
+        self.stalled = False
+        self.delay = 0.0
+        self.rate: float | None = None
+        self.budget: int | None = None
+        self.frame_budget: int | None = None
+        self.inside = 0  # bytes that still go once the frames of the budget are through
+        self.forwarded = 0
+        self.frames = 0
+        self.changed = asyncio.Event()
+
+    def notify(self) -> None:
+        """Wakes every pump that waits on this lane; each then looks at the new state."""
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    async def wait_open(self) -> None:
+        while self.stalled:
+            await self.changed.wait()
+
+    async def wait_due(self, came: float) -> None:
+        """Returns when what came at that time of the loop has been held for the delay of the moment."""
+        loop = asyncio.get_running_loop()
+        while self.delay and loop.time() < came + self.delay:
+            try:
+                async with asyncio.timeout_at(came + self.delay):
+                    await self.changed.wait()
+            except TimeoutError:
+                return
+
+    async def pace(self, sent: int) -> None:
+        """Returns when `sent` bytes have had their time, or as soon as the lane's faults change."""
+        if self.rate is None:
+            return
+        try:
+            async with asyncio.timeout(sent / self.rate):
+                await self.changed.wait()
+        except TimeoutError:
+            pass
+
+    def allowance(self, available: int) -> int:
+        """How many of the available bytes may go in the next step."""
+        if self.rate is not None:
+            available = min(available, max(1, int(self.rate / SLICES_PER_SECOND)))
+        if self.budget is not None:
+            available = min(available, self.budget)
+        return available
+
+    def went(self, count: int, ended: int) -> None:
+        """So many bytes were handed on, and so many frames ended with them."""
+        self.forwarded += count
+        self.frames += ended
+        if self.budget is not None:
+            self.budget -= count
+        if self.frame_budget is not None and ended:
+            self.frame_budget -= ended
+            if self.frame_budget == 0:
+                self.frame_budget, self.budget = None, self.inside
+
+
+class _Framing:
+    """Where in its frames one direction of one connection stands. The protocol header counts as a frame."""
+
+    __slots__ = ("_head", "_left")
+
+    def __init__(self) -> None:
+        self._head = b""
+        self._left = 0
+
+    def step(self, data: bytes, one: bool) -> tuple[int, int]:
+        """(how many of these bytes go in the next step, how many frames end in them): all, or those of `one` frame."""
+        used = ended = 0
+        while used < len(data) and not (one and ended):
+            if not self._left:
+                head = self._head + data[used : used + FRAME_HEADER - len(self._head)]
+                used += len(head) - len(self._head)
+                self._head = head
+                if len(head) < FRAME_HEADER:
+                    break
+                self._left = 1 if head.startswith(b"AMQP") else int.from_bytes(head[3:], "big") + 1
+                self._head = b""
+            body = min(self._left, len(data) - used)
+            used += body
+            self._left -= body
+            ended += not self._left
+        return used, ended
+
+
+class _Link:
+    """One client's connection and its counterpart at the server."""
+
+    __slots__ = ("client_reader", "client_writer", "framing", "server_reader", "server_writer", "shut")
+
+    def __init__(
+        self,
+        client: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        server: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+    ) -> None:
+        self.client_reader, self.client_writer = client
+        self.server_reader, self.server_writer = server
+        self.framing = {"to_server": _Framing(), "to_client": _Framing()}
+        self.shut: set[str] = set()
+
+    def end(self, reset: bool) -> None:
+        for writer in (self.client_writer, self.server_writer):
+            _end(writer, reset)
+
+    def shut_down(self, direction: str) -> None:
+        """Sends FIN to the receiver of this direction; what still comes from its sender is thrown away."""
+        if direction in self.shut:
+            return
+        self.shut.add(direction)
+        writer = self.server_writer if direction == "to_server" else self.client_writer
+        if not writer.transport.is_closing():
+            try:
+                writer.write_eof()
+            except OSError:  # the receiver has reset the connection, and its transport does not know yet
+                _end(writer, reset=True)
+
+
+def _end(writer: asyncio.StreamWriter, reset: bool) -> None:
+    if reset:
+        sock = writer.get_extra_info("socket")
+        if not writer.transport.is_closing():
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_NONE)
+        writer.transport.abort()
+    else:
+        writer.close()
+
+
+class FaultProxy:
+    """A listener on `listen_host`:`listen_port` (0: a free port) that forwards to `host`:`port`.
+
+    Use it as an async context manager, or call `start` and `aclose`. All methods belong to the event loop that
+    started it. `target` may be set to another (host, port) at any time: it counts for the connections to come.
+    """
+
+    def __init__(self, host: str, port: int, *, listen_host: str = "127.0.0.1", listen_port: int = 0) -> None:
+        self.target = (host, port)
+        self.host = listen_host
+        self.port = listen_port
+        self.accepted = 0
+        self.refusing = False
+        self._server: asyncio.Server | None = None
+        self._lanes: dict[str, _Lane] = {"to_server": _Lane(), "to_client": _Lane()}
+        self._links: set[_Link] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._connections_changed = asyncio.Event()
+
+    # ------------------------------------------------------------------------------------------ life
+
+    async def start(self) -> None:
+        """Listens; `port` then holds the real port. Raises OSError when the address is taken."""
+        if self._server is not None:
+            raise LocalProtocolError("this proxy is already listening")
+        self._server = await asyncio.start_server(self._accept, self.host, self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def aclose(self) -> None:
+        """Stops listening, ends every connection and returns when nothing of the proxy runs any more."""
+        if self._server is None:
+            return
+        server, self._server = self._server, None
+        server.close()
+        self.cut(reset=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await server.wait_closed()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    # --------------------------------------------------------------------------------------- looking
+
+    @property
+    def connections(self) -> int:
+        """How many connections go through the proxy now."""
+        return len(self._links)
+
+    def forwarded(self, direction: Literal["to_server", "to_client"]) -> int:
+        """How many bytes have been handed on in this direction, over all connections."""
+        return self._lanes[direction].forwarded
+
+    def frames(self, direction: Literal["to_server", "to_client"]) -> int:
+        """How many whole frames have been handed on in this direction; a protocol header counts as one."""
+        return self._lanes[direction].frames
+
+    async def wait_connections(self, count: int) -> None:
+        """Returns once exactly `count` connections are open through the proxy. Give it a deadline of your own."""
+        while len(self._links) != count:
+            await self._connections_changed.wait()
+
+    # ---------------------------------------------------------------------------------------- faults
+
+    def cut(self, *, reset: bool = False) -> int:
+        """Ends every open connection at both sides and says how many; the proxy goes on accepting.
+
+        With `reset` both sides see a connection reset and bytes under way are lost; without, an end of stream
+        (bytes still unread in the kernel may turn that into a reset too: so TCP will have it).
+        """
+        links = list(self._links)
+        for link in links:
+            link.end(reset)
+            self._forget(link)
+        return len(links)
+
+    def cut_after(self, count: int, direction: Literal["to_server", "to_client"]) -> None:
+        """Lets `count` more bytes through in this direction, then resets the connection that brought the next one.
+
+        Once: the connections after that are whole again. With a count in the middle of a frame the receiver is
+        left with a torn one. Raises InvalidArgument for a negative count.
+        """
+        if count < 0:
+            raise InvalidArgument(f"cannot cut after {count} bytes: give zero or more")
+        self._budget(direction, count, None, 0)
+
+    def cut_after_frames(self, count: int, direction: Literal["to_server", "to_client"], *, inside: int = 0) -> None:
+        """Lets `count` more frames end in this direction, and then `inside` bytes of the next one; then as `cut_after`.
+
+        A frame that is half through is the first one; a protocol header counts as one. With TLS there are no frames to
+        be seen. Raises InvalidArgument for a negative number.
+        """
+        if count < 0 or inside < 0:
+            raise InvalidArgument(f"cannot cut after {count} frames and {inside} bytes: give zero or more")
+        if count:
+            self._budget(direction, None, count, inside)
+        else:
+            self._budget(direction, inside, None, 0)
+
+    def no_cut(self, direction: Direction = "both") -> None:
+        """Takes back a `cut_after` or `cut_after_frames` that has not come true yet."""
+        for name in self._names_of(direction):
+            self._budget(name, None, None, 0)
+
+    def stall(self, direction: Direction = "both") -> None:
+        """Hands on nothing more in this direction; the connections stay up and the senders feel back-pressure."""
+        for lane in self._lanes_of(direction):
+            lane.stalled = True
+            lane.notify()
+
+    def resume(self, direction: Direction = "both") -> None:
+        """Ends a stall; what waited goes on, nothing is lost."""
+        for lane in self._lanes_of(direction):
+            lane.stalled = False
+            lane.notify()
+
+    @contextmanager
+    def stalled(self, direction: Direction = "both") -> Iterator[None]:
+        """Stalls for the length of a `with` block."""
+        self.stall(direction)
+        try:
+            yield
+        finally:
+            self.resume(direction)
+
+    def throttle(self, bytes_per_second: float | None, direction: Direction = "both") -> None:
+        """Hands on at most so many bytes a second and connection; None lifts the limit at once.
+
+        Raises InvalidArgument for zero or less: that is what `stall` is for.
+        """
+        if bytes_per_second is not None and bytes_per_second <= 0:
+            raise InvalidArgument(f"a rate of {bytes_per_second} bytes/s moves nothing: use stall()")
+        for lane in self._lanes_of(direction):
+            lane.rate = bytes_per_second
+            lane.notify()
+
+    def delay(self, seconds: float, direction: Direction = "both") -> None:
+        """Hands on everything so many seconds after it came: a long line, whose bandwidth is not touched. 0 ends it.
+
+        Raises InvalidArgument for less than zero.
+        """
+        if seconds < 0:
+            raise InvalidArgument(f"a delay of {seconds} s would hand on bytes before they came")
+        for lane in self._lanes_of(direction):
+            lane.delay = seconds
+            lane.notify()
+
+    def half_close(self, direction: Direction) -> None:
+        """Sends an end of stream to the receiver of this direction, on every open connection.
+
+        The other direction goes on. What the sender still sends this way is read and thrown away.
+        """
+        for name in self._names_of(direction):
+            for link in self._links:
+                link.shut_down(name)
+
+    def refuse(self) -> None:
+        """Resets every new connection as soon as it is accepted, like a balancer without a live server."""
+        self.refusing = True
+
+    def accept(self) -> None:
+        """Forwards new connections again, after `refuse`."""
+        self.refusing = False
+
+    # -------------------------------------------------------------------------------------- the work
+
+    def _names_of(self, direction: Direction) -> tuple[str, ...]:
+        if direction == "both":
+            return ("to_server", "to_client")
+        if direction not in self._lanes:
+            raise InvalidArgument(f"no direction {direction!r}: use 'to_server', 'to_client' or 'both'")
+        return (direction,)
+
+    def _lanes_of(self, direction: Direction) -> list[_Lane]:
+        return [self._lanes[name] for name in self._names_of(direction)]
+
+    def _budget(self, direction: str, count: int | None, frames: int | None, inside: int) -> None:
+        lane = self._lanes[direction]
+        lane.budget, lane.frame_budget, lane.inside = count, frames, inside
+        lane.notify()
+
+    def _forget(self, link: _Link) -> None:
+        self._links.discard(link)
+        self._announce()
+
+    def _announce(self) -> None:
+        self._connections_changed.set()
+        self._connections_changed = asyncio.Event()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        if self.refusing or self._server is None:
+            _end(writer, reset=True)
+            return
+        task = asyncio.get_running_loop().create_task(self._forward(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            server = await asyncio.open_connection(*self.target)
+        except OSError:
+            _end(writer, reset=True)  # the client learns what the proxy learnt
+            return
+        except asyncio.CancelledError:
+            _end(writer, reset=True)
+            raise
+        link = _Link((reader, writer), server)
+        self._links.add(link)
+        self._announce()
+        try:
+            async with asyncio.TaskGroup() as pumps:
+                self._pump(pumps, link, "to_server", link.client_reader, link.server_writer)
+                self._pump(pumps, link, "to_client", link.server_reader, link.client_writer)
+        except* ConnectionError:
+            link.end(reset=True)  # one side was reset: so is the other
+        finally:
+            link.end(reset=False)
+            self._forget(link)
+
+    def _pump(
+        self,
+        pumps: asyncio.TaskGroup,
+        link: _Link,
+        direction: str,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        pieces: asyncio.Queue[_Piece] = asyncio.Queue(PIECES_UNDER_WAY)
+        pumps.create_task(_take(reader, pieces))
+        pumps.create_task(self._hand_on(link, direction, pieces, writer))
+
+    async def _hand_on(
+        self, link: _Link, direction: str, pieces: asyncio.Queue[_Piece], writer: asyncio.StreamWriter
+    ) -> None:
+        lane, framing = self._lanes[direction], link.framing[direction]
+        while True:
+            came, data = await pieces.get()
+            if isinstance(data, ConnectionError):
+                raise data
+            if not data:
+                break
+            await lane.wait_due(came)
+            while data and direction not in link.shut:
+                await lane.wait_open()
+                if lane.budget == 0:
+                    lane.budget = None
+                    link.end(reset=True)
+                    self._forget(link)
+                    raise ConnectionResetError("the cut that was asked for")
+                count, ended = framing.step(data[: lane.allowance(len(data))], lane.frame_budget is not None)
+                writer.write(data[:count])
+                await writer.drain()
+                data = data[count:]
+                lane.went(count, ended)
+                await lane.pace(count)
+        await lane.wait_open()  # an end of stream waits its turn behind a stall, like the bytes before it
+        link.shut_down(direction)
+
+
+async def _take(reader: asyncio.StreamReader, pieces: asyncio.Queue[_Piece]) -> None:
+    """Reads one side to its end; a reset takes its turn behind what was read before it."""
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            data: bytes | ConnectionError = await reader.read(READ_SIZE)
+        except ConnectionError as error:
+            data = error
+        await pieces.put((loop.time(), data))
+        if not isinstance(data, bytes) or not data:
+            return

@@ -1,0 +1,328 @@
+"""A real RabbitMQ node for tests and benchmarks: started for you alone, gone afterwards.
+
+    with RabbitMQ() as server:
+        pika.BlockingConnection(pika.URLParameters(server.url))
+
+Each node has its own port, node name, distribution port, epmd and data directory, listens on 127.0.0.1 only, and
+shares nothing with other nodes of the machine, the system's own service included. Any user may run it, root too: the
+system's wrapper script, which would switch to the user `rabbitmq`, is passed by. The node ends with this process, even
+when this process is killed. No tuning is done: it runs as its package ships it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from harebell.errors import LocalProtocolError, ServerUnavailable
+
+__all__ = ["REMEDY", "RabbitMQ", "find_server"]
+
+REMEDY: Final = "install it with `apt-get install rabbitmq-server` (`make test` does so when run by root)"
+START_SECONDS: Final = 60.0  # a node takes 3 to 6 s; a machine under load may need ten times that
+STOP_SECONDS: Final = 20.0  # after this an orderly stop becomes a kill
+KILL_SECONDS: Final = 5.0  # how long the kernel may take to clear away a killed machine
+POLL_SECONDS: Final = 0.05
+LOG_TAIL_LINES: Final = 40
+# Below the range that kernels hand out to outgoing connections, so that a stopped node finds its ports free again.
+PORTS: Final = range(20000, 32000)
+
+# The real script first: /usr/sbin/rabbitmq-server of Debian and Red Hat changes the user and the directories.
+SERVER_SCRIPTS: Final = ("/usr/lib/rabbitmq/bin/rabbitmq-server", "/opt/homebrew/sbin/rabbitmq-server")
+
+# Waits on a pipe whose other end this process holds. A line means that all went well; an end of file means that
+# this process died without stopping the node, so the guard does it.
+GUARD: Final = 'if read -r _; then exit 0; fi; kill -KILL "-$1" "$2" 2>/dev/null; sleep 1; rm -rf "$3"'
+
+NOT_UP_YET: Final = "requires the 'rabbit' app to be running"
+"""What rabbitmqctl says of a node that answers AMQP already and has not started all else."""
+
+PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
+METHOD_FRAME: Final = b"\x01"
+
+
+def find_server() -> Path:
+    """The rabbitmq-server script to run. Raises ServerUnavailable, with the remedy, when there is none."""
+    for candidate in (*SERVER_SCRIPTS, shutil.which("rabbitmq-server")):
+        if candidate is not None and os.access(candidate, os.X_OK):
+            return Path(candidate)
+    raise ServerUnavailable(f"no RabbitMQ on this machine: {REMEDY}")
+
+
+def free_ports(count: int) -> list[int]:
+    """So many different ports of 127.0.0.1 that nobody listens on now."""
+    held: list[socket.socket] = []
+    try:
+        for port in random.sample(PORTS, len(PORTS)):
+            sock = socket.socket()
+            try:
+                sock.bind(("127.0.0.1", port))
+            except OSError:
+                sock.close()
+                continue
+            held.append(sock)
+            if len(held) == count:
+                return [sock.getsockname()[1] for sock in held]
+        raise ServerUnavailable(f"fewer than {count} free ports between {PORTS.start} and {PORTS.stop}")
+    finally:
+        for sock in held:
+            sock.close()
+
+
+class RabbitMQ:
+    """One RabbitMQ node. `start` and `close` it, or use it in a `with` block.
+
+    `config` are lines of rabbitmq.conf ({"channel_max": "64"}), `plugins` the names to enable. `stop`, `kill` and
+    `start` may alternate: ports and data stay until `close`, as they would on a machine that reboots.
+    """
+
+    def __init__(self, *, config: Mapping[str, str] | None = None, plugins: Sequence[str] = ()) -> None:
+        self._config = dict(config or {})
+        self._plugins = tuple(plugins)
+        self._directory: Path | None = None
+        self._ports: list[int] = []
+        self._pid = 0
+        self._node: subprocess.Popen[bytes] | None = None
+        self._epmd: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
+
+    # --------------------------------------------------------------------------------------- looking
+
+    @property
+    def port(self) -> int:
+        """The AMQP port, on 127.0.0.1."""
+        self._require_directory()
+        return self._ports[0]
+
+    @property
+    def url(self) -> str:
+        """The AMQP URL of the virtual host "/", with user and password guest."""
+        return f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
+
+    @property
+    def pid(self) -> int:
+        """The process of the Erlang machine: the one whose CPU time and memory are the broker's."""
+        if self._node is None:
+            raise LocalProtocolError("this RabbitMQ is not running: call start()")
+        return self._pid
+
+    @property
+    def node_name(self) -> str:
+        return f"harebell{self.port}@localhost"
+
+    def log(self) -> str:
+        """All that the node has written: what came out of the start script, then its log, which grows at the end."""
+        directory = self._require_directory()
+        files = [directory / "output", *sorted((directory / "log").glob("*.log"), reverse=True)]
+        return "".join(file.read_text(errors="replace") for file in files if file.exists())
+
+    def ctl(self, *arguments: str, timeout: float = 30.0) -> str:
+        """What `rabbitmqctl` prints for these arguments. Takes about two seconds: it starts an Erlang machine.
+
+        Raises subprocess.CalledProcessError when it fails and subprocess.TimeoutExpired after `timeout` seconds.
+        """
+        command = [str(find_server().with_name("rabbitmqctl")), "--quiet", "--node", self.node_name, *arguments]
+        deadline = time.monotonic() + timeout
+        while True:
+            done = subprocess.run(
+                command,
+                env=self._environment(),
+                timeout=timeout,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+            text = done.stdout.decode(errors="replace")
+            if not done.returncode:
+                return text
+            if NOT_UP_YET in text and time.monotonic() < deadline:
+                time.sleep(0.2)
+                continue
+            error = subprocess.CalledProcessError(done.returncode, command, text)
+            error.add_note(text)  # what it said is the half of the message that helps
+            raise error
+
+    def sync_declarations(self) -> None:
+        """Has what was declared on disk, so that a kill cannot take it. Takes about two seconds.
+
+        RabbitMQ answers a declaration before its Mnesia log is written: killed within some 60 ms it comes back without
+        the durable queue, and without the messages that it confirmed there (3.10 under load: 3 of 32). The name of a
+        quorum queue's log is on disk when no other was declared for half a second: killed before that, it comes back
+        with the newest one empty and without a leader, so that basic.consume is never answered.
+        """
+        self.ctl("eval", "mnesia:sync_log(), [ok = dets:sync(Table) || Table <- dets:all()].")
+
+    # ------------------------------------------------------------------------------------------ life
+
+    def start(self) -> None:
+        """Starts the node and returns when it answers AMQP.
+
+        Raises ServerUnavailable when RabbitMQ is not installed, or when it ends or stays silent; the text then has
+        the end of its log.
+        """
+        if self._node is not None:
+            raise LocalProtocolError("this RabbitMQ is already running")
+        script = find_server()
+        epmd = shutil.which("epmd")
+        if epmd is None:
+            raise ServerUnavailable("RabbitMQ is there but Erlang's `epmd` is not on PATH")
+        directory = self._prepare_directory()
+        try:
+            self._epmd = self._spawn(epmd)
+            self._wait_epmd()  # or the node would start one of its own, as a daemon that nobody ends
+            self._node = self._spawn(str(script))
+            self._guard = subprocess.Popen(
+                ["/bin/sh", "-c", GUARD, "guard", str(self._node.pid), str(self._epmd.pid), str(directory)],
+                stdin=subprocess.PIPE,
+                start_new_session=True,
+            )
+            self._wait_ready()
+        except BaseException:
+            self.close()
+            raise
+
+    def stop(self) -> None:
+        """Stops the node in order (as a service manager would) and keeps its data for the next `start`."""
+        self._end_machine(signal.SIGTERM, STOP_SECONDS)
+        self.kill()
+
+    def kill(self) -> None:
+        """Ends the node at once, as a power cut would, and keeps its data for the next `start`."""
+        if self._node is not None:
+            # First the Erlang machine alone: the script is its parent, sees it end and ends too. Then whatever is
+            # left of the group that the script leads: all of it, if the machine had not come up yet.
+            self._end_machine(signal.SIGKILL, KILL_SECONDS)
+            try:
+                os.killpg(self._node.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            self._node.wait()
+            self._node = None
+            self._pid = 0
+        if self._epmd is not None:
+            self._epmd.kill()
+            self._epmd.wait()
+            self._epmd = None
+        if self._guard is not None:
+            self._guard.communicate(b"done\n")
+            self._guard = None
+
+    def close(self) -> None:
+        """Ends the node and removes its directory. May be called at any time, and again."""
+        self.kill()  # an orderly stop would only protect data that goes now
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -------------------------------------------------------------------------------------- the work
+
+    def _require_directory(self) -> Path:
+        if self._directory is None:
+            raise LocalProtocolError("this RabbitMQ was never started, or is closed: call start()")
+        return self._directory
+
+    def _prepare_directory(self) -> Path:
+        if self._directory is None:
+            self._directory = Path(tempfile.mkdtemp(prefix="harebell-rabbitmq-"))
+            self._ports = free_ports(3)
+            lines = "".join(f"{key} = {value}\n" for key, value in self._config.items())
+            (self._directory / "rabbitmq.conf").write_text(lines)
+            (self._directory / "plugins").write_text(f"[{','.join(self._plugins)}].\n")
+        (self._directory / "pid").unlink(missing_ok=True)
+        return self._directory
+
+    def _environment(self) -> dict[str, str]:
+        directory = self._require_directory()
+        port, dist_port, epmd_port = (str(number) for number in self._ports)
+        foreign = ("RABBITMQ_", "ERL_", "NOTIFY_SOCKET")
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
+        return inherited | {
+            "HOME": str(directory),  # where Erlang keeps its cookie
+            "LC_ALL": "C.UTF-8",
+            "ERL_EPMD_PORT": epmd_port,
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODENAME": f"harebell{port}@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_PORT": port,
+            "RABBITMQ_DIST_PORT": dist_port,
+            "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"),
+            "RABBITMQ_LOG_BASE": str(directory / "log"),
+            "RABBITMQ_PID_FILE": str(directory / "pid"),
+            "RABBITMQ_CONFIG_FILE": str(directory / "rabbitmq.conf"),
+            "RABBITMQ_CONF_ENV_FILE": "/dev/null",  # the system's own settings are not ours
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "plugins"),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+        }
+
+    def _end_machine(self, signal_number: int, patience: float) -> None:
+        if self._node is None or self._pid == 0:
+            return
+        try:
+            os.kill(self._pid, signal_number)
+            self._node.wait(patience)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            return  # ended by itself, or does not listen: the caller has stronger means
+        self._pid = 0
+
+    def _spawn(self, command: str) -> subprocess.Popen[bytes]:
+        with (self._require_directory() / "output").open("ab") as output:
+            return subprocess.Popen(
+                [command],
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C in a terminal goes to the tests, which then end the node in order
+            )
+
+    def _wait_epmd(self) -> None:
+        assert self._epmd is not None
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and self._epmd.poll() is None:
+            with socket.socket() as sock:
+                if sock.connect_ex(("127.0.0.1", self._ports[2])) == 0:
+                    return
+            time.sleep(POLL_SECONDS)
+        raise ServerUnavailable(f"Erlang's epmd does not come up\n{self._log_tail()}")
+
+    def _wait_ready(self) -> None:
+        assert self._node is not None
+        pid_file = self._require_directory() / "pid"
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            if self._node.poll() is not None:
+                raise ServerUnavailable(f"RabbitMQ ended with status {self._node.returncode}\n{self._log_tail()}")
+            if pid_file.exists() and (text := pid_file.read_text().strip()) and self._answers():
+                self._pid = int(text)
+                return
+            time.sleep(POLL_SECONDS)
+        raise ServerUnavailable(f"RabbitMQ gave no AMQP answer in {START_SECONDS:.0f} s\n{self._log_tail()}")
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=5) as sock:
+                sock.sendall(PROTOCOL_HEADER)
+                return sock.recv(1) == METHOD_FRAME
+        except OSError:
+            return False
+
+    def _log_tail(self) -> str:
+        return "\n".join(self.log().splitlines()[-LOG_TAIL_LINES:])

@@ -1,8 +1,0 @@
-"""`python -m warren`: the `warren` command."""
-
-from __future__ import annotations
-
-from warren.cli.main import main
-
-if __name__ == "__main__":
-    main()

@@ -1,5 +1,0 @@
-"""The broker: vhosts, exchanges, queues, consumers, and the store, in one process."""
-
-from warren.broker.net import Broker, Tls
-
-__all__ = ["Broker", "Tls"]

@@ -1,4 +1,0 @@
-"""The `warren` command, one file a noun.
-
-Only here are arguments parsed, is logging configured, is a terminal drawn on.
-"""

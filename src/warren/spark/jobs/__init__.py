@@ -1,5 +1,0 @@
-"""The jobs that people need around queues: functions of DataFrames, a module each. `warren spark` is their command.
-
-Rules: a job takes a SparkSession and says what it did in a record; it prints nothing and knows no terminal. Whatever
-may take long takes a `progress` callable that is told how many rows are done.
-"""
