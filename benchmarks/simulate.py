@@ -35,7 +35,7 @@ from routing import made_keys, made_patterns
 from harebell.routing import Definitions, Router
 from harebell.routing.definitions import BindingDefinition, QueueDefinition
 from harebell.routing.topology import Topology, topology
-from harebell.spark.jobs.counting import Counting
+from harebell.spark.jobs.simulate.counting import Counting
 
 DISTINCT = (1_000, 236_000)
 
@@ -185,7 +185,7 @@ def check(router: Router, table: pa.Table) -> None:
 
 def in_spark(topic: Topology, tables: dict[int, pa.Table], folder: Path, rounds: int) -> None:
     from harebell.spark import session
-    from harebell.spark.jobs.simulate import simulate
+    from harebell.spark.jobs.simulate.job import simulate
 
     spark = session("benchmark of simulate")
     try:

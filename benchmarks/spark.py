@@ -2,11 +2,11 @@
 
     python benchmarks/spark.py [--rows 300000] [--rounds 3] [--sizes 100,1024] [--rabbitmq] [--only source,sink]
 
-One session, local[2], as harebell.spark.session starts it; the broker is `harebell serve` in a process of its own, or a
-RabbitMQ. Messages are persistent, with a message_id and a timestamp. CPU is user and system time of everything that
-is Spark's (driver, JVM, Python workers), never the broker's; of a loop in pika or aio-pika, that of its process. The
-ratio compares the CPU of a row with a plain Parquet read of the same rows and columns: the limit. Medians of the
-rounds; one round before them is thrown away.
+One session, local[2], as harebell.spark.runtime.session starts it; the broker is `harebell serve` in a process of its
+own, or a RabbitMQ. Messages are persistent, with a message_id and a timestamp. CPU is user and system time of
+everything that is Spark's (driver, JVM, Python workers), never the broker's; of a loop in pika or aio-pika, that of its
+process. The ratio compares the CPU of a row with a plain Parquet read of the same rows and columns: the limit. Medians
+of the rounds; one round before them is thrown away.
 
 source: into Spark's sink `noop`. end to end: a streaming query, available now, into Parquet. sink: rows from Parquet,
 two tasks, every message confirmed, by Python workers that run already. micro-batch: what a batch of 100 rows takes,
@@ -35,7 +35,7 @@ import psutil
 from broker import STARTS, machine
 
 from harebell.client.blocking import connect
-from harebell.client.records import Message, Publication
+from harebell.client.messages import Message, Publication
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

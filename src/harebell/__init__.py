@@ -12,13 +12,8 @@ if TYPE_CHECKING:
     from harebell import errors as errors
     from harebell.client import blocking as blocking, events as events, middleware as middleware
     from harebell.client.channel import Channel as Channel
-    from harebell.client.codec import JSON as JSON, Codec as Codec
     from harebell.client.connection import Connection as Connection, connect as connect
-    from harebell.client.pending import Pending as Pending
-    from harebell.client.pools import ChannelPool as ChannelPool, ConnectionPool as ConnectionPool
-    from harebell.client.producer import Producer as Producer
-    from harebell.client.reader import QueueReader as QueueReader
-    from harebell.client.records import (
+    from harebell.client.messages import (
         Confirmation as Confirmation,
         Delivery as Delivery,
         Message as Message,
@@ -26,11 +21,16 @@ if TYPE_CHECKING:
         QueueInfo as QueueInfo,
         Returned as Returned,
     )
-    from harebell.client.recovery import Backoff as Backoff, Recovery as Recovery
-    from harebell.client.retry import DeadLetter as DeadLetter, Retry as Retry
-    from harebell.client.rpc import Rpc as Rpc, Server as Server
+    from harebell.client.patterns.codec import JSON as JSON, Codec as Codec
+    from harebell.client.patterns.pending import Pending as Pending
+    from harebell.client.patterns.pools import ChannelPool as ChannelPool, ConnectionPool as ConnectionPool
+    from harebell.client.patterns.producer import Producer as Producer
+    from harebell.client.patterns.reader import QueueReader as QueueReader
+    from harebell.client.patterns.retry import DeadLetter as DeadLetter, Retry as Retry
+    from harebell.client.patterns.rpc import Rpc as Rpc, Server as Server
+    from harebell.client.patterns.workers import Workers as Workers
+    from harebell.client.recovery.policy import Backoff as Backoff, Recovery as Recovery
     from harebell.client.settling import Reject as Reject, Requeue as Requeue
-    from harebell.client.workers import Workers as Workers
     from harebell.protocol.v091.methods import Properties as Properties
 
 __all__ = [
@@ -72,29 +72,29 @@ _HOMES: Final = {
     "connect": "harebell.client.connection",
     "Connection": "harebell.client.connection",
     "Channel": "harebell.client.channel",
-    "Message": "harebell.client.records",
-    "Publication": "harebell.client.records",
-    "Delivery": "harebell.client.records",
-    "Returned": "harebell.client.records",
-    "QueueInfo": "harebell.client.records",
-    "Confirmation": "harebell.client.records",
+    "Message": "harebell.client.messages",
+    "Publication": "harebell.client.messages",
+    "Delivery": "harebell.client.messages",
+    "Returned": "harebell.client.messages",
+    "QueueInfo": "harebell.client.messages",
+    "Confirmation": "harebell.client.messages",
     "Properties": "harebell.protocol.v091.methods",
-    "Recovery": "harebell.client.recovery",
-    "Backoff": "harebell.client.recovery",
-    "JSON": "harebell.client.codec",
-    "Codec": "harebell.client.codec",
-    "Producer": "harebell.client.producer",
-    "Pending": "harebell.client.pending",
-    "Workers": "harebell.client.workers",
-    "QueueReader": "harebell.client.reader",
-    "Retry": "harebell.client.retry",
-    "DeadLetter": "harebell.client.retry",
+    "Recovery": "harebell.client.recovery.policy",
+    "Backoff": "harebell.client.recovery.policy",
+    "JSON": "harebell.client.patterns.codec",
+    "Codec": "harebell.client.patterns.codec",
+    "Producer": "harebell.client.patterns.producer",
+    "Pending": "harebell.client.patterns.pending",
+    "Workers": "harebell.client.patterns.workers",
+    "QueueReader": "harebell.client.patterns.reader",
+    "Retry": "harebell.client.patterns.retry",
+    "DeadLetter": "harebell.client.patterns.retry",
     "Reject": "harebell.client.settling",
     "Requeue": "harebell.client.settling",
-    "Rpc": "harebell.client.rpc",
-    "Server": "harebell.client.rpc",
-    "ChannelPool": "harebell.client.pools",
-    "ConnectionPool": "harebell.client.pools",
+    "Rpc": "harebell.client.patterns.rpc",
+    "Server": "harebell.client.patterns.rpc",
+    "ChannelPool": "harebell.client.patterns.pools",
+    "ConnectionPool": "harebell.client.patterns.pools",
 }
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from harebell.broker.connection import Connection
 from harebell.broker.node import Node
+from harebell.broker.v091.connection import Connection
 from harebell.config import Limits
 from harebell.protocol.v091 import Content, Engine, Properties, Role, Table, methods as m
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harebell.broker.connection import WAITING_BYTES
+from harebell.broker.v091.connection import WAITING_BYTES
 from harebell.protocol.v091 import methods as m
 from tests.broker.kit import Client, NodeKit
 

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from harebell.broker import Broker
-from harebell.broker.connection import FLUSH_BYTES
-from harebell.broker.definitions import export_definitions, import_definitions
-from harebell.broker.limits import set_user_limits
 from harebell.broker.node import CATALOG, Node
-from harebell.broker.recovery import log as recovery_log
+from harebell.broker.operations.definitions import export_definitions, import_definitions
+from harebell.broker.operations.limits import set_user_limits
+from harebell.broker.operations.recovery import log as recovery_log
 from harebell.broker.store.catalog import Catalog, CatalogError
-from harebell.broker.store.folder import LastStop, mark_running
+from harebell.broker.store.data_folder import LastStop, mark_running
+from harebell.broker.v091.connection import FLUSH_BYTES
 from harebell.protocol.v091 import methods as m
 from harebell.routing.definitions import (
     BindingDefinition,

@@ -22,11 +22,12 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from harebell.broker import journal, node as node_module
+from harebell.broker import node as node_module
 from harebell.broker.node import Node
-from harebell.broker.store.folder import LastStop
+from harebell.broker.queues import journal
+from harebell.broker.queues.stream import StreamQueue
+from harebell.broker.store.data_folder import LastStop
 from harebell.broker.store.queue_log import QueueLog
-from harebell.broker.stream import StreamQueue
 from harebell.protocol.v091 import Content, Properties, Table, methods as m
 from tests.broker.kit import Client, Clock
 from tests.broker.store.faults import Died, Disk, HandCommit

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from harebell.broker import journal
-from harebell.broker.connection import FLUSH_BYTES
-from harebell.broker.queue import ClassicQueue
+from harebell.broker.queues import journal
+from harebell.broker.queues.classic import ClassicQueue
+from harebell.broker.v091.connection import FLUSH_BYTES
 from harebell.protocol.v091 import Content, methods as m
 from tests.broker.kit import Client, NodeKit
 

@@ -13,7 +13,7 @@ import pytest
 
 from harebell.protocol.v091 import methods as m
 from harebell.protocol.v091.codec import encode_frame, encode_method
-from tests.broker.test_connection import GOOD, HANDSHAKE
+from tests.broker.v091.test_connection import GOOD, HANDSHAKE
 from tests.wire import BrokerThread, Wire
 
 ANSWERS = (m.ConnectionStart, m.ConnectionTune, m.ChannelOpenOk)

@@ -8,7 +8,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from harebell.broker.stream import StreamQueue
+from harebell.broker.queues.stream import StreamQueue
 from harebell.protocol.v091 import methods as m
 from tests.broker.kit import PATIENCE, Client, NodeKit
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from harebell.broker import stream
-from harebell.broker.stream_filter import StreamFilter, stream_filter
+from harebell.broker.queues import stream
+from harebell.broker.queues.stream_filter import StreamFilter, stream_filter
 from harebell.errors import PreconditionFailed
 from harebell.protocol.v091 import FieldValue, Properties, Table, encode_content, methods as m
 from tests.broker.kit import Client, NodeKit

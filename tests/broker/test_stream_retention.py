@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harebell.broker.stream import RETENTION_MS, StreamQueue
+from harebell.broker.queues.stream import RETENTION_MS, StreamQueue
 from harebell.protocol.v091 import methods as m
 from harebell.routing.policies import Policy
 from tests.broker.kit import Client, NodeKit
@@ -18,7 +18,7 @@ class WallClock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1_900_000_000_000
-        monkeypatch.setattr("harebell.broker.stream.wall_clock", lambda: self.now)
+        monkeypatch.setattr("harebell.broker.queues.stream.wall_clock", lambda: self.now)
         monkeypatch.setattr("time.time_ns", lambda: self.now * 1_000_000)
 
 

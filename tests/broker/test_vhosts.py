@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harebell.broker import Broker
-from harebell.broker.store.log import SegmentLog
+from harebell.broker.store.stream_log import SegmentLog
 from harebell.errors import InvalidArgument, NotFound
 from harebell.protocol.v091 import Content, Table, methods as m
 from harebell.routing import definitions

@@ -36,9 +36,9 @@ from harebell import errors
 from harebell.broker import Broker
 from harebell.client.channel import Channel, OnOrphan
 from harebell.client.connection import Connection
-from harebell.client.producer import Pending, Producer
-from harebell.client.records import Publication
-from harebell.client.recovery import Backoff, Recovery
+from harebell.client.messages import Publication
+from harebell.client.patterns.producer import Pending, Producer
+from harebell.client.recovery.policy import Backoff, Recovery
 from harebell.testing import EmbeddedBroker, FaultProxy, RabbitMQ
 
 POLICIES: tuple[OnOrphan, ...] = ("raise", "retry", "park")

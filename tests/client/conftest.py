@@ -10,7 +10,7 @@ import pytest
 import harebell
 from harebell.client.channel import Channel
 from harebell.client.connection import Connection
-from harebell.client.recovery import Recovery
+from harebell.client.recovery.policy import Recovery
 from harebell.testing import EmbeddedBroker
 from tests.client.outages import FAST, NOTICED
 

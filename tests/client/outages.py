@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from harebell.client import events as e
 from harebell.client.channel import Channel
-from harebell.client.recovery import Backoff, Recovery
+from harebell.client.recovery.policy import Backoff, Recovery
 
 FAST = Recovery(backoff=Backoff(0.001, 0.05))
 

@@ -9,13 +9,13 @@ import pytest
 
 import harebell
 from harebell import errors
-from harebell.client import wire
 from harebell.client.blocking import connect as connect_blocking
 from harebell.client.channel import Channel
 from harebell.client.connection import Connection
 from harebell.client.events import Recovered, Unblocked
-from harebell.client.records import Publication, QueueInfo
-from harebell.client.recovery import Backoff, Recovery
+from harebell.client.messages import Publication, QueueInfo
+from harebell.client.recovery.policy import Backoff, Recovery
+from harebell.client.transport import protocol as wire
 from harebell.protocol.v091 import Properties, methods as m
 from tests.client.scripted import Content, HungUp, Peer, scripted
 
@@ -711,7 +711,7 @@ async def test_publishers_wait_for_a_broker_that_does_not_read() -> None:
 
 
 async def test_unread_deliveries_stop_the_reading_until_they_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    from harebell.client import subscription as subscription_module
+    from harebell.client.recovery import subscription as subscription_module
 
     monkeypatch.setattr(subscription_module, "MAX_BUFFERED_MESSAGES", 100)
     count = 20_000

@@ -11,7 +11,7 @@ import pytest
 
 from harebell import errors
 from harebell.client.blocking import Channel, Connection, Consumer, connect
-from harebell.client.records import Delivery, Message, Publication, QueueInfo, Returned
+from harebell.client.messages import Delivery, Message, Publication, QueueInfo, Returned
 from harebell.protocol.v091 import Properties
 from tests.client.outages import FAST
 

@@ -11,7 +11,7 @@ import pytest
 import harebell
 from harebell import errors
 from harebell.client.blocking import Channel, Connection, connect
-from harebell.client.records import Confirmation
+from harebell.client.messages import Confirmation
 from harebell.protocol.v091 import Properties
 from harebell.testing import EmbeddedBroker, FaultProxy
 from tests.client.outages import FAST

@@ -16,7 +16,7 @@ import harebell
 from harebell import errors
 from harebell.client.channel import Channel
 from harebell.client.connection import Connection
-from harebell.client.records import Publication
+from harebell.client.messages import Publication
 from tests.client.outages import FAST, eventually
 from tests.client.stepping import Moment, Stepped, cancelled_at
 

@@ -11,8 +11,8 @@ import harebell
 from harebell import errors
 from harebell.client.channel import Channel
 from harebell.client.connection import Connection
-from harebell.client.records import Message, Publication, QueueInfo, Returned
-from harebell.client.recovery import Recovery
+from harebell.client.messages import Message, Publication, QueueInfo, Returned
+from harebell.client.recovery.policy import Recovery
 from harebell.testing import RabbitMQ
 
 

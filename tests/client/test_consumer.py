@@ -10,7 +10,7 @@ from harebell import errors
 from harebell.client.channel import Channel
 from harebell.client.connection import Connection
 from harebell.client.consumer import FAIR
-from harebell.client.records import Delivery, Publication
+from harebell.client.messages import Delivery, Publication
 
 
 async def fill(channel: Channel, queue: str, count: int) -> None:

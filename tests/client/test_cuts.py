@@ -21,7 +21,7 @@ import harebell
 from harebell import errors
 from harebell.client.channel import Channel
 from harebell.client.connection import Connection
-from harebell.client.records import Message, Publication
+from harebell.client.messages import Message, Publication
 from harebell.testing import FaultProxy
 from tests.client.outages import FAST
 

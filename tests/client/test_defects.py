@@ -13,7 +13,7 @@ import harebell
 from harebell import errors
 from harebell.client.channel import Channel
 from harebell.client.connection import Connection
-from harebell.client.recovery import Backoff, Recovery
+from harebell.client.recovery.policy import Backoff, Recovery
 from tests.client.outages import bodies
 
 

@@ -11,8 +11,8 @@ import pytest
 
 import harebell
 from harebell.broker import Broker
+from harebell.client.transport.protocol import AsyncCore
 from harebell.client.url import QUERY_KEYS
-from harebell.client.wire import AsyncCore
 from harebell.protocol.v091 import methods as m
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "client-methods.md"

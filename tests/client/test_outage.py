@@ -14,8 +14,8 @@ from harebell.broker import Broker
 from harebell.client import events as e
 from harebell.client.channel import Channel
 from harebell.client.connection import Connection
-from harebell.client.records import Delivery, Message, Publication
-from harebell.client.recovery import Backoff, Recovery
+from harebell.client.messages import Delivery, Message, Publication
+from harebell.client.recovery.policy import Backoff, Recovery
 from harebell.protocol.v091 import methods as m
 from harebell.testing import FaultProxy, RabbitMQ
 from tests.client.outages import FAST, bodies, eventually, next_of

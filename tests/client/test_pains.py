@@ -19,10 +19,10 @@ from harebell import errors
 from harebell.client import events as e
 from harebell.client.channel import Channel
 from harebell.client.connection import Connection
-from harebell.client.core import ChannelCore
-from harebell.client.records import Message, Publication
-from harebell.client.recovery import Backoff, Recovery
-from harebell.client.subscription import Subscription
+from harebell.client.core.connection import ChannelCore
+from harebell.client.messages import Message, Publication
+from harebell.client.recovery.policy import Backoff, Recovery
+from harebell.client.recovery.subscription import Subscription
 from harebell.testing import EmbeddedBroker, FaultProxy, RabbitMQ
 from tests.client.outages import FAST, next_of
 from tests.client.scripted import Content, Peer, m, scripted

@@ -11,7 +11,7 @@ import harebell
 from harebell import errors
 from harebell.client.channel import Channel
 from harebell.client.connection import Connection
-from harebell.client.records import Delivery
+from harebell.client.messages import Delivery
 from tests.client.outages import bodies
 
 

@@ -16,9 +16,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from harebell import blocking, errors, events as e
-from harebell.client import awaited, channel, connection, consumer, faces, harness
+from harebell.client import channel, confirms as awaited, connection, consumer, harness
 from harebell.client.blocking import thread
-from harebell.client.records import Publication
+from harebell.client.messages import Publication
+from harebell.client.patterns import openers as faces
 from harebell.testing import FaultProxy
 from tests.client.outages import FAST
 

@@ -12,7 +12,7 @@ import pytest
 import harebell
 from harebell import errors
 from harebell.client.blocking import connect as connect_blocking
-from harebell.client.records import Publication
+from harebell.client.messages import Publication
 from harebell.client.url import parse_url
 
 HERE = Path(__file__).parent / "tls"

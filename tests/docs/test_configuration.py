@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harebell.broker import connection, flow
 from harebell.broker.net import descriptors, transport
-from harebell.broker.watermarks import EASE, LOOK_MS
+from harebell.broker.operations.alarms import EASE, LOOK_MS
+from harebell.broker.v091 import connection, credit_flow as flow
 from harebell.protocol.v091.fields import MAX_TABLE_DEPTH
 from tools.option_table import PAGE, rendered
 

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 from harebell.client.blocking import Channel, connect
-from harebell.client.records import Message
+from harebell.client.messages import Message
 from tests.cli.test_serve import STOP_SECONDS, serving
 
 COUNT = 40

@@ -22,7 +22,7 @@ from typing import Final, Self
 import psutil
 
 from harebell.errors import MissingDependency, ServerUnavailable
-from harebell.spark.java import find_java
+from harebell.spark.runtime.java import find_java
 from tests.torture.server import free_port
 
 __all__ = ["ConnectServer", "SparkCluster", "bare_environment", "spark_home"]

@@ -15,7 +15,7 @@ import pytest
 
 from harebell.broker import Broker as HarebellBroker
 from harebell.client.blocking import connect
-from harebell.client.records import Message, Publication
+from harebell.client.messages import Message, Publication
 from harebell.errors import MissingDependency
 
 if TYPE_CHECKING:

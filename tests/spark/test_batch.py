@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harebell.client.records import Message
+from harebell.client.messages import Message
 from tests.spark.conftest import DRAINED, Broker, cause
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 from harebell import __version__
 from harebell.broker import Broker as HarebellBroker
 from harebell.errors import MissingDependency
-from harebell.spark.java import find_java
+from harebell.spark.runtime.java import find_java
 from tests.cli.command import harebell
 from tests.spark.cluster import SparkCluster, bare_environment, spark_home
 from tests.spark.conftest import Broker

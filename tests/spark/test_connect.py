@@ -14,7 +14,7 @@ import pytest
 from harebell.broker import Broker as HarebellBroker
 from harebell.errors import MissingDependency
 from harebell.spark import session
-from harebell.spark.java import find_java
+from harebell.spark.runtime.java import find_java
 from tests.spark.cluster import ConnectServer
 from tests.spark.conftest import Broker
 
@@ -30,9 +30,10 @@ batch.select("body").write.format("amqp").mode("append").options(url=url, exchan
 stream = spark.readStream.format("amqp").options(url=url, queue=queue).schema(columns).load()
 files = stream.writeStream.format("parquet").option("path", folder + "/out")
 files.option("checkpointLocation", folder + "/checkpoint").trigger(availableNow=True).start().awaitTermination()
-from harebell.spark.jobs import archive, replay
-from harebell.spark.jobs.simulate import simulate, topology_of
-from harebell.spark.jobs.traffic import events, talkers
+from harebell.spark.jobs import archive
+from harebell.spark.jobs import replay
+from harebell.spark.jobs.simulate.job import simulate, topology_of
+from harebell.spark.jobs.traffic.tables import events, talkers
 from harebell.errors import InvalidArgument
 
 kept = folder + "/archive"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from harebell.client.blocking import connect
-from harebell.client.records import Message, Publication
+from harebell.client.messages import Message, Publication
 from harebell.testing import EmbeddedBroker
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harebell.client.blocking import connect
-from harebell.client.records import Delivery, Message
+from harebell.client.messages import Delivery, Message
 from harebell.protocol.v091.fields import FarSeconds
 from harebell.spark import infer_schema
 from tests.spark.conftest import Broker, cause

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from harebell.broker import Broker, Tls
-from harebell.client.records import Message
+from harebell.client.messages import Message
 from harebell.errors import InvalidArgument
 from harebell.spark import address
 from harebell.spark.amqp import Link

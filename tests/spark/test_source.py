@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from harebell.client.records import Message
+from harebell.client.messages import Message
 from harebell.errors import InvalidArgument
 from harebell.spark.schema import row_schema
 from harebell.spark.source import AmqpDataSource
-from harebell.spark.stream_reader import StreamQueueReader, StreamQueueStreamReader
+from harebell.spark.streams.reader import StreamQueueReader, StreamQueueStreamReader
 from tests.spark.conftest import Broker
 
 IDS = StructType([StructField("id", LongType())])

@@ -18,12 +18,12 @@ import pytest
 
 from harebell.broker import Broker as HarebellBroker
 from harebell.client.blocking import connect
-from harebell.client.records import Message
+from harebell.client.messages import Message
 from harebell.config import Limits
 from harebell.errors import AccessRefused, DeadlineExceeded, InvalidArgument, NotFound, SpoolError
-from harebell.spark.drain import Limit, drain
 from harebell.spark.options import SourceOptions, source_options
-from harebell.spark.spool import Spool, Step, no_step
+from harebell.spark.queues.drain import Limit, drain
+from harebell.spark.queues.spool import Spool, Step, no_step
 from harebell.testing import FaultProxy
 from harebell.testing.embedded import EmbeddedBroker
 from harebell.testing.rabbitmq import RabbitMQ

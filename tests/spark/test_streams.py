@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harebell.client.records import Message, Publication
+from harebell.client.messages import Message, Publication
 from harebell.spark import lag, lost
 from tests.spark.conftest import Broker, cause
 

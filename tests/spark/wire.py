@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from harebell.client.records import Delivery
+from harebell.client.messages import Delivery
 from harebell.errors import RemoteProtocolError
 from harebell.protocol.v091 import Content, Engine, Properties, Role, encode_content, methods as m
 from harebell.protocol.v091.codec import encode_method

@@ -12,7 +12,7 @@ from typing import Any
 
 from harebell.bridge.options import ShovelOptions, without_credentials
 from harebell.bridge.window import Parcel
-from harebell.client.records import Delivery
+from harebell.client.messages import Delivery
 from harebell.protocol.v091 import Properties, Table
 from harebell.protocol.v091.codec import decode_properties
 from harebell.protocol.v091.splice import DELIVERY_COUNT, STREAM_OFFSET

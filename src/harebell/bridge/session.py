@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from harebell.bridge.parcels import Packer
 from harebell.bridge.window import Parcel, Receipts, Window
-from harebell.client.core import fresh
+from harebell.client.core.connection import fresh
 from harebell.errors import DeadlineExceeded, HarebellError, InvalidArgument, NotFound
 
 if TYPE_CHECKING:

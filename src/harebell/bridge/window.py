@@ -20,7 +20,7 @@ from typing import Final
 
 from harebell.bridge.options import AckMode
 from harebell.client.channel import Channel
-from harebell.client.records import Returned
+from harebell.client.messages import Returned
 from harebell.errors import HarebellError
 
 __all__ = ["Parcel", "Receipts", "Window"]

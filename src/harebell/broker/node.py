@@ -18,25 +18,25 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from harebell.broker.auth import Logins, Users
-from harebell.broker.confirms import Confirms
-from harebell.broker.connection import Connection, Transport
-from harebell.broker.decorators import DecoratorFactory
-from harebell.broker.delays import Delays
-from harebell.broker.duplicates import Duplicates
-from harebell.broker.events import EVENT_EXCHANGE, Events
-from harebell.broker.length_limit import LengthLimit
-from harebell.broker.limits import check_vhost_limits
-from harebell.broker.parameters import Component, Parameters, no_vhost
-from harebell.broker.queue import Queue
-from harebell.broker.recovery import recover
-from harebell.broker.statistics import Churn, Drops
+from harebell.broker.exchanges.delayed import Delays
+from harebell.broker.operations.events import EVENT_EXCHANGE, Events
+from harebell.broker.operations.limits import check_vhost_limits
+from harebell.broker.operations.parameters import Component, Parameters, no_vhost
+from harebell.broker.operations.recovery import recover
+from harebell.broker.operations.statistics import Churn, Drops
+from harebell.broker.operations.user_changes import UserChanges
+from harebell.broker.queues.classic import Queue
+from harebell.broker.queues.decorators import DecoratorFactory
+from harebell.broker.queues.deduplication import Duplicates
+from harebell.broker.queues.length_limit import LengthLimit
 from harebell.broker.store.catalog import Catalog
-from harebell.broker.store.commit import GroupCommit
+from harebell.broker.store.data_folder import LastStop, make_folders
 from harebell.broker.store.files import Files
-from harebell.broker.store.folder import LastStop, make_folders
-from harebell.broker.store.streams import StreamStore
+from harebell.broker.store.group_commit import GroupCommit
+from harebell.broker.store.stream_folders import StreamStore
 from harebell.broker.timers import Timers
-from harebell.broker.user_changes import UserChanges
+from harebell.broker.v091.confirms import Confirms
+from harebell.broker.v091.connection import Connection, Transport
 from harebell.broker.vhost import VirtualHost, described
 from harebell.config import Limits
 from harebell.errors import ConnectionForced, InternalError, NotFound

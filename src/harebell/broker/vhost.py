@@ -13,24 +13,24 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from harebell.broker.changes import change_queue
-from harebell.broker.delays import Delays, Hold
-from harebell.broker.events import INTERNAL_USER
-from harebell.broker.groups import GroupQueue
-from harebell.broker.journal import Journal
-from harebell.broker.keeping import History, hashed_properties
-from harebell.broker.limits import check_queue
+from harebell.broker.exchanges.delayed import Delays, Hold
+from harebell.broker.exchanges.recent_history import History, hashed_properties
 from harebell.broker.message import Address, Message
-from harebell.broker.policies import Policies
-from harebell.broker.queue import ClassicQueue, Queue
-from harebell.broker.reply_to import ReplyQueue
-from harebell.broker.statistics import ChannelCounts, ExchangeCounts
+from harebell.broker.operations.events import INTERNAL_USER
+from harebell.broker.operations.firehose import Trace
+from harebell.broker.operations.limits import check_queue
+from harebell.broker.operations.policies import Policies
+from harebell.broker.operations.statistics import ChannelCounts, ExchangeCounts
+from harebell.broker.queues.changes import change_queue
+from harebell.broker.queues.classic import ClassicQueue, Queue
+from harebell.broker.queues.journal import Journal
+from harebell.broker.queues.message_groups import GroupQueue
+from harebell.broker.queues.stream import StreamQueue
+from harebell.broker.store.data_folder import LastStop
 from harebell.broker.store.files import Damage
-from harebell.broker.store.folder import LastStop
-from harebell.broker.store.log import SegmentLog
 from harebell.broker.store.queue_log import QueueLog
-from harebell.broker.stream import StreamQueue
-from harebell.broker.trace import Trace
+from harebell.broker.store.stream_log import SegmentLog
+from harebell.broker.v091.direct_reply_to import ReplyQueue
 from harebell.errors import (
     AccessRefused,
     InternalError,
@@ -56,9 +56,9 @@ from harebell.routing.router import RESERVED_PREFIX
 from harebell.routing.settings import QueueSettings, check_redeclaration, queue_settings
 
 if TYPE_CHECKING:
-    from harebell.broker.connection import Connection
     from harebell.broker.node import Node
-    from harebell.broker.publisher import Sink
+    from harebell.broker.v091.connection import Connection
+    from harebell.broker.v091.publisher import Sink
 
 __all__ = ["VirtualHost", "described"]
 
@@ -91,7 +91,7 @@ class VirtualHost:
 
     @property
     def limits(self) -> Mapping[str, object]:
-        """The limits that operators set, by name: see `harebell.broker.limits`."""
+        """The limits that operators set, by name: see `harebell.broker.operations.limits`."""
         return self.node.parameters.limits(self.name)
 
     def clear(self) -> None:

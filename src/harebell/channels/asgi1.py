@@ -13,13 +13,13 @@ from typing import Any, ClassVar, Final
 
 from channels.exceptions import ChannelFull, MessageTooLarge
 
-from harebell.channels.face import Face, random_letters
+from harebell.channels.base import Face, random_letters
+from harebell.channels.io_thread import SyncAnswer
 from harebell.channels.mailbox import SyncWaiter
 from harebell.channels.names import check_channel, check_group, non_local
-from harebell.channels.office import Office
-from harebell.channels.sending import Full
+from harebell.channels.parts import Office
+from harebell.channels.publishing import Full
 from harebell.channels.serializing import ChannelMessage
-from harebell.channels.thread import SyncAnswer
 
 __all__ = ["AsgiChannelLayer"]
 

@@ -20,12 +20,12 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
 from harebell import errors
-from harebell.channels.core import Core
-from harebell.channels.members import Members
+from harebell.channels.connection import Core
+from harebell.channels.local_channels import ProcessReader
+from harebell.channels.local_members import Members
 from harebell.channels.names import is_local, local_part, non_local
-from harebell.channels.process import ProcessReader
-from harebell.channels.sending import CHANNEL_HEADER, CONTROL_HEADER, GROUP_HEADER
-from harebell.client.records import Message
+from harebell.channels.publishing import CHANNEL_HEADER, CONTROL_HEADER, GROUP_HEADER
+from harebell.client.messages import Message
 from harebell.protocol.v091 import Table
 
 __all__ = ["Groups"]

@@ -12,13 +12,13 @@ from typing import ClassVar
 from channels.exceptions import ChannelFull, MessageTooLarge
 from channels.layers import BaseChannelLayer
 
-from harebell.channels.face import Face, random_letters
+from harebell.channels.base import Face, random_letters
+from harebell.channels.io_thread import AsyncAnswer
 from harebell.channels.mailbox import Letter
 from harebell.channels.names import check_channel, check_group, is_local, non_local
-from harebell.channels.office import Office
-from harebell.channels.sending import Full
+from harebell.channels.parts import Office
+from harebell.channels.publishing import Full
 from harebell.channels.serializing import ChannelMessage
-from harebell.channels.thread import AsyncAnswer
 from harebell.errors import InvalidArgument
 
 __all__ = ["ChannelLayer"]

@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from harebell.channels.thread import IOThread
-from harebell.client.records import Delivery
+from harebell.channels.io_thread import IOThread
+from harebell.client.messages import Delivery
 
 __all__ = ["FOREVER", "AsyncWaiter", "Letter", "Mailbox", "SyncWaiter"]
 

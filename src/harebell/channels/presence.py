@@ -14,12 +14,12 @@ import json
 from typing import Final
 
 from harebell import errors
-from harebell.channels.core import Core
-from harebell.channels.members import Members
+from harebell.channels.connection import Core
+from harebell.channels.local_channels import ProcessReader
+from harebell.channels.local_members import Members
 from harebell.channels.names import is_local
-from harebell.channels.process import ProcessReader
-from harebell.channels.sending import CONTROL_HEADER, GROUP_HEADER
-from harebell.client.records import Message
+from harebell.channels.publishing import CONTROL_HEADER, GROUP_HEADER
+from harebell.client.messages import Message
 from harebell.protocol.v091 import Table
 
 __all__ = ["Presence"]

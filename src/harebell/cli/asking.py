@@ -26,7 +26,7 @@ from harebell.broker.auth.passwords import SCRYPT
 from harebell.broker.auth.users import SCRAM_KEYS, make_user
 from harebell.cli.servers import server_name
 from harebell.client.blocking import Connection, connect
-from harebell.client.records import Message
+from harebell.client.messages import Message
 from harebell.errors import AmqpError, HarebellError, InvalidArgument, NotFound, Unroutable
 
 __all__ = ["At", "AsJson", "Password", "Vhost", "ask", "hashes", "say", "show"]
@@ -70,7 +70,7 @@ Password = Annotated[
 
 
 def ask(at: At | None, do: str, **fields: object) -> Any:
-    """The answer to a request of `harebell.broker.administration`. Fields that are None are left out."""
+    """The answer to a request of `harebell.broker.operations.administration`. Fields that are None are left out."""
     at = at or At()
     request = {"do": do, **{name: value for name, value in fields.items() if value is not None}}
     if at.data is None:
@@ -112,9 +112,9 @@ def _exchange(connection: Connection, request: Mapping[str, object], timeout: fl
 
 
 async def _ask_folder(folder: Path, request: Mapping[str, object]) -> Any:
-    from harebell.broker.administration import administer
     from harebell.broker.net.server import Broker
     from harebell.broker.node import CATALOG
+    from harebell.broker.operations.administration import administer
 
     if not (folder / CATALOG).is_file():
         raise Refused(f"{folder} is no data folder of a broker: `harebell serve --data {folder}` makes one")

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from harebell.channels.names import Names, non_local
 from harebell.client.blocking import connect
-from harebell.client.records import Delivery
+from harebell.client.messages import Delivery
 from harebell.errors import NotFound
 
 __all__ = ["dropped"]

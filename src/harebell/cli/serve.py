@@ -25,7 +25,7 @@ from harebell.bridge import Shovels
 from harebell.broker import Broker, Tls
 from harebell.broker.net.descriptors import raise_limit
 from harebell.broker.node import Node
-from harebell.broker.store.folder import LastStop
+from harebell.broker.store.data_folder import LastStop
 from harebell.cli import systemd
 from harebell.cli.folders import data_folder
 from harebell.cli.options import read_settings, with_options

@@ -21,16 +21,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar, cast
 
 from harebell import errors
-from harebell.client.awaited import ORPHANED, AwaitedBatch, Bulk, Confirmations, KeptBatch, Published
+from harebell.client.confirms import ORPHANED, AwaitedBatch, Bulk, Confirmations, KeptBatch, Published
 from harebell.client.consumer import Consumer
-from harebell.client.core import ChannelCore, fresh
-from harebell.client.deadlines import EXPIRED, Deadlines
+from harebell.client.core.connection import ChannelCore, fresh
+from harebell.client.core.unconfirmed import PublishWaiter
 from harebell.client.harness import ChannelHarness
-from harebell.client.publishes import PublishWaiter
-from harebell.client.records import Confirmation, Delivery, Message, Publication, QueueInfo, Returned, encoded
+from harebell.client.messages import Confirmation, Delivery, Message, Publication, QueueInfo, Returned, encoded
+from harebell.client.recovery.subscriptions import SubscribingChannel
 from harebell.client.statistics import ChannelStatistics, channel_statistics
-from harebell.client.subscribing import SubscribingChannel
-from harebell.client.wire import MAX_GATHERED, AsyncCore, FutureSlot
+from harebell.client.transport.deadlines import EXPIRED, Deadlines
+from harebell.client.transport.protocol import MAX_GATHERED, AsyncCore, FutureSlot
 from harebell.protocol.v091 import Table, methods as m
 
 if TYPE_CHECKING:

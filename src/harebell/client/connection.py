@@ -36,23 +36,23 @@ from typing import Final, Generic, Literal, Protocol, Self, TypeVar
 from harebell import errors
 from harebell.client import events as e
 from harebell.client.channel import METHODS as CHANNEL_METHODS, Channel
-from harebell.client.core import ChannelCore, ConnectionCore, fresh
-from harebell.client.deadlines import EXPIRED
-from harebell.client.dial import Credentials, Dialer
-from harebell.client.faces import Faces
+from harebell.client.core.connection import ChannelCore, ConnectionCore, fresh
 from harebell.client.harness import ConnectionHarness
-from harebell.client.lasting import LastingChannel, opened
 from harebell.client.middleware.hooks import ConnectionReconnectArgs
 from harebell.client.middleware.registry import Attached, Middlewares, attached
 from harebell.client.middleware.topology import TopologyReplay
 from harebell.client.middleware.transports import WireConnection
-from harebell.client.notices import Transport
-from harebell.client.recovery import Recovery
-from harebell.client.replay import Replay
+from harebell.client.notifications import Transport
+from harebell.client.patterns.openers import Faces
+from harebell.client.recovery.channel import LastingChannel, opened
+from harebell.client.recovery.policy import Recovery
+from harebell.client.recovery.recorded_topology import Late, Topology
+from harebell.client.recovery.redeclare import Replay
 from harebell.client.statistics import ConnectionStatistics, Tally, connection_statistics
-from harebell.client.topology import Late, Topology
+from harebell.client.transport.deadlines import EXPIRED
+from harebell.client.transport.dialling import Credentials, Dialer
+from harebell.client.transport.protocol import AsyncCore, FutureSlot
 from harebell.client.url import ConnectionParameters, parameters_of
-from harebell.client.wire import AsyncCore, FutureSlot
 from harebell.protocol.v091 import Table, methods as m
 
 __all__ = ["Connection", "Opening", "connect"]

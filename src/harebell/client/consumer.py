@@ -18,9 +18,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from harebell import errors
-from harebell.client.core import fresh
-from harebell.client.records import Delivery
-from harebell.client.subscription import Subscription
+from harebell.client.core.connection import fresh
+from harebell.client.messages import Delivery
+from harebell.client.recovery.subscription import Subscription
 from harebell.protocol.v091 import Table
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from harebell import errors
 
 if TYPE_CHECKING:
-    from harebell.client.records import Acknowledger, Delivery
+    from harebell.client.messages import Acknowledger, Delivery
 
 __all__ = ["Reject", "Requeue", "Settling"]
 

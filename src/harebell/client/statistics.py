@@ -10,8 +10,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from harebell.client.deliveries import Deliveries
-from harebell.client.publishes import Publishes
+from harebell.client.core.unacked import Deliveries
+from harebell.client.core.unconfirmed import Publishes
 
 if TYPE_CHECKING:
     from harebell.client.channel import Channel

@@ -12,10 +12,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from harebell.spark.java import JavaHome, find_java
-from harebell.spark.lag import lag, lost
-from harebell.spark.session import session
-from harebell.spark.tap import Tap, tap
+from harebell.spark.runtime.java import JavaHome, find_java
+from harebell.spark.runtime.session import session
+from harebell.spark.streams.lag import lag, lost
+from harebell.spark.streams.tap import Tap, tap
 
 if TYPE_CHECKING:
     from harebell.spark.payload.infer import infer_schema as infer_schema

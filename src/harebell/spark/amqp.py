@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
 from harebell import errors
 from harebell.client.blocking import connect
-from harebell.client.records import Message
+from harebell.client.messages import Message
 from harebell.spark.address import Address
-from harebell.spark.places import STREAM_OFFSET
+from harebell.spark.streams.positions import STREAM_OFFSET
 
 if TYPE_CHECKING:
     from harebell.client.blocking import Channel, Consumer
     from harebell.client.blocking.channel import Bulk
-    from harebell.client.records import Delivery, Publication, Returned
+    from harebell.client.messages import Delivery, Publication, Returned
     from harebell.protocol.v091 import Table
-    from harebell.spark.outgoing import Part
+    from harebell.spark.sink.encoding import Part
 
 __all__ = ["TRANSIENT", "Link", "ask_service", "probe_family", "retrying", "stream_offset"]
 

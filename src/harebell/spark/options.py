@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast
 
 from harebell.errors import InvalidArgument
-from harebell.spark import address, stream_options as stream
+from harebell.spark import address
 from harebell.spark.address import Address
 from harebell.spark.payload.options import BINARY, DEFAULT_CORRUPT, DEFAULT_SAMPLE, PayloadOptions
-from harebell.spark.stream_options import StreamOptions, stream_options
+from harebell.spark.streams import options as stream
+from harebell.spark.streams.options import StreamOptions, stream_options
 
 __all__ = ["SinkOptions", "SourceOptions", "default_spool"]
 

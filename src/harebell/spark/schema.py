@@ -30,7 +30,7 @@ from harebell.errors import InvalidArgument
 from harebell.spark.headers import STREAM_OFFSET, headers_from_json, headers_to_json
 
 if TYPE_CHECKING:
-    from harebell.client.records import Delivery
+    from harebell.client.messages import Delivery
     from harebell.protocol.v091 import Properties
 
 __all__ = [

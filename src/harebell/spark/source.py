@@ -27,10 +27,10 @@ from harebell.spark.options import SourceOptions, payload_options, refuse, sink_
 from harebell.spark.payload.avro import avro_type, schema_text
 from harebell.spark.payload.infer import sampled_type
 from harebell.spark.payload.step import check_rows, payload_schema
+from harebell.spark.queues.reader import SpoolReader, SpoolStreamReader
 from harebell.spark.schema import row_schema
-from harebell.spark.sink import StreamWriter, Writer
-from harebell.spark.spool_reader import SpoolReader, SpoolStreamReader
-from harebell.spark.stream_reader import StreamQueueReader, StreamQueueStreamReader
+from harebell.spark.sink.writer import StreamWriter, Writer
+from harebell.spark.streams.reader import StreamQueueReader, StreamQueueStreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

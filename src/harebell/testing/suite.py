@@ -25,8 +25,8 @@ from harebell import errors
 from harebell.client.channel import Channel
 from harebell.client.connection import Connection, connect
 from harebell.client.harness import ChannelHarness, ConnectionHarness
-from harebell.client.records import Delivery, Message, Publication
-from harebell.client.recovery import Backoff, Recovery
+from harebell.client.messages import Delivery, Message, Publication
+from harebell.client.recovery.policy import Backoff, Recovery
 from harebell.protocol.v091 import Table
 from harebell.testing.embedded import EmbeddedBroker
 

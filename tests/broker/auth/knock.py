@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harebell.broker.connection import Connection, Phase
+from harebell.broker.v091.connection import Connection, Phase
 from harebell.protocol.v091 import Engine, Role, methods as m
 from tests.broker.kit import FakeTransport, NodeKit
 

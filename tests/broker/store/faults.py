@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from random import Random
 
-from harebell.broker.store.commit import GroupCommit
+from harebell.broker.store.group_commit import GroupCommit
 
 __all__ = ["Died", "Disk", "HandCommit"]
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from harebell.broker.store.catalog import SCHEMA, Catalog, CatalogError
-from harebell.broker.store.values import decode_value, encode_value
+from harebell.broker.store.json_values import decode_value, encode_value
 from harebell.protocol.v091.fields import read_table, write_table
 from harebell.routing.definitions import (
     BindingDefinition,

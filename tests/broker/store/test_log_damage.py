@@ -10,10 +10,10 @@ from zlib import crc32
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from harebell.broker.store import log_records
+from harebell.broker.store import stream_records as log_records
 from harebell.broker.store.files import Damage
-from harebell.broker.store.log import Cursor, SegmentLog
-from tests.broker.store.test_log import everything, fill, only_file, open_log
+from harebell.broker.store.stream_log import Cursor, SegmentLog
+from tests.broker.store.test_stream_log import everything, fill, only_file, open_log
 
 
 def spoil(file: Path, at: int, *, mask: int = 0x10) -> None:

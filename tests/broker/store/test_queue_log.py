@@ -12,11 +12,11 @@ from random import Random
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from harebell.broker.store import segment
-from harebell.broker.store.commit import GroupCommit
+from harebell.broker.store import queue_segment as segment
+from harebell.broker.store.group_commit import GroupCommit
 from harebell.broker.store.queue_cursor import QueueCursor
 from harebell.broker.store.queue_log import QueueLog
-from harebell.broker.store.records import HEADER_BYTES, TRANSIENT, Stored
+from harebell.broker.store.queue_records import HEADER_BYTES, TRANSIENT, Stored
 from tests.broker.store.faults import Disk, HandCommit
 
 PATH = "/data/q"
@@ -258,7 +258,7 @@ def test_a_cursor_takes_no_more_than_its_limit() -> None:
 
 
 def test_many_settlements_of_one_message_are_written_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harebell.broker.store.segment.COMPACT_BYTES", 2000)
+    monkeypatch.setattr("harebell.broker.store.queue_segment.COMPACT_BYTES", 2000)
     bench = Bench(segment_bytes=1 << 20)
     bench.fill(range(20))
     bench.log.settle(3)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.administering import Command
-from tests.spark.test_keeping import HOUR, STREAM, keep
+from tests.spark.queues.test_pruning import HOUR, STREAM, keep
 
 
 def test_list_shows_every_drain(run: Command, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import harebell
 from harebell import errors, middleware as mw
 from harebell.client.channel import Channel
 from harebell.client.connection import Connection
+from harebell.client.messages import QueueInfo
 from harebell.client.middleware.registry import FEATURES, Middlewares
-from harebell.client.records import QueueInfo
 from tests.client.outages import FAST
 
 

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 
 import harebell
 from harebell import middleware as mw
+from harebell.client.messages import QueueInfo
 from harebell.client.middleware.hooks import QueueDeclareArgs, QueueDeleteArgs
 from harebell.client.middleware.registry import Middlewares
-from harebell.client.records import QueueInfo
 
 
 async def test_registering_a_middleware(broker_url: str, name: str) -> None:

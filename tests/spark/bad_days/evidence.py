@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow.parquet as parquet
 
 from harebell.client.blocking import connect
-from harebell.client.records import Message, Publication
+from harebell.client.messages import Message, Publication
 
 __all__ = ["Tally", "committed", "declare", "in_files", "in_queue", "publish", "ready", "sizes_in_queue"]
 

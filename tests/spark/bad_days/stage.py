@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-from harebell.spark.packaging import package
+from harebell.spark.runtime.packaging import package
 from tests.spark.bad_days.brokers import server
 from tests.spark.bad_days.days import Scene
 from tests.spark.bad_days.torment import HERE, Driver

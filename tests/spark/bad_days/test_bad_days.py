@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harebell.errors import MissingDependency
-from harebell.spark.java import find_java
+from harebell.spark.runtime.java import find_java
 from tests.spark.bad_days.days import CLUSTER_DAYS, DAYS, Scene
 from tests.spark.bad_days.evidence import tally
 from tests.spark.bad_days.stage import setting

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from harebell.client.records import Message
+from harebell.client.messages import Message
 from tests.spark.bad_days import evidence
 from tests.spark.bad_days.brokers import Server
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from harebell.spark.jobs.archive_files import Cutter, write_rows
-from harebell.spark.jobs.manifest import Manifest
-from harebell.spark.jobs.tables import DataFile, Table
+from harebell.spark.jobs.archive.files import Cutter, write_rows
+from harebell.spark.jobs.archive.manifest import Manifest
+from harebell.spark.jobs.archive.tables import DataFile, Table
 from harebell.spark.schema import arrow_schema, row_schema
 
 DAY = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)

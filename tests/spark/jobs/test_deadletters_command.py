@@ -12,7 +12,7 @@ import pytest
 
 from harebell.cli.main import application
 from harebell.client.blocking import connect
-from harebell.client.records import Message, Publication
+from harebell.client.messages import Message, Publication
 from harebell.errors import InvalidArgument
 from tests.cli.html.checker import checked
 from tests.spark.conftest import Broker

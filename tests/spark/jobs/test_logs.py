@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from harebell.errors import DataLoss
-from harebell.spark.jobs import manifest
-from harebell.spark.jobs.delta import Delta
-from harebell.spark.jobs.manifest import Manifest
-from harebell.spark.jobs.tables import DataFile, Table, Written
+from harebell.spark.jobs.archive import manifest
+from harebell.spark.jobs.archive.delta import Delta
+from harebell.spark.jobs.archive.manifest import Manifest
+from harebell.spark.jobs.archive.tables import DataFile, Table, Written
 from tests.spark.jobs.filling import data
 
 Make = Callable[[Path], Table]
@@ -120,7 +120,7 @@ def test_a_long_log_is_summed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_many_files_of_delta_have_their_writer_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harebell.spark.jobs.delta.RECENT", 1)
+    monkeypatch.setattr("harebell.spark.jobs.archive.delta.RECENT", 1)
     table = Delta.make(tmp_path / "archive")
     table.add([data(table, 2)], "w", 7)
     table.add([data(table, 3)], "other", 0)

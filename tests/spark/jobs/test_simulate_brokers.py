@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from harebell.client.blocking import connect
-from harebell.client.records import Message, Publication
-from harebell.spark.jobs.counting import Counting
-from harebell.spark.jobs.simulate import topology_of
+from harebell.client.messages import Message, Publication
+from harebell.spark.jobs.simulate.counting import Counting
+from harebell.spark.jobs.simulate.job import topology_of
 from tests.routing.topologies import EXCHANGES, QUEUES, definitions, messages
 from tests.spark.conftest import Broker
 

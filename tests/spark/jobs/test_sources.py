@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harebell.client.records import Message
+from harebell.client.messages import Message
 from harebell.errors import InvalidArgument
-from harebell.spark.jobs import archive as archives
-from harebell.spark.jobs.looking import Look
+from harebell.spark.jobs.archive import job as archives
+from harebell.spark.jobs.peek import Look
 from harebell.spark.jobs.sources import Origin, messages
 from tests.spark.conftest import Broker
 

@@ -13,10 +13,10 @@ import pytest
 
 from harebell.cli.main import application
 from harebell.cli.spark.traffic import length
-from harebell.client.records import Message
+from harebell.client.messages import Message
 from harebell.errors import InvalidArgument
-from harebell.spark.jobs.traffic import TRACE, events, talkers
-from harebell.spark.jobs.watching import watch, watched_schema
+from harebell.spark.jobs.traffic.firehose import watch, watched_schema
+from harebell.spark.jobs.traffic.tables import TRACE, events, talkers
 from tests.cli.html.checker import checked
 from tests.spark.conftest import Broker
 from tests.spark.jobs.commands import Command

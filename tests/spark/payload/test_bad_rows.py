@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from harebell import errors
-from harebell.client.records import Publication
+from harebell.client.messages import Publication
 from harebell.protocol.v091 import Properties
 from harebell.spark.options import source_options
 from harebell.spark.payload import bad_rows

@@ -84,8 +84,8 @@ def test_what_spark_may_say_and_is_refused(text: str, said: str) -> None:
 
 def test_a_stream_is_sampled_from_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = FakeStream(10, 40)
-    monkeypatch.setattr("harebell.spark.ends.Link", stream.link)
-    monkeypatch.setattr("harebell.spark.stream_queue.Feed", stream.feed)
+    monkeypatch.setattr("harebell.spark.streams.bounds.Link", stream.link)
+    monkeypatch.setattr("harebell.spark.streams.ranges.Feed", stream.feed)
     with pytest.raises(InvalidArgument, match="no JSON object in the sample of s"):  # its bodies are numbers
         infer_schema("amqp://broker/", "s")
     seen = list(infer._sample(infer.source_options({"queue": "s", "payload": "json", "samplemessages": "3"}, False)))

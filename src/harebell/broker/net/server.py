@@ -19,18 +19,18 @@ from types import TracebackType
 from typing import Any, Final, Self, TextIO
 
 from harebell.broker.auth.administration import UserAdministration
-from harebell.broker.decorators import DecoratorFactory
-from harebell.broker.definitions import export_definitions, import_definitions
-from harebell.broker.limits import set_user_limits
 from harebell.broker.net.descriptors import last_for_connections
 from harebell.broker.net.tls import Tls
 from harebell.broker.net.transport import SocketTransport
 from harebell.broker.node import DEFAULT_LIMITS, Node
-from harebell.broker.parameters import Component
-from harebell.broker.statistics import statistics
-from harebell.broker.store.folder import LastStop, hold_folder, mark_recovered, mark_running, mark_stopped
+from harebell.broker.operations.alarms import Machine, Watermarks
+from harebell.broker.operations.definitions import export_definitions, import_definitions
+from harebell.broker.operations.limits import set_user_limits
+from harebell.broker.operations.parameters import Component
+from harebell.broker.operations.statistics import statistics
+from harebell.broker.queues.decorators import DecoratorFactory
+from harebell.broker.store.data_folder import LastStop, hold_folder, mark_recovered, mark_running, mark_stopped
 from harebell.broker.vhost import VirtualHost
-from harebell.broker.watermarks import Machine, Watermarks
 from harebell.config import DEFAULT_MECHANISMS, Limits
 from harebell.errors import HarebellError, InvalidArgument, NotFound, NotImplemented as NotImplemented540
 from harebell.protocol.v091 import FieldValue
@@ -283,8 +283,8 @@ class Broker(UserAdministration):
     def add_decorator(self, factory: DecoratorFactory) -> None:
         """Let `factory` decorate every queue: those that are there, and those to come.
 
-        It is called with each queue and returns a `harebell.broker.decorators.QueueDecorator`, or None for a queue that
-        is none of its business. May be called before `start`.
+        It is called with each queue and returns a `harebell.broker.queues.decorators.QueueDecorator`, or None for a
+        queue that is none of its business. May be called before `start`.
         """
         self._decorators.append(factory)
         if self._node is not None:

@@ -17,8 +17,8 @@ from harebell.broker.net.tls import Tls, certificate_user
 from harebell.protocol.v091.codec import HEARTBEAT_FRAME
 
 if TYPE_CHECKING:
-    from harebell.broker.connection import Connection
     from harebell.broker.node import Node
+    from harebell.broker.v091.connection import Connection
 
 __all__ = ["SocketTransport"]
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from harebell.broker.store.values import decode_value, encode_value
+from harebell.broker.store.json_values import decode_value, encode_value
 from harebell.routing.definitions import (
     BindingDefinition,
     Definitions,

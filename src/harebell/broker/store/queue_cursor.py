@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 from zlib import crc32
 
-from harebell.broker.store.records import (
+from harebell.broker.store.queue_records import (
     Stored,
     find_record,
     position_of,
@@ -23,7 +23,7 @@ from harebell.broker.store.records import (
     record_end,
     skip_records,
 )  # fmt: skip
-from harebell.broker.store.segment import Segment
+from harebell.broker.store.queue_segment import Segment
 
 if TYPE_CHECKING:
     from harebell.broker.store.queue_log import QueueLog

@@ -30,10 +30,10 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from harebell.broker.store.commit import GroupCommit
 from harebell.broker.store.files import Damage, Files, read_all, write_all
+from harebell.broker.store.group_commit import GroupCommit
 from harebell.broker.store.queue_cursor import QueueCursor
-from harebell.broker.store.records import (
+from harebell.broker.store.queue_records import (
     FIELDS,
     HEAD,
     HEADER_BYTES,
@@ -49,7 +49,7 @@ from harebell.broker.store.records import (
     read_settlements,
     record_end,
 )  # fmt: skip
-from harebell.broker.store.segment import Segment
+from harebell.broker.store.queue_segment import Segment
 
 __all__ = ["SEGMENT_BYTES", "QueueLog"]
 

@@ -21,8 +21,8 @@ from harebell.cli.spark.running import DEFAULT_URL, Cluster, Url, job
 from harebell.errors import DataLoss, InvalidArgument, PreconditionFailed
 
 if TYPE_CHECKING:
-    from harebell.spark.jobs.archive import Archived
-    from harebell.spark.session import SparkSession
+    from harebell.spark.jobs.archive.job import Archived
+    from harebell.spark.runtime.session import SparkSession
 
 __all__ = ["archive"]
 
@@ -77,7 +77,7 @@ def archive(
     if management_url is not None and not tap:
         raise InvalidArgument("--management-url is for --tap: give --tap too")
     if not queues:
-        from harebell.spark.jobs.tables import find_table
+        from harebell.spark.jobs.archive.tables import find_table
 
         find_table(folder)
     stop = threading.Event()
@@ -86,7 +86,7 @@ def archive(
         queues = tuple(_tapped(results, url, queue, management_url) for queue in queues)
 
     def work(spark: SparkSession, display: Display) -> int:
-        from harebell.spark.jobs import archive as jobs
+        from harebell.spark.jobs.archive import job as jobs
 
         if queues:
             options = {"maxMessagesPerTrigger": str(batch), **({"failOnDataLoss": "false"} if skip_lost else {})}
@@ -118,7 +118,7 @@ def archive(
 def _tapped(results: Display, url: str, queue: str, management_url: str | None) -> str:
     """The stream queue to archive in place of a queue: its tap, or itself when it is one already."""
     from harebell.spark.amqp import probe_family
-    from harebell.spark.tap import tap
+    from harebell.spark.streams.tap import tap
 
     if probe_family(url, queue, TAP_SECONDS) == "stream":
         return queue
@@ -160,7 +160,7 @@ def _print(results: Display, done: Archived) -> None:
 
 
 def _compact(spark: SparkSession, display: Display, results: Display, folder: Path, target: int) -> None:
-    from harebell.spark.jobs.compact import compact
+    from harebell.spark.jobs.archive.compact import compact
 
     tally = _Tally()
     with display.bars(("compact", lambda: None, tally.now)):
@@ -175,7 +175,7 @@ def _compact(spark: SparkSession, display: Display, results: Display, folder: Pa
 
 
 def _verify(spark: SparkSession, display: Display, results: Display, folder: Path) -> None:
-    from harebell.spark.jobs.archive import verify
+    from harebell.spark.jobs.archive.job import verify
 
     with display.stage("count every row"):
         found = verify(spark, folder)

@@ -20,10 +20,10 @@ from harebell.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from harebell.cli.display import Display
-    from harebell.spark.jobs.deadletters import Triage
-    from harebell.spark.jobs.redrive import Plan, Redriven
+    from harebell.spark.jobs.deadletters.redrive import Plan, Redriven
+    from harebell.spark.jobs.deadletters.tables import Triage
     from harebell.spark.jobs.sources import Messages, Origin
-    from harebell.spark.session import SparkSession
+    from harebell.spark.runtime.session import SparkSession
 
 __all__ = ["deadletters"]
 
@@ -179,7 +179,7 @@ class _Work:
         self._asked = asked
 
     def run(self, spark: SparkSession, display: Display) -> Found:
-        from harebell.spark.jobs.deadletters import triage
+        from harebell.spark.jobs.deadletters.tables import triage
         from harebell.spark.jobs.sources import messages
 
         self.display, seen = display, _Number()
@@ -196,7 +196,7 @@ class _Work:
 
     def _archived(self, rows: Messages, display: Display) -> Messages:
         """Those that died; an archive may well have others, of other queues."""
-        from harebell.spark.jobs.deadletters import with_a_death
+        from harebell.spark.jobs.deadletters.tables import with_a_death
 
         with display.stage("look for dead letters"):
             everything, dead = rows.frame.count(), with_a_death(rows.frame)
@@ -211,9 +211,9 @@ class _Work:
         return replace(rows, frame=dead)
 
     def _redrive(self, rows: Messages, asked: Asked, found: Found, display: Display) -> None:
-        from harebell.spark.jobs.deadletters import dead_letters
-        from harebell.spark.jobs.ledger import Ledger
-        from harebell.spark.jobs.redrive import Target, default_ledger, plan_of, redrive, selection
+        from harebell.spark.jobs.deadletters.ledger import Ledger
+        from harebell.spark.jobs.deadletters.redrive import Target, default_ledger, plan_of, redrive, selection
+        from harebell.spark.jobs.deadletters.tables import dead_letters
 
         if rows.looked is None:
             raise InvalidArgument("--redrive takes from a classic or quorum queue; a stream keeps what it has")

@@ -17,7 +17,7 @@ from harebell.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from harebell.spark.jobs.diff import Difference, KeyChange
-    from harebell.spark.session import SparkSession
+    from harebell.spark.runtime.session import SparkSession
 
 __all__ = ["diff"]
 

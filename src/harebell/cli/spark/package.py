@@ -17,7 +17,7 @@ def package(
     job: Annotated[str, Parameter(help="Your program, for the line that is printed.")] = "JOB.py",
 ) -> int:
     """Write harebell as one pure Python zip, and say how to submit a program with it."""
-    from harebell.spark import packaging
+    from harebell.spark.runtime import packaging
 
     zipped = packaging.package(to)
     print(f"wrote {zipped} ({zipped.stat().st_size / 1024:.0f} KiB)\n")

@@ -17,8 +17,8 @@ from harebell.cli.spark.running import DEFAULT_URL, Cluster, Url, job
 from harebell.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from harebell.spark.jobs.replay import Pace, Preview, Selection, Target
-    from harebell.spark.session import SparkSession
+    from harebell.spark.jobs.replay.job import Pace, Preview, Selection, Target
+    from harebell.spark.runtime.session import SparkSession
 
 __all__ = ["replay"]
 
@@ -44,7 +44,7 @@ class Chosen:
 
     def selection(self) -> Selection:
         """Raises InvalidArgument for a header that is not NAME=VALUE."""
-        from harebell.spark.jobs.replay import Selection
+        from harebell.spark.jobs.replay.job import Selection
 
         headers = []
         for text in self.header:
@@ -71,13 +71,13 @@ class How:
     name: Annotated[str | None, Parameter(help="The replay's name, for --resume; one is made.")] = None
 
     def target(self) -> Target:
-        from harebell.spark.jobs.replay import Target
+        from harebell.spark.jobs.replay.job import Target
 
         return Target(self.to_exchange, self.to_key, self.mandatory)
 
     def pace(self) -> Pace:
         """Raises InvalidArgument for a speed that is none, or together with a rate."""
-        from harebell.spark.jobs.replay import Pace
+        from harebell.spark.jobs.replay.job import Pace
 
         speed = None
         if self.speed is not None:
@@ -106,7 +106,7 @@ def replay(
     They are as they were, with one header more, x-replayed-from. Each is confirmed; what a crash leaves uncertain, and
     --resume publishes again, is at most a thousand messages of each connection.
     """
-    from harebell.spark.jobs.tables import find_table
+    from harebell.spark.jobs.archive.tables import find_table
 
     selection, target, pace = chosen.selection(), how.target(), how.pace()
     if resume is not None and (chosen != Chosen() or how != How() or dry_run):
@@ -116,7 +116,7 @@ def replay(
     results = Display(Console(highlight=False))
 
     def work(spark: SparkSession, display: Display) -> int:
-        from harebell.spark.jobs import replay as jobs
+        from harebell.spark.jobs.replay import job as jobs
 
         if dry_run:
             with display.stage("count"):

@@ -23,7 +23,7 @@ from harebell.cli.quiet import logging_into, stderr_into, tail
 from harebell.errors import HarebellError, InvalidArgument
 
 if TYPE_CHECKING:
-    from harebell.spark.session import SparkSession
+    from harebell.spark.runtime.session import SparkSession
 
 __all__ = ["Cluster", "Url", "job"]
 
@@ -74,8 +74,9 @@ def job(
     raises: as an error of ours where Spark has wrapped one, else after the end of the log is shown.
     KeyboardInterrupt stops the session, and with it the job.
     """
-    from harebell.spark import packaging, session
+    from harebell.spark import session
     from harebell.spark.jobs.failures import hush, our_error
+    from harebell.spark.runtime import packaging
 
     settings = cluster.settings()
     if broker is not None:

@@ -12,11 +12,11 @@ from harebell.cli.html import charts, page as frame
 from harebell.cli.spark.simulating import binding_text, bytes_text, count_text, time_text
 
 if TYPE_CHECKING:
-    from harebell.spark.jobs.capacity import Limits
     from harebell.spark.jobs.diff import Difference, KeyChange
-    from harebell.spark.jobs.planning import Consumers, Plan, QueuePlan
-    from harebell.spark.jobs.profiles import Profile
-    from harebell.spark.jobs.simulate import BindingLoad, KeyLoad, QueueLoad, Simulation
+    from harebell.spark.jobs.simulate.capacity import Limits
+    from harebell.spark.jobs.simulate.job import BindingLoad, KeyLoad, QueueLoad, Simulation
+    from harebell.spark.jobs.simulate.planning import Consumers, Plan, QueuePlan
+    from harebell.spark.jobs.simulate.profiles import Profile
 
 __all__ = ["diff_page", "page"]
 

@@ -41,7 +41,7 @@ def listed(folder: Folder = None, *, queue: str | None = None, json: AsJson = Fa
     queue
         Only the drains of this queue.
     """
-    from harebell.spark.keeping import tickets
+    from harebell.spark.queues.pruning import tickets
 
     states = [state for state in tickets(_folder(folder)) if queue is None or state.queue == queue]
     if json:
@@ -75,7 +75,7 @@ def prune(
     An acknowledged message is nowhere but in its drain and in what Spark made of it. Streaming queries delete their
     drains themselves; those of batch reads stay until this.
     """
-    from harebell.spark import keeping
+    from harebell.spark.queues import pruning as keeping
 
     age = _age(older_than)
     gone = keeping.prune(_folder(folder), age, unacked=unacked, last=last, dry_run=dry_run)

@@ -19,8 +19,8 @@ from harebell.errors import InvalidArgument
 if TYPE_CHECKING:
     from harebell.cli.display import Display
     from harebell.spark.jobs.sources import DataFrame, Origin
-    from harebell.spark.jobs.traffic_tables import Questions, Survey
-    from harebell.spark.session import SparkSession
+    from harebell.spark.jobs.traffic.survey import Questions, Survey
+    from harebell.spark.runtime.session import SparkSession
 
 __all__ = ["traffic"]
 
@@ -89,7 +89,7 @@ def traffic(
     amq.rabbitmq.trace are firehose copies, and count as what they are copies of.
     """
     from harebell.spark.jobs.sources import Origin, check_folder
-    from harebell.spark.jobs.traffic_tables import Questions
+    from harebell.spark.jobs.traffic.survey import Questions
 
     origin, seconds = Origin(url, queue, archive, take, ticket, spool), None
     if watch is None:
@@ -167,8 +167,8 @@ class _Work:
         self._asked = asked
 
     def run(self, spark: SparkSession, display: Display) -> Survey:
-        from harebell.spark.jobs.traffic import events
-        from harebell.spark.jobs.traffic_tables import survey
+        from harebell.spark.jobs.traffic.survey import survey
+        from harebell.spark.jobs.traffic.tables import events
 
         self.display = display
         rows = self._rows(spark, display)
@@ -177,7 +177,7 @@ class _Work:
 
     def _rows(self, spark: SparkSession, display: Display) -> DataFrame:
         from harebell.spark.jobs.sources import messages
-        from harebell.spark.jobs.watching import watch, watched_schema
+        from harebell.spark.jobs.traffic.firehose import watch, watched_schema
 
         count = 0
 

@@ -17,17 +17,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from harebell import errors
-from harebell.client import awaited, channel as asyncio_face
-from harebell.client.awaited import AwaitedBatch
+from harebell.client import channel as asyncio_face, confirms as awaited
 from harebell.client.blocking.consumer import Consumer
 from harebell.client.blocking.docs import documented_by
 from harebell.client.blocking.harness import ChannelHarness
 from harebell.client.blocking.thread import IoThread
 from harebell.client.channel import OnOrphan
+from harebell.client.confirms import AwaitedBatch
+from harebell.client.core.unconfirmed import PublishWaiter
+from harebell.client.messages import Confirmation, Delivery, Message, Publication, QueueInfo, Returned
 from harebell.client.middleware.hooks import CancelEvent, CloseEvent, DialEvent, DisconnectEvent, FlowEvent
-from harebell.client.notices import Stop
-from harebell.client.publishes import PublishWaiter
-from harebell.client.records import Confirmation, Delivery, Message, Publication, QueueInfo, Returned
+from harebell.client.notifications import Stop
 from harebell.client.statistics import ChannelStatistics
 from harebell.protocol.v091 import Table
 

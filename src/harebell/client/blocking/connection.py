@@ -20,12 +20,12 @@ from harebell.client.blocking.harness import ConnectionHarness
 from harebell.client.blocking.thread import IoThread, io_thread
 from harebell.client.channel import Channel as AsyncChannel
 from harebell.client.connection import DEFAULT_RECOVERY, State
-from harebell.client.dial import Credentials
 from harebell.client.middleware.hooks import CloseEvent, DialEvent, DisconnectEvent
 from harebell.client.middleware.registry import Middlewares
-from harebell.client.notices import Stop
-from harebell.client.recovery import Recovery
+from harebell.client.notifications import Stop
+from harebell.client.recovery.policy import Recovery
 from harebell.client.statistics import ConnectionStatistics
+from harebell.client.transport.dialling import Credentials
 from harebell.client.url import ConnectionParameters
 from harebell.protocol.v091 import Table
 

@@ -17,9 +17,9 @@ from harebell import errors
 from harebell.client import consumer as asyncio_face
 from harebell.client.blocking.docs import documented_by
 from harebell.client.blocking.thread import Waiter
-from harebell.client.core import fresh
-from harebell.client.records import Delivery
-from harebell.client.subscription import Subscription
+from harebell.client.core.connection import fresh
+from harebell.client.messages import Delivery
+from harebell.client.recovery.subscription import Subscription
 
 if TYPE_CHECKING:
     from harebell.client.blocking.channel import Channel

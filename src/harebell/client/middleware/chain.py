@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from harebell.client.middleware.hooks import HOOKS, OnChannel, OnConnection, OnEither, where_of
 
 if TYPE_CHECKING:
-    from harebell.client.notices import Transport
+    from harebell.client.notifications import Transport
 
 __all__ = ["Chains", "Function", "Standing"]
 

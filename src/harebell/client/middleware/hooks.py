@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from harebell import errors
 from harebell.client import events as e
-from harebell.client.deliveries import Deliveries
-from harebell.client.publishes import Publishes, PublishWaiter
-from harebell.client.records import Confirmation, Delivery, Message, Publication, Returned
+from harebell.client.core.unacked import Deliveries
+from harebell.client.core.unconfirmed import Publishes, PublishWaiter
+from harebell.client.messages import Confirmation, Delivery, Message, Publication, Returned
 from harebell.protocol.v091 import Table
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, cast
 
 from harebell import errors
 from harebell.client import events as e
+from harebell.client.messages import Delivery, Message
 from harebell.client.middleware.hooks import HOOKS, CloseEvent, DialEvent, DisconnectEvent
-from harebell.client.records import Delivery, Message
 from harebell.protocol.v091 import methods as m
 
 if TYPE_CHECKING:

@@ -27,9 +27,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from harebell import errors
+from harebell.client.messages import Confirmation, Delivery, Message, Publication
 from harebell.client.middleware.hooks import GetArgs, PublishArgs, PublishManyArgs, PublishNowaitArgs, SendArgs
 from harebell.client.middleware.providers import Next, Pass, PlainNext
-from harebell.client.records import Confirmation, Delivery, Message, Publication
 from harebell.protocol.v091 import Properties
 
 try:

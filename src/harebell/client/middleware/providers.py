@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from harebell.client import events as e
+from harebell.client.messages import Confirmation, Delivery, QueueInfo, Returned
 from harebell.client.middleware import hooks as h
-from harebell.client.records import Confirmation, Delivery, QueueInfo, Returned
 
 if TYPE_CHECKING:
     from harebell.client.consumer import Consumer
     from harebell.client.middleware.transports import WireChannel, WireConnection
-    from harebell.client.notices import Stop
+    from harebell.client.notifications import Stop
 
 __all__ = [
     "Next",

@@ -1,6 +1,7 @@
 """The feature "topology": what was declared on a connection is declared again when it comes back.
 
-What is remembered, and in which order it is said again: `harebell.client.topology`. How it is sent: `replay`.
+What is remembered, and in which order it is said again: `harebell.client.recovery.recorded_topology`. How it is sent:
+`replay`.
 
 Without it nothing is declared again: durable entities are there if the broker has kept them, a consumer whose queue is
 gone ends with the broker's error, and a server-named queue is lost with its name. Taken out of one channel, in
@@ -13,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from harebell.client import events as e
+from harebell.client.messages import QueueInfo
 from harebell.client.middleware.hooks import (
     ChannelReconnectArgs,
     ConnectionReconnectArgs,
@@ -26,9 +28,8 @@ from harebell.client.middleware.hooks import (
     QueueUnbindArgs,
 )
 from harebell.client.middleware.transports import WireChannel, WireConnection
-from harebell.client.records import QueueInfo
-from harebell.client.replay import Replay
-from harebell.client.topology import Topology
+from harebell.client.recovery.recorded_topology import Topology
+from harebell.client.recovery.redeclare import Replay
 from harebell.protocol.v091 import methods as m
 
 __all__ = ["TopologyReplay"]

@@ -6,10 +6,10 @@ it before that; the requests made here do.
 
 from __future__ import annotations
 
-from harebell.client.core import ChannelCore, Reply
+from harebell.client.core.connection import ChannelCore, Reply
 from harebell.client.events import Skipped
-from harebell.client.topology import Late
-from harebell.client.wire import AsyncCore, FutureSlot
+from harebell.client.recovery.recorded_topology import Late
+from harebell.client.transport.protocol import AsyncCore, FutureSlot
 from harebell.protocol.v091 import Table, methods as m
 
 __all__ = ["WireChannel", "WireConnection"]

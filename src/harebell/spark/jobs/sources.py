@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from harebell.errors import InvalidArgument
 from harebell.spark.amqp import probe_family, retrying
 from harebell.spark.jobs import archive
-from harebell.spark.jobs.looking import Look, look, looked_schema, nothing
+from harebell.spark.jobs.peek import Look, look, looked_schema, nothing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame as DataFrame, SparkSession

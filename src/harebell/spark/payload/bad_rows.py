@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from harebell.client.records import Message, Publication
+from harebell.client.messages import Message, Publication
 from harebell.errors import UndecodableBody
 from harebell.spark.amqp import TRANSIENT, Link, retrying
 from harebell.spark.headers import headers_from_json

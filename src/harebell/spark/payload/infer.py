@@ -26,16 +26,16 @@ from pyspark.sql.types import (
 )
 
 from harebell.errors import InvalidArgument
-from harebell.spark.columns import Columns
-from harebell.spark.ends import StreamEnds
-from harebell.spark.listing import queue_names
-from harebell.spark.offsets import UNKNOWN, Range
 from harebell.spark.options import SourceOptions, source_options
 from harebell.spark.payload.content import contents
 from harebell.spark.payload.json import utf8_bodies
 from harebell.spark.schema import COLUMNS
-from harebell.spark.selection import selection
-from harebell.spark.stream_queue import read_range
+from harebell.spark.streams.bounds import StreamEnds
+from harebell.spark.streams.columns import Columns
+from harebell.spark.streams.filters import selection
+from harebell.spark.streams.listing import queue_names
+from harebell.spark.streams.offsets import UNKNOWN, Range
+from harebell.spark.streams.ranges import read_range
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -1,0 +1,1 @@
+"""Exchanges that keep messages: delayed ones, and those that remember the last."""

@@ -1,0 +1,1 @@
+"""Who changes the broker and who watches it: definitions, policies, limits, statistics, events."""

@@ -1,0 +1,286 @@
+"""Users, virtual hosts, permissions and policies, administered by requests that are plain objects.
+
+A request says what to `do` and with what: {"do": "add-user", "name": "orders", "tags": [], ...}. The answer is a list,
+or null. `COMMANDS` has them all, with the fields that each takes. They come as messages to the service `amq.administer`
+(`services`), and from `harebell users`, `vhosts` and `permissions`.
+
+Rules:
+
+- A password is never in a request: who sends it makes the hashes (`auth.users.make_user`). No answer has a hash.
+- A request is done whole or refused: AmqpError, with what to do. What is asked for twice is refused the second time,
+  where it makes something; setting and clearing may be repeated.
+- Who asks, and whether they may, is looked at by who calls this.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from harebell.broker.auth.users import SCRAM_KEYS
+from harebell.broker.operations.limits import set_user_limits
+from harebell.errors import AmqpError, HarebellError, NotFound, PreconditionFailed
+from harebell.routing.definitions import Permission, TopicPermission, User, VirtualHost
+from harebell.routing.policies import Policy
+
+if TYPE_CHECKING:
+    from harebell.broker.node import Node
+
+__all__ = ["COMMANDS", "Command", "administer"]
+
+LONGEST_NAME: Final = 255  # bytes, as AMQP writes names
+
+Fields = Mapping[str, type]
+
+
+class Command(NamedTuple):
+    """`run` gets the node and the fields; `needs` must be there, `takes` may be. `changes`: it does not only look."""
+
+    run: Callable[..., object]
+    needs: Fields
+    takes: Fields = MappingProxyType({})
+    changes: bool = True
+
+
+def administer(node: Node, request: object) -> object:
+    """Do what the request says; the answer, of JSON's types. AmqpError when it is refused.
+
+    What was changed is on disk when the batch has ended (`Node.settle`).
+    """
+    if not isinstance(request, dict) or not isinstance(request.get("do"), str):
+        raise PreconditionFailed('a request is an object {"do": "...", ...}')
+    fields = dict(request)
+    name = fields.pop("do")
+    command = COMMANDS.get(name)
+    if command is None:
+        raise PreconditionFailed(f"there is no '{name}' to do, only {', '.join(COMMANDS)}")
+    _check(name, command, fields)
+    try:
+        return command.run(node, **fields)
+    except AmqpError:
+        raise
+    except HarebellError as error:
+        raise PreconditionFailed(" ".join(str(error).split())) from error
+
+
+def _check(name: str, command: Command, fields: Mapping[str, object]) -> None:
+    known = {**command.needs, **command.takes}
+    wrong = [field for field in fields if field not in known]
+    wrong += [field for field in command.needs if field not in fields]
+    wrong += [field for field, value in fields.items() if field in known and type(value) is not known[field]]
+    if wrong:
+        wanted = ", ".join(f"{field} ({kind.__name__})" for field, kind in command.needs.items())
+        more = ", ".join(f"{field} ({kind.__name__})" for field, kind in command.takes.items())
+        raise PreconditionFailed(f"'{name}' needs [{wanted}] and takes [{more}]; wrong here: {', '.join(wrong)}")
+    for field in ("name", "user", "vhost"):
+        value = fields.get(field)
+        if isinstance(value, str) and not _is_name(value):
+            raise PreconditionFailed(f"{field} is to have 1 to {LONGEST_NAME} bytes of UTF-8")
+
+
+def _is_name(value: str) -> bool:
+    try:
+        return 0 < len(value.encode()) <= LONGEST_NAME
+    except UnicodeEncodeError:
+        return False
+
+
+# -- users
+
+
+def _list_users(node: Node) -> list[dict[str, object]]:
+    return [
+        {
+            "name": user.name, "tags": list(user.tags), "password": bool(user.password_hash),
+            "hashing_algorithm": user.hashing_algorithm, "limits": user.limits or {},
+        }
+        for user in node.users.users.values()
+    ]  # fmt: skip
+
+
+def _add_user(
+    node: Node, name: str, password_hash: str, hashing_algorithm: str, tags: list[Any] | None = None,
+    scram_sha_256: str | None = None,
+) -> None:  # fmt: skip
+    if name in node.users.users:
+        raise PreconditionFailed(f"user '{name}' is there already: set its password or its tags, or delete it first")
+    extra = {SCRAM_KEYS: scram_sha_256} if scram_sha_256 is not None else {}
+    node.users.put(User(name, password_hash, hashing_algorithm, _tags(tags or []), extra=cast("Any", extra)))
+
+
+def _set_password(
+    node: Node, name: str, password_hash: str, hashing_algorithm: str, scram_sha_256: str | None = None
+) -> None:
+    user = _user(node, name)
+    extra = {key: value for key, value in user.extra.items() if key != SCRAM_KEYS}
+    if scram_sha_256 is not None:
+        extra[SCRAM_KEYS] = scram_sha_256
+    node.users.put(
+        dataclasses.replace(user, password_hash=password_hash, hashing_algorithm=hashing_algorithm, extra=extra)
+    )
+
+
+def _set_tags(node: Node, name: str, tags: list[Any]) -> None:
+    node.users.put(dataclasses.replace(_user(node, name), tags=_tags(tags)))
+
+
+def _set_user_limits(node: Node, name: str, limits: dict[str, Any]) -> None:
+    set_user_limits(node.users, name, limits)
+
+
+def _delete_user(node: Node, name: str) -> None:
+    node.users.remove(_user(node, name).name)
+
+
+def _user(node: Node, name: str) -> User:
+    user = node.users.users.get(name)
+    if user is None:
+        raise NotFound(f"no user '{name}'")
+    return user
+
+
+def _tags(tags: list[Any]) -> tuple[str, ...]:
+    if not all(isinstance(tag, str) and tag and _is_name(tag) for tag in tags):
+        raise PreconditionFailed("tags are a list of words")
+    return tuple(dict.fromkeys(tags))
+
+
+# -- virtual hosts
+
+
+def _list_vhosts(node: Node) -> list[dict[str, object]]:
+    return [
+        {
+            "name": vhost.name, "description": vhost.definition.description or "",
+            "tags": list(vhost.definition.tags or ()), "default_queue_type": vhost.definition.default_queue_type,
+            "limits": node.parameters.limits(vhost.name), "queues": len(vhost.queues),
+            "messages": sum(queue.message_count for queue in vhost.queues.values()),
+        }
+        for vhost in node.vhosts.values()
+    ]  # fmt: skip
+
+
+def _add_vhost(
+    node: Node, name: str, description: str | None = None, tags: list[Any] | None = None,
+    default_queue_type: str | None = None,
+) -> None:  # fmt: skip
+    if name in node.vhosts:
+        raise PreconditionFailed(f"vhost '{name}' is there already")
+    node.add_vhost(VirtualHost(name, description, _tags(tags or []) or None, default_queue_type))
+
+
+def _delete_vhost(node: Node, name: str) -> None:
+    _check_vhost(node, name)
+    node.delete_vhost(name)
+
+
+def _set_vhost_limits(node: Node, name: str, limits: dict[str, Any]) -> None:
+    _check_vhost(node, name)
+    node.parameters.set_limits(name, {**node.parameters.limits(name), **limits})
+
+
+def _check_vhost(node: Node, name: str) -> None:
+    if name not in node.vhosts:
+        raise NotFound(f"no vhost '{name}'")
+
+
+# -- permissions
+
+
+def _list_permissions(node: Node, vhost: str | None = None, user: str | None = None) -> list[dict[str, object]]:
+    return [
+        _shown(each)
+        for each in node.users.permissions.values()
+        if vhost in (None, each.vhost) and user in (None, each.user)
+    ]
+
+
+def _set_permission(node: Node, vhost: str, user: str, configure: str, write: str, read: str) -> None:
+    _check_vhost(node, vhost)
+    node.users.set_permission(Permission(vhost, user, configure, write, read))
+
+
+def _clear_permission(node: Node, vhost: str, user: str) -> None:
+    _check_vhost(node, vhost)
+    node.users.clear_permission(vhost, _user(node, user).name)
+
+
+def _list_topic_permissions(node: Node, vhost: str | None = None, user: str | None = None) -> list[dict[str, object]]:
+    return [
+        _shown(each)
+        for each in node.users.topic_permissions.values()
+        if vhost in (None, each.vhost) and user in (None, each.user)
+    ]
+
+
+def _set_topic_permission(node: Node, vhost: str, user: str, exchange: str, write: str, read: str) -> None:
+    _check_vhost(node, vhost)
+    node.users.set_topic_permission(TopicPermission(vhost, user, exchange, write, read))
+
+
+def _clear_topic_permission(node: Node, vhost: str, user: str, exchange: str | None = None) -> None:
+    _check_vhost(node, vhost)
+    node.users.clear_topic_permission(vhost, _user(node, user).name, exchange)
+
+
+def _shown(record: Permission | TopicPermission | Policy) -> dict[str, object]:
+    return {name: value for name, value in dataclasses.asdict(record).items() if name != "extra"}
+
+
+# -- policies
+
+
+def _list_policies(node: Node, vhost: str | None = None) -> list[dict[str, object]]:
+    return [
+        {**_shown(policy), "operator": operator}
+        for each in node.vhosts.values()
+        if vhost in (None, each.name)
+        for operator, book in ((False, each.policies.policies), (True, each.policies.operator_policies))
+        for policy in book.values()
+    ]
+
+
+def _set_policy(
+    node: Node, vhost: str, name: str, pattern: str, definition: dict[str, Any], priority: int = 0,
+    apply_to: str = "all", operator: bool = False,
+) -> None:  # fmt: skip
+    _check_vhost(node, vhost)
+    policy = Policy(vhost, name, pattern, definition, cast("Any", apply_to), priority)
+    node.vhosts[vhost].policies.set(policy, operator=operator)
+
+
+def _clear_policy(node: Node, vhost: str, name: str, operator: bool = False) -> None:
+    _check_vhost(node, vhost)
+    if not node.vhosts[vhost].policies.clear(name, operator=operator):
+        raise NotFound(f"no {'operator ' * operator}policy '{name}' in vhost '{vhost}'")
+
+
+_HASHES: Final[Fields] = {"password_hash": str, "hashing_algorithm": str}
+_WHERE: Final[Fields] = {"vhost": str, "user": str}
+
+COMMANDS: Final[Mapping[str, Command]] = {
+    "list-users": Command(_list_users, {}, changes=False),
+    "add-user": Command(_add_user, {"name": str, **_HASHES}, {"tags": list, "scram_sha_256": str}),
+    "set-password": Command(_set_password, {"name": str, **_HASHES}, {"scram_sha_256": str}),
+    "set-tags": Command(_set_tags, {"name": str, "tags": list}),
+    "set-user-limits": Command(_set_user_limits, {"name": str, "limits": dict}),
+    "delete-user": Command(_delete_user, {"name": str}),
+    "list-vhosts": Command(_list_vhosts, {}, changes=False),
+    "add-vhost": Command(_add_vhost, {"name": str}, {"description": str, "tags": list, "default_queue_type": str}),
+    "set-vhost-limits": Command(_set_vhost_limits, {"name": str, "limits": dict}),
+    "delete-vhost": Command(_delete_vhost, {"name": str}),
+    "list-permissions": Command(_list_permissions, {}, _WHERE, changes=False),
+    "set-permission": Command(_set_permission, {**_WHERE, "configure": str, "write": str, "read": str}),
+    "clear-permission": Command(_clear_permission, _WHERE),
+    "list-topic-permissions": Command(_list_topic_permissions, {}, _WHERE, changes=False),
+    "set-topic-permission": Command(_set_topic_permission, {**_WHERE, "exchange": str, "write": str, "read": str}),
+    "clear-topic-permission": Command(_clear_topic_permission, _WHERE, {"exchange": str}),
+    "list-policies": Command(_list_policies, {}, {"vhost": str}, changes=False),
+    "set-policy": Command(
+        _set_policy, {"vhost": str, "name": str, "pattern": str, "definition": dict},
+        {"priority": int, "apply_to": str, "operator": bool},
+    ),
+    "clear-policy": Command(_clear_policy, {"vhost": str, "name": str}, {"operator": bool}),
+}  # fmt: skip

@@ -1,0 +1,393 @@
+"""Definitions of a running broker: a file applied to it, and the file that it makes.
+
+Rules (RabbitMQ's, but for the first):
+
+- A file is looked at as a whole before anything is changed: one bad object, and nothing of it is applied.
+- Nothing is deleted. Users, permissions, parameters and policies take the place of those of their name; a virtual host
+  gets the file's description. A queue or an exchange that is there stays as it is, also where the file says otherwise.
+- The server's own names ("amq....") are left out, and so are bindings one end of which is missing: RabbitMQ exports
+  bindings of exclusive queues without the queues.
+- An export has no exclusive queues, no exchange of the server's, and none of the default exchange's bindings.
+
+What a file asks for and does not get is told to the caller and to the log. Reading and writing JSON is
+`harebell.routing.definitions`'s.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final, cast
+
+import harebell
+from harebell.broker.auth import Users
+from harebell.broker.operations.limits import check_new_queues, check_user_limits, check_vhost_limits
+from harebell.broker.operations.parameters import no_vhost
+from harebell.broker.vhost import VirtualHost, described
+from harebell.errors import InvalidArgument, PreconditionFailed, ResourceLocked
+from harebell.protocol.v091 import Table
+from harebell.routing import Destination, to_exchange, to_queue
+from harebell.routing.definitions import (
+    BindingDefinition,
+    Definitions,
+    ExchangeDefinition,
+    Permission,
+    QueueDefinition,
+    TopicPermission,
+    VirtualHost as VirtualHostDefinition,
+    naming,
+)
+from harebell.routing.policies import Policy, check_policy
+from harebell.routing.router import RESERVED_PREFIX
+from harebell.routing.settings import queue_settings, queue_type
+from harebell.routing.values import Table as JsonTable
+
+if TYPE_CHECKING:
+    from harebell.broker.node import Node
+
+__all__ = ["export_definitions", "import_definitions"]
+
+log = logging.getLogger("harebell.broker.definitions")
+
+_DESTINATIONS: Final = {"queue": to_queue, "exchange": to_exchange}
+
+
+def import_definitions(node: Node, definitions: Definitions, vhost: str | None = None) -> tuple[str, ...]:
+    """Apply the definitions; remarks on what is not as the file has it.
+
+    With a `vhost`, only exchanges, queues, bindings, policies and parameters, all of them in that virtual host,
+    whatever the file calls its own. Raises InvalidArgument for what cannot be, NotImplemented for settings that this
+    broker does not have, NotFound when there is no such `vhost`; then nothing has changed. InternalError when the disk
+    refuses a stream: what came before it stays.
+    """
+    if vhost is not None:
+        if vhost not in node.vhosts:
+            raise no_vhost(vhost)
+        definitions = _moved(definitions, vhost)
+    work = _Import(node, definitions)
+    work.check()
+    work.apply()
+    for remark in work.remarks:
+        log.warning("definitions: %s", remark)
+    return tuple(work.remarks)
+
+
+def _moved(definitions: Definitions, vhost: str) -> Definitions:
+    """The definitions of one virtual host, as those of another."""
+    return Definitions(
+        parameters=tuple(replace(each, vhost=vhost) for each in definitions.parameters),
+        policies=tuple(replace(each, vhost=vhost) for each in definitions.policies),
+        operator_policies=tuple(replace(each, vhost=vhost) for each in definitions.operator_policies),
+        queues=tuple(replace(each, vhost=vhost) for each in definitions.queues),
+        exchanges=tuple(replace(each, vhost=vhost) for each in definitions.exchanges),
+        bindings=tuple(replace(each, vhost=vhost) for each in definitions.bindings),
+    )
+
+
+class _Import:
+    """One file on its way in. `check` tries everything on copies and fills the lists of what is to be made;
+    `apply` makes it."""
+
+    def __init__(self, node: Node, definitions: Definitions) -> None:
+        self.node = node
+        self.file = definitions
+        self.remarks: list[str] = []
+        self._users = Users()
+        self._users.users.update(node.users.users)
+        self._vhosts = {each.name: each for each in definitions.vhosts}
+        self._trials: dict[str, VirtualHost] = {}
+        self._exchanges: list[ExchangeDefinition] = []
+        self._queues: dict[tuple[str, str], QueueDefinition] = {}
+        self._bindings: list[tuple[BindingDefinition, Destination]] = []
+
+    # -- looking -------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise for the first thing that cannot be; nothing of the broker is changed."""
+        for user in self.file.users:
+            with naming(f"user '{user.name}'"):
+                check_user_limits(user.limits or {})
+                self._users.put(user)
+        for vhost in self.file.vhosts:
+            self._trial(vhost.name, f"vhost '{vhost.name}'")
+        permissions: tuple[Permission | TopicPermission, ...] = (*self.file.permissions, *self.file.topic_permissions)
+        for permission in permissions:
+            self._check_permission(permission)
+        for parameter in self.file.parameters:
+            what = f"parameter '{parameter.name}' of component '{parameter.component}' in vhost '{parameter.vhost}'"
+            self._trial(parameter.vhost, what)
+            with naming(what):
+                self.node.parameters.check(parameter)
+            if not self.node.parameters.acts_on(parameter.component):
+                self.remarks.append(f"{what}: kept, but nothing here acts on it")
+        for policy in self.file.policies:
+            self._check_policy(policy, operator=False)
+        for policy in self.file.operator_policies:
+            self._check_policy(policy, operator=True)
+        for exchange in self.file.exchanges:
+            self._check_exchange(exchange)
+        for queue in self.file.queues:
+            self._check_queue(queue)
+        self._check_queues()
+        for binding in self.file.bindings:
+            self._check_binding(binding)
+
+    def _trial(self, name: str, what: str) -> VirtualHost:
+        """A copy of the virtual host to try the file on. InvalidArgument when `what` is in one that will not exist."""
+        trial = self._trials.get(name)
+        if trial is None:
+            current, definition = self.node.vhosts.get(name), self._vhosts.get(name)
+            if current is None and definition is None:
+                raise InvalidArgument(f"{what}: there is no vhost '{name}', neither in the file nor here")
+            trial = self._trials[name] = VirtualHost(self.node, name)
+            if current is not None:
+                trial.definition = current.definition
+                trial.router = copy.deepcopy(current.router)
+                trial.queues = dict(current.queues)
+                trial.policies.policies = dict(current.policies.policies)
+                trial.policies.operator_policies = dict(current.policies.operator_policies)
+            if definition is not None:
+                with naming(what):
+                    trial.definition = described(definition)
+                    check_vhost_limits(definition.limits or {})
+        return trial
+
+    def _check_permission(self, permission: Permission | TopicPermission) -> None:
+        what = f"permission of user '{permission.user}' in vhost '{permission.vhost}'"
+        self._trial(permission.vhost, what)
+        with naming(what):
+            if isinstance(permission, Permission):
+                self._users.set_permission(permission)
+            else:
+                self._users.set_topic_permission(permission)
+
+    def _check_policy(self, policy: Policy, *, operator: bool) -> None:
+        what = f"{'operator policy' if operator else 'policy'} '{policy.name}' in vhost '{policy.vhost}'"
+        policies = self._trial(policy.vhost, what).policies
+        with naming(what):
+            check_policy(policy, operator=operator)
+        (policies.operator_policies if operator else policies.policies)[policy.name] = policy
+
+    def _check_exchange(self, exchange: ExchangeDefinition) -> None:
+        what = f"exchange '{exchange.name}' in vhost '{exchange.vhost}'"
+        router = self._trial(exchange.vhost, what).router
+        if not exchange.name:
+            return  # the default exchange, which RabbitMQ's HTTP API lists too
+        there = router.has_exchange(exchange.name)
+        if not there and exchange.name.startswith(RESERVED_PREFIX):
+            self.remarks.append(f"{what}: left out, the name is the server's")
+            return
+        try:
+            with naming(what):
+                router.declare_exchange(
+                    exchange.name,
+                    exchange.type,
+                    durable=exchange.durable,
+                    auto_delete=exchange.auto_delete,
+                    internal=exchange.internal,
+                    arguments=exchange.arguments,
+                )
+        except InvalidArgument as error:
+            if not there:
+                raise
+            self.remarks.append(f"{what}: stays as it is: {error}")
+            return
+        if not there:
+            self._exchanges.append(exchange)
+
+    def _check_queue(self, queue: QueueDefinition) -> None:
+        what = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+        trial = self._trial(queue.vhost, what)
+        queue = replace(queue, arguments=_arguments(trial, queue))
+        current, before = trial.queues.get(queue.name), self._queues.get((queue.vhost, queue.name))
+        if current is not None:
+            try:
+                trial.check_equal(current, None, queue.durable, False, queue.auto_delete, _wire(queue.arguments))
+            except (PreconditionFailed, ResourceLocked) as error:
+                self.remarks.append(f"{what}: stays as it is: {error.detail}")
+        elif before is not None:
+            if before != queue:
+                self.remarks.append(f"{what}: twice in the file, the first one counts")
+        elif not queue.name or queue.name.startswith(RESERVED_PREFIX):
+            self.remarks.append(f"{what}: left out, the name is the server's")
+        else:
+            with naming(what):
+                queue_settings(queue.arguments, what, durable=queue.durable, auto_delete=queue.auto_delete)
+            trial.router.add_queue(queue.name)
+            self._queues[queue.vhost, queue.name] = queue
+
+    def _check_queues(self) -> None:
+        """Policies and arguments together, of queues old and new; and how many new ones there may be."""
+        new = Counter(vhost for vhost, _ in self._queues)
+        for trial in self._trials.values():
+            check_new_queues(trial, new[trial.name])
+            for queue in trial.queues.values():
+                trial.policies.settings_for(queue.name, queue.settings.queue_type, queue.arguments)
+        for each in self._queues.values():
+            kind = queue_type(each.arguments, each.name)
+            self._trials[each.vhost].policies.settings_for(each.name, kind, _wire(each.arguments))
+
+    def _check_binding(self, binding: BindingDefinition) -> None:
+        what = (
+            f"binding from exchange '{binding.source}' to {binding.destination_type} '{binding.destination}' "
+            f"in vhost '{binding.vhost}'"
+        )
+        router = self._trial(binding.vhost, what).router
+        make = _DESTINATIONS.get(binding.destination_type)
+        if make is None:
+            raise InvalidArgument(f"{what}: destination_type is 'queue' or 'exchange'")
+        if not binding.source:
+            return  # the default exchange binds by itself
+        destination = make(binding.destination)
+        ends = binding.destination in router.queues if make is to_queue else router.has_exchange(binding.destination)
+        if not router.has_exchange(binding.source) or not ends:
+            self.remarks.append(f"{what}: left out, one end of it is missing")
+            return
+        with naming(what):
+            router.bind(binding.source, destination, binding.routing_key, binding.arguments)
+        self._bindings.append((binding, destination))
+
+    # -- doing ---------------------------------------------------------------------------------------------------
+
+    def apply(self) -> None:
+        node, file = self.node, self.file
+        for user in file.users:
+            node.users.put(self._users.users[user.name])  # whose password, if it came with one, is a hash by now
+        for vhost in file.vhosts:
+            node.add_vhost(vhost)
+        for permission in file.permissions:
+            node.users.set_permission(permission)
+        for topic_permission in file.topic_permissions:
+            node.users.set_topic_permission(topic_permission)
+        for parameter in file.parameters:
+            node.parameters.set(parameter)
+        for global_parameter in file.global_parameters:
+            node.parameters.set_global(global_parameter)
+        for name in self._trials:
+            node.vhosts[name].policies.update(
+                (policy for policy in file.policies if policy.vhost == name),
+                (policy for policy in file.operator_policies if policy.vhost == name),
+            )
+        for exchange in self._exchanges:
+            node.vhosts[exchange.vhost].declare_exchange(
+                exchange.name,
+                exchange.type,
+                passive=False,
+                durable=exchange.durable,
+                auto_delete=exchange.auto_delete,
+                internal=exchange.internal,
+                arguments=_wire(exchange.arguments),
+            )
+        for queue in self._queues.values():
+            node.vhosts[queue.vhost].declare_queue(
+                None,
+                queue.name,
+                durable=queue.durable,
+                exclusive=False,
+                auto_delete=queue.auto_delete,
+                arguments=_wire(queue.arguments),
+            )
+        for binding, destination in self._bindings:
+            node.vhosts[binding.vhost].bind(binding.source, destination, binding.routing_key, _wire(binding.arguments))
+        node.end_batch()
+
+
+def _arguments(vhost: VirtualHost, queue: QueueDefinition) -> Table:
+    """The queue's arguments, with the type that the file or the virtual host's default gives it."""
+    arguments = _wire(queue.arguments)
+    by_default = vhost.with_default_type(arguments, queue.durable, False, queue.auto_delete)
+    if queue.type is None or "x-queue-type" in arguments or queue.type == by_default.get("x-queue-type", "classic"):
+        return by_default
+    return {**arguments, "x-queue-type": queue.type}
+
+
+def _wire(arguments: JsonTable) -> Table:
+    """A file's arguments as a table of the protocol: every type that JSON has is a type there."""
+    return cast("Table", dict(arguments))
+
+
+def export_definitions(node: Node, vhost: str | None = None) -> Definitions:
+    """What the broker is made of; with a `vhost`, what that virtual host is made of. NotFound when there is none."""
+    if vhost is not None and vhost not in node.vhosts:
+        raise no_vhost(vhost)
+    vhosts = [each for each in node.vhosts.values() if vhost in (None, each.name)]
+    definitions = Definitions(
+        parameters=tuple(each for each in node.parameters.parameters.values() if vhost in (None, each.vhost)),
+        policies=tuple(policy for each in vhosts for policy in each.policies.policies.values()),
+        operator_policies=tuple(policy for each in vhosts for policy in each.policies.operator_policies.values()),
+        queues=tuple(queue for each in vhosts for queue in _queues(each)),
+        exchanges=tuple(exchange for each in vhosts for exchange in _exchanges(each)),
+        bindings=tuple(binding for each in vhosts for binding in _bindings(each)),
+        about={"product_name": "Harebell", "product_version": harebell.__version__},
+    )
+    if vhost is not None:
+        return definitions
+    return replace(
+        definitions,
+        vhosts=tuple(_vhost(each) for each in vhosts),
+        users=tuple(node.users.users.values()),
+        permissions=tuple(node.users.permissions.values()),
+        topic_permissions=tuple(node.users.topic_permissions.values()),
+        global_parameters=tuple(node.parameters.global_parameters.values()),
+    )
+
+
+def _vhost(vhost: VirtualHost) -> VirtualHostDefinition:
+    """Its definition; what people read is also in the metadata, where RabbitMQ has it."""
+    it = vhost.definition
+    said = {
+        "description": it.description,
+        "tags": None if it.tags is None else list(it.tags),
+        "default_queue_type": it.default_queue_type,
+    }
+    metadata = {**(it.metadata or {}), **{name: value for name, value in said.items() if value is not None}}
+    return replace(it, metadata=metadata, limits=vhost.limits)
+
+
+def _queues(vhost: VirtualHost) -> Iterable[QueueDefinition]:
+    for queue in vhost.queues.values():
+        if not queue.exclusive:
+            yield QueueDefinition(
+                vhost.name, queue.name, queue.durable, queue.auto_delete, _json_table(queue.arguments), queue.type
+            )
+
+
+def _exchanges(vhost: VirtualHost) -> Iterable[ExchangeDefinition]:
+    for each in vhost.router.exchanges:
+        if each.name and not each.name.startswith(RESERVED_PREFIX):
+            yield ExchangeDefinition(
+                vhost.name, each.name, each.type, each.durable, each.auto_delete, each.internal,
+                _json_table(each.arguments),
+            )  # fmt: skip
+
+
+def _bindings(vhost: VirtualHost) -> Iterable[BindingDefinition]:
+    for each in vhost.router.bindings():
+        kind, name = each.destination
+        if each.source and not (kind == "queue" and vhost.queues[name].exclusive):
+            yield BindingDefinition(vhost.name, each.source, name, kind, each.binding_key, _json_table(each.arguments))
+
+
+def _json_table(table: JsonTable) -> JsonTable:
+    return {name: _json(value) for name, value in table.items()}
+
+
+def _json(value: object) -> object:
+    """A table's value as JSON has it: byte arrays become text and timestamps seconds, as in RabbitMQ's exports."""
+    match value:
+        case bytes() | bytearray():
+            return value.decode("utf-8", "replace")
+        case datetime():
+            return int(value.timestamp())
+        case Decimal():
+            return float(value)
+        case dict():
+            return {name: _json(item) for name, item in value.items()}
+        case list():
+            return [_json(item) for item in value]
+    return value

@@ -1,0 +1,83 @@
+"""The firehose: a copy of every message that is published in a vhost or delivered there, for who wants to watch.
+
+Copies go to the exchange `amq.rabbitmq.trace` with the routing key `publish.EXCHANGE` or `deliver.QUEUE`; their headers
+say what the message was, their body is its body. While it is off nothing asks for it per message: switching it on
+makes publishers route each message anew and queues deliver one by one, and these slower ways look here.
+
+Copies are not traced themselves, nor are requests to `amq.administer`: they hold hashes of passwords. Source:
+RabbitMQ's firehose, headers and types as RabbitMQ 3.10 sends them.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from harebell.broker.message import Message
+from harebell.protocol.v091 import FieldValue, Properties, Table
+from harebell.routing import SYSTEM_EXCHANGE, cc_keys
+
+if TYPE_CHECKING:
+    from harebell.broker.queues.classic import Queue
+    from harebell.broker.v091.channel import Channel
+    from harebell.broker.vhost import VirtualHost
+
+__all__ = ["ADMINISTER", "TRACE_EXCHANGE", "Trace"]
+
+TRACE_EXCHANGE: Final = "amq.rabbitmq.trace"
+ADMINISTER: Final = "amq.administer"
+"""The service of the system exchange whose requests nobody but the broker may see."""
+
+
+class Trace:
+    """The firehose of one vhost."""
+
+    def __init__(self, vhost: VirtualHost) -> None:
+        self._vhost = vhost
+
+    def published(
+        self, channel: Channel, message: Message, keys: tuple[str, ...], properties: Properties, queues: tuple[str, ...]
+    ) -> None:
+        """A client published a message with these keys, and it was routed to these queues."""
+        if message.address.exchange == SYSTEM_EXCHANGE and message.address.routing_key == ADMINISTER:
+            return
+        headers = self._headers(channel, message, keys, properties)
+        headers["routed_queues"] = list(queues)
+        self._copy(f"publish.{message.address.exchange}", headers, message)
+
+    def delivered(self, channel: Channel, queue: Queue, message: Message, redelivered: bool) -> None:
+        """A message of the queue goes to a consumer or to basic.get on this channel."""
+        if message.address.exchange == TRACE_EXCHANGE:
+            return
+        properties = message.content.decode_properties()
+        keys = message.keys or (message.address.routing_key, *cc_keys(properties.headers or {}))
+        headers = self._headers(channel, message, keys, properties)
+        headers["redelivered"] = int(redelivered)
+        self._copy(f"deliver.{queue.name}", headers, message)
+
+    def _headers(
+        self, channel: Channel, message: Message, keys: tuple[str, ...], properties: Properties
+    ) -> dict[str, FieldValue]:
+        return {
+            "exchange_name": message.address.exchange,
+            "routing_keys": list(keys),
+            "properties": _table(properties),
+            "node": self._vhost.node.name,
+            "vhost": self._vhost.name,
+            "connection": channel.connection.name,
+            "channel": channel.number,
+            "user": channel.connection.user,
+        }
+
+    def _copy(self, routing_key: str, headers: Table, message: Message) -> None:
+        self._vhost.announce(TRACE_EXCHANGE, routing_key, Properties(headers=headers), message.content.body)
+
+
+def _table(properties: Properties) -> Table:
+    """The properties that the message has, by name; a timestamp in seconds."""
+    table: dict[str, FieldValue] = {}
+    for name in properties.__slots__:
+        value = getattr(properties, name)
+        if value is not None and name != "reserved":
+            table[name] = int(value.timestamp()) if isinstance(value, datetime) else value
+    return table

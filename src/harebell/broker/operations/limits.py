@@ -1,0 +1,145 @@
+"""Limits of the broker, virtual hosts and users: how many connections, channels, consumers and queues there may be.
+
+A number below 0, or none, is no limit; 0 refuses everything. A limit counts when something is made: what is there
+already stays. Texts, codes and the order in which limits are looked at are RabbitMQ's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from harebell.errors import InvalidArgument, NotAllowed, NotFound, PreconditionFailed
+from harebell.routing.values import Table, erlang_term
+
+if TYPE_CHECKING:
+    from harebell.broker.auth import Users
+    from harebell.broker.v091.channel import Channel
+    from harebell.broker.v091.connection import Connection
+    from harebell.broker.vhost import VirtualHost
+
+__all__ = [
+    "USER_LIMITS",
+    "VHOST_LIMITS",
+    "channel_refusal",
+    "check_connection",
+    "check_consumers",
+    "check_new_queues",
+    "check_queue",
+    "check_user_limits",
+    "check_vhost_limits",
+    "set_user_limits",
+]
+
+VHOST_LIMITS: Final = frozenset({"max-connections", "max-queues"})
+USER_LIMITS: Final = frozenset({"max-connections", "max-channels"})
+
+
+def check_vhost_limits(limits: Table) -> None:
+    """Nothing, when these may be the limits of a virtual host. Raises InvalidArgument with RabbitMQ's text."""
+    problem = _problem(limits, VHOST_LIMITS, "limits")
+    if problem:
+        raise InvalidArgument(f"Validation failed\n\n{problem}\n")
+
+
+def check_user_limits(limits: Table) -> None:
+    """Nothing, when these may be the limits of a user. Raises InvalidArgument with RabbitMQ's text."""
+    problem = _problem(limits, USER_LIMITS, "user-limits")
+    if problem:
+        raise InvalidArgument(problem)
+
+
+def set_user_limits(users: Users, name: str, limits: Table) -> None:
+    """Give a user these limits, beside those of other names that it has.
+
+    Raises NotFound without such a user, InvalidArgument for what cannot be.
+    """
+    check_user_limits(limits)
+    user = users.users.get(name)
+    if user is None:
+        raise NotFound(f"no user '{name}'")
+    users.put(replace(user, limits={**(user.limits or {}), **limits}))
+
+
+def _problem(limits: Table, known: frozenset[str], called: str) -> str | None:
+    unknown = [f"{{{erlang_term(name)},{erlang_term(limits[name])}}}" for name in limits if name not in known]
+    if unknown:
+        return f"Unrecognised terms [{','.join(unknown)}] in {called}"
+    for name, value in limits.items():
+        if isinstance(value, bool) or not isinstance(value, int):
+            return f"{name} should be a number, actually was {erlang_term(value)}"
+    return None
+
+
+def check_connection(connection: Connection, vhost: VirtualHost) -> None:
+    """NotAllowed, when the broker, the virtual host or the user has as many connections as it may have."""
+    most = connection.node.limits.max_connections
+    if most is not None and _count(True for _ in _open(connection)) >= most:
+        raise NotAllowed(f"connection refused: node connection limit ({most}) is reached")
+    limit = _limit(vhost.limits, "max-connections")
+    if limit is not None and _count(each.vhost is vhost for each in _open(connection)) >= limit:
+        raise NotAllowed(
+            f"access to vhost '{vhost.name}' refused for user '{connection.user}': "
+            f"connection limit ({limit}) is reached"
+        )
+    limit = _limit(_user_limits(connection), "max-connections")
+    if limit is not None and _count(each.user == connection.user for each in _open(connection)) >= limit:
+        raise NotAllowed(f"connection refused for user '{connection.user}': user connection limit ({limit}) is reached")
+
+
+def channel_refusal(connection: Connection) -> NotAllowed | None:
+    """What one channel more is told, when the user has as many, on all connections, as it may have."""
+    limit = _limit(_user_limits(connection), "max-channels")
+    if limit is None:
+        return None
+    if sum(len(each.channels) for each in _open(connection) if each.user == connection.user) < limit:
+        return None
+    return NotAllowed(
+        f"number of channels opened for user '{connection.user}' "
+        f"has reached the maximum allowed user limit of ({limit})"
+    )
+
+
+def check_consumers(channel: Channel) -> None:
+    """NotAllowed, when the channel has as many consumers as it may have."""
+    most = channel.connection.node.limits.max_consumers_per_channel
+    if most is not None and len(channel.consumers) >= most:
+        raise NotAllowed(f"reached maximum ({most}) of consumers per channel")
+
+
+def check_queue(vhost: VirtualHost, name: str) -> None:
+    """PreconditionFailed, when the virtual host has as many queues as it may have; `name` is the one to be made."""
+    limit = _limit(vhost.limits, "max-queues")
+    if limit is not None and len(vhost.queues) >= limit:
+        raise PreconditionFailed(
+            f"cannot declare queue '{name}': queue limit in vhost '{vhost.name}' ({limit}) is reached"
+        )
+
+
+def check_new_queues(vhost: VirtualHost, count: int) -> None:
+    """InvalidArgument, when so many more queues, all of one definitions file, are too many for the virtual host."""
+    limit, now = _limit(vhost.limits, "max-queues"), len(vhost.queues)
+    if limit is not None and count and now + count > limit:
+        raise InvalidArgument(
+            f'Adding {count} queue(s) to virtual host "{vhost.name}" would exceed the limit of {limit} queue(s).\n\n'
+            f"This virtual host currently has {now} queue(s) defined.\n\nImport aborted!"
+        )
+
+
+def _limit(limits: Table, name: str) -> int | None:
+    value = limits.get(name)
+    return value if isinstance(value, int) and value >= 0 else None
+
+
+def _user_limits(connection: Connection) -> Table:
+    user = connection.node.users.users.get(connection.user)
+    return (user.limits if user is not None else None) or {}
+
+
+def _open(connection: Connection) -> Iterable[Connection]:
+    return (each for each in connection.node.connections if each.is_open)
+
+
+def _count(wanted: Iterable[bool]) -> int:
+    return sum(wanted)

@@ -1,0 +1,137 @@
+"""Parameters: settings by component, vhost and name, that plugins and operators keep in a broker.
+
+A vhost's limits (component "vhost-limits", name "limits") are in force here. Other components are those that the
+program brings along (`harebell serve` brings "shovel"); what none of them understands (federation-upstream, ...) is
+kept and exported again, and nothing is done with it. Policies and operator policies are parameters of RabbitMQ's too;
+here they have a place of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from typing import Final, Protocol
+
+from harebell.broker.operations.events import Events
+from harebell.broker.operations.limits import check_vhost_limits
+from harebell.broker.store.catalog import Catalog
+from harebell.errors import InvalidArgument, NotFound
+from harebell.routing.definitions import GlobalParameter, Parameter
+from harebell.routing.values import Table
+
+__all__ = ["VHOST_LIMITS", "Component", "Parameters", "no_vhost"]
+
+VHOST_LIMITS: Final = "vhost-limits"
+LIMITS: Final = "limits"  # the one name that a parameter of that component has
+
+
+def no_vhost(name: str) -> NotFound:
+    return NotFound(f"no vhost '{name}'")
+
+
+class Component(Protocol):
+    """What acts on the parameters of one component."""
+
+    def check(self, parameter: Parameter) -> None:
+        """Raises InvalidArgument for a parameter that may not be set."""
+        ...
+
+    def changed(self, vhost: str, name: str) -> None:
+        """The parameter was set, or is gone: look it up."""
+        ...
+
+    def status(self) -> list[dict[str, object]]:
+        """What became of the parameters, one object each, as RabbitMQ's HTTP API shows it."""
+        ...
+
+
+class Parameters:
+    """`parameters` by (vhost, component, name), `global_parameters` by name. Read them; change them by the methods.
+
+    `vhosts` has the names of those that exist, `components` what acts on parameters, by name. Changes go to the
+    catalog, and are told as events.
+    """
+
+    def __init__(
+        self,
+        vhosts: Container[str],
+        catalog: Catalog,
+        events: Events,
+        components: Mapping[str, Component] | None = None,
+    ) -> None:
+        self._vhosts, self._catalog, self._events = vhosts, catalog, events
+        self.components = dict(components or {})
+        self.parameters: dict[tuple[str, str, str], Parameter] = {}
+        self.global_parameters: dict[str, GlobalParameter] = {}
+
+    def acts_on(self, component: str) -> bool:
+        """Whether parameters of that component have an effect."""
+        return component == VHOST_LIMITS or component in self.components
+
+    def check(self, parameter: Parameter) -> None:
+        """Nothing, when the parameter may be set. Raises InvalidArgument."""
+        if parameter.component in ("policy", "operator_policy"):
+            raise InvalidArgument("policies may not be set using this method")
+        if parameter.component == VHOST_LIMITS:
+            if parameter.name != LIMITS:
+                raise InvalidArgument(f"{VHOST_LIMITS}: the name must be '{LIMITS}', not '{parameter.name}'")
+            if not isinstance(parameter.value, dict):
+                raise InvalidArgument(f"{VHOST_LIMITS}: the value must be an object")
+            check_vhost_limits(parameter.value)
+        elif parameter.component in self.components:
+            self.components[parameter.component].check(parameter)
+
+    def set(self, parameter: Parameter) -> None:
+        """Keep the parameter in place of one of that name. NotFound without its vhost, InvalidArgument if it is bad."""
+        self.check(parameter)
+        if parameter.vhost not in self._vhosts:
+            raise no_vhost(parameter.vhost)
+        self.parameters[parameter.vhost, parameter.component, parameter.name] = parameter
+        self._catalog.put_parameter(parameter)
+        self._events.parameter("set", parameter)
+        self._tell(parameter.vhost, parameter.component, parameter.name)
+
+    def clear(self, vhost: str, component: str, name: str) -> bool:
+        """Forget the parameter; whether there was one."""
+        parameter = self.parameters.pop((vhost, component, name), None)
+        if parameter is None:
+            return False
+        self._catalog.remove_parameter(vhost, component, name)
+        self._events.parameter("cleared", parameter)
+        self._tell(vhost, component, name)
+        return True
+
+    def set_global(self, parameter: GlobalParameter) -> None:
+        self.global_parameters[parameter.name] = parameter
+        self._catalog.put_global_parameter(parameter)
+        self._events.global_parameter(parameter.name, parameter.value)
+
+    def clear_global(self, name: str) -> bool:
+        """Forget the global parameter; whether there was one."""
+        if self.global_parameters.pop(name, None) is None:
+            return False
+        self._catalog.remove_global_parameter(name)
+        self._events.global_parameter(name, None)
+        return True
+
+    def set_limits(self, vhost: str, limits: Table) -> None:
+        """Give a virtual host these limits, in place of those it has. As `set`."""
+        self.set(Parameter(vhost, VHOST_LIMITS, LIMITS, dict(limits)))
+
+    def limits(self, vhost: str) -> Table:
+        """The limits of a virtual host, by name."""
+        parameter = self.parameters.get((vhost, VHOST_LIMITS, LIMITS))
+        return parameter.value if parameter is not None and isinstance(parameter.value, dict) else {}
+
+    def forget_vhost(self, vhost: str) -> None:
+        for key in [key for key in self.parameters if key[0] == vhost]:
+            self.clear(*key)
+
+    def restore(self, parameters: Iterable[Parameter], global_parameters: Iterable[GlobalParameter]) -> None:
+        """Have these, as they were kept."""
+        self.parameters = {(each.vhost, each.component, each.name): each for each in parameters}
+        self.global_parameters = {each.name: each for each in global_parameters}
+
+    def _tell(self, vhost: str, component: str, name: str) -> None:
+        actor = self.components.get(component)
+        if actor is not None:
+            actor.changed(vhost, name)

@@ -1,0 +1,163 @@
+"""A node made again from its catalog, or begun where there is none.
+
+In this order, because each needs those before it: virtual hosts, users and permissions, parameters, policies,
+exchanges, queues, bindings, messages. A binding one end of which is missing is dropped, and said to be;
+whatever else cannot be made again stops the start, so that nothing is lost by going on without it.
+
+A new catalog gets the virtual host "/" and the user guest (RabbitMQ's rule: when there is neither a virtual host nor a
+user), so that a guest who was deleted stays deleted.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, cast
+
+from harebell.broker.queues.classic import ClassicQueue
+from harebell.broker.store.catalog import CatalogError
+from harebell.errors import AmqpError, HarebellError
+from harebell.protocol.v091 import Table
+from harebell.routing import definitions as kept_as, to_exchange, to_queue
+from harebell.routing.definitions import BindingDefinition, Definitions, ExchangeDefinition, QueueDefinition
+from harebell.routing.keeping import DelayedMessageExchange
+from harebell.routing.settings import queue_type
+
+if TYPE_CHECKING:
+    from harebell.broker.node import Node
+    from harebell.broker.vhost import VirtualHost
+
+__all__ = ["recover"]
+
+log = logging.getLogger("harebell.broker.recovery")
+
+
+def recover(node: Node) -> None:
+    """OSError when the store cannot be read or written, CatalogError when what it says cannot be."""
+    contents = node.catalog.load()
+    if contents.definitions.vhosts or contents.definitions.users:
+        _restore(node, contents.definitions, contents.folders)
+    else:
+        _begin(node)
+    _adopt_streams(node)
+    node.catalog.commit()
+    known = {folder for vhost in node.vhosts.values() for folder in vhost.folders.values()}
+    queues = (f"queues/{name}" for name in sorted(node.files.listdir(str(node.data / "queues"))))
+    for folder in (*node.streams.folders(), *queues):
+        if folder not in known:
+            log.warning("%s belongs to no queue (a deletion was interrupted): it may be removed", folder)
+
+
+def _begin(node: Node) -> None:
+    node.add_vhost(kept_as.VirtualHost("/", description="Default virtual host"))
+    for user in node.users.users.values():
+        node.catalog.put_user(user)
+    for permission in node.users.permissions.values():
+        node.catalog.put_permission(permission)
+
+
+def _restore(node: Node, kept: Definitions, folders: dict[tuple[str, str], str]) -> None:
+    for definition in kept.vhosts:
+        node.new_vhost(definition.name).definition = definition
+    node.users.restore(kept.users, kept.permissions, kept.topic_permissions)
+    node.parameters.restore(kept.parameters, kept.global_parameters)
+    for vhost in node.vhosts.values():
+        vhost.policies.restore(
+            (policy for policy in kept.policies if policy.vhost == vhost.name),
+            (policy for policy in kept.operator_policies if policy.vhost == vhost.name),
+        )
+    for exchange in kept.exchanges:
+        with _naming(node, f"exchange '{exchange.name}' in vhost '{exchange.vhost}'"):
+            _restore_exchange(node, exchange)
+    for queue in kept.queues:
+        _restore_queue(node, queue, folders[queue.vhost, queue.name])
+    for binding in kept.bindings:
+        what = f"binding from '{binding.source}' to {binding.destination_type} '{binding.destination}'"
+        with _naming(node, f"{what} in vhost '{binding.vhost}'"):
+            _restore_binding(node, binding, what)
+    for vhost in node.vhosts.values():
+        _restore_messages(vhost)
+
+
+@contextmanager
+def _naming(node: Node, what: str) -> Iterator[None]:
+    """A refusal within says what it is about."""
+    try:
+        yield
+    except (HarebellError, KeyError) as error:
+        text = error.detail if isinstance(error, AmqpError) else str(error)
+        path = str(node.catalog.path)
+        raise CatalogError(errno.EINVAL, f"{what} is kept there and cannot be made again: {text}", path) from error
+
+
+def _restore_exchange(node: Node, exchange: ExchangeDefinition) -> None:
+    vhost = node.vhosts[exchange.vhost]
+    vhost.router.declare_exchange(
+        exchange.name,
+        exchange.type,
+        durable=exchange.durable,
+        auto_delete=exchange.auto_delete,
+        internal=exchange.internal,
+        arguments=exchange.arguments,
+    )
+    vhost.policies.apply_to_exchange(exchange.name)
+
+
+def _restore_queue(node: Node, queue: QueueDefinition, folder: str) -> None:
+    with _naming(node, f"queue '{queue.name}' in vhost '{queue.vhost}'"):
+        vhost = node.vhosts[queue.vhost]
+        arguments = cast("Table", dict(queue.arguments))
+        settings = vhost.policies.settings_for(queue.name, queue_type(arguments, queue.name), arguments)
+        vhost.make_queue(
+            queue.name,
+            durable=queue.durable,
+            exclusive=False,
+            auto_delete=queue.auto_delete,
+            arguments=arguments,
+            owner=None,
+            settings=settings,
+            folder=folder,
+            recovered=True,
+        )
+
+
+def _restore_binding(node: Node, binding: BindingDefinition, what: str) -> None:
+    router = node.vhosts[binding.vhost].router
+    to_a_queue = binding.destination_type == "queue"
+    there = binding.destination in router.queues if to_a_queue else router.has_exchange(binding.destination)
+    if not there or not router.has_exchange(binding.source):
+        log.warning("%s in vhost '%s': dropped, one end of it is missing", what, binding.vhost)
+        node.catalog.remove_binding(binding)
+        return
+    destination = (to_queue if to_a_queue else to_exchange)(binding.destination)
+    router.bind(binding.source, destination, binding.routing_key, binding.arguments)
+
+
+def _restore_messages(vhost: VirtualHost) -> None:
+    for queue in tuple(vhost.queues.values()):
+        if isinstance(queue, ClassicQueue):
+            vhost.open_journal(queue)
+    for exchange in tuple(vhost.router.exchanges):
+        if isinstance(exchange, DelayedMessageExchange) and exchange.durable:
+            vhost.delays_of(exchange.name)
+
+
+def _adopt_streams(node: Node) -> None:
+    """Put the streams of a version before the catalog into it; whoever defines their virtual host finds them."""
+    adopted = tuple(node.streams.declared())
+    for stream in adopted:
+        queue = stream.queue
+        vhost = node.vhosts.get(queue.vhost) or node.add_vhost(kept_as.VirtualHost(queue.vhost))
+        if queue.name not in vhost.queues:
+            _restore_queue(node, queue, stream.folder)
+            node.catalog.put_queue(queue, stream.folder)
+        elif vhost.folders.get(queue.name) != stream.folder:
+            raise CatalogError(
+                errno.EEXIST, f"{stream.folder} is another queue '{queue.name}' in vhost '{queue.vhost}': move it away",
+                str(node.catalog.path),
+            )  # fmt: skip
+    node.catalog.commit()
+    for stream in adopted:
+        stream.declaration.unlink()

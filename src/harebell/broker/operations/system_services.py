@@ -1,0 +1,169 @@
+"""The services of the system exchange: a message to `amq.system` names one by its routing key, and is answered.
+
+    amq.ping           the body comes back
+    amq.stats          counts of this virtual host, as JSON: what `Broker.statistics` says of it
+    amq.routes         exchanges and bindings, as JSON
+    amq.change-queue   {"queue": name, "arguments": {...}} changes a queue's optional arguments (`changes`)
+    amq.revoke         {"exchange": name, "id": id} takes back delayed messages; {"revoked": how many}
+    amq.administer     {"do": ..., ...} of an administrator: users, vhosts, permissions, policies (`administration`)
+    amq.lease          more time for deliveries of the same channel (`leases`), answered with what was granted
+
+The answer goes through the default exchange to the message's reply_to, with its correlation_id. A message without
+reply_to is not answered, but done; one to another service reaches nobody (returned when mandatory). What is refused is
+answered by {"error": ..., "reason": ...}, the name and the text of AMQP's reply; without reply_to it closes the
+channel, as any refusal does. Source: the draft's section 2.2.3.5.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from harebell.broker.message import Address, Message
+from harebell.broker.operations.administration import COMMANDS, administer
+from harebell.broker.operations.firehose import ADMINISTER
+from harebell.broker.operations.statistics import vhost_statistics
+from harebell.broker.v091.leases import lease_request
+from harebell.errors import AccessRefused, AmqpError, PreconditionFailed
+from harebell.protocol.v091 import Content, Properties, encode_content
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from harebell.broker.v091.connection import Connection
+
+__all__ = ["SERVICES", "Service"]
+
+log = logging.getLogger("harebell.broker.services")
+
+
+def _ping(connection: Connection, request: Content) -> bytes:
+    return request.body
+
+
+def _stats(connection: Connection, request: Content) -> bytes:
+    vhost = connection.vhost
+    return _json({"node": vhost.node.name, "vhost": vhost.name, **vhost_statistics(vhost)})
+
+
+def _routes(connection: Connection, request: Content) -> bytes:
+    router = connection.vhost.router
+    return _json(
+        {
+            "exchanges": {exchange.name: exchange.type for exchange in router.exchanges},
+            "bindings": [
+                {
+                    "source": binding.source,
+                    "destination": binding.destination.name,
+                    "destination_type": binding.destination.kind,
+                    "routing_key": binding.binding_key,
+                    "arguments": binding.arguments,
+                }
+                for binding in router.bindings()
+            ],
+        }
+    )
+
+
+def _change_queue(connection: Connection, request: Content) -> bytes:
+    """Needs what declaring the queue needs: it is not another connection's own, and may be configured."""
+    name, arguments = _asked(request, queue=str, arguments=dict)
+    connection.access.configure("queue", name)
+    queue = connection.vhost.change_queue(name, arguments, connection)
+    return _json({"queue": name, "arguments": queue.arguments})
+
+
+def _revoke(connection: Connection, request: Content) -> bytes:
+    """Needs what publishing to the exchange needs."""
+    exchange, message_id = _asked(request, exchange=str, id=str)
+    connection.access.write("exchange", exchange)
+    return _json({"revoked": connection.vhost.revoke_delayed(exchange, message_id)})
+
+
+def _administer(connection: Connection, request: Content) -> bytes:
+    """Asked for by an administrator, who may not take away what the answer needs. What was changed is logged."""
+    node, user = connection.node, connection.user
+    if not node.users.has_tag(user, "administrator"):
+        raise AccessRefused(f"user '{user}' is no administrator: only one may ask amq.administer")
+    asked = _json_of(request)
+    does, name = (asked.get("do"), asked.get("name")) if isinstance(asked, dict) else (None, None)
+    if does == "delete-user" and name == user:
+        raise PreconditionFailed(f"user '{name}' is asking for this: log in as another to delete it")
+    if does == "delete-vhost" and name == connection.vhost.name:
+        raise PreconditionFailed(f"this connection is to vhost '{name}': connect to another to delete it")
+    answer = administer(node, asked)
+    if COMMANDS[asked["do"]].changes:
+        about = ", ".join(f"{field} {asked[field]!r}" for field in ("name", "user", "vhost") if field in asked)
+        log.info("%s: user '%s' did %s: %s", connection.name, user, does, about)
+    return _json(answer)
+
+
+def _asked(request: Content, **fields: type[str | dict[str, Any]]) -> tuple[Any, ...]:
+    """The fields of a JSON object, each of its type. PreconditionFailed when they are not what came."""
+    asked = _json_of(request)
+    for name, kind in fields.items():
+        if not isinstance(asked, dict) or not isinstance(asked.get(name), kind):
+            wanted = ", ".join(f'"{each}": {"string" if of is str else "object"}' for each, of in fields.items())
+            raise PreconditionFailed(f"the body must be {{{wanted}}}")
+    return tuple(asked[name] for name in fields)
+
+
+def _json_of(request: Content) -> Any:
+    try:
+        return json.loads(request.body)
+    except (ValueError, RecursionError) as error:
+        raise PreconditionFailed(f"the body is not JSON: {error}") from None
+
+
+def _lease(connection: Connection, request: Content) -> bytes:
+    asked = lease_request(request.decode_properties().headers or {})
+    tags = connection.channels[request.channel].lease(asked)
+    return _json({"delivery_tags": tags, "timeout": asked.timeout})
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, default=str).encode("utf-8", "backslashreplace")
+
+
+SERVICES: dict[str, Callable[[Connection, Content], bytes]] = {
+    "amq.ping": _ping,
+    "amq.stats": _stats,
+    "amq.routes": _routes,
+    "amq.change-queue": _change_queue,
+    "amq.revoke": _revoke,
+    ADMINISTER: _administer,
+    "amq.lease": _lease,
+}
+
+
+class Service:
+    """One service for one connection, as something that takes messages."""
+
+    stored = False
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        self._connection, self._answer = connection, SERVICES[name]
+
+    def publish(self, message: Message) -> bool:
+        request = message.content.decode_properties()
+        try:
+            body = self._answer(self._connection, message.content)
+        except AmqpError as error:
+            if not request.reply_to:
+                raise
+            body = _json({"error": error.reply_name.lower(), "reason": error.reply_text})
+        if request.reply_to:
+            properties = Properties(correlation_id=request.correlation_id, content_type="application/json")
+            frames = encode_content(1, properties, body, 131_072)
+            answer = Message(Address("", request.reply_to), Content(1, b"", frames, len(body)))
+            queue = self._connection.vhost.reply_queue(request.reply_to)
+            if queue is not None:
+                queue.publish(answer)
+        return True
+
+    def can_deliver(self) -> bool:
+        return True
+
+    def enrich(self) -> None:
+        """Nothing waits here."""

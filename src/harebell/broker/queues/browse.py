@@ -1,0 +1,193 @@
+"""Browsing: a consumer that reads what is ready in a queue and takes nothing.
+
+`basic.consume` with the argument `x-browse` gets a view of the queue instead of the queue. The view walks through the
+ready messages in the order of their delivery and then shows those that come; with "once" it stops at those that came
+after it, and its consumer is cancelled. It only goes forward: a message that comes back to a place that it has passed
+is not shown, nor is one that left before its turn. To the queue the consumer does not exist: not for turns, x-expires,
+auto-delete, exclusive use, or in a count.
+
+A queue cannot be entered in its middle for nothing (a deque or an ordered dictionary has to be walked through), so the
+view reads ahead by the more messages the further it had to walk, and asks at each one's turn whether it is still there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from itertools import islice
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from harebell.broker.message import Held, Message
+from harebell.broker.queues.classic import Back, ClassicQueue, Queue
+from harebell.broker.v091.consume_arguments import BROWSE
+from harebell.errors import PreconditionFailed
+from harebell.routing.settings import QueueSettings
+
+if TYPE_CHECKING:
+    from harebell.broker.v091.channel import Channel
+    from harebell.broker.v091.consumer import Consumer
+
+__all__ = ["View"]
+
+AHEAD: Final = 256  # messages read ahead at least
+WALK: Final = 64  # ... and one for so many that had to be walked past: a tour of the queue walks it about WALK times
+
+
+class View(Queue):
+    """What one consumer sees of `source`. Acknowledging or giving back what was seen opens the consumer's window."""
+
+    type = "view"
+
+    def __init__(self, source: ClassicQueue) -> None:
+        super().__init__(
+            source.vhost, source.name, durable=False, exclusive=False, auto_delete=False, arguments={}, owner=None,
+            settings=QueueSettings(consumer_timeout=source.settings.consumer_timeout),
+        )  # fmt: skip
+        self._source = source
+        self._cursors: dict[int, _Cursor] = {}  # by priority
+        self._until: int | None = None  # position of the first message that is not shown any more
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        super().add_consumer(consumer)
+        if consumer.arguments[BROWSE] == "once":
+            self._until = _end(self._source)
+        self._source.views.append(self)
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        super().remove_consumer(consumer)
+        if self in self._source.views:
+            self._source.views.remove(self)
+
+    @property
+    def message_count(self) -> int:
+        return self._source.message_count
+
+    def deliver(self) -> None:
+        """Show as much as the consumer's window takes."""
+        self._source.drop_expired()
+        for consumer in tuple(self.consumers):
+            while consumer.room() > 0:
+                held = self._next()
+                if held is None:
+                    if self._until is not None:
+                        self.remove_consumer(consumer)
+                        consumer.channel.cancelled_by_broker(consumer)
+                    return
+                address = held.message.address
+                frames = held.frames_for(consumer.channel.number, consumer.channel.connection.engine.frame_max)
+                consumer.send(held.position, None, address.again if held.count else address.fresh, frames)
+
+    def _next(self) -> Held | None:
+        backlog = self._source.backlog
+        for level in range(backlog.top if backlog is not None else 0, -1, -1):
+            if level not in self._cursors:
+                self._cursors[level] = _Cursor(level)
+            held = self._cursors[level].next(self._source, self._until)
+            if held is not None:
+                return held
+        return None
+
+    def look_again(self, highest: int | None = None) -> None:
+        """Messages came back, none to a place above `highest`; None: the queue is another inside."""
+        for cursor in self._cursors.values():
+            cursor.look_again(highest)
+
+    def check_negative(self, methods: str, requeue: bool) -> None:
+        """Giving back is what clients do on their way out, and nothing was taken; to drop it would be something."""
+        if not requeue:
+            raise PreconditionFailed(f"{methods} without requeue by a consumer that browses {self}: it takes nothing")
+
+    # Nothing is published here, and nothing that was shown comes back.
+
+    def publish(self, message: Message) -> bool:
+        return True
+
+    def can_deliver(self) -> bool:
+        return False
+
+    def take(self, getter: Channel | None = None) -> Held | None:
+        return None
+
+    def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:
+        pass
+
+    def reject(self, entries: Iterable[Back]) -> None:
+        pass
+
+    def purge(self) -> int:
+        return 0
+
+
+class _Cursor:
+    """A place among the messages of one priority: everything before `_passed` was shown, or was not there."""
+
+    __slots__ = ("_ahead", "_level", "_passed", "_read")
+
+    def __init__(self, level: int) -> None:
+        self._level = level
+        self._passed = self._read = 0  # positions; what stands between them is in _ahead
+        self._ahead: deque[Held] = deque()
+
+    def next(self, source: ClassicQueue, until: int | None) -> Held | None:
+        """The next message that is ready, and passed from now on."""
+        end = _end(source) if until is None else until
+        while True:
+            while self._ahead and self._ahead[0].position < end:
+                held = self._ahead.popleft()
+                self._passed = held.position + 1
+                if _is_ready(source, held):
+                    return held
+            if self._ahead or self._read >= end:
+                return None
+            self._read_ahead(source)
+
+    def _read_ahead(self, source: ClassicQueue) -> None:
+        backlog, start, end = source.backlog, self._read, _end(source)
+        if backlog is None:
+            found, limit = _plain_after(source, start)
+        else:
+            limit = max(AHEAD, backlog.count // WALK)
+            found = backlog.after(self._level, start, limit, end)
+        self._ahead.extend(found)
+        self._read = end if len(found) < limit else found[-1].position + 1
+
+    def look_again(self, highest: int | None) -> None:
+        if highest is None or highest >= self._passed:
+            self._ahead.clear()
+            self._read = self._passed
+
+
+def _end(source: ClassicQueue) -> int:
+    """The position that the next message will have."""
+    if source.backlog is None and source.journal is not None:
+        return source.journal.next
+    return source.position + len(source.ready)
+
+
+def _is_ready(source: ClassicQueue, held: Held) -> bool:
+    if source.backlog is None and held.position >= source.position:
+        return True
+    return not held.gone
+
+
+def _plain_after(source: ClassicQueue, start: int) -> tuple[list[Held], int]:
+    """Messages of a plain queue from position `start` on, and how many it would have been had there been more."""
+    ready, skip = source.ready, min(max(0, start - source.position), len(source.ready))
+    limit = max(AHEAD, (skip + len(source.returned)) // WALK)
+    found = sorted((held for held in source.returned if held.position >= start), key=attrgetter("position"))[:limit]
+    count = min(limit - len(found), len(ready) - skip)
+    if len(ready) - skip <= limit:  # near the end: from there
+        messages = list(islice(reversed(ready), len(ready) - skip))[::-1][:count]
+    else:
+        messages = list(islice(ready, skip, skip + count))
+    for position, message in enumerate(messages, source.position + skip):
+        held = Held(message, position)
+        held.gone = True  # from the queue's head on; until then its position says that it is ready
+        found.append(held)
+    if source.journal is not None and source.journal.paged and len(found) < limit:
+        source.vhost.node.write()  # only what is written can be read
+        for held in source.journal.peek(start, limit - len(found)):
+            held.gone = True
+            found.append(held)
+    return found, limit

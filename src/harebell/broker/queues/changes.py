@@ -1,0 +1,53 @@
+"""Changing a queue's optional arguments in place, with its messages, bindings and consumers where they are.
+
+Afterwards the queue is what a declaration with the new arguments would have made: they are compared with the next
+declaration, and policies are merged with them. Either all of the change is made or nothing. No other broker has this;
+RabbitMQ's users delete the queue, or use policies.
+
+- Messages keep the deadline and the delivery count that they have (as with policies); a limit holds at once.
+- `x-max-priority`: every message moves to the level that its priority means now, first come first served within it.
+- `x-single-active-consumer`: of the consumers of the highest priority the first one becomes the active one; the others
+  keep what they have not acknowledged.
+- What makes a queue another thing (`x-queue-type`, `x-message-group`) cannot be changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from harebell.errors import AccessRefused, PreconditionFailed
+from harebell.protocol.v091 import FieldValue
+from harebell.routing.settings import ARGUMENTS, queue_settings
+
+if TYPE_CHECKING:
+    from harebell.broker.queues.classic import Queue
+
+__all__ = ["change_queue"]
+
+
+def change_queue(queue: Queue, changes: Mapping[str, FieldValue]) -> None:
+    """Set the arguments that `changes` names; those that are None there are taken away.
+
+    PreconditionFailed for arguments that cannot be changed, that no queue knows, or that a declaration would refuse;
+    AccessRefused for a single active consumer where one consumes exclusively; 540 for what this broker does not do.
+    """
+    for name, value in changes.items():
+        if name == "x-queue-type" and (value or "classic") != queue.type:
+            raise PreconditionFailed(f"invalid arg '{name}' for {queue}: the type of a queue cannot be changed")
+        if name == "x-message-group" and value != queue.arguments.get(name):
+            raise PreconditionFailed(f"invalid arg '{name}' for {queue}: a queue cannot get or lose its groups")
+        if name not in ARGUMENTS and value is not None:
+            raise PreconditionFailed(f"invalid arg '{name}' for {queue}: unknown argument")
+    arguments: dict[str, FieldValue] = {
+        name: value for name, value in {**queue.arguments, **changes}.items() if value is not None
+    }
+    queue_settings(
+        arguments, str(queue), durable=queue.durable, exclusive=queue.exclusive, auto_delete=queue.auto_delete
+    )
+    settings = queue.vhost.policies.settings_for(queue.name, queue.settings.queue_type, arguments)
+    if settings.single_active_consumer and queue.consumers.exclusive:
+        raise AccessRefused(f"{queue} in exclusive use")
+    queue.arguments = arguments
+    queue.reconfigure(settings)
+    queue.vhost.node.end_batch()

@@ -1,0 +1,282 @@
+"""Dead letters on their way: a message leaves its queue through the dead-letter exchange, at most or at least once.
+
+At most once (`dead_letter`): the letter goes to whoever takes it now; what nobody takes is dropped.
+
+At least once (`DeadLetters`, `x-dead-letter-strategy`): the message stays with its queue, neither ready nor anybody's,
+until every queue that it is routed to has taken it; a stream has taken it when it is on the disk. It is tried again
+every RETRY_MS while the exchange is missing, there is no route or only ways around to where it comes from, or a queue
+refuses it because it is full. Queues that have it already are not tried again. Purging does not touch what waits here,
+deleting the queue does. All of that is what RabbitMQ's quorum queues do.
+
+Messages of one address that die in the same second for the same reason get the same headers and go the same way, unless
+their own headers say more: then that is worked out once (`Obituary`), and its bytes are spliced into each of them.
+
+What a letter carries on, `harebell.routing.dead_letter` knows.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
+
+from harebell.broker.exchanges.recent_history import hashed_properties
+from harebell.broker.message import Address, MarkedMessage, Message
+from harebell.errors import LocalProtocolError
+from harebell.protocol.v091 import Content, FieldValue, encode_content
+from harebell.protocol.v091.fields import write_table
+from harebell.protocol.v091.splice import append_headers
+from harebell.routing import Reason, Route, cc_keys, dead_letter_headers, dead_letter_keys, without_cycles
+
+if TYPE_CHECKING:
+    from harebell.broker.queues.classic import ClassicQueue, Queue
+    from harebell.broker.timers import Timer
+
+__all__ = ["RETRY_MS", "DeadLetters", "Obituary", "dead_letter"]
+
+log = logging.getLogger("harebell.broker.dead_letters")
+
+FRAME_MAX: Final = 131_072
+RETRY_MS: Final = 5_000
+SHARE: Final = 256  # letters tried again in one go
+_HEADERS, _EXPIRATION = 0x2000, 0x0100  # property flags
+
+
+class _Letter:
+    """A message that died, addressed anew: the letter, the queues it may go to, and the exchanges that keep it."""
+
+    __slots__ = ("keys", "message", "queues", "route")
+
+    def __init__(self, message: MarkedMessage, keys: tuple[str, ...], route: Route, queues: list[Queue]) -> None:
+        self.message, self.keys, self.route, self.queues = message, keys, route, queues
+
+
+def dead_letter(queue: ClassicQueue, message: Message, reason: Reason) -> None:
+    """Publish the message again through its queue's dead-letter exchange; dropped when that leads nowhere."""
+    letter = _address(queue, message, reason, int(time.time()))
+    if letter is not None:
+        for sink in (*letter.queues, *queue.vhost.keepers(letter.route, letter.keys)):
+            sink.publish(letter.message)
+
+
+def _address(queue: ClassicQueue, message: Message, reason: Reason, died: int) -> _Letter | None:
+    """The letter and where it goes now; None when there is no dead-letter exchange, or nobody behind it."""
+    vhost, settings = queue.vhost, queue.settings
+    exchange = settings.dead_letter_exchange
+    if exchange is None or not vhost.router.has_exchange(exchange):
+        return None
+    if _is_simple(message):
+        obituary = queue.obituary
+        if obituary is None or not obituary.fits(queue, message, reason, died):
+            obituary = queue.obituary = Obituary(queue, exchange, message, reason, died)
+        if obituary.queues is not None:
+            return obituary.letter(message) if obituary.queues else None
+    properties = message.content.decode_properties()
+    headers = properties.headers or {}
+    keys = message.keys or (message.address.routing_key, *cc_keys(headers))
+    after = dead_letter_headers(
+        headers,
+        queue=queue.name,
+        reason=reason,
+        exchange=message.address.exchange,
+        routing_keys=keys,
+        time=died,
+        expiration=properties.expiration,
+        bcc=message.bcc,
+        died_before=message.died,
+    )
+    if settings.dead_letter_routing_key is not None:
+        after.pop("CC", None)  # overruled, and so no key of the next death either
+    properties.headers = cast("dict[str, FieldValue]", after)
+    properties.expiration = None
+    routing_keys = dead_letter_keys(settings.dead_letter_routing_key, keys)
+    route = vhost.router.route_keys(exchange, routing_keys, lambda: after, lambda: hashed_properties(properties))
+    queues = [vhost.queues[name] for name in without_cycles(reason, after, route.queues)]
+    if not queues and not route.delayed and not route.remembered:
+        return None
+    source = message.content
+    try:
+        frames = encode_content(source.channel, properties, source.body, FRAME_MAX)
+    except LocalProtocolError as error:  # its headers fill a frame already: the letter goes on without
+        log.warning("%s: dead letter without x-death: %s", queue, error)
+        frames = source.frames
+    content = Content(source.channel, source.method, frames, source.body_size)
+    bcc = message.bcc if settings.dead_letter_routing_key is None else ()
+    marked = MarkedMessage(Address(exchange, routing_keys[0]), content, routing_keys, bcc, died=True)
+    return _Letter(marked, routing_keys, route, queues)
+
+
+def _is_simple(message: Message) -> bool:
+    """Whether nothing but its address tells what becomes of it, and its headers have nothing of earlier deaths."""
+    if message.died or message.keys or message.bcc:
+        return False
+    flags = message.content.flags
+    if flags & _EXPIRATION:
+        return False
+    if not flags & _HEADERS:
+        return True
+    raw = message.content.raw_properties
+    return b"-death" not in raw and b"CC" not in raw
+
+
+class Obituary:
+    """What letters of one address that die in one queue, in one second, for one reason have in common.
+
+    `queues` is None where each letter has to be routed on its own.
+    """
+
+    __slots__ = (
+        "_address", "_died", "_entries", "_from", "_keys", "_reason", "_route", "_settings", "_version", "queues",
+    )  # fmt: skip
+
+    def __init__(self, queue: ClassicQueue, exchange: str, message: Message, reason: Reason, died: int) -> None:
+        router, settings = queue.vhost.router, queue.settings
+        self._from, self._reason, self._died = message.address, reason, died
+        self._version, self._settings = router.version, settings
+        keys = (message.address.routing_key,)
+        after = dead_letter_headers(
+            {},
+            queue=queue.name,
+            reason=reason,
+            exchange=message.address.exchange,
+            routing_keys=keys,
+            time=died,
+            died_before=False,
+        )
+        self._entries = write_table(cast("dict[str, FieldValue]", after))[4:]
+        self._keys = dead_letter_keys(settings.dead_letter_routing_key, keys)
+        self._address = Address(exchange, self._keys[0])
+        self._route = router.route(exchange, self._keys[0])
+        self.queues: list[Queue] | None = None
+        if self._route.cacheable and not self._route.delayed and not self._route.remembered:
+            names = without_cycles(reason, after, self._route.queues)
+            self.queues = [queue.vhost.queues[name] for name in names]
+
+    def fits(self, queue: ClassicQueue, message: Message, reason: Reason, died: int) -> bool:
+        """Whether this is the one of such a message."""
+        return (
+            self._from is message.address
+            and self._died == died
+            and self._reason == reason
+            and self._settings is queue.settings
+            and self._version == queue.vhost.router.version
+        )
+
+    def letter(self, message: Message) -> _Letter:
+        """The message, as it goes on to `queues`."""
+        source = message.content
+        content = Content(source.channel, source.method, append_headers(source.frames, self._entries), source.body_size)
+        marked = MarkedMessage(self._address, content, self._keys, died=True)
+        return _Letter(marked, self._keys, self._route, self.queues or [])
+
+
+class _Waiting:
+    """A message that died, and who has its letter already."""
+
+    __slots__ = ("died", "kept", "message", "position", "reason", "taken", "unsynced")
+
+    def __init__(self, message: Message, reason: Reason, died: int, position: int | None) -> None:
+        self.message, self.reason, self.died, self.position = message, reason, died, position
+        self.taken: set[str] = set()
+        self.kept = False  # by the exchanges that keep messages
+        self.unsynced = 0  # queues that have it, and not on the disk
+
+
+class DeadLetters:
+    """The dead letters of one queue that are not safe yet: `count` of them, of together `bytes` bytes of body."""
+
+    def __init__(self, queue: ClassicQueue) -> None:
+        self._queue = queue
+        self._waiting: dict[_Waiting, None] = {}  # oldest first; what was tried in vain goes to the end
+        self._retry: Timer | None = None
+        self.bytes = 0
+
+    @property
+    def count(self) -> int:
+        return len(self._waiting)
+
+    def add(self, message: Message, reason: Reason, position: int | None) -> None:
+        """A message died in the queue, where it had that position if it ever was in it."""
+        entry = _Waiting(message, reason, int(time.time()), position)
+        self._waiting[entry] = None
+        self.bytes += message.content.body_size
+        self._try(entry)
+
+    def _try(self, entry: _Waiting) -> None:
+        self._send(entry)
+        if entry in self._waiting and not entry.unsynced and self._retry is None:
+            log.warning(
+                "%s: a dead letter finds no exchange, no queue, or a queue that is full; it is tried again every %d s",
+                self._queue, RETRY_MS // 1000,
+            )  # fmt: skip
+            self._retry_in(RETRY_MS)
+
+    def try_again(self) -> None:
+        """Try what waits; all of it, in shares, as long as anything gets on."""
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        before, gets_on = self.count, False
+        for entry in [entry for entry, _ in zip(self._waiting, range(SHARE), strict=False)]:
+            if entry in self._waiting and not entry.unsynced:
+                del self._waiting[entry]
+                self._waiting[entry] = None
+                self._send(entry)
+                gets_on = gets_on or entry.unsynced > 0 or entry not in self._waiting
+        if self._waiting:
+            self._retry_in(1 if gets_on and before > SHARE else RETRY_MS)
+
+    def forget(self) -> None:
+        """The queue is deleted, or at-least-once is over: drop what waits."""
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        self._settle(self._waiting)
+        self._waiting.clear()
+        self.bytes = 0
+
+    def _retry_in(self, milliseconds: int) -> None:
+        timers = self._queue.vhost.node.timers
+        self._retry = timers.at(timers.now() + milliseconds, self.try_again)
+
+    def _send(self, entry: _Waiting) -> None:
+        """Give the letter to those who have not got it; done when all have, and streams on the disk."""
+        letter = _address(self._queue, entry.message, entry.reason, entry.died)
+        if letter is None:
+            return
+        everybody = True
+        for queue in letter.queues:
+            if queue.name in entry.taken:
+                continue
+            if not queue.publish(letter.message):
+                everybody = False
+                continue
+            entry.taken.add(queue.name)
+            if queue.stored:
+                entry.unsynced += 1
+                queue.when_durable(partial(self._synced, entry))
+        if not entry.kept:
+            entry.kept = True
+            for keeper in self._queue.vhost.keepers(letter.route, letter.keys):
+                keeper.publish(letter.message)
+        if everybody and not entry.unsynced:
+            self._done(entry)
+
+    def _synced(self, entry: _Waiting) -> None:
+        entry.unsynced -= 1
+        if not entry.unsynced and entry in self._waiting:
+            self._try(entry)  # it may have found others full, and routes may have changed: only now it is known
+
+    def _done(self, entry: _Waiting) -> None:
+        if entry in self._waiting:
+            del self._waiting[entry]
+            self.bytes -= entry.message.content.body_size
+            self._settle((entry,))
+
+    def _settle(self, entries: Iterable[_Waiting]) -> None:
+        """The queue is done with these."""
+        positions = [entry.position for entry in entries if entry.position is not None]
+        if positions:
+            self._queue.settle(positions)

@@ -1,0 +1,294 @@
+"""What a durable queue has on disk: the journal of one queue, between its messages and its log.
+
+Delayed exchanges keep what they hold back in one too.
+
+- Persistent messages go into the log; transient ones stay in memory, and end with the process.
+- What leaves the queue is settled. Where that may not be known before something else is (a dead letter, the rest of a
+  transaction), the queue waits for the disk (`Node.when_safe`) before it says so.
+- A long backlog stays on disk: once `ready` has PAGE_MESSAGES or takes about PAGE_BYTES, what comes is only written,
+  and is read again when the queue gets there. Transient messages are then written too, flagged as such.
+- There are two ways back. A drain goes from the file to the consumer (`read_ahead`, `ahead`): a message is a slice of
+  what was read, and never in memory as more than that. Who needs more than to pass it on takes records (`next_run`).
+- A restart finds everything that is not settled, with the mark of what may have been delivered.
+
+It knows messages and files, and nothing of consumers.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from harebell.broker.message import STORED_CHANNEL, Address, Held, MarkedMessage, Message
+from harebell.broker.store.queue_cursor import QueueCursor
+from harebell.broker.store.queue_log import QueueLog
+from harebell.broker.store.queue_records import TRANSIENT, Stored
+from harebell.protocol.v091 import Content
+from harebell.protocol.v091.content import stored_content
+
+__all__ = ["Journal"]
+
+log = logging.getLogger("harebell.broker.journal")
+
+FRAME_MAX: Final = 131_072
+PAGE_MESSAGES: Final = 16_384
+PAGE_BYTES: Final = 64 * 1024 * 1024
+RUN: Final = 2048  # messages read back at a time
+MAX_ADDRESSES: Final = 1024
+NOTHING: Final[tuple[tuple[Address, bytes], ...]] = ()
+MAX_MARKS: Final = 0xFFFF  # the log's limit; a few thousand keys
+
+
+class Journal:
+    """`name` is the queue, for log lines; `changed` is called when there is something to write, once until `flush`.
+
+    next   the position that the next message gets, where the queue is plain
+    paged  messages that are only on disk, all of them behind those in memory
+    page_at  where the first of these is
+    ahead  the first `ahead_count` of them, plain and without a gap: address and frames of each
+    """
+
+    def __init__(self, name: str, queue_log: QueueLog, changed: Callable[[], None], now: Callable[[], int]) -> None:
+        self.log = queue_log
+        self.next = queue_log.next_position
+        self.paged = self.page_at = 0
+        self._name = name
+        self._changed, self._now = changed, now
+        self._dirty = False
+        self._used = False  # anything was ever stored
+        self._idle = True  # since the last `rest`
+        self._cursor: QueueCursor | None = None
+        self.ahead: Iterator[tuple[Address, bytes]] = iter(NOTHING)
+        self.ahead_count = 0
+        self._records: deque[Stored] = deque()  # that were read and not asked for yet
+        self._addresses = Addresses()
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def store(self, position: int, message: Message, deadline: int = 0, *, paged: bool = False) -> None:
+        """A message has this place in the queue. `deadline` is in milliseconds of the node's clock, 0: none."""
+        content = message.content
+        persistent = content.persistent
+        if not persistent and not paged:
+            return
+        frames = content.frames
+        if content.channel != STORED_CHANNEL or len(frames) > FRAME_MAX:
+            frames = content.frames_for(STORED_CHANNEL, FRAME_MAX)
+        expiry = 0 if not deadline else _wall_clock() + deadline - self._now()
+        marks = b"" if type(message) is Message else _encode_marks(message)
+        self.log.append(position, message.address.wire, frames, expiry, 0 if persistent else TRANSIENT, marks)
+        if not self._dirty:
+            self._used = True
+            self._touch()
+
+    def page_out(self, position: int, message: Message) -> None:
+        """A message for the disk alone; only where `paged` messages are, or `is_full` said so."""
+        self.store(position, message, paged=True)
+        if not self.paged:
+            self._forget_page()
+            self.page_at = position
+        self.paged += 1
+
+    @staticmethod
+    def is_full(count: int, message: Message) -> bool:
+        """Whether `count` messages like this one are as much as memory should hold."""
+        return count >= PAGE_MESSAGES or count * len(message.content.frames) > PAGE_BYTES
+
+    def settle(self, position: int, count: int = 1) -> None:
+        """These are done with."""
+        if self._used:
+            self.log.settle(position, count)
+            self._touch()
+
+    def settle_many(self, positions: Sequence[int]) -> None:
+        """These are; they are in order."""
+        if self._used and positions:
+            self.log.settle_many(positions)
+            self._touch()
+
+    def fed(self, position: int, count: int, no_ack: bool) -> None:
+        """So many messages from `position` on went to a consumer."""
+        if self._used and count:
+            if no_ack:
+                self.log.settle(position, count)
+            else:
+                self.log.delivered(position + count)
+            self._touch()
+
+    def returned(self, held: Held) -> None:
+        """A message came back."""
+        if self._used:
+            self.log.returned(held.position, held.count)
+            self._touch()
+
+    def _touch(self) -> None:
+        if not self._dirty:
+            self._dirty, self._idle = True, False
+            self._changed()
+
+    def flush(self) -> int:
+        """Write what the batch left; the ticket of the sync that will cover it. OSError when the disk refuses."""
+        self._dirty = False
+        return self.log.flush()
+
+    # -- reading back --------------------------------------------------------------------------------------------
+
+    def read_ahead(self) -> int:
+        """Have the next of the paged messages in `ahead`, if they are plain and flushed; how many of them.
+
+        They stay paged until they are `fed_ahead`. OSError when the disk refuses.
+        """
+        if not self.ahead_count and self.paged and not self._records:
+            if self._cursor is None:
+                self._cursor = self.log.read(self.page_at)
+            first, addresses, frames = self._cursor.read_run(self.paged, self._addresses)
+            if frames:
+                self.page_at = first
+                self.ahead, self.ahead_count = zip(addresses, frames, strict=True), len(frames)
+        return self.ahead_count
+
+    def fed_ahead(self, count: int, no_ack: bool) -> None:
+        """So many messages were taken from `ahead` and went to a consumer."""
+        self.fed(self.page_at, count, no_ack)
+        self.ahead_count -= count
+        self.paged -= count
+        self.page_at += count
+        if not self.paged:
+            self._forget_page()
+
+    def next_run(self) -> list[Stored]:
+        """The next of the paged messages: a run without gaps, or of those that may have been delivered before.
+
+        They are no longer paged. What was flushed is seen; [] when that is all. OSError when the disk refuses.
+        """
+        if self.ahead_count:
+            self._forget_page()
+        records = self._records
+        if not records:
+            if self._cursor is None:
+                self._cursor = self.log.read(self.page_at)
+            records.extend(self._cursor.read(min(RUN, self.paged)))
+        run: list[Stored] = []
+        while records:
+            if run and (records[0].delivered or run[0].delivered or records[0].position != run[-1].position + 1):
+                break
+            run.append(records.popleft())
+        if run:
+            self.paged -= len(run)
+            self.page_at = run[-1].position + 1
+        if not self.paged:
+            self._forget_page()
+        return run
+
+    def peek(self, position: int, count: int) -> list[Held]:
+        """Up to so many of the paged messages, from that position on; they stay where they are."""
+        cursor = self.log.read(max(position, self.page_at))
+        try:
+            return [self.held(stored) for stored in cursor.read(count)]
+        finally:
+            cursor.close()
+
+    def settle_paged(self) -> None:
+        """The paged messages are done with."""
+        if self.paged:
+            self.settle(self.page_at, self.next - self.page_at)
+            self.forget_paged()
+
+    def forget_paged(self) -> int:
+        """There are no paged messages any more; how many there were."""
+        count, self.paged = self.paged, 0
+        self._forget_page()
+        return count
+
+    def _forget_page(self) -> None:
+        self._records.clear()
+        self.ahead, self.ahead_count = iter(NOTHING), 0
+        if self._cursor is not None:
+            self._cursor.close()
+            self._cursor = None
+
+    def message(self, stored: Stored) -> Message:
+        """The message that the log has."""
+        address = self._addresses[stored.address]
+        content = stored_content(STORED_CHANNEL, stored.frames)
+        return _decode_marks(stored.marks, address, content) if stored.marks else Message(address, content)
+
+    def held(self, stored: Stored) -> Held:
+        """The same with its place, its deadline, and how often it came back: once at least, if it was delivered."""
+        deadline = 0
+        if stored.expiry:
+            deadline = max(1, self._now() + stored.expiry - _wall_clock())
+        held = Held(self.message(stored), stored.position, deadline)
+        if stored.delivered:
+            held.count = max(1, stored.delivery_count)
+        return held
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    def recover(self, *, suspect: bool) -> bool:
+        """Find what is left; all of it is paged. Whether anything of it expires by itself."""
+        self.log.recover(suspect=suspect)
+        self.paged, self.page_at, self.next = self.log.count, self.log.first, self.log.next_position
+        self._used = self.paged > 0
+        if self.log.cut:
+            log.warning("%s: cut %d bytes of a torn record at its end", self._name, self.log.cut)
+        for damage in self.log.damages:
+            log.error(
+                "%s: %s is damaged: %d bytes at %d cannot be read, with at most %d messages (positions %d to %d)",
+                self._name, damage.path, damage.size, damage.at, damage.lost, *damage.positions,
+            )  # fmt: skip
+        return self.log.expires
+
+    def rest(self) -> None:
+        """Where nothing was written since the last call: sync what was settled, and let go of open files."""
+        if self._idle and self._used and not self._dirty:
+            self.log.sync_settled()
+            self.log.rest()
+        self._idle = True
+
+    def close(self) -> None:
+        """Write and sync everything."""
+        self._forget_page()
+        self.log.close()
+
+    def delete(self) -> None:
+        self._forget_page()
+        self.log.delete()
+
+
+class Addresses(dict[bytes, Address]):
+    """Wire form -> address, of those that were met last."""
+
+    def __missing__(self, wire: bytes) -> Address:
+        if len(self) >= MAX_ADDRESSES:
+            self.clear()
+        address = self[wire] = Address.read(wire)
+        return address
+
+
+def _wall_clock() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _encode_marks(message: Message) -> bytes:
+    """What a MarkedMessage has beyond its address and content."""
+    marks = {"keys": message.keys, "bcc": message.bcc, "died": message.died, "ttl": message.ttl}
+    data = json.dumps({name: value for name, value in marks.items() if value}).encode()
+    return data if len(data) <= MAX_MARKS else json.dumps({"died": message.died}).encode()
+
+
+def _decode_marks(marks: bytes, address: Address, content: Content) -> MarkedMessage:
+    told = json.loads(marks)
+    keys = told.get("keys")
+    return MarkedMessage(
+        address,
+        content,
+        None if keys is None else tuple(keys),
+        tuple(told.get("bcc", ())),
+        died=told.get("died", False),
+        ttl=told.get("ttl"),
+    )

@@ -1,0 +1,303 @@
+"""Message groups: a queue whose messages of one group go, in order, to one consumer at a time.
+
+The argument `x-message-group` names a header; messages with the same value of it are a group. A consumer that gets the
+first message of a group holds the group while it has unacknowledged messages of it: nobody else gets the next ones, and
+they come as its window has room. When none is outstanding, whoever is next takes the group. What comes back goes to its
+old place, before the rest of its group. Messages without the header belong to no group. basic.get holds groups for its
+channel; what is not to be acknowledged holds nothing.
+
+So messages leave from the middle of the queue. To find the next one for a consumer without a look at those that may
+not go, each group has a line of its own, and the heads of these lines stand in heaps: one of the groups that nobody
+holds, and one for each holder.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable, Iterable
+from typing import TYPE_CHECKING, TypeAlias
+
+from harebell.broker.message import Given, Held, Message
+from harebell.broker.queues.backlog import SLACK, Backlog, Level
+from harebell.broker.queues.classic import Back, ClassicQueue
+from harebell.broker.v091.consumer import Consumer
+from harebell.protocol.v091.splice import header_frame_size
+from harebell.routing.values import canonical
+
+if TYPE_CHECKING:
+    from harebell.broker.v091.channel import Channel
+
+__all__ = ["GroupBacklog", "GroupHeld", "GroupQueue"]
+
+Holder: TypeAlias = "Consumer | Channel"
+
+
+class GroupHeld(Held):
+    """`group` is what stands for the value of the header; None: it has none."""
+
+    __slots__ = ("group",)
+
+    group: Hashable | None
+
+
+class _Group:
+    """The line of one group. `listed` is the position under which it stands in a heap: at most its head's; or None."""
+
+    __slots__ = ("holder", "line", "listed", "out")
+
+    def __init__(self) -> None:
+        self.line = Level()
+        self.holder: Holder | None = None
+        self.out = 0  # deliveries of it that are not acknowledged
+        self.listed: int | None = None
+
+    def __lt__(self, other: _Group) -> bool:
+        return False  # in a heap of (position, group), where positions are equal only for one group
+
+
+_Heads: TypeAlias = "list[tuple[int, _Group]]"
+
+
+class GroupBacklog(Backlog):
+    """A backlog that knows who may have what; `header` names the group."""
+
+    def __init__(self, header: str) -> None:
+        super().__init__()
+        self._header = header
+        self._name = bytes([len(name := header.encode())]) + name
+        self._groups: dict[Hashable | None, _Group] = {}
+        self._free: _Heads = []
+        self._held: dict[Holder, _Heads] = {}  # of those who hold groups
+        self._holds: dict[Holder, int] = {}  # how many groups
+
+    # -- messages come and go ------------------------------------------------------------------------------------
+
+    def push(self, held: Held) -> None:
+        assert isinstance(held, GroupHeld)
+        held.group = self._group_of(held.message)
+        super().push(held)
+        group = self._group(held.group)
+        group.line.ready.append(held)
+        self._list(group)
+
+    def put_back(self, held: Held) -> None:
+        """As a copy: from the middle of the heap of those that came back, nothing is ever taken out at once."""
+        assert isinstance(held, GroupHeld)
+        again = GroupHeld(held.message, held.position, held.deadline)
+        again.count, again.group = held.count, held.group
+        returned = self._levels[0].returned
+        if len(returned) > 2 * self.count + SLACK:
+            returned[:] = [each for each in returned if not each.gone]
+            heapq.heapify(returned)
+        super().put_back(again)
+        group = self._group(again.group)
+        heapq.heappush(group.line.returned, again)
+        self._list(group)
+
+    def remove(self, held: Held) -> None:
+        assert isinstance(held, GroupHeld)
+        super().remove(held)
+        group = self._groups.get(held.group)
+        if group is not None:
+            group.line.lost_one()
+            self._forget_if_empty(held.group, group)
+
+    def pop(self) -> Held | None:
+        held = self.first()
+        if held is not None:
+            self.remove(held)
+        return held
+
+    def first(self) -> Held | None:
+        """The oldest message, whoever may have it: the one that a limit drops."""
+        return self._levels[0].first()
+
+    def clear(self) -> int:
+        """Drop what is ready; who holds a group goes on holding it."""
+        count = self.count
+        Backlog.__init__(self)
+        self._free.clear()
+        for heads in self._held.values():
+            heads.clear()
+        self._groups = {key: group for key, group in self._groups.items() if group.holder is not None}
+        for group in self._groups.values():
+            group.line, group.listed = Level(), None
+        return count
+
+    def _group_of(self, message: Message) -> Hashable | None:
+        frames = message.content.frames
+        if frames.find(self._name, 0, header_frame_size(frames)) < 0:
+            return None
+        value = (message.content.decode_properties().headers or {}).get(self._header)
+        return None if value is None else canonical(value)
+
+    def _group(self, key: Hashable | None) -> _Group:
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = _Group()
+        return group
+
+    def _forget_if_empty(self, key: Hashable | None, group: _Group) -> None:
+        if group.holder is None and group.line.first() is None:
+            self._groups.pop(key, None)
+            group.listed = None
+
+    # -- who may have what ---------------------------------------------------------------------------------------
+
+    @property
+    def any_free(self) -> bool:
+        """Whether there is something that anybody may have."""
+        return self._head(self._free, None) is not None
+
+    def waiting_holders(self) -> list[Holder]:
+        """Those for whom messages of groups that they hold are ready."""
+        return [holder for holder, heads in self._held.items() if self._head(heads, holder) is not None]
+
+    def take(self, holder: Holder | None) -> GroupHeld | None:
+        """The oldest message that this one may have; its group is the holder's until `settle`, None: nobody's."""
+        heads = self._free
+        group = self._head(heads, None)
+        own_heads = self._held.get(holder, []) if holder is not None else []
+        own = self._head(own_heads, holder)
+        if own is not None and (group is None or own_heads[0] < heads[0]):
+            heads, group = own_heads, own
+        if group is None:
+            return None
+        heapq.heappop(heads)
+        group.listed = None
+        held = group.line.first()
+        assert isinstance(held, GroupHeld)
+        if group.line.returned:
+            heapq.heappop(group.line.returned)
+        if holder is not None and held.group is not None:
+            self._hold(group, holder)
+        self.remove(held)
+        self._list(group)
+        return held
+
+    def _hold(self, group: _Group, holder: Holder) -> None:
+        if group.holder is None:
+            group.holder = holder
+            self._holds[holder] = self._holds.get(holder, 0) + 1
+            self._held.setdefault(holder, [])
+        group.out += 1
+
+    def settle(self, held: GroupHeld) -> None:
+        """A message that was taken to be held is acknowledged, dropped or back: with the last one its group is free."""
+        group = self._groups.get(held.group)
+        if group is None or group.holder is None:
+            return
+        group.out -= 1
+        if group.out:
+            return
+        holder, group.holder, group.listed = group.holder, None, None
+        self._holds[holder] -= 1
+        if not self._holds[holder]:
+            del self._holds[holder], self._held[holder]
+        self._forget_if_empty(held.group, group)
+        self._list(group)
+
+    def _list(self, group: _Group) -> None:
+        """See to it that the group stands in its heap, not behind its head's place."""
+        head = group.line.first()
+        if head is None or (group.listed is not None and group.listed <= head.position):
+            return
+        if group.holder is None and len(self._free) > 2 * len(self._groups) + SLACK:
+            self._free[:] = [(at, each) for at, each in self._free if each.holder is None and each.listed == at]
+            heapq.heapify(self._free)
+        group.listed = head.position
+        heapq.heappush(self._free if group.holder is None else self._held[group.holder], (head.position, group))
+
+    def _head(self, heads: _Heads, holder: Holder | None) -> _Group | None:
+        """The group at the top of a heap, when what lies there no more is cleared away."""
+        while heads:
+            position, group = heads[0]
+            head = group.line.first()
+            if group.holder is holder and group.listed == position:
+                if head is not None and head.position == position:
+                    return group
+                group.listed = None
+                heapq.heappop(heads)
+                self._list(group)
+            else:
+                heapq.heappop(heads)
+        return None
+
+
+class GroupQueue(ClassicQueue):
+    """A classic or quorum queue with message groups."""
+
+    held_type = GroupHeld
+    groups: GroupBacklog
+
+    def enrich(self) -> None:
+        if self.backlog is None:
+            self.backlog = self.groups = GroupBacklog(self.settings.message_group or "")
+            self.plain = False
+
+    def _deliver_held(self) -> None:
+        groups = self.groups
+        self._drop_expired(groups)
+        while groups.any_free and (turn := self.consumers.next()) is not None:
+            self._hand_to(turn[0])
+        for holder in groups.waiting_holders():
+            if isinstance(holder, Consumer) and not holder.cancelled:
+                while holder.room() > 0 and self._hand_to(holder):
+                    pass
+        if self.views:
+            self._show()
+
+    def _hand_to(self, consumer: Consumer) -> bool:
+        held = self.groups.take(None if consumer.no_ack else consumer)
+        if held is None:
+            return False
+        consumer.channel.unacked.watched = True
+        self._hand(held, consumer)
+        return True
+
+    def _attempt_delivery(self, held: Held) -> bool:
+        self.deliver()
+        if self.message_count:
+            return False
+        deadline, held.deadline = held.deadline, 0  # its time is over, but not before this
+        self.groups.push(held)
+        self.deliver()
+        held.deadline = deadline
+        if not held.gone:
+            self.groups.remove(held)
+            return False
+        return True
+
+    def take(self, getter: Channel | None = None) -> Held | None:
+        self.renew_lease()
+        self._drop_expired(self.groups)
+        if getter is not None:
+            getter.unacked.watched = True
+        held = self.groups.take(getter)
+        if held is not None and self.journal is not None:
+            self.journal.fed(held.position, 1, getter is None)
+        return held
+
+    def _held(self, held: Held) -> Held:
+        grouped = GroupHeld(held.message, held.position, held.deadline)
+        grouped.count = held.count
+        return grouped
+
+    def acked(self, message: Given | None) -> None:
+        self._settle((message,))
+
+    def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:
+        entries = list(entries)
+        super().requeue(entries, failed=failed)
+        self._settle(message for _, message in entries)
+
+    def reject(self, entries: Iterable[Back]) -> None:
+        entries = list(entries)
+        super().reject(entries)
+        self._settle(message for _, message in entries)
+
+    def _settle(self, messages: Iterable[Given | None]) -> None:
+        for message in messages:
+            if isinstance(message, GroupHeld):
+                self.groups.settle(message)
+        self.schedule()

@@ -1,0 +1,248 @@
+"""The stream queue: a log that is read, not consumed. Every message stays, has an offset, and is on disk.
+
+Each consumer has its own place (`x-stream-offset`: first, last, next, an offset, a timestamp, or an interval such as
+"1h"). Acknowledgements only open the window. Readers see what is synced, so that an offset once read never comes to
+mean another message. Retention (`x-max-age`, `x-max-length-bytes`) drops whole old segments of the log; every few
+seconds, and whenever one is full. Every delivery carries its offset in the header `x-stream-offset`, as RabbitMQ's do.
+What a consumer's filter (`stream_filter`) does not let through is passed over.
+
+What RabbitMQ refuses on streams is refused here: no prefetch (406); no_ack, basic.get, nack, reject, purge (540).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from harebell.broker.message import STORED_CHANNEL, Address, Held, Message
+from harebell.broker.queues.classic import Back, Queue
+from harebell.broker.queues.decorators import Verdict
+from harebell.broker.queues.stream_filter import StreamFilter, stream_filter
+from harebell.broker.store.stream_log import SEGMENT_BYTES, Cursor, Record, SegmentLog
+from harebell.broker.timers import Timer
+from harebell.broker.v091.consumer import Consumer
+from harebell.errors import NotImplemented as NotImplemented540, PreconditionFailed
+from harebell.protocol.v091 import FieldValue, Table, encode_content
+from harebell.protocol.v091.content import stored_content
+from harebell.protocol.v091.splice import STREAM_OFFSET
+from harebell.routing.settings import QueueSettings
+from harebell.routing.values import erlang_term, type_name
+
+if TYPE_CHECKING:
+    from harebell.broker.v091.channel import Channel
+    from harebell.broker.vhost import VirtualHost
+
+__all__ = ["StreamQueue"]
+
+FRAME_MAX: Final = 131_072  # of the frames in the log; a consumer with less gets them cut again
+SHARE: Final = 256  # messages per turn of a consumer
+RETENTION_MS: Final = 5_000
+"""How often a stream with a max-age looks for segments that are too old."""
+
+SCAN: Final = 4096  # messages that filters may pass over in one go: some 10 ms, and then the others have their turn
+_INTERVAL: Final = re.compile(r"(\d+)([YMDhms])")
+_UNIT_SECONDS: Final = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3_600, "m": 60, "s": 1}
+
+
+def wall_clock() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class StreamQueue(Queue):
+    type = "stream"
+    stored = True
+
+    def __init__(
+        self, vhost: VirtualHost, name: str, arguments: Table, settings: QueueSettings, log: SegmentLog
+    ) -> None:
+        super().__init__(
+            vhost, name, durable=True, exclusive=False, auto_delete=False, arguments=arguments, owner=None,
+            settings=settings,
+        )  # fmt: skip
+        self.log = log
+        self._cursors: dict[Consumer, Cursor] = {}
+        self._filters: dict[Consumer, StreamFilter] = {}
+        self._resting = False  # a filter has passed over so much that the rest of the log waits for a timer
+        self._unwritten = False
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
+        self._retention: Timer | None = None
+        self._set_retention()
+
+    @property
+    def message_count(self) -> int:
+        """Offsets that readers may ask for; those that damage took count too, so that no start changes the number."""
+        return self.log.durable - self.log.first
+
+    def publish(self, message: Message) -> bool:
+        if self.deleted:
+            return True  # since a transaction was routed here; its log is closed
+        if self.judges and (verdict := self._judge(message)) is not Verdict.ADMIT:
+            return verdict is Verdict.DISCARD
+        content = message.content
+        frames = content.frames_for(STORED_CHANNEL, FRAME_MAX)
+        if STREAM_OFFSET.may_be_in(frames):
+            properties = content.decode_properties()
+            properties.headers = {k: v for k, v in (properties.headers or {}).items() if k != STREAM_OFFSET.name}
+            frames = encode_content(STORED_CHANNEL, properties, content.body, FRAME_MAX)
+        self.log.append(message.address.wire, STREAM_OFFSET.pieces(frames, self.log.next_offset))
+        if not self._unwritten:
+            self._unwritten = True
+            self.vhost.node.written.append(self)
+        if self.judges:
+            self._tell_enqueued()
+        return True
+
+    def close(self) -> None:
+        self.log.close()
+
+    def flush(self) -> int:
+        """Write the batch to the log; the ticket of the sync that will cover it."""
+        self._unwritten = False
+        return self.log.flush()
+
+    def advance(self) -> None:
+        """A sync is done: show readers what it covered."""
+        if self.log.advance():
+            while self._waiting and self._waiting[0][0] <= self.log.durable:
+                self._waiting.popleft()[1]()
+            if self.log.rolled:
+                self._retain()
+            if self.consumers:
+                self.schedule()
+
+    def when_durable(self, callback: Callable[[], None]) -> None:
+        self._waiting.append((self.log.next_offset, callback))
+
+    def reconfigure(self, settings: QueueSettings) -> None:
+        super().reconfigure(settings)
+        self._set_retention()
+
+    def forget(self) -> None:
+        super().forget()
+        if self._retention is not None:
+            self._retention.cancel()
+        while self._waiting:
+            self._waiting.popleft()[1]()
+
+    def _set_retention(self) -> None:
+        log, settings = self.log, self.settings
+        size = settings.stream_max_segment_size_bytes
+        log.segment_bytes = SEGMENT_BYTES if size is None else size
+        log.max_bytes, log.max_age = settings.max_length_bytes, settings.max_age
+        self._retain()
+
+    def _retain(self) -> None:
+        """Drop what is too old or too much, and come back while time alone can make something too old."""
+        node = self.vhost.node
+        if self._retention is not None:
+            self._retention.cancel()
+            self._retention = None
+        try:
+            self.log.retain(wall_clock())
+        except OSError as error:
+            node.store_failed(error)
+        if self.log.max_age is not None:
+            self._retention = node.timers.at(node.timers.now() + RETENTION_MS, self._retain)
+
+    def deliver(self) -> None:
+        """Readers in turn, a share each, until none has room or anything left to read."""
+        scan, progress = SCAN, True
+        while progress:
+            progress = False
+            for consumer in tuple(self.consumers):
+                room, cursor = consumer.room(), self._cursors[consumer]
+                if room > 0 and cursor.offset < self.log.durable:
+                    records = cursor.read(min(room, SHARE))
+                    progress = True
+                    if consumer in self._filters:
+                        scan -= len(records)
+                        records = [record for record in records if self._filters[consumer].wants(record.frames)]
+                    self._feed(consumer, records)
+            if scan <= 0:
+                self._go_on_later()
+                return
+
+    def _go_on_later(self) -> None:
+        if not self._resting:
+            self._resting = True
+            timers = self.vhost.node.timers
+            timers.at(timers.now(), self._go_on)
+
+    def _go_on(self) -> None:
+        self._resting = False
+        if not self.deleted:
+            self.schedule()
+
+    def _feed(self, consumer: Consumer, records: list[Record]) -> None:
+        trace = self.vhost.trace
+        if trace is not None:
+            for record in records:
+                message = Message(Address.read(record.address), stored_content(STORED_CHANNEL, record.frames))
+                trace.delivered(consumer.channel, self, message, redelivered=False)
+        consumer.feed_records(records)
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        cursor = self.log.cursor(self._start(consumer.arguments.get(STREAM_OFFSET.name, "next")))
+        wanted = stream_filter(consumer.arguments, str(self))
+        super().add_consumer(consumer)
+        self._cursors[consumer] = cursor
+        if wanted is not None:
+            self._filters[consumer] = wanted
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        super().remove_consumer(consumer)
+        self._cursors.pop(consumer, None)
+        self._filters.pop(consumer, None)
+
+    def _start(self, value: FieldValue) -> int:
+        """The offset that an x-stream-offset means now. PreconditionFailed for what it cannot be."""
+        log = self.log
+        match value:
+            case "first":
+                return log.first
+            case "last":
+                return log.last_batch
+            case "next":
+                return log.durable
+            case bool() | None:
+                pass
+            case int():
+                return max(value, log.first)
+            case datetime():
+                return log.offset_at(int(value.timestamp() * 1000))
+            case str() if (interval := _INTERVAL.fullmatch(value)) is not None:
+                seconds = int(interval[1]) * _UNIT_SECONDS[interval[2]]
+                return log.offset_at(wall_clock() - seconds * 1000)
+        raise PreconditionFailed(
+            f"invalid arg '{STREAM_OFFSET.name}' for {self}: "
+            f"{{invalid_stream_offset_arg,{{{type_name(value)},{erlang_term(value)}}}}}"
+        )
+
+    def can_deliver(self) -> bool:
+        return any(consumer.room() > 0 for consumer in self.consumers)
+
+    def check_consume(self, no_ack: bool, prefetch: int) -> None:
+        if not prefetch:
+            raise PreconditionFailed(f"consumer prefetch count is not set for '{self}'")
+        if no_ack:
+            raise NotImplemented540(f"automatic acknowledgement not supported by stream queues {self}")
+
+    def check_negative(self, methods: str, requeue: bool) -> None:
+        raise NotImplemented540(f"{methods} not supported by stream queues {self}")
+
+    def take(self, getter: Channel | None = None) -> Held | None:
+        raise NotImplemented540(f"basic.get not supported by stream queues {self}")
+
+    def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:
+        """Nothing goes back: the log still has it, and the consumer whose window this was is gone."""
+
+    def reject(self, entries: Iterable[Back]) -> None:
+        raise TypeError(f"{self} was asked to drop messages")  # check_negative refuses it
+
+    def purge(self) -> int:
+        raise NotImplemented540(f"queue.purge not supported by stream queues {self}")

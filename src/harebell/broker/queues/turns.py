@@ -1,0 +1,109 @@
+"""Whose turn it is among the consumers of a queue.
+
+Higher priority (`x-priority`) first while its windows have room; among equals strict turns; with a single active
+consumer only that one, and when it goes the waiting one of the highest priority, in order of arrival. A newcomer of
+higher priority does not take over (RabbitMQ's classic queues).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from harebell.broker.v091.consumer import Consumer
+
+__all__ = ["Consumers"]
+
+
+class Consumers:
+    """`single`: only one consumer is active at a time; `active` is that one."""
+
+    def __init__(self, *, single: bool = False) -> None:
+        self.single = single
+        self.active: Consumer | None = None
+        self.only: Consumer | None = None  # where there is but one: it is always its turn
+        self._levels: dict[int, deque[Consumer]] = {}
+        self._order: list[deque[Consumer]] = []  # highest priority first
+        self._count = 0
+        self._arrivals: dict[Consumer, int] = {}
+        self._arrived = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Consumer]:
+        for level in self._order:
+            yield from level
+
+    def __contains__(self, consumer: object) -> bool:
+        return any(consumer in level for level in self._order)
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether one of them wants to be alone."""
+        return any(consumer.exclusive for consumer in self)
+
+    def add(self, consumer: Consumer) -> None:
+        self._levels.setdefault(consumer.priority, deque()).append(consumer)
+        self._arrivals[consumer] = self._arrived
+        self._arrived += 1
+        self._sort()
+        if self.single and self.active is None:
+            self.active = consumer
+
+    def remove(self, consumer: Consumer) -> bool:
+        """Whether it was there."""
+        level = self._levels.get(consumer.priority)
+        if level is None or consumer not in level:
+            return False
+        level.remove(consumer)
+        del self._arrivals[consumer]
+        if not level:
+            del self._levels[consumer.priority]
+        self._sort()
+        if self.active is consumer:
+            self.active = next(iter(self), None)
+        return True
+
+    def set_single(self, single: bool) -> None:
+        """Have one consumer active from now on, or all of them.
+
+        The active one is the first that came among those of the highest priority.
+        """
+        if single != self.single:
+            self.single = single
+            if single:  # taking turns has turned the levels around
+                for priority, level in self._levels.items():
+                    self._levels[priority] = deque(sorted(level, key=self._arrivals.__getitem__))
+                self._sort()
+            self.active = next(iter(self), None) if single else None
+
+    def clear(self) -> None:
+        self._levels.clear()
+        self._arrivals.clear()
+        self.active = None
+        self._sort()
+
+    def _sort(self) -> None:
+        self._order = [self._levels[priority] for priority in sorted(self._levels, reverse=True)]
+        self._count = sum(map(len, self._order))
+        self.only = next(iter(self), None) if self._count == 1 else None
+
+    def next(self) -> tuple[Consumer, int] | None:
+        """The consumer whose turn it is and the room it has; None when no consumer takes anything now."""
+        if self.only is not None:
+            room = self.only.room()
+            return (self.only, room) if room > 0 else None
+        if self.single:
+            active = self.active
+            room = active.room() if active is not None else 0
+            return (active, room) if active is not None and room > 0 else None
+        for level in self._order:
+            for _ in range(len(level)):
+                consumer = level[0]
+                if len(level) > 1:
+                    level.rotate(-1)
+                room = consumer.room()
+                if room > 0:
+                    return consumer, room
+        return None

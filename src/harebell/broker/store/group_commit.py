@@ -1,0 +1,133 @@
+"""Group commit: one thread that syncs the files that were written, for everybody who waits.
+
+Writers call `ticket(file)` after writing and get the number of the sync that will cover it; `synced` is the number of
+the last sync that is done. While one sync runs, the files of the next gather, so the batches grow with the load and
+nobody chooses their size. When a sync is done, `on_synced` is called in the writers' thread (through `call_soon`).
+
+A failed sync is final: the kernel may have dropped the pages, so trying again would confirm what is not on disk
+(the "fsyncgate" of 2018). `on_failed` is told once, and nothing is confirmed any more.
+
+It knows neither messages nor event loops.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+
+from harebell.broker.store.files import Files
+from harebell.broker.store.sync import sync_files
+
+__all__ = ["GroupCommit"]
+
+
+class GroupCommit:
+    """One sync thread.
+
+    call_soon   runs a callable in the writers' thread, from any thread
+    on_synced   called there after each sync, when `synced` has moved
+    on_failed   called there once, with the error of a sync that failed
+    sync        False: nothing is synced and every ticket counts as done (`--no-sync`)
+    files       the operating system
+    """
+
+    def __init__(
+        self,
+        call_soon: Callable[[Callable[[], None]], object],
+        on_synced: Callable[[], None],
+        on_failed: Callable[[OSError], None],
+        *,
+        sync: bool = True,
+        files: Files = os,
+    ) -> None:
+        self.synced = 0
+        self.syncs = 0
+        self._call_soon, self._on_synced, self._on_failed = call_soon, on_synced, on_failed
+        self._enabled, self._files = sync, files
+        self._next = 1
+        self._dirty: set[int] = set()
+        self._syncing: set[int] = set()
+        self._leaving: set[int] = set()  # to be closed after their next sync
+        self._owed = False  # a ticket was given for a file that has been synced and closed since
+        self._wake = threading.Condition()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def ticket(self, fd: int) -> int:
+        """The number of the sync that will make what was written to `fd` durable; 0 (done) without syncing."""
+        if not self._enabled:
+            return 0
+        with self._wake:
+            self._dirty.add(fd)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="harebell-group-commit", daemon=True)
+                self._thread.start()
+            self._wake.notify_all()
+            return self._next
+
+    def hand_over(self, fd: int) -> int:
+        """As `ticket`; and `fd` is closed when that sync is done, by whoever does it."""
+        if not self._enabled:
+            self._files.close(fd)
+            return 0
+        with self._wake:
+            self._leaving.add(fd)
+            return self.ticket(fd)
+
+    def close(self, fd: int) -> None:
+        """Sync what is pending for `fd`, if anything, and close it."""
+        with self._wake:
+            while fd in self._syncing:  # its number must not go to another file meanwhile
+                self._wake.wait()
+            pending = fd in self._dirty
+            self._dirty.discard(fd)
+        if pending:
+            self._files.fdatasync(fd)
+            with self._wake:
+                self._owed = True  # who holds its ticket waits for the number all the same
+                self._wake.notify_all()
+        self._files.close(fd)
+
+    def stop(self) -> None:
+        """Sync what is pending and end the thread; blocks until it is done."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                while not self._dirty and not self._owed and not self._stopping:
+                    self._wake.wait()
+                if not self._dirty and not self._owed:
+                    return
+                self._syncing, self._dirty, self._owed = self._dirty, set(), False
+                leaving, self._leaving = self._leaving & self._syncing, self._leaving - self._syncing
+                number, self._next = self._next, self._next + 1
+            failure = self._sync(self._syncing, leaving)
+            with self._wake:
+                self._syncing = set()
+                self._wake.notify_all()
+            if failure is not None:
+                self._call_soon(partial(self._on_failed, failure))
+                return
+            self._call_soon(partial(self._done, number))
+
+    def _done(self, number: int) -> None:
+        self.synced = number
+        self.syncs += 1
+        self._on_synced()
+
+    def _sync(self, fds: Collection[int], leaving: Iterable[int]) -> OSError | None:
+        try:
+            sync_files(self._files, fds)
+            for fd in leaving:
+                self._files.close(fd)
+        except OSError as error:
+            return error
+        return None

@@ -1,0 +1,169 @@
+"""One segment of a queue's log, as memory has it: where it ends, what of it is settled, what of that is unwritten.
+
+A message costs nothing here. What is settled stands as ranges; positions that no message has (transient ones are not
+stored) count as settled, so that a segment is done when the ranges cover it.
+
+The index cuts the file into chunks that begin with a record. Of each stands the CRC-32 here, so that who reads a whole
+chunk checks it with one call, and its records no more.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from bisect import bisect_left, bisect_right
+from itertools import pairwise
+from typing import Final
+from zlib import crc32
+
+from harebell.broker.store.files import Files, write_all
+from harebell.broker.store.queue_records import (
+    DELIVERED,
+    HEADER_BYTES,
+    RETURNED,
+    SETTLED,
+    SETTLEMENT_BYTES,
+    Header,
+    Key,
+    encode_header,
+    encode_settlement,
+)  # fmt: skip
+from harebell.broker.store.ranges import Ranges
+
+__all__ = ["Segment"]
+
+INDEX_BYTES: Final = 256 * 1024  # who looks for a position reads at most this much, or one batch, before it
+COMPACT_BYTES: Final = 1024 * 1024  # of settlements; beyond, they are written anew, if that makes them much less
+
+
+class Segment:
+    """`base` and `end` are positions, `size` is that of the file, `left` counts the messages that are not settled."""
+
+    __slots__ = (
+        "base", "checks", "delivered", "end", "index", "key", "left", "path", "returned", "settled", "settled_path",
+        "settled_size", "size", "unwritten",
+    )  # fmt: skip
+
+    def __init__(self, folder: str, base: int, key: Key) -> None:
+        self.base = self.end = base
+        self.key = key
+        self.path = f"{folder}/{base:020}.log"
+        self.settled_path = f"{folder}/{base:020}.settled"
+        self.size = HEADER_BYTES
+        self.settled_size = 0  # of its file; 0: there is none
+        self.left = 0
+        self.delivered = base  # all before were delivered
+        self.settled = Ranges()
+        self.returned: dict[int, int] = {}
+        self.unwritten: list[bytes] = []  # settlements
+        self.index = (array("Q"), array("Q"))  # positions, and where in the file their records begin
+        self.checks = array("I")  # of the chunks that begin there; empty: something is damaged
+
+    def note(self, position: int, at: int) -> None:
+        """The record of `position` begins at `at`."""
+        positions, places = self.index
+        if not places or at - places[-1] >= INDEX_BYTES:
+            positions.append(position)
+            places.append(at)
+
+    @property
+    def chunk_end(self) -> int:
+        """The record that begins there, or the first one behind, begins another chunk."""
+        places = self.index[1]
+        return places[-1] + INDEX_BYTES if places else self.size
+
+    def extend(self, position: int, data: bytes) -> None:
+        """Records were written, the first of them of that position."""
+        places = self.index[1]
+        chunks = len(places)
+        self.note(position, self.size)
+        if len(places) > chunks and len(self.checks) == chunks:
+            self.checks.append(0)
+        if self.checks:
+            self.checks[-1] = crc32(data, self.checks[-1])
+        self.size += len(data)
+
+    def check(self, data: bytes) -> None:
+        """The whole file is `data`, and each record of it is as it should be."""
+        places = self.index[1]
+        view = memoryview(data)[: self.size]
+        self.checks = array("I", (crc32(view[at:end]) for at, end in pairwise((*places, self.size))))
+
+    def chunk(self, at: int) -> tuple[int, int | None]:
+        """How many bytes of its chunk are left from there on, and its CRC-32, if it begins there and is known."""
+        places, checks = self.index[1], self.checks
+        number = bisect_left(places, at)
+        if checks and number < len(places) and places[number] == at:
+            end = places[number + 1] if number + 1 < len(places) else self.size
+            return end - at, checks[number]
+        return (places[number] if number < len(places) else self.size) - at, None
+
+    def place(self, position: int) -> int:
+        """Where in the file to begin to look for a position."""
+        positions, places = self.index
+        at = bisect_right(positions, position)
+        return places[at - 1] if at else HEADER_BYTES
+
+    def settle(self, first: int, end: int) -> None:
+        """Messages from `first` to before `end`, of this segment, are settled."""
+        new = self.settled.add(first, end)
+        if not new:
+            return
+        self.left -= new
+        self.unwritten.append(encode_settlement(SETTLED, first, end - first, self.key.seed))
+        returned = self.returned
+        if returned:
+            for position in range(first, end) if end - first < len(returned) else tuple(returned):
+                if first <= position < end:
+                    returned.pop(position, None)
+
+    def deliver(self, upto: int) -> None:
+        if upto > self.delivered:
+            self.delivered = upto
+            if self.left:
+                self.unwritten.append(encode_settlement(DELIVERED, upto, 0, self.key.seed))
+
+    def give_back(self, position: int, count: int) -> None:
+        if not self.settled.span(position)[0]:
+            self.returned[position] = count
+            self.unwritten.append(encode_settlement(RETURNED, position, count, self.key.seed))
+
+    def take(self, kind: int, position: int, number: int) -> None:
+        """What its file says was settled."""
+        if kind == SETTLED:
+            self.settled.add(position, position + number)
+        elif kind == DELIVERED:
+            self.delivered = max(self.delivered, position)
+        elif kind == RETURNED:
+            self.returned[position] = number
+
+    def write_settlements(self, files: Files, fd: int) -> None:
+        """Write what is unwritten; OSError leaves it unwritten."""
+        data = b"".join(self.unwritten)
+        if not self.settled_size:
+            data = encode_header(Header(self.base, self.key)) + data
+        write_all(files, fd, data, self.settled_size)
+        self.settled_size += len(data)
+        self.unwritten.clear()
+
+    @property
+    def bloated(self) -> bool:
+        """Whether its settlements are worth writing anew."""
+        least = HEADER_BYTES + SETTLEMENT_BYTES * (len(self.settled) + len(self.returned) + 1)
+        return self.settled_size > COMPACT_BYTES and self.settled_size > 4 * least
+
+    def compact(self, files: Files) -> None:
+        """Write its settlements anew, as few as will do; the file takes the place of the other when it is on disk."""
+        seed = self.key.seed
+        parts = [encode_header(Header(self.base, self.key)), encode_settlement(DELIVERED, self.delivered, 0, seed)]
+        parts += (encode_settlement(SETTLED, first, end - first, seed) for first, end in self.settled)
+        parts += (encode_settlement(RETURNED, position, count, seed) for position, count in self.returned.items())
+        data = b"".join(parts)
+        fd = files.open(self.settled_path + ".new", os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        try:
+            write_all(files, fd, data, 0)
+            files.fdatasync(fd)
+        finally:
+            files.close(fd)
+        files.replace(self.settled_path + ".new", self.settled_path)
+        self.settled_size = len(data)

@@ -1,0 +1,576 @@
+"""A connection as the broker sees it: login, channels, errors; bytes in, bytes out. It knows no sockets.
+
+`receive_data` is one batch: the engine splits it into events, publications go to their channel's publisher, methods to
+their channel's handler, and the node ends the batch (delivers, confirms, writes). A refusal (AmqpError) closes the
+channel or the connection, as its scope says, and the batch goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final, Protocol
+
+import harebell
+from harebell.broker.auth import Access, Login
+from harebell.broker.operations.limits import channel_refusal, check_connection
+from harebell.broker.queues.classic import Queue
+from harebell.broker.v091.channel import Channel
+from harebell.broker.v091.credit_flow import CreditFlow
+from harebell.broker.v091.pending_input import Waiting
+from harebell.broker.vhost import VirtualHost
+from harebell.errors import AccessRefused, AmqpError, ChannelError, InternalError, NotAllowed, RemoteProtocolError
+from harebell.protocol.v091 import (
+    ChannelState,
+    ConnectionState,
+    Content,
+    Engine,
+    OversizedContent,
+    Role,
+    Table,
+    methods as m,
+)
+from harebell.protocol.v091.codec import encode_method
+from harebell.protocol.v091.engine import Event
+
+if TYPE_CHECKING:
+    from harebell.broker.node import Node
+
+__all__ = ["Connection", "Transport"]
+
+log = logging.getLogger("harebell.broker.connection")
+
+MAX_TARGETS: Final = 16_384  # distinct publish frames that the channels remember together: a few MB at most
+FLUSH_BYTES: Final = 1 << 19  # output held back for one write; more would only cost memory
+WAITING_BYTES: Final = 1 << 17  # input that waits for the end of an alarm, before the socket is not read any more
+OUTPUT_BYTES: Final = 8 << 20  # output that the client has not taken, before nothing more is done for it
+CLOSING_TIMEOUT: Final = 30.0  # seconds for the answer to our connection.close, RabbitMQ's
+LINGER: Final = 1.0  # seconds for an answer to reach a client that still sends
+SILENT_CLOSE_DELAY: Final = 3.0  # seconds; RabbitMQ's pause after a refused login of a client that knows no better
+
+CAPABILITIES: Final[Table] = {
+    "publisher_confirms": True,
+    "exchange_exchange_bindings": True,
+    "basic.nack": True,
+    "consumer_cancel_notify": True,
+    "connection.blocked": True,
+    "consumer_priorities": True,
+    "direct_reply_to": True,
+    "per_consumer_qos": True,
+    "authentication_failure_close": True,
+}
+
+
+_LISTENING: Final = frozenset({ChannelState.OPEN, ChannelState.AWAIT_OPEN_OK})
+
+
+class Transport(Protocol):
+    """What a connection needs of the socket behind it."""
+
+    peer: str  # "127.0.0.1:50212", for log lines
+    local: str  # our end of it: "127.0.0.1:5672"
+    peer_host: str
+    certificate_user: str | None  # the name in the client's TLS certificate, where one was verified
+
+    @property
+    def unsent(self) -> int:
+        """Bytes written that the socket has not taken."""
+
+    def write(self, data: bytes) -> None: ...
+    def close(self, after: float = 0.0) -> None:
+        """End the connection when what was written is sent, `after` seconds from now."""
+
+    def set_heartbeat(self, seconds: int) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+
+
+class Phase(Enum):
+    OPENING = auto()
+    OPEN = auto()
+    CLOSING = auto()  # our connection.close is sent
+    CLOSED = auto()
+
+
+class Connection:
+    """One client. `writable` is False while its socket takes no more output.
+
+    While `held` by credit flow, or `choked` because it does not take what it asked for, its socket is not read;
+    `blocked` by an alarm, its publications wait (see `waiting`). `recv_oct` and `send_oct` are bytes, `recv_cnt` and
+    `send_cnt` reads and writes.
+    """
+
+    def __init__(self, node: Node, transport: Transport) -> None:
+        self.node = node
+        self.transport = transport
+        limits = node.limits
+        self.engine = Engine(
+            Role.SERVER,
+            frame_max=limits.frame_max,
+            channel_max=limits.channel_max,
+            max_message_size=limits.max_message_size,
+        )
+        self.phase = Phase.OPENING
+        self.vhost: VirtualHost = node.lobby
+        self.pid = node.new_pid()
+        self.user = self.mechanism = ""
+        self.heartbeat = 0  # seconds, as agreed; in force from connection.open on: until then a time for the handshake
+        self.connected_at = int(time.time() * 1000)
+        self.access: Access  # from connection.open on
+        self._login: Login | None = None
+        self.client_properties: Table = {}
+        self.channels: dict[int, Channel] = {}
+        self.exclusive_queues: list[Queue] = []
+        self.recv_oct = self.recv_cnt = self.send_oct = self.send_cnt = 0
+        self.writable = True
+        self.blocked = self.held = self.choked = False
+        self._waiting = Waiting()
+        self._events: Iterator[Event] = iter(())  # of the batch that is worked off
+        self._credit = CreditFlow()
+        self._paused = False
+        self._targets = 0
+        self._topology = -1
+        self._dirty = False
+        self._output_bytes = 0
+
+    @property
+    def name(self) -> str:
+        """Both ends, as RabbitMQ names a connection."""
+        return f"{self.transport.peer} -> {self.transport.local}"
+
+    @property
+    def state(self) -> str:
+        """In RabbitMQ's words: starting, running, blocked (by an alarm), flow (it is not read), closing, closed."""
+        if self.phase is Phase.OPEN:
+            return "blocked" if self.blocked else "flow" if self.held or self.choked else "running"
+        return {Phase.OPENING: "starting", Phase.CLOSING: "closing", Phase.CLOSED: "closed"}[self.phase]
+
+    # -- input ---------------------------------------------------------------------------------------------------
+
+    def receive_data(self, data: bytes) -> None:
+        """One batch of input, to its end: everything that it causes has been handed to the transports."""
+        engine, node, failure = self.engine, self.node, None
+        self.recv_oct += len(data)
+        self.recv_cnt += 1
+        try:
+            engine.receive_data(data)
+        except RemoteProtocolError as error:
+            failure = error
+        events: Sequence[Event] = engine.events()
+        if self.choked or node.alarms:
+            events = self._sift(events)
+        self._work_off(events)
+        if failure is not None:
+            self._fail(failure)
+        elif engine.state is ConnectionState.AWAIT_START:
+            engine.send_method(0, self._start())
+        if engine.outgoing:
+            self.has_output(0)
+        node.end_batch(self, len(data))
+
+    def _work_off(self, events: Sequence[Event]) -> None:
+        """Do what the events ask for, up to the point where `flush` finds that the client takes no answers."""
+        if self.vhost.router.version != self._topology:
+            self._forget_stale_targets()
+        channels, self._events = self.channels, iter(events)
+        for number, event in self._events:
+            channel = channels.get(number)
+            try:
+                if type(event) is Content:
+                    if channel is not None:  # else it was closed for an error earlier in this batch
+                        channel.publisher.publish(event)
+                    continue
+                if type(event) is m.BasicAck and channel is not None and self.phase is Phase.OPEN:
+                    channel.ack(event)
+                    continue
+                self._handle(number, event)
+            except AmqpError as error:
+                self._refuse(number, error, event)
+            except RemoteProtocolError as error:
+                self._refuse(number, error.answer, event)
+            except OSError as error:
+                self.node.store_failed(error)
+            if self.vhost.router.version != self._topology:
+                self._forget_stale_targets()
+
+    def remember_target(self) -> None:
+        """A publisher remembers one more target; when they are too many, all are forgotten."""
+        self._targets += 1
+        if self._targets > MAX_TARGETS:
+            self._forget_targets()
+            self._targets = 1
+
+    def _forget_targets(self) -> None:
+        self._targets = 0
+        for channel in self.channels.values():
+            channel.publisher.forget_targets()
+
+    def _forget_stale_targets(self) -> None:
+        self._forget_targets()
+        self._topology = self.vhost.router.version
+
+    def _handle(self, number: int, event: m.Method | Content | OversizedContent) -> None:
+        if number == 0:
+            if isinstance(event, m.Method):
+                self._handle_connection(event)
+            return
+        if self.phase is not Phase.OPEN:
+            return  # closed for an error earlier in this batch
+        channel = self.channels.get(number)
+        if isinstance(event, m.ChannelOpen):
+            refusal = channel_refusal(self)
+            if refusal is not None:
+                self.close(refusal)  # RabbitMQ names no method in it
+                return
+            channel = self.channels[number] = Channel(self, number)
+            self.node.churn.channel_created += 1
+            self.node.events.channel_created(channel)
+            self.send(number, m.ChannelOpenOk())
+        elif isinstance(event, m.ChannelClose):
+            if channel is not None:
+                del self.channels[number]
+                channel.close()
+            if self.engine.state is ConnectionState.OPEN:
+                self.engine.send_method(number, m.ChannelCloseOk())
+        elif channel is None:
+            return
+        elif isinstance(event, OversizedContent):
+            channel.publisher.refuse(event)
+        elif isinstance(event, m.Method):
+            channel.handle(event)
+
+    # -- login ---------------------------------------------------------------------------------------------------
+
+    def _handle_connection(self, method: m.Method) -> None:
+        match method:
+            case m.ConnectionStartOk():
+                self.client_properties = method.client_properties
+                self.mechanism = method.mechanism
+                self._login = Login(self.node.logins, self, method.mechanism)
+                self._login.start(method.response)
+            case m.ConnectionSecureOk() if self._login is not None:
+                self._login.respond(method.response)
+            case m.ConnectionTuneOk():
+                self.heartbeat = method.heartbeat
+            case m.ConnectionOpen():
+                self._open(method.virtual_host)
+            case m.ConnectionClose():
+                self._release()
+                self.engine.send_method(0, m.ConnectionCloseOk())
+                self._end()
+            case m.ConnectionCloseOk():
+                self._end()
+            case m.ConnectionUpdateSecret():
+                self._update_secret(method)
+            case _:
+                raise harebell.errors.NotImplemented(method.NAME)
+
+    def _start(self) -> m.ConnectionStart:
+        properties: Table = {
+            "product": "Harebell",
+            "version": harebell.__version__,
+            "platform": "Python",
+            "information": "AMQP 0-9-1 with RabbitMQ's extensions",
+            "copyright": "Apache-2.0",
+            "cluster_name": self.node.name,
+            "capabilities": CAPABILITIES,
+        }
+        mechanisms = " ".join(self.node.logins.offered(self.certificate_user)).encode()
+        return m.ConnectionStart(0, 9, properties, mechanisms, b"en_US")
+
+    # What a login needs to know, and how it answers: at once or in a batch of its own.
+
+    @property
+    def peer(self) -> str:
+        return self.transport.peer
+
+    @property
+    def peer_host(self) -> str:
+        return self.transport.peer_host
+
+    @property
+    def certificate_user(self) -> str | None:
+        return self.transport.certificate_user
+
+    def challenge(self, data: bytes) -> None:
+        self._answer_login(m.ConnectionSecure(data))
+
+    def admit(self, user: str) -> None:
+        self.user = user
+        self.node.events.authenticated(self, self.mechanism, user)
+        limits = self.node.limits
+        self._answer_login(m.ConnectionTune(limits.channel_max, limits.frame_max, limits.heartbeat))
+
+    def refuse(self, mechanism: str, user: str) -> None:
+        if self.phase is not Phase.OPENING:
+            return
+        self.node.events.authenticated(self, mechanism, user, f"user '{user}' - invalid credentials")
+        if self.capability("authentication_failure_close"):
+            refusal = f"Login was refused using authentication mechanism {mechanism}"
+            self.close(AccessRefused(f"{refusal}. For details see the broker logfile."))
+        else:
+            self._end(SILENT_CLOSE_DELAY)
+
+    def _answer_login(self, method: m.Method) -> None:
+        if self.phase is Phase.OPENING and self.engine.state is ConnectionState.AWAIT_TUNE:
+            self.engine.send_method(0, method)
+            self.has_output(0)
+
+    def _update_secret(self, method: m.ConnectionUpdateSecret) -> None:
+        """A new password for the user who is logged in: it must be the right one."""
+
+        def answer(right: bool) -> None:
+            if self.phase is not Phase.OPEN or self.engine.state is not ConnectionState.OPEN:
+                return
+            if right:
+                self.engine.send_method(0, m.ConnectionUpdateSecretOk())
+                self.has_output(0)
+            else:
+                refusal = NotAllowed("New secret was refused by one of the backends")
+                self.close(refusal, method.CLASS_ID, method.METHOD_ID)
+
+        self.node.logins.verifier.verify(self.node.users.users.get(self.user), method.new_secret, answer)
+
+    def capability(self, name: str) -> bool:
+        """Whether the client said that it understands an extension."""
+        capabilities = self.client_properties.get("capabilities")
+        return isinstance(capabilities, dict) and capabilities.get(name) is True
+
+    @property
+    def is_open(self) -> bool:
+        """Logged in, in a virtual host, and not on its way out."""
+        return self.phase is Phase.OPEN
+
+    def _open(self, name: str) -> None:
+        vhost = self.node.vhosts.get(name)
+        if vhost is None:
+            raise NotAllowed(f"vhost {name} not found")
+        check_connection(self, vhost)
+        if self.node.failed is not None:
+            raise InternalError(f"the broker's store failed: {self.node.failed.strerror}")
+        if (name, self.user) not in self.node.users.permissions:
+            raise NotAllowed(f"access to vhost '{name}' refused for user '{self.user}'")
+        self.vhost = vhost
+        self.access = Access(self.node.users, self.user, name, vhost.router)
+        self.phase = Phase.OPEN
+        self.transport.set_heartbeat(self.heartbeat)
+        self.engine.send_method(0, m.ConnectionOpenOk())
+        self.node.events.connection_created(self)
+
+    def give_back_overdue(self, now: int, default: int, least: int) -> None:
+        """See Channel.give_back_overdue."""
+        for number, channel in tuple(self.channels.items()):
+            try:
+                channel.give_back_overdue(now, default, least)
+            except AmqpError as error:
+                self._refuse(number, error, m.BasicAck())
+                self.has_output(0)
+
+    # -- errors and the end --------------------------------------------------------------------------------------
+
+    def _refuse(self, number: int, error: AmqpError, event: m.Method | Content | OversizedContent) -> None:
+        class_id, method_id = error.class_id, error.method_id
+        if not class_id:
+            ids = event if isinstance(event, m.Method) else m.BasicPublish
+            class_id, method_id = ids.CLASS_ID, ids.METHOD_ID
+        if isinstance(error, ChannelError) and number:
+            log.info("%s: channel %d closed: %s", self.transport.peer, number, error)
+            channel = self.channels.pop(number)
+            channel.confirm_what_is_safe()
+            channel.close()
+            if self.engine.state is ConnectionState.OPEN:
+                close = m.ChannelClose(error.reply_code, error.reply_text, class_id, method_id)
+                self.engine.send_method(number, close)
+        else:
+            self.close(error, class_id, method_id)
+
+    def close(self, error: AmqpError, class_id: int = 0, method_id: int = 0) -> None:
+        """End the connection with a reply code; the transport is closed when the client has answered."""
+        if self.phase in (Phase.CLOSING, Phase.CLOSED):
+            return
+        log.warning("%s: connection closed: %s", self.transport.peer, error)
+        self._release()
+        if self.engine.state.value <= ConnectionState.AWAIT_START.value:
+            self._end()  # nothing may be said before connection.start
+            return
+        self.phase = Phase.CLOSING
+        self._pause_or_resume()  # its close-ok has to be read
+        self.engine.send_method(0, m.ConnectionClose(error.reply_code, error.reply_text, class_id, method_id))
+        self.transport.close(CLOSING_TIMEOUT)
+        self.has_output(0)
+
+    def _fail(self, error: RemoteProtocolError) -> None:
+        """What the engine refused. Where no close-ok will be understood, the answer is also the end.
+
+        The socket stays open a while: closing it on input that nobody has read would take the answer back (RFC 1122,
+        4.2.2.13).
+        """
+        if self.engine.state is ConnectionState.CLOSED:
+            log.warning("%s: %s", self.transport.peer, error)
+            self._end(LINGER)
+        else:
+            self.close(error.answer, error.answer.class_id, error.answer.method_id)
+            if self.engine.deaf:
+                self._end(LINGER)
+
+    def lost(self) -> None:
+        """The transport is gone: nothing more can be said."""
+        self._release()
+        self.phase = Phase.CLOSED
+        self.writable = False
+        self.node.forget_connection(self)
+        self.node.end_batch()
+
+    def _release(self) -> None:
+        self._waiting.clear()
+        channels = tuple(self.channels.values())
+        self.channels.clear()
+        for channel in channels:
+            channel.close()
+        for queue in tuple(self.exclusive_queues):
+            if not queue.deleted:
+                queue.vhost.delete_queue(queue)
+
+    def _end(self, after: float = 0.0) -> None:
+        self.phase = Phase.CLOSED
+        self.flush()
+        self.transport.close(after)
+
+    # -- holding back --------------------------------------------------------------------------------------------
+
+    def charge(self, ticket: int, size: int) -> None:
+        """A batch of so many bytes waits for a sync: over the limit of `flow`, read no more until `grant`."""
+        if self._credit.charge(ticket, size, self.node.commit.synced) and self.phase is Phase.OPEN:
+            self.held = True
+            self.node.held.add(self)
+            self._pause_or_resume()
+
+    def grant(self) -> None:
+        """A sync is done: read again, if that was enough."""
+        if self._credit.grant(self.node.commit.synced):
+            self.held = False
+            self.node.held.discard(self)
+            self._pause_or_resume()
+
+    def _pause_or_resume(self) -> None:
+        """Read the socket unless something is against it; a connection that closes is read to its end."""
+        pause = self.phase is Phase.OPEN and (
+            self.held or self.choked or self._waiting.size > WAITING_BYTES or self.node.draining
+        )
+        if pause != self._paused:
+            self._paused = pause
+            if pause:
+                self.transport.pause_reading()
+            else:
+                self.transport.resume_reading()
+
+    def drain(self) -> None:
+        """The broker is about to stop: read nothing more."""
+        self._pause_or_resume()
+
+    def _sift(self, events: Sequence[Event]) -> Sequence[Event]:
+        """The events that may be worked off now; the others wait."""
+        if self.choked:
+            self._waiting.add(events)
+            return ()
+        events = self._waiting.sift(events)
+        if self._waiting:
+            self._block()
+        return events
+
+    def _go_on(self) -> None:
+        """Work off what waited, as far as that may be now; the caller ends the batch."""
+        if self._waiting and not self.choked:
+            events: Sequence[Event] = self._waiting.take()
+            self._work_off(self._sift(events) if self.node.alarms else events)
+        self._pause_or_resume()
+
+    @property
+    def paused(self) -> bool:
+        """Whether its socket is not read: then its silence means nothing."""
+        return self._paused
+
+    # -- alarms --------------------------------------------------------------------------------------------------
+
+    def _block(self) -> None:
+        """A publisher during an alarm: tell it, and let its publications wait until `unblock`."""
+        if not self.blocked and self.phase is Phase.OPEN:
+            self.blocked = True
+            if self.capability("connection.blocked") and self.engine.state is ConnectionState.OPEN:
+                reasons = " & ".join(sorted(self.node.alarms))
+                self.engine.send_method(0, m.ConnectionBlocked(f"low on {reasons}"))
+            self.has_output(0)
+        self._pause_or_resume()
+
+    def unblock(self) -> None:
+        """The last alarm is over: take the publications that waited."""
+        if self.blocked:
+            self.blocked = False
+            if self.capability("connection.blocked") and self.engine.state is ConnectionState.OPEN:
+                self.engine.send_method(0, m.ConnectionUnblocked())
+            self.has_output(0)
+            size = self._waiting.size
+            self._go_on()
+            self.node.end_batch(self, size)
+
+    # -- output --------------------------------------------------------------------------------------------------
+
+    def send(self, number: int, method: m.Method, frames: bytes = b"") -> None:
+        """Say something on a channel, with the frames of a content where the method carries one.
+
+        Nothing is sent when the client has closed the channel or the connection in the same batch, behind what this
+        answers: it listens to nothing but the close-ok any more.
+        """
+        if self.listens(number):
+            if frames:
+                self.engine.outgoing += (encode_method(number, method), frames)
+            else:
+                self.engine.send_method(number, method)
+            self.has_output(len(frames))
+
+    def listens(self, number: int) -> bool:
+        """Whether the client takes anything on that channel but a close-ok."""
+        engine = self.engine
+        return engine.state is ConnectionState.OPEN and engine.channels.get(number) in _LISTENING
+
+    def has_output(self, size: int) -> None:
+        """The engine holds output of about `size` bytes more; it leaves at the end of the batch, or when it is much."""
+        if not self._dirty:
+            self._dirty = True
+            self.node.unflushed.append(self)
+        self._output_bytes += size
+        if self._output_bytes > FLUSH_BYTES:
+            self.node.write()  # first what was delivered: see Node.end_batch
+            self.flush()
+            self._dirty = True  # still listed: the batch may add more
+
+    def flush(self) -> None:
+        if self.node.catalog.changed:
+            self.node.save()  # before anybody hears of it
+        self._dirty = False
+        self._output_bytes = 0
+        data = self.engine.data_to_send()
+        if data:
+            self.send_oct += len(data)
+            self.send_cnt += 1
+            self.transport.write(data)
+            if not self.writable and self.transport.unsent > OUTPUT_BYTES and self.phase is Phase.OPEN:
+                self.choked = True
+                self._waiting.add(self._events)
+                self._pause_or_resume()
+
+    def retract(self) -> None:
+        """Do not say what has not left yet: it cannot be kept."""
+        self.engine.data_to_send()
+
+    def resume(self) -> None:
+        """The socket takes output again: let the queues behind its consumers go on, and what it asked for."""
+        self.writable = True
+        size, self.choked = self._waiting.size, False
+        self._go_on()
+        for channel in self.channels.values():
+            for consumer in channel.consumers.values():
+                consumer.queue.schedule()
+        self.node.end_batch(self, size)

@@ -1,0 +1,240 @@
+"""A consumer: its window of unacknowledged messages, and the loop that turns messages into frames.
+
+`feed` is the hottest loop of the broker after the parser: per message it does one popleft, one tuple of four cached
+byte strings onto the connection's output, and, with acknowledgements, one entry in the channel's unacked table.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from harebell.broker.message import STORED_CHANNEL, Given, Held, Message
+from harebell.protocol.v091 import Table
+from harebell.protocol.v091.codec import END
+from harebell.protocol.v091.content import stored_content
+from harebell.protocol.v091.deliver import DeliverPrefixes, pack_tag
+
+if TYPE_CHECKING:
+    from harebell.broker.queues.classic import Queue
+    from harebell.broker.queues.journal import Journal
+    from harebell.broker.store.stream_log import Record
+    from harebell.broker.v091.channel import Channel
+
+__all__ = ["OUTPUT_BYTES", "UNLIMITED", "Consumer"]
+
+UNLIMITED: Final = 1 << 62  # prefetch 0: a window that is never used up
+OUTPUT_BYTES: Final = 1 << 18  # a consumer's share before the socket is asked whether it takes more
+
+
+class Consumer:
+    """One basic.consume. `credit` is how many more messages its window takes.
+
+    `delivered`, `redelivered` (those of them that were not the first) and `acked` count since `settle`.
+    """
+
+    __slots__ = (
+        "acked", "arguments", "cancelled", "channel", "credit", "delivered", "exclusive", "no_ack", "prefetch",
+        "prefixes", "priority", "queue", "redelivered", "tag",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        channel: Channel,
+        queue: Queue,
+        tag: str,
+        *,
+        no_ack: bool,
+        exclusive: bool,
+        prefetch: int,
+        arguments: Table,
+    ) -> None:
+        self.channel = channel
+        self.queue = queue
+        self.tag = tag
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+        self.prefetch = prefetch
+        self.credit = UNLIMITED if no_ack or not prefetch else prefetch
+        self.arguments = arguments
+        priority = arguments.get("x-priority", 0)
+        self.priority = priority if isinstance(priority, int) else 0
+        self.cancelled = False
+        self.delivered = self.redelivered = self.acked = 0
+        self.prefixes = DeliverPrefixes(channel.number, tag)
+
+    def room(self) -> int:
+        """How many messages may be delivered now: 0 when a window is full or the socket is."""
+        channel = self.channel
+        if not channel.connection.writable or not channel.flowing:
+            return 0
+        return self.credit if self.no_ack else min(self.credit, channel.credit)
+
+    def set_prefetch(self, prefetch: int) -> None:
+        """Change the window of a consumer at work (RabbitMQ applies basic.qos to later consumers only)."""
+        if not self.no_ack:
+            self.credit += (prefetch or UNLIMITED) - (self.prefetch or UNLIMITED)
+            self.prefetch = prefetch
+            self.queue.schedule()
+
+    def feed(self, ready: deque[Message], position: int, count: int, journal: Journal | None) -> int:
+        """Deliver the first `count` messages of `ready`, or as many as one share of output holds; how many.
+
+        `position` is that of the first one in its queue. The caller has asked `room()`. The queue's `journal` is told
+        before any of it can leave the process.
+        """
+        channel, prefixes, keep = self.channel, self.prefixes, not self.no_ack
+        number, frame_max, unacked = channel.number, channel.connection.engine.frame_max, channel.unacked.entries
+        out, popleft, queue, tag, size = channel.connection.engine.outgoing, ready.popleft, self.queue, channel.tag, 0
+        first, start = tag, position
+        for _ in range(count):
+            message = popleft()
+            content = message.content
+            frames = content.frames
+            if content.channel != number or len(frames) > frame_max:
+                frames = content.frames_for(number, frame_max)
+            end = message.address.fresh
+            tag += 1
+            out += (prefixes[len(end)], pack_tag(tag), end, frames)
+            if keep:
+                unacked[tag] = (queue, self, position, message)
+                position += 1
+            size += len(frames)
+            if size > OUTPUT_BYTES:
+                break
+        channel.tag = tag
+        delivered = tag - first
+        self.delivered += delivered
+        if keep:
+            self.credit -= delivered
+            channel.credit -= delivered
+        if journal is not None:
+            journal.fed(start, delivered, self.no_ack)
+        channel.connection.has_output(size)
+        return delivered
+
+    def feed_ahead(self, journal: Journal, count: int) -> int:
+        """Deliver `count` of the messages that the queue's journal has read ahead, or one share of output; how many.
+
+        As `feed`, for a backlog on disk.
+        """
+        channel, prefixes, keep = self.channel, self.prefixes, not self.no_ack
+        number, frame_max, unacked = channel.number, channel.connection.engine.frame_max, channel.unacked.entries
+        out, queue, tag, size = channel.connection.engine.outgoing, self.queue, channel.tag, 0
+        first, position = tag, journal.page_at
+        for given in islice(journal.ahead, count):
+            address, frames = given
+            if number != STORED_CHANNEL or len(frames) > frame_max:
+                frames = stored_content(STORED_CHANNEL, frames).frames_for(number, frame_max)
+            end = address.fresh
+            tag += 1
+            out += (prefixes[len(end)], pack_tag(tag), end, frames)
+            if keep:
+                unacked[tag] = (queue, self, position, given)
+                position += 1
+            size += len(frames)
+            if size > OUTPUT_BYTES:
+                break
+        channel.tag = tag
+        delivered = tag - first
+        self.delivered += delivered
+        if keep:
+            self.credit -= delivered
+            channel.credit -= delivered
+        journal.fed_ahead(delivered, self.no_ack)
+        channel.connection.has_output(size)
+        return delivered
+
+    def feed_held(self, messages: Sequence[Held]) -> None:
+        """Deliver these messages. As `feed`, for a queue whose messages have places of their own."""
+        channel, prefixes, keep = self.channel, self.prefixes, not self.no_ack
+        number, frame_max, unacked = channel.number, channel.connection.engine.frame_max, channel.unacked.entries
+        out, queue, tag, size, again = channel.connection.engine.outgoing, self.queue, channel.tag, 0, 0
+        for held in messages:
+            message = held.message
+            frames = message.content.frames
+            end = message.address.fresh
+            if held.count:
+                again += 1
+                end = message.address.again
+                frames = held.frames_for(number, frame_max)
+            elif message.content.channel != number or len(frames) > frame_max:
+                frames = message.content.frames_for(number, frame_max)
+            tag += 1
+            out += (prefixes[len(end)], pack_tag(tag), end, frames)
+            if keep:
+                unacked[tag] = (queue, self, held.position, held)
+            size += len(frames)
+        channel.tag = tag
+        delivered = len(messages)
+        self.delivered += delivered
+        self.redelivered += again
+        if keep:
+            self.credit -= delivered
+            channel.credit -= delivered
+        channel.connection.has_output(size)
+
+    def feed_records(self, records: Sequence[Record]) -> None:
+        """Deliver records of a stream, which needs none back. As `feed`."""
+        channel, prefixes = self.channel, self.prefixes
+        connection = channel.connection
+        engine, number, frame_max, unacked = (
+            connection.engine, channel.number, connection.engine.frame_max, channel.unacked.entries
+        )  # fmt: skip
+        out, queue, tag, size = engine.outgoing, self.queue, channel.tag, 0
+        ends: dict[bytes, bytes] = {}  # by address: a few, again and again
+        for offset, _, address, frames in records:
+            if number != STORED_CHANNEL or len(frames) > frame_max:
+                frames = stored_content(STORED_CHANNEL, frames).frames_for(number, frame_max)
+            end = ends.get(address)
+            if end is None:
+                end = ends[address] = b"\0" + address + END
+            tag += 1
+            out += (prefixes[len(end)], pack_tag(tag), end, frames)
+            unacked[tag] = (queue, self, offset, None)
+            size += len(frames)
+            if size > OUTPUT_BYTES:
+                connection.has_output(size)
+                out, size = engine.outgoing, 0
+        channel.tag = tag
+        delivered = len(records)
+        self.delivered += delivered
+        self.credit -= delivered
+        channel.credit -= delivered
+        connection.has_output(size)
+
+    def redeliver(self, held: Held) -> None:
+        """Deliver a message that was delivered before, or that has a place of its own in its queue."""
+        address = held.message.address
+        if held.count:
+            self.redelivered += 1
+        trace = self.channel.vhost.trace
+        if trace is not None:
+            trace.delivered(self.channel, self.queue, held.message, held.count > 0)
+        frames = held.frames_for(self.channel.number, self.channel.connection.engine.frame_max)
+        self.send(held.position, held, address.again if held.count else address.fresh, frames)
+
+    def send(self, position: int, message: Given | None, end: bytes, frames: bytes) -> None:
+        """Deliver one message from its parts; `message` is None where the queue needs none back (a stream)."""
+        channel = self.channel
+        channel.tag += 1
+        self.delivered += 1
+        channel.connection.engine.outgoing += (self.prefixes[len(end)], pack_tag(channel.tag), end, frames)
+        if not self.no_ack:
+            channel.unacked.entries[channel.tag] = (self.queue, self, position, message)
+            self.credit -= 1
+            channel.credit -= 1
+        channel.connection.has_output(len(frames))
+
+    def settle(self) -> None:
+        """Carry the counts over to the channel and the queue."""
+        for counts in (self.channel.counts, self.queue.counts):
+            if self.no_ack:
+                counts.deliver_no_ack += self.delivered
+            else:
+                counts.deliver += self.delivered
+            counts.redeliver += self.redelivered
+            counts.ack += self.acked
+        self.delivered = self.redelivered = self.acked = 0

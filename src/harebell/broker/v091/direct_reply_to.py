@@ -1,0 +1,67 @@
+"""Direct reply-to: answers go to the channel that asked, without a queue between.
+
+A client consumes from the pseudo-queue `amq.rabbitmq.reply-to` and publishes requests with that name as reply_to; the
+broker replaces it by an address of the channel's own. What is published to that address through the default exchange
+goes straight to the consumer; when the channel is gone it goes nowhere.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from harebell.broker.message import Held, Message
+from harebell.broker.queues.classic import Back, Queue
+from harebell.protocol.v091.fields import write_shortstr
+from harebell.routing.settings import QueueSettings
+
+if TYPE_CHECKING:
+    from harebell.broker.v091.channel import Channel
+    from harebell.broker.vhost import VirtualHost
+
+__all__ = ["PSEUDO_QUEUE", "WIRE_NAME", "ReplyQueue"]
+
+PSEUDO_QUEUE: Final = "amq.rabbitmq.reply-to"
+WIRE_NAME: Final = write_shortstr(PSEUDO_QUEUE, "reply_to")
+
+
+class ReplyQueue(Queue):
+    """The address of one channel: what comes is delivered at once or dropped, so nothing is ever in it."""
+
+    type = "reply"
+    message_count = 0
+
+    def __init__(self, vhost: VirtualHost) -> None:
+        name = f"{PSEUDO_QUEUE}.{secrets.token_urlsafe(18)}"
+        super().__init__(
+            vhost, name, durable=False, exclusive=False, auto_delete=False, arguments={}, owner=None,
+            settings=QueueSettings(),
+        )  # fmt: skip
+        self.wire_name = write_shortstr(name, "reply_to")
+
+    def publish(self, message: Message) -> bool:
+        consumer = self.consumers.only
+        if consumer is not None:
+            channel = consumer.channel
+            frames = message.content.frames_for(channel.number, channel.connection.engine.frame_max)
+            consumer.send(0, None, message.address.fresh, frames)
+        return True
+
+    def can_deliver(self) -> bool:
+        return bool(self.consumers)
+
+    def deliver(self) -> None:
+        pass
+
+    def take(self, getter: Channel | None = None) -> Held | None:
+        return None
+
+    def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:
+        pass
+
+    def reject(self, entries: Iterable[Back]) -> None:
+        pass
+
+    def purge(self) -> int:
+        return 0

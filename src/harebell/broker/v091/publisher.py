@@ -1,0 +1,346 @@
+"""The publishing side of a channel: from the bytes of basic.publish to queues, returns and confirms.
+
+A publisher sends the same few method frames again and again, so the bytes of the frame are the key of a table that
+says what they lead to (`Target`): nothing is decoded per message. The table is emptied when the vhost's topology
+changes. Only what the properties ask for is looked at: headers for CC, BCC and headers exchanges,
+user-id, expiration, reply-to. Properties that come again and again are looked at once.
+
+In a transaction (`transaction`) the message waits there, routed, for the commit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from harebell.broker.exchanges.recent_history import hashed_properties
+from harebell.broker.message import Address, MarkedMessage, Message
+from harebell.broker.operations.system_services import SERVICES, Service
+from harebell.broker.v091.confirms import Confirms
+from harebell.broker.v091.direct_reply_to import PSEUDO_QUEUE, WIRE_NAME
+from harebell.errors import AmqpError, CommandInvalid, NoConsumers, NoRoute, PreconditionFailed
+from harebell.protocol.v091 import Content, OversizedContent, Properties, Table, encode_content
+from harebell.protocol.v091.content import DELIVERY_MODE_ONLY, FLAGS_AT, NO_PROPERTIES, SIZE_AND_FLAGS
+from harebell.protocol.v091.methods import BasicPublish, BasicReturn
+from harebell.protocol.v091.splice import replace_reply_to
+from harebell.routing import SYSTEM_EXCHANGE, Route, bcc_keys, cc_bcc
+
+if TYPE_CHECKING:
+    from harebell.broker.v091.channel import Channel
+    from harebell.broker.vhost import VirtualHost
+
+__all__ = ["Publisher", "Sink", "Target"]
+
+MAX_EXPIRATION: Final = 315_360_000_000  # milliseconds: ten years, RabbitMQ's limit
+
+_HEADERS, _REPLY_TO = 0x2000, 0x0200  # flags of properties that have a say when they hold one of these
+_COPIES: Final = b"CC"  # of CC and BCC
+_USER_ID, _EXPIRATION = 0x0010, 0x0100
+_PER_MESSAGE: Final = 0x04C0  # correlation-id, message-id, timestamp: no other message has the same
+_UNKNOWN: Final = -1
+MAX_KNOWN: Final = 32  # different properties that a channel knows to be good
+MAX_KNOWN_SIZE: Final = 512  # bytes of them
+
+
+class Sink(Protocol):
+    """What takes a routed message: a queue, a channel's reply address, an exchange that keeps, a service."""
+
+    stored: bool
+
+    def publish(self, message: Message) -> bool: ...
+    def can_deliver(self) -> bool: ...
+    def enrich(self) -> None: ...
+
+
+class Target:
+    """What the bytes of a basic.publish lead to, as long as the topology stays.
+
+    `direct` is a reply address or a service, which its name alone leads to; the rest of `queues` was routed. `count` is
+    how many messages went to just these queues since `settle`. Where headers have a say, `narrowed` are the targets of
+    messages with certain headers, by their bytes; None: more than headers has a say.
+    """
+
+    __slots__ = (
+        "address", "count", "direct", "immediate", "mandatory", "method", "narrowed", "particular", "per_message",
+        "queues", "stored",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        method: bytes,
+        publish: BasicPublish,
+        queues: tuple[Sink, ...],
+        *,
+        cacheable: bool = True,
+        direct: tuple[Sink, ...] = (),
+    ) -> None:
+        self.method = method
+        self.address = Address(publish.exchange, publish.routing_key)
+        self.queues = (*direct, *queues)
+        self.direct = direct
+        self.mandatory = publish.mandatory
+        self.immediate = publish.immediate
+        self.per_message = not cacheable  # headers, properties or chance have a say, or it is kept on its way
+        self.particular = publish.immediate or not self.queues
+        self.stored = any(queue.stored for queue in queues)
+        self.narrowed: dict[bytes, Target] | None = {} if self.per_message and not direct else None
+        self.count = 0
+
+    def settle(self, vhost: VirtualHost) -> int:
+        """Carry `count` over to the counts of the exchange and the queues; what it was."""
+        count, self.count = self.count, 0
+        if count:
+            vhost.count_publications(self.address.exchange, self.queues, count)
+        if self.narrowed:
+            count += sum(target.settle(vhost) for target in self.narrowed.values())
+        return count
+
+
+class Publisher:
+    """Publishing of one channel. `confirms` once it asked for them, `transaction` once it is transactional."""
+
+    __slots__ = ("_channel", "_connection", "_known", "_targets", "confirms", "transaction")
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._connection = channel.connection
+        self._targets: dict[bytes, Target] = {}
+        self._known: dict[bytes, int | None] = {}  # properties that ask for nothing but an expiration, and that one
+        self.confirms: Confirms | None = None
+        self.transaction: list[tuple[Target, Message, tuple[Sink, ...]]] | None = None
+
+    def publish(self, content: Content) -> None:
+        """Route one message to its queues. AmqpError when it is refused."""
+        target = self._targets.get(content.method)
+        if target is None:
+            target = self._resolve(content)
+        if target.per_message and target.narrowed is not None:
+            target = self._narrow(target, target.narrowed, content)
+        content.method = target.method  # the same bytes, but one copy of them
+        queues = target.queues
+        if target.per_message:
+            message, queues = self._look(target, content)
+        else:
+            found = SIZE_AND_FLAGS.unpack_from(content.frames)
+            if found == NO_PROPERTIES or found == DELIVERY_MODE_ONLY:
+                message = Message(target.address, content)
+            elif (
+                not found[1] & _PER_MESSAGE
+                and (ttl := self._known.get(content.frames[FLAGS_AT : 7 + found[0]], _UNKNOWN)) != _UNKNOWN
+            ):
+                message = Message(target.address, content) if ttl is None else _expiring(target, content, ttl)
+            else:
+                message, queues = self._check(target, content)
+        if self.transaction is not None:
+            self.transaction.append((target, message, queues))
+            return
+        accepted = self.deliver(target, message, queues)
+        confirms = self.confirms
+        if confirms is not None:
+            confirms.add(accepted, target.stored or target.per_message)
+
+    def deliver(self, target: Target, message: Message, queues: tuple[Sink, ...]) -> bool:
+        """Hand a routed message to its queues, or back to its publisher; whether every queue took it."""
+        if target.particular or queues is not target.queues:
+            return self._deliver_apart(target, message, queues)
+        target.count += 1
+        accepted = True
+        for queue in queues:
+            if not queue.publish(message):
+                accepted = False
+        return accepted
+
+    def _deliver_apart(self, target: Target, message: Message, queues: tuple[Sink, ...]) -> bool:
+        """The same for a message that has queues of its own, goes to none, or must not wait."""
+        counts = self._channel.counts
+        if target.immediate:
+            queues = tuple(queue for queue in queues if queue.can_deliver())
+        counts.publish += 1
+        self._connection.vhost.count_publications(target.address.exchange, queues, 1)
+        if not queues:
+            if target.immediate and target.queues:
+                self._return(target, message.content, NoConsumers)
+            elif target.mandatory:
+                counts.return_unroutable += 1
+                self._return(target, message.content, NoRoute)
+            else:
+                counts.drop_unroutable += 1
+        accepted = [queue.publish(message) for queue in queues]
+        return all(accepted)
+
+    def refuse(self, oversized: OversizedContent) -> None:
+        raise PreconditionFailed(
+            f"message size {oversized.body_size} is larger than configured max size "
+            f"{self._connection.engine.max_message_size}"
+        )
+
+    def settle(self) -> None:
+        """Carry the counts of the targets over to the channel, its exchanges and its queues."""
+        vhost = self._connection.vhost
+        self._channel.counts.publish += sum(target.settle(vhost) for target in self._targets.values())
+
+    def forget_targets(self) -> None:
+        """The topology changed: what publications lead to is asked anew."""
+        self.settle()
+        self._targets.clear()
+
+    # -- routing -------------------------------------------------------------------------------------------------
+
+    def _resolve(self, content: Content) -> Target:
+        publish = content.decode_method()
+        if not isinstance(publish, BasicPublish):
+            raise CommandInvalid(f"{publish.NAME} from a client")
+        vhost = self._connection.vhost
+        self._connection.access.publish(publish.exchange, publish.routing_key)
+        reply_queue = vhost.reply_queues.get(publish.routing_key) if not publish.exchange else None
+        if reply_queue is not None:
+            target = Target(content.method, publish, (), direct=(reply_queue,))
+        elif publish.exchange == SYSTEM_EXCHANGE and publish.routing_key in SERVICES:
+            target = Target(content.method, publish, (), direct=(Service(self._connection, publish.routing_key),))
+        else:
+            route = vhost.router.route(publish.exchange, publish.routing_key)
+            queues = tuple(vhost.queues[name] for name in route.queues)
+            target = Target(content.method, publish, queues, cacheable=route.cacheable)
+        if vhost.trace is not None:
+            target.per_message, target.narrowed = True, None
+        self._connection.remember_target()
+        self._targets[content.method] = target
+        return target
+
+    def _narrow(self, target: Target, narrowed: dict[bytes, Target], content: Content) -> Target:
+        """The target of messages with these headers; the same again where that cannot be said."""
+        headers = content.raw_headers
+        known = narrowed.get(headers)
+        if known is not None:
+            return known
+        if len(narrowed) >= MAX_KNOWN or len(headers) > MAX_KNOWN_SIZE:
+            return target
+        self._connection.remember_target()
+        if self._targets.get(content.method) is not target:
+            return target  # they were too many, and all are forgotten
+        route = self._route(target, (target.address.routing_key,), content.decode_properties())
+        publish = content.decode_method()
+        if not route.by_headers or not isinstance(publish, BasicPublish):
+            target.narrowed = None
+            return target
+        queues = tuple(self._connection.vhost.queues[name] for name in route.queues)
+        known = narrowed[headers] = Target(target.method, publish, queues)
+        return known
+
+    def _check(self, target: Target, content: Content) -> tuple[Message, tuple[Sink, ...]]:
+        """As `_look`, with no more decoding than the properties ask for: nearly always none."""
+        raw = content.checked_properties()
+        flags, ttl = raw[0] << 8 | raw[1], None
+        if flags & _REPLY_TO and self._channel.replies is not None:
+            frames = replace_reply_to(content.frames, WIRE_NAME, self._channel.replies.wire_name)
+            if frames is not None:
+                content = Content(content.channel, content.method, frames, content.body_size)
+                raw = content.raw_properties
+        if flags & _USER_ID or (flags & _HEADERS and _COPIES in raw) or (flags & _REPLY_TO and WIRE_NAME in raw):
+            return self._look(target, content)
+        if flags & _EXPIRATION:
+            expiration = content.expiration
+            if expiration is None or not expiration.isdigit() or int(expiration) > MAX_EXPIRATION:
+                return self._look(target, content)
+            ttl = int(expiration)
+        if not flags & _PER_MESSAGE and len(raw) <= MAX_KNOWN_SIZE:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            self._known[raw] = ttl
+        if ttl is None:
+            return Message(target.address, content), target.queues
+        return _expiring(target, content, ttl), target.queues
+
+    def _look(self, target: Target, content: Content) -> tuple[Message, tuple[Sink, ...]]:
+        """The message and its queues where properties have a say; a refusal where they may not be as they are."""
+        properties = content.decode_properties()
+        self._check_user(properties)
+        ttl = None if properties.expiration is None else _milliseconds(properties.expiration)
+        rewritten = self._set_reply_to(properties)
+        headers: Table = properties.headers or {}
+        copies = cc_bcc(headers)
+        keys: tuple[str, ...] | None = None
+        queues: tuple[Sink, ...] = target.queues
+        route: Route | None = None
+        if copies:
+            self._connection.access.publish_copies(target.address.exchange, copies)
+        if copies or target.per_message:
+            keys = (target.address.routing_key, *copies)
+            route = self._route(target, keys, properties)
+            queues = (*target.direct, *(self._connection.vhost.queues[name] for name in route.queues))
+        if "BCC" in headers:
+            properties.headers = {name: value for name, value in headers.items() if name != "BCC"}
+            rewritten = True
+        if rewritten:
+            frames = encode_content(content.channel, properties, content.body, self._connection.engine.frame_max)
+            content = Content(content.channel, content.method, frames, content.body_size)
+        if ttl is not None:
+            for queue in queues:
+                queue.enrich()
+        message: Message = Message(target.address, content)
+        if ttl is not None or "BCC" in headers:
+            message = MarkedMessage(target.address, content, keys, bcc_keys(headers), ttl=ttl)
+        trace = self._connection.vhost.trace
+        if trace is not None and route is not None and keys is not None:
+            trace.published(self._channel, message, keys, properties, route.queues)
+        if route is not None and (route.delayed or route.remembered):
+            queues = (*queues, *self._connection.vhost.keepers(route, keys or ()))
+        return message, queues
+
+    def _check_user(self, properties: Properties) -> None:
+        user_id, connection = properties.user_id, self._connection
+        if user_id is not None and user_id != connection.user and not connection.access.impersonates:
+            raise PreconditionFailed(
+                f"user_id property set to '{user_id}' but authenticated user was '{connection.user}'"
+            )
+
+    def _set_reply_to(self, properties: Properties) -> bool:
+        """Direct reply-to: put the channel's own address in place of the pseudo-queue's name."""
+        if properties.reply_to != PSEUDO_QUEUE:
+            return False
+        if self._channel.replies is None:
+            raise PreconditionFailed("fast reply consumer does not exist")
+        properties.reply_to = self._channel.replies.name
+        return True
+
+    def _route(self, target: Target, keys: tuple[str, ...], properties: Properties) -> Route:
+        headers: Table = properties.headers or {}
+        return self._connection.vhost.router.route_keys(
+            target.address.exchange, keys, lambda: headers, lambda: hashed_properties(properties)
+        )
+
+    def _return(self, target: Target, content: Content, why: type[AmqpError]) -> None:
+        """Give a message that found nobody back: before its confirm, as RabbitMQ does."""
+        method = BasicReturn(why.reply_code, why.reply_name, target.address.exchange, target.address.routing_key)
+        frames = content.frames_for(self._channel.number, self._connection.engine.frame_max)
+        self._connection.send(self._channel.number, method, frames)
+
+
+def _expiring(target: Target, content: Content, ttl: int) -> MarkedMessage:
+    """The message with the expiration that is all that its properties say."""
+    for queue in target.queues:
+        queue.enrich()
+    return MarkedMessage(target.address, content, ttl=ttl)
+
+
+def _milliseconds(expiration: str) -> int:
+    """An expiration property. PreconditionFailed in RabbitMQ's words when it is none."""
+    if expiration.isascii() and expiration.isdecimal() and int(expiration) <= MAX_EXPIRATION:
+        return int(expiration)
+    digits = expiration[1:] if expiration[:1] in ("-", "+") else expiration
+    number = ""
+    for character in digits:
+        if not ("0" <= character <= "9"):
+            break
+        number += character
+    rest = digits[len(number) :]
+    if not number:
+        problem = "no_integer"
+    elif rest:
+        quoted = rest.replace("\\", "\\\\").replace('"', '\\"')
+        problem = f'{{leftover_string,"{quoted}"}}'
+    else:
+        value = -int(number) if expiration[0] == "-" else int(number)
+        if 0 <= value <= MAX_EXPIRATION:
+            return value
+        problem = f"{{{'value_negative' if value < 0 else 'value_too_large'},{value}}}"
+    raise PreconditionFailed(f"invalid expiration '{expiration}': {problem}")

@@ -1,0 +1,201 @@
+"""The messages of a channel that were delivered and not acknowledged, and every way in which they leave.
+
+One table for consumers and basic.get, because delivery tags are the channel's. Tags grow, so the table is in tag
+order and a `multiple` takes from its front.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+from harebell.broker.message import Given, to_held
+from harebell.broker.queues.classic import Back
+from harebell.broker.v091.consumer import Consumer
+from harebell.errors import PreconditionFailed
+
+if TYPE_CHECKING:
+    from harebell.broker.queues.classic import Queue
+    from harebell.broker.v091.channel import Channel
+
+__all__ = ["Entry", "Unacked", "check_negative"]
+
+Entry: TypeAlias = "tuple[Queue, Consumer | None, int, Given | None]"
+"""Queue, consumer (None: basic.get), position in the queue, message (None: it was seen and not taken)."""
+
+
+class Unacked:
+    """`watched` once a queue wants to be told of each acknowledgement (`Queue.acked`)."""
+
+    __slots__ = ("_channel", "entries", "watched")
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self.entries: dict[int, Entry] = {}
+        self.watched = False
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def take(self, tag: int, multiple: bool) -> dict[int, Entry]:
+        """Take deliveries out of the table, to settle them. PreconditionFailed for a tag that is not outstanding."""
+        entries = self.entries
+        if not multiple:
+            entry = entries.pop(tag, None)
+            if entry is None:
+                raise PreconditionFailed(f"unknown delivery tag {tag}")
+            return {tag: entry}
+        if tag == 0:  # specification 1.8.3.13: all outstanding messages
+            taken = dict(entries)
+            entries.clear()
+            return taken
+        return {each: entries.pop(each) for each in self.tags(tag, multiple)}
+
+    def tags(self, tag: int, multiple: bool) -> list[int]:
+        """The deliveries that a client means, oldest first. PreconditionFailed for a tag that is not outstanding."""
+        if multiple and tag == 0:
+            return list(self.entries)
+        if tag not in self.entries:
+            raise PreconditionFailed(f"unknown delivery tag {tag}")
+        if not multiple:
+            return [tag]
+        tags = []
+        for each in self.entries:
+            tags.append(each)
+            if each == tag:
+                break
+        return tags
+
+    def restore(self, taken: dict[int, Entry]) -> None:
+        """Put deliveries back into the table: what was to settle them was rolled back."""
+        self.entries = dict(sorted((taken | self.entries).items()))
+
+    def ack_one(self, tag: int) -> None:
+        """As `ack` of what `take` gives for that tag alone, without a table for one delivery."""
+        entry = self.entries.pop(tag, None)
+        if entry is None:
+            raise PreconditionFailed(f"unknown delivery tag {tag}")
+        queue, consumer, _, _ = entry
+        channel = self._channel
+        if consumer is None or consumer.cancelled or queue.stored or self.watched or channel.credit <= 0:
+            self.ack({tag: entry})
+            return
+        consumer.acked += 1
+        consumer.credit += 1
+        channel.credit += 1
+        if not queue.scheduled:
+            queue.schedule()
+
+    def ack(self, taken: dict[int, Entry], *, when_safe: bool = False) -> None:
+        """Done: open the windows again, and count.
+
+        `when_safe`: stored queues are told only when what the batch writes is on the disk.
+        """
+        opened = self._release(taken.values())
+        stored = False
+        for consumer, count in opened.items():
+            consumer.acked += count
+            stored = stored or consumer.queue.stored
+            if consumer.cancelled:
+                consumer.settle()
+        if sum(opened.values()) < len(taken):
+            for queue, got_by, _, _ in taken.values():
+                if got_by is None:  # basic.get
+                    stored = stored or queue.stored
+                    queue.counts.ack += 1
+                    self._channel.counts.ack += 1
+        if stored:
+            by_queue: dict[Queue, list[int]] = {}
+            if len(opened) == 1 and sum(opened.values()) == len(taken):
+                by_queue[next(iter(opened)).queue] = [entry[2] for entry in taken.values()]
+            else:
+                for queue, _, position, _ in taken.values():
+                    by_queue.setdefault(queue, []).append(position)
+            for queue, positions in by_queue.items():
+                if when_safe:
+                    queue.vhost.node.when_safe(partial(queue.settle, positions))
+                else:
+                    queue.settle(positions)
+        if self.watched:
+            for queue, _, _, message in taken.values():
+                queue.acked(message)
+
+    def reject(self, taken: dict[int, Entry], requeue: bool, *, failed: bool = False) -> None:
+        """Back to their queues, or out of them by way of the dead-letter exchange.
+
+        `failed`: not given back by a consumer that can go on, but rejected, or taken from it (see delayed retry).
+        """
+        self._give_back(taken.values(), requeue, failed)
+
+    def recover(self, requeue: bool) -> None:
+        """Everything back to its queue, or again to the consumer that had it."""
+        check_negative(self.entries.values(), "basic.recover", requeue=True)
+        if requeue:
+            self.requeue_all(failed=False)
+        else:
+            self._redeliver_all()
+
+    def requeue_all(self, *, failed: bool) -> None:
+        """Everything back; `failed` when that is because the channel closes."""
+        entries = list(self.entries.values())
+        self.entries.clear()
+        self._give_back(entries, True, failed)
+
+    def _redeliver_all(self) -> None:
+        """basic.recover(requeue=false): each message again, with a new tag, to the consumer that had it.
+
+        What basic.get took, or a consumer that is gone, goes back to its queue. RabbitMQ answers 540 here.
+        """
+        entries = list(self.entries.values())
+        self.entries.clear()
+        for queue in {entry[0] for entry in entries}:
+            queue.before_requeue()
+        self._release(entries)
+        for queue, consumer, position, message in entries:
+            if message is None:
+                continue  # seen and not taken
+            if consumer is None or consumer.cancelled:
+                queue.requeue([(position, message)], failed=False)
+            else:
+                held = to_held(message, position)
+                held.count += 1
+                consumer.redeliver(held)
+
+    def _release(self, entries: Iterable[Entry]) -> dict[Consumer, int]:
+        """Give the consumers their windows back, and let their queues deliver; how much to whom."""
+        opened: dict[Consumer, int] = {}
+        for _, consumer, _, _ in entries:
+            if consumer is not None:
+                opened[consumer] = opened.get(consumer, 0) + 1
+        channel = self._channel
+        was_full = channel.credit <= 0
+        for consumer, count in opened.items():
+            consumer.credit += count
+            channel.credit += count
+            consumer.queue.schedule()
+        if was_full and channel.credit > 0:
+            for consumer in channel.consumers.values():
+                consumer.queue.schedule()
+        return opened
+
+    def _give_back(self, entries: Collection[Entry], requeue: bool, failed: bool) -> None:
+        by_queue: dict[Queue, list[Back]] = {}
+        for queue, _, position, message in entries:
+            if message is not None:
+                by_queue.setdefault(queue, []).append((position, message))
+        if requeue:
+            for queue in by_queue:
+                queue.before_requeue()
+        self._release(entries)
+        for queue, back in by_queue.items():
+            if requeue:
+                queue.requeue(back, failed=failed)
+            else:
+                queue.reject(back)
+
+
+def check_negative(entries: Iterable[Entry], methods: str, *, requeue: bool) -> None:
+    """Raise when a queue among those of the deliveries takes nothing back."""
+    for queue in {entry[0] for entry in entries}:
+        queue.check_negative(methods, requeue)

@@ -1,0 +1,217 @@
+"""One layer's connection to the broker, and what its parts share. Lives in the I/O thread.
+
+The robust client brings back the connection, its topology and its consumers. Each kind of work has an AMQP channel of
+its own, so that a refused declaration (406) disturbs no publication.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+import harebell
+from harebell import errors
+from harebell.channels import embedded
+from harebell.channels.io_thread import IOThread
+from harebell.channels.names import Names, non_local
+from harebell.channels.settings import Settings, explained
+from harebell.client.channel import Channel
+from harebell.client.connection import Connection
+from harebell.client.messages import QueueInfo
+from harebell.client.recovery.policy import Backoff, Recovery
+
+__all__ = ["Core"]
+
+logger = logging.getLogger("harebell.channels")
+
+FAST: Final = Recovery(backoff=Backoff(0.1, 5.0), first="retry")
+DISTURBED: Final = 20  # times that a declaration may fail because of another call
+REMEMBERED: Final = 20_000  # messages by which one that comes twice is known
+
+
+class Core:
+    """What is open, and what is known to be declared.
+
+    client_id  of this layer in this process: the part of its channels' names before the "!"
+    """
+
+    def __init__(self, settings: Settings, thread: IOThread) -> None:
+        self.settings = settings
+        self.names = Names(settings.prefix)
+        self.thread = thread
+        self.client_id = uuid.uuid4().hex[:12]
+        self.closed = False
+        self.connection: Connection
+        self.publishing: Channel
+        self.declaring: Channel
+        self.on_harebell = False  # whether the broker is one: it deduplicates, and says who is bound
+        self.on_open: list[Callable[[Core], None]] = []
+        self._opening: asyncio.Future[None] | None = None
+        self._declared: dict[str, float] = {}  # queues, and when
+        self._declaring: dict[str, asyncio.Task[QueueInfo]] = {}
+        self._seen: OrderedDict[tuple[object, str], None] = OrderedDict()
+
+    # -- the connection ----------------------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        return self._opening is not None and self._opening.done() and not self.closed
+
+    async def ready(self) -> None:
+        """Wait until it was connected once. DeadlineExceeded after the layer's timeout, ChannelClosed after close."""
+        if self.closed:
+            raise errors.ChannelClosed("the channel layer is closed")
+        if self._opening is None:
+            self._opening = self.thread.loop.create_future()
+            self.thread.start(self._open(self._opening))
+        if not self._opening.done():
+            try:
+                async with asyncio.timeout(self.settings.timeout):
+                    await asyncio.shield(self._opening)
+            except TimeoutError:
+                raise errors.DeadlineExceeded(
+                    f"no broker at {', '.join(map(_shown, self.settings.urls))} within {self.settings.timeout:g} s"
+                ) from None
+        else:
+            self._opening.result()
+
+    async def _open(self, opened: asyncio.Future[None]) -> None:
+        """Connect, however long that takes; what is wrong with the settings ends it."""
+        delay = 0.1
+        while not self.closed:
+            try:
+                await self._connect()
+            except (errors.InvalidArgument, errors.AccessRefused, errors.NotAllowed, ImportError) as error:
+                self._opening = None  # the next call tries again: a password may have been set meanwhile
+                if not opened.done():
+                    opened.set_exception(error)
+                    opened.exception()  # nobody may be left to hear it
+                return
+            except errors.PreconditionFailed as error:
+                self._opening = None
+                if not opened.done():
+                    opened.set_exception(explained(error))
+                    opened.exception()
+                return
+            except errors.HarebellError as error:
+                logger.warning("the channel layer has no broker yet: %s", error)
+                await asyncio.sleep(delay)
+                delay = min(2 * delay, 5.0)
+            else:
+                if not opened.done():
+                    opened.set_result(None)
+                return
+
+    async def _connect(self) -> None:
+        settings, names = self.settings, self.names
+        urls = [await embedded.url() if url.startswith("embedded:") else url for url in settings.urls]
+        connection = await harebell.connect(urls, timeout=settings.timeout, recovery=FAST)
+        try:
+            self.on_harebell = connection.server_properties.get("product") == "Harebell"
+            self.declaring = declaring = await connection.channel()
+            await declaring.exchange_declare(names.groups, "direct", durable=True)
+            await declaring.exchange_declare(names.dead_letters, "fanout", durable=True)
+            await declaring.queue_declare(names.dead_letters, durable=True, arguments=settings.dead_letter_arguments())
+            await declaring.queue_bind(names.dead_letters, names.dead_letters)
+            await declaring.queue_declare(names.dropped, durable=True, arguments=settings.dropped_arguments())
+            await declaring.queue_bind(names.dropped, names.dead_letters)
+            self.publishing = await connection.channel()
+            await self.publishing.confirm_select()
+        except BaseException:
+            await connection.close()
+            raise
+        if self.closed:  # meanwhile
+            await connection.close()
+            return
+        self.connection = connection
+        for tell in self.on_open:
+            tell(self)
+
+    async def close(self) -> None:
+        """Say goodbye. What waits fails."""
+        if self.closed:
+            return
+        was_open = self.is_open
+        self.closed = True
+        if self._opening is not None and not self._opening.done():
+            self._opening.set_exception(errors.ChannelClosed("the channel layer was closed"))
+            self._opening.exception()
+        if was_open:
+            await self.connection.close()
+
+    # -- queues ------------------------------------------------------------------------------------------------------
+
+    def is_declared(self, channel: str) -> bool:
+        """Whether its queue was declared lately: a queue ends when nobody has asked for it for two expiries."""
+        at = self._declared.get(non_local(channel))
+        return at is not None and time.monotonic() - at < self.settings.expiry / 2
+
+    async def declare(self, channel: str) -> None:
+        """Declare its queue. InvalidArgument when another process has declared it with other settings."""
+        name = non_local(channel)
+        task = self._declaring.get(name)
+        if task is None:
+            task = self._declaring[name] = self.thread.loop.create_task(self._declare(name))
+            task.add_done_callback(lambda _: self._declaring.pop(name))
+        await asyncio.shield(task)
+
+    async def _declare(self, name: str) -> QueueInfo:
+        arguments = self.settings.queue_arguments(self.names, name, self.on_harebell)
+        for last in (*[False] * DISTURBED, True):
+            try:
+                info = await self.declaring.queue_declare(self.names.queue(name), durable=True, arguments=arguments)
+            except errors.NotFound:  # no answer to a declaration: another call of the channel was refused
+                if last:
+                    raise
+                continue
+            except errors.PreconditionFailed as error:
+                raise explained(error) from error
+            break
+        self._declared[name] = time.monotonic()
+        return info
+
+    async def pending(self, channel: str) -> int:
+        """How many messages wait in its queue."""
+        await self.ready()
+        return (await self._declare(non_local(channel))).message_count
+
+    def undeclared(self, channel: str) -> None:
+        """The broker does not know its queue."""
+        self._declared.pop(non_local(channel), None)
+
+    @property
+    def known_queues(self) -> list[str]:
+        """The channels whose queues this layer has declared, by their non-local names."""
+        return list(self._declared)
+
+    # -- what came twice ---------------------------------------------------------------------------------------------
+
+    def is_new(self, sent: object, place: str) -> bool:
+        """Whether this message is seen for the first time there; it comes again when a connection was lost.
+
+        sent   its id; a message without one is always new
+        place  a message to a group comes to several places, and once to each
+        """
+        seen, key = self._seen, (sent, place)
+        if sent is None:
+            return True
+        if key in seen:
+            return False
+        seen[key] = None
+        if len(seen) > REMEMBERED:
+            seen.popitem(last=False)
+        return True
+
+    def was_seen(self, sent: object, place: str) -> bool:
+        return sent is not None and (sent, place) in self._seen
+
+
+def _shown(url: str) -> str:
+    """Without the password."""
+    scheme, found, rest = url.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}" if found else url

@@ -1,0 +1,75 @@
+"""The last messages of a group, for those who come later: a stream queue behind its exchange. In the I/O thread.
+
+Only for groups that the setting `group_history` names. Reading goes from the oldest message kept to a marker that the
+reader itself puts at the end, so that it ends exactly there, on brokers too that do not say how long a stream is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import deque
+from typing import Final
+
+from harebell import errors
+from harebell.channels.connection import Core
+from harebell.channels.publishing import CONTROL_HEADER
+from harebell.client.messages import Message
+from harebell.protocol.v091 import Table
+
+__all__ = ["History"]
+
+KEPT_BYTES: Final = 5_000_000  # of each group, at least; a stream drops whole segments
+SEGMENT_BYTES: Final = 500_000
+PREFETCH: Final = 1000
+
+
+class History:
+    """Keeps and reads; `known` are the groups whose stream is there."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self.known: set[str] = set()
+
+    def keeps(self, group: str) -> bool:
+        """Whether the messages of a group are kept."""
+        return self._core.settings.history.of(group) > 0
+
+    async def ensure(self, group: str) -> None:
+        """Have the group's messages kept from now on."""
+        core, names = self._core, self._core.names
+        if group in self.known:
+            return
+        await core.ready()
+        declaring = core.declaring
+        arguments: Table = {
+            "x-queue-type": "stream",
+            "x-max-length-bytes": KEPT_BYTES,
+            "x-stream-max-segment-size-bytes": SEGMENT_BYTES,
+        }
+        await declaring.exchange_declare(names.group(group), "fanout", durable=True, auto_delete=True)
+        await declaring.queue_declare(names.history(group), durable=True, arguments=arguments)
+        await declaring.queue_bind(names.history(group), names.group(group))
+        await declaring.exchange_bind(names.group(group), names.groups, group)
+        self.known.add(group)
+
+    async def read(self, group: str, seconds: float) -> list[bytes]:
+        """The bodies of the group's last messages, the oldest first, as many as the setting says."""
+        core = self._core
+        await self.ensure(group)
+        queue, marker = core.names.history(group), uuid.uuid4().hex
+        await core.publishing.publish(Message(b"", headers={CONTROL_HEADER: marker}), "", queue)
+        found: deque[bytes] = deque(maxlen=core.settings.history.of(group))
+        try:
+            async with asyncio.timeout(seconds), core.connection.channel() as channel:
+                consumer = channel.consume(queue, prefetch=PREFETCH, arguments={"x-stream-offset": "first"})
+                async for delivery in consumer:
+                    delivery.ack()
+                    word = delivery.headers.get(CONTROL_HEADER)
+                    if word == marker:
+                        return list(found)
+                    if word is None:
+                        found.append(delivery.body)
+        except TimeoutError:
+            pass
+        raise errors.DeadlineExceeded(f"the history of group {group!r} could not be read within {seconds:g} s")

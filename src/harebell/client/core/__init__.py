@@ -1,0 +1,1 @@
+"""What lives as long as one transport, without I/O: handshake, requests, what is unconfirmed or unacknowledged."""

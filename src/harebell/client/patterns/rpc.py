@@ -1,0 +1,316 @@
+"""Remote calls: a request through an exchange, the reply straight back (RabbitMQ's direct reply-to).
+
+    async with connection.rpc() as rpc:                          # who asks
+        reply = await rpc.call(b"...", "resize", timeout=5)
+
+    async with connection.serve("resize", handle) as server:     # who answers
+        await server.wait()
+
+Any number of calls share one channel; a correlation id tells their replies apart. A call ends with the reply, or
+
+    Unroutable           nobody has a queue there; known at once
+    RemoteError          the handler failed; its error travels in the headers x-error-type and x-error
+    DeadlineExceeded     no reply in time; one that comes later is dropped, and a request that nobody has begun to work
+                         on expires
+    PublishOrphaned, ConnectionLost   the connection was lost while the request (the reply) was under way: it may or may
+                         not have been worked on. With idempotent=True it is asked again instead, within its timeout.
+
+A server acknowledges a request once its reply is published; one that it dies with is worked on again by another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from harebell import errors
+from harebell.client import events as e
+from harebell.client.channel import Channel
+from harebell.client.confirms import ORPHANED
+from harebell.client.core.connection import ChannelCore, fresh
+from harebell.client.messages import Delivery, Message, Returned, encoded
+from harebell.client.patterns.codec import Codec, message_of
+from harebell.client.patterns.workers import Workers
+from harebell.client.settling import Requeue, Settling
+from harebell.protocol.v091 import Properties, Table
+
+if TYPE_CHECKING:
+    from harebell.client.connection import Connection
+    from harebell.client.patterns.producer import Producer
+
+__all__ = ["Rpc", "Server"]
+
+logger = logging.getLogger("harebell.client")
+
+REPLY_TO: Final = "amq.rabbitmq.reply-to"
+ERROR_TYPE: Final = "x-error-type"
+ERROR: Final = "x-error"
+MAX_ERROR: Final = 1000  # characters of an error that travel
+
+
+class _Call:
+    """One request under way; the waiter for its confirm. The future gets a Delivery, ORPHANED or an error."""
+
+    __slots__ = ("_returned", "core", "future", "where")
+
+    def __init__(self, future: asyncio.Future[object], core: ChannelCore, where: str) -> None:
+        self.future = future
+        self.core = core  # its reply can come here alone
+        self.where = where
+        self._returned: Returned | None = None
+
+    def settle(self, publish_tag: int, acked: bool) -> None:
+        returned = self._returned
+        if returned is not None:
+            self.end(
+                errors.Unroutable(
+                    f"the request to {self.where} reached no queue ({returned.reply_code} {returned.reply_text}): "
+                    "is a server there?",
+                    returned,
+                )
+            )
+        elif not acked:
+            self.end(errors.Nacked(f"the broker refused the request to {self.where}", (publish_tag,)))
+
+    def returned(self, publish_tag: int, returned: Returned) -> None:
+        self._returned = returned
+
+    def orphaned(self, publish_tag: int) -> None:
+        self.end(ORPHANED)
+
+    def fail(self, reason: errors.HarebellError) -> None:
+        self.end(fresh(reason))
+
+    def end(self, result: object) -> None:
+        if not self.future.done():
+            self.future.set_result(result)
+
+
+class Rpc:
+    """Asks, on a channel of its own. Made by `connection.rpc`; enter it with `async with`."""
+
+    def __init__(
+        self, connection: Connection, exchange: str, *, timeout: float | None, codec: Codec[Any] | None
+    ) -> None:
+        self._connection = connection
+        self._loop = connection._loop
+        self._exchange = exchange
+        self._timeout = connection._timeout if timeout is None else timeout
+        self._codec = codec
+        self._opened: Channel | None = None
+        self._calls: dict[str, _Call] = {}
+        self._numbers = itertools.count(1)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._events: e.Events | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for their reply."""
+        return len(self._calls)
+
+    async def start(self) -> Self:
+        """Open the channel and listen for replies. Done by `async with`."""
+        if self._opened is None:
+            channel = await self._connection.channel(timeout=self._timeout)
+            try:
+                await channel.confirm_select(timeout=self._timeout)
+                replies = channel.consume(REPLY_TO, no_ack=True, timeout=self._timeout)
+                await replies.start()
+            except BaseException:
+                channel._say_goodbye()
+                raise
+            self._opened = channel
+            self._events = self._connection.events()
+            self._tasks = [
+                self._loop.create_task(self._take(replies)),
+                self._loop.create_task(self._watch(self._events)),
+            ]
+        return self
+
+    async def call(
+        self,
+        body: object,
+        routing_key: str,
+        *,
+        exchange: str | None = None,
+        timeout: float | None = None,
+        idempotent: bool = False,
+    ) -> Any:
+        """The reply to a request: a Delivery; with a codec, the value in it.
+
+        body        a Message, whose reply_to and correlation_id are ours to set; bytes; with a codec, a value
+        exchange    in place of the one that `connection.rpc` said
+        timeout     seconds for all of it
+        idempotent  working on it twice does no harm: ask again after an outage
+
+        Raises what the opening comment of this module lists, and UndecodableBody when the codec cannot read the reply.
+        """
+        if self._opened is None:
+            raise errors.LocalProtocolError("the rpc is not started: enter it with `async with`, or await start()")
+        seconds = self._timeout if timeout is None else timeout
+        exchange = self._exchange if exchange is None else exchange
+        where = f"exchange {exchange!r} with routing key {routing_key!r}"
+        message = message_of(body, self._codec)
+        encoded(message)  # refused before anything is sent
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    result = await self._asked(message, exchange, routing_key, where, seconds)
+                    lost = result is ORPHANED or isinstance(result, errors.ConnectionLost)
+                    if not (lost and idempotent):
+                        break
+        except TimeoutError:  # of ours, or of what waits for the end of an outage
+            why = "" if self._connection.is_open else f"; the connection is {self._connection.state}"
+            raise errors.DeadlineExceeded(f"no reply from {where} within {seconds:g} s{why}") from None
+        if isinstance(result, Delivery):
+            return self._value(result)
+        if isinstance(result, errors.HarebellError):
+            raise result
+        raise errors.PublishOrphaned(
+            f"the connection was lost while the request to {where} was under way: it may or may not have arrived"
+        )
+
+    async def _asked(
+        self, message: Message | bytes, exchange: str, routing_key: str, where: str, seconds: float
+    ) -> object:
+        """What became of one request. `call` keeps the time: `seconds` is more than is left."""
+        channel = self._channel
+        number = str(next(self._numbers))
+        properties = _copied(message.properties) if isinstance(message, Message) else Properties()
+        properties.reply_to, properties.correlation_id = REPLY_TO, number
+        if properties.expiration is None:
+            properties.expiration = str(max(1, round(seconds * 1000)))
+        request = Message(message.body if isinstance(message, Message) else message, properties=properties)
+        await channel.wait_publish(timeout=seconds)
+        call = self._calls[number] = _Call(self._loop.create_future(), channel._core, where)
+        try:
+            channel.publish_nowait(request, exchange, routing_key, mandatory=True, waiter=call, at_once=True)
+            return await call.future
+        finally:
+            del self._calls[number]
+
+    @property
+    def _channel(self) -> Channel:
+        assert self._opened is not None  # `call` has looked
+        return self._opened
+
+    def _value(self, reply: Delivery) -> Any:
+        headers = reply.headers
+        if ERROR_TYPE in headers:
+            kind, text = str(headers[ERROR_TYPE]), str(headers.get(ERROR, ""))
+            raise errors.RemoteError(f"{kind}: {text}", kind)
+        return reply if self._codec is None else self._codec.decode(reply)
+
+    async def _take(self, replies: Any) -> None:
+        """Replies to their calls; one that nobody waits for any more is dropped."""
+        reason: errors.HarebellError = errors.ChannelClosed("the rpc was closed")
+        try:
+            async for reply in replies:
+                try:
+                    number = reply.properties.correlation_id
+                except errors.RemoteProtocolError as error:
+                    logger.warning("a reply that cannot be read was dropped: %s", error)
+                    continue
+                call = self._calls.get(number or "")
+                if call is not None:
+                    call.end(reply)
+                else:
+                    logger.debug("a late reply was dropped: %r", reply)
+        except errors.HarebellError as error:
+            reason = error
+        for call in self._calls.values():
+            call.end(fresh(reason))
+
+    async def _watch(self, events: e.Events) -> None:
+        """An outage takes the address of every reply with it."""
+        async for _ in events:
+            for call in self._calls.values():
+                if (reason := call.core.reason) is not None:
+                    call.end(errors.ConnectionLost(f"the reply from {call.where} cannot come any more: {reason}"))
+
+    async def close(self) -> None:
+        """Close its channel; calls that wait end with ChannelClosed."""
+        self._forget()
+        if self._opened is not None:
+            await self._opened.close(timeout=self._timeout)
+
+    def _forget(self) -> None:
+        if self._events is not None:
+            self._events.close()
+        for task in self._tasks:
+            task.cancel()
+        for call in self._calls.values():
+            call.end(errors.ChannelClosed("the rpc was closed"))
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None and not isinstance(error, Exception):
+            self._forget()
+            if self._opened is not None and not self._opened.is_closed:
+                self._opened._say_goodbye()
+            return
+        try:
+            await self.close()
+        except errors.HarebellError:
+            if error is None:
+                raise
+
+
+class Server(Workers):
+    """Answers requests, made by `connection.serve`. What the handler returns is the reply; what it raises, too.
+
+    Only `raise Requeue` gives the request to another server.
+    """
+
+    _replies: Producer | None = None
+
+    async def _prepare(self) -> None:
+        await super()._prepare()
+        self._replies = await self._connection.producer(on_orphan="retry", timeout=self._timeout).start()
+
+    async def _succeeded(self, delivery: Delivery, result: object) -> None:
+        await self._reply(delivery, message_of(b"" if result is None and self._codec is None else result, self._codec))
+
+    async def _failed(self, delivery: Delivery, settling: Settling, error: Exception) -> None:
+        if isinstance(error, Requeue) or settling.settled:
+            settling.refuse(requeue=True)
+            return
+        logger.error("request %d of queue %r failed: %r", delivery.delivery_tag, self._queue, error, exc_info=error)
+        await self._told_error(delivery, error)
+        headers: Table = {ERROR_TYPE: type(error).__name__, ERROR: str(error)[:MAX_ERROR]}
+        await self._reply(delivery, Message(b"", headers=headers))
+        settling.done()
+
+    async def _reply(self, request: Delivery, message: Message | bytes) -> None:
+        """Published and confirmed; a caller who is gone meanwhile is no error."""
+        asked = request.properties
+        if asked.reply_to is None:
+            return
+        encoded(message)
+        properties = _copied(message.properties) if isinstance(message, Message) else Properties()
+        properties.correlation_id = asked.correlation_id
+        reply = Message(message.body if isinstance(message, Message) else message, properties=properties)
+        assert self._replies is not None  # since `start`
+        await self._replies.publish(reply, asked.reply_to, exchange="")
+
+    async def stop(self, *, grace: float | None = None) -> None:
+        await super().stop(grace=grace)
+        if self._replies is not None:
+            await self._replies.close()
+
+    def _abandon(self) -> None:
+        super()._abandon()
+        if self._replies is not None:
+            self._replies.abandon()
+
+
+def _copied(properties: Properties) -> Properties:
+    """One that is ours to change."""
+    return Properties(**{name: getattr(properties, name) for name in Properties.__slots__})

@@ -1,0 +1,1 @@
+"""What outlasts a lost connection: the recorded topology, channels, subscriptions, and how each comes back."""

@@ -1,0 +1,193 @@
+"""One subscription, over every wire channel that carries it, and what came for it and was not taken yet.
+
+The core puts deliveries in, the iterator (`consumer`) takes them out; they wait in one deque, and no task or future is
+made for one. A thread that iterates takes many at once, into `ahead`, and hands them out from there without asking
+anybody. When the wire channel is lost and another will come, the subscription stays: what nobody was handed is dropped,
+for the broker delivers it again, unless it was sent with no_ack.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from harebell import errors
+from harebell.client.core.connection import ChannelCore, ConsumerCore
+from harebell.client.messages import Delivery
+from harebell.client.transport.protocol import MAX_BUFFERED_BYTES, MAX_BUFFERED_MESSAGES, AsyncCore, FutureSlot
+from harebell.protocol.v091 import Table, methods as m
+
+__all__ = ["Subscription"]
+
+
+class Waiting(Protocol):
+    """Who waits for a delivery: a future, or a thread."""
+
+    def done(self) -> bool: ...
+    def set_result(self, result: None, /) -> None: ...
+
+
+class Subscription:
+    """What is asked of the broker, and what came of it.
+
+    queue     as the program names it
+    deliver   takes each delivery as it comes, in place of `append`, which it comes to in the end
+    ahead     taken from the buffer by a thread, and not handed out yet; it takes them without any lock
+    core      its wire consumer; None while there is none
+    on_end    called once when it has ended for good
+    finished  no more deliveries will come; `reason` is why, None for our own cancel
+    """
+
+    __slots__ = (
+        "ahead", "arguments", "buffer", "bytes", "connection", "core", "deliver", "exclusive", "finished", "no_ack",
+        "on_end", "queue", "reason", "tag", "waiters",
+    )  # fmt: skip
+
+    def __init__(
+        self, connection: AsyncCore, queue: str, no_ack: bool, exclusive: bool, arguments: Table | None, tag: str
+    ) -> None:
+        self.connection = connection
+        self.queue = queue
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+        self.arguments = arguments
+        self.tag = tag
+        self.deliver: Callable[[Delivery], None] | None = None
+        self.core: ConsumerCore | None = None
+        self.on_end: Callable[[Subscription], None] | None = None
+        self.buffer: deque[Delivery] = deque()
+        self.bytes = 0
+        self.ahead: deque[Delivery] = deque()
+        self.waiters: deque[Waiting] = deque()
+        self.finished = False
+        self.reason: errors.HarebellError | None = None
+
+    # -- deliveries --------------------------------------------------------------------------------------------------
+
+    def append(self, delivery: Delivery) -> None:
+        self.buffer.append(delivery)
+        self.bytes += delivery.body_size
+        if self.waiters:
+            self.wake()
+        if self.bytes > MAX_BUFFERED_BYTES or len(self.buffer) > MAX_BUFFERED_MESSAGES:
+            self.connection.overfull.add(self)
+
+    def take(self) -> Delivery:
+        delivery = self.buffer.popleft()
+        self.bytes -= delivery.body_size
+        if self.connection.overfull:
+            self._taken()
+        return delivery
+
+    def take_many(self, most: int) -> list[Delivery]:
+        """What is in the buffer, at most that many."""
+        buffer = self.buffer
+        if len(buffer) <= most:
+            taken, self.bytes = list(buffer), 0
+            buffer.clear()
+        else:
+            taken = [buffer.popleft() for _ in range(most)]
+            self.bytes -= sum([delivery.body_size for delivery in taken])
+        if self.connection.overfull:
+            self._taken()
+        return taken
+
+    def _taken(self) -> None:
+        if (
+            self in self.connection.overfull
+            and self.bytes <= MAX_BUFFERED_BYTES // 2
+            and len(self.buffer) <= MAX_BUFFERED_MESSAGES // 2
+        ):
+            self.relieve()
+
+    def relieve(self) -> None:
+        """No longer a reason to stop reading."""
+        self.connection.overfull.discard(self)
+        if not self.connection.overfull:
+            self.connection.resume_reading()
+
+    def wake(self) -> None:
+        """Wake one who waits for a delivery."""
+        while self.waiters:
+            waiter = self.waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    # -- its wire consumer -------------------------------------------------------------------------------------------
+
+    async def subscribe(
+        self, channel: ChannelCore, connection: AsyncCore, request: m.Method, qos: m.BasicQos | None, seconds: float
+    ) -> None:
+        """Have it on this wire channel; `request` is its basic.consume, and `qos` goes before it when given.
+
+        Both are sent together: another task's qos must not come between them.
+        """
+        if connection is not self.connection:
+            self.relieve()
+            self.connection = connection
+        self.core = consumer = ConsumerCore(
+            self.tag, self.queue, self.no_ack, self.deliver or self.append, self.ended, self.forget, self.interrupted
+        )
+        qos_slot = FutureSlot(qos, connection.loop.create_future()) if qos is not None else None
+        if qos_slot is not None:
+            channel.request(qos_slot)
+        slot = FutureSlot(request, connection.loop.create_future())
+        try:
+            channel.consume(slot, consumer)
+        except errors.HarebellError:
+            if qos_slot is not None:
+                qos_slot.abandoned = True
+            raise
+        if qos_slot is not None:
+            try:
+                await connection.reply(qos_slot, seconds, channel.abandon)
+            except BaseException:
+                channel.abandon(slot)
+                raise
+        await connection.reply(slot, seconds, channel.abandon)
+
+    def forget(self) -> list[int]:
+        """The broker takes back what it delivered: drop what nobody was handed, and give its tags."""
+        if self.no_ack:
+            return []
+        tags = [delivery.delivery_tag for delivery in (*_emptied(self.ahead), *self.buffer)]
+        self.buffer.clear()
+        self.bytes = 0
+        self.relieve()
+        return tags
+
+    def interrupted(self) -> None:
+        """The wire channel is lost; another one will come."""
+        self.core = None
+        self.relieve()
+
+    def ended(self, reason: errors.HarebellError | None) -> None:
+        """No more deliveries come."""
+        if self.finished:
+            return
+        self.finished = True
+        self.reason = reason
+        if self.on_end is not None:
+            self.on_end(self)
+        while self.waiters:
+            self.wake()
+
+    def give_back(self, channel: ChannelCore) -> None:
+        """Nobody takes the rest: back into the queue with it."""
+        buffered, self.buffer = [*_emptied(self.ahead), *self.buffer], deque()
+        self.bytes = 0
+        self.relieve()
+        if not self.no_ack and channel.reason is None:
+            for delivery in buffered:
+                channel.give_back(delivery)
+
+
+def _emptied(ahead: deque[Delivery]) -> Iterator[Delivery]:
+    """Those in it, taken out one by one: each goes to us or to the thread that takes them, never to both."""
+    while ahead:
+        try:
+            yield ahead.popleft()
+        except IndexError:
+            return

@@ -1,0 +1,1 @@
+"""The way to the broker over asyncio: dialling, the protocol, deadlines."""

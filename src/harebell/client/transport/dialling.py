@@ -1,0 +1,97 @@
+"""Opens the transport: one round over the hosts, with the credentials of the moment."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+from harebell import errors
+from harebell.client.core.connection import fresh
+from harebell.client.transport.protocol import AsyncCore
+from harebell.client.url import ConnectionParameters
+
+__all__ = ["Credentials", "Dialer"]
+
+Credentials = Callable[[], "tuple[str, str] | Awaitable[tuple[str, str]]"]
+
+
+class Dialer:
+    """The hosts of one connection.
+
+    hosts        in order of preference; each round begins with the first
+    credentials  asked at each dial for (user name, password or token); may be a coroutine function
+    sock         a connected socket, for the first dial: there is no way to make another one
+    """
+
+    def __init__(
+        self,
+        hosts: Sequence[ConnectionParameters],
+        credentials: Credentials | None = None,
+        sock: socket.socket | None = None,
+    ) -> None:
+        self.hosts = list(hosts)
+        self._credentials = credentials
+        self._sock = sock
+
+    @property
+    def peers(self) -> str:
+        return ", ".join(host.peer for host in self.hosts)
+
+    def new_secret(self, secret: str) -> None:
+        """The password has changed; the next dial uses it."""
+        self.hosts = [replace(host, password=secret) for host in self.hosts]
+
+    async def dial(self, timeout: float, connecting: Callable[[str], None]) -> AsyncCore:
+        """An open connection to the first host that takes us. The last host's error when none does.
+
+        timeout     seconds for each host
+        connecting  told which host is dialled
+        """
+        error: errors.HarebellError | None = None
+        for host in self.hosts:
+            if self._credentials is not None:
+                given = self._credentials()
+                username, password = await given if inspect.isawaitable(given) else given
+                host = replace(host, username=username, password=password)
+            connecting(host.peer)
+            try:
+                return await _open(host, timeout, self._sock)
+            except errors.InvalidArgument:
+                raise
+            except errors.HarebellError as failed:
+                error = failed
+        assert error is not None  # there is at least one host
+        raise error
+
+
+async def _open(parameters: ConnectionParameters, timeout: float, sock: socket.socket | None) -> AsyncCore:
+    loop = asyncio.get_running_loop()
+    core = AsyncCore(parameters, loop)
+    context = parameters.ssl_context()
+    name = (parameters.server_name or parameters.host) if context is not None else None
+    try:
+        async with asyncio.timeout(timeout):
+            if sock is not None:
+                await loop.create_connection(lambda: core, sock=sock, ssl=context, server_hostname=name)
+            else:
+                await loop.create_connection(
+                    lambda: core, parameters.host, parameters.port, ssl=context, server_hostname=name
+                )
+            await core.opened
+    except TimeoutError as error:
+        core.abort()
+        raise errors.DeadlineExceeded(
+            f"{parameters.peer}: no connection within {timeout:g} s, {core.handshake.stage}"
+        ) from error
+    except OSError as error:  # a refused TLS certificate too
+        core.abort()
+        raise errors.ConnectionLost(f"{parameters.peer} cannot be reached: {error}") from error
+    except BaseException:
+        core.abort()
+        raise
+    if core.reason is not None:
+        raise fresh(core.reason) from core.reason.__cause__
+    return core

@@ -1,0 +1,156 @@
+"""What a replay remembers: its plan, and how far each of its tasks has come. Plain values in files; no Spark.
+
+    <archive>/_archive/replays/<name>/plan.json       what was asked for, and what it came to
+    <archive>/_archive/replays/<name>/<task>.json     how many messages of that task are confirmed
+
+Rules: the rows of a replay and their order are fixed when it is planned (a row that the archive gets later is not in
+it), so a number of confirmed messages says where to go on. It is written after each chunk is confirmed: what a crash
+leaves uncertain is at most one chunk a task.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+
+from harebell.errors import InvalidArgument
+from harebell.spark.jobs.archive.selection import Selection
+from harebell.spark.jobs.archive.tables import OWN
+
+__all__ = ["Ledger", "Pace", "QueuePlan", "ReplayPlan", "State", "Target"]
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where messages are published: to this exchange and key, or (None) to those they were published with."""
+
+    exchange: str | None = None
+    routing_key: str | None = None
+    mandatory: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast: at most `rate` messages a second, or `speed` times as fast as they came; neither: as fast as can be."""
+
+    rate: float | None = None
+    speed: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.rate is not None and self.speed is not None:
+            raise InvalidArgument("a replay goes at a rate or at a speed, not both")
+        for name, value in (("rate", self.rate), ("speed", self.speed)):
+            if value is not None and not value > 0:
+                raise InvalidArgument(f"{name} is {value}, and must be more than 0")
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlan:
+    """One queue's share: `rows` messages, of those that had been archived by `until` (Unix µs), in task `task`."""
+
+    rows: int
+    until: int
+    task: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPlan:
+    """A replay, fixed."""
+
+    archive: str
+    selection: Selection
+    target: Target
+    pace: Pace
+    tasks: int
+    queues: dict[str, QueuePlan] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        return sum(queue.rows for queue in self.queues.values())
+
+    def rows_of(self, task: int) -> int:
+        return sum(queue.rows for queue in self.queues.values() if queue.task == task)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "selection": self.selection.to_json()}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Self:
+        return cls(
+            values["archive"],
+            Selection.from_json(values["selection"]),
+            Target(**values["target"]),
+            Pace(**values["pace"]),
+            values["tasks"],
+            {name: QueuePlan(**queue) for name, queue in values["queues"].items()},
+        )
+
+
+class Ledger:
+    """How far one task has come. `repeated` are messages that were published again after a lost connection."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            known = json.loads(path.read_text())
+        except FileNotFoundError:
+            known = {"confirmed": 0, "repeated": 0}
+        self.confirmed: int = known["confirmed"]
+        self.repeated: int = known["repeated"]
+
+    def add(self, confirmed: int, repeated: int) -> None:
+        """Notes so many more, on disk when it returns."""
+        self.confirmed += confirmed
+        self.repeated += repeated
+        write(self._path, {"confirmed": self.confirmed, "repeated": self.repeated})
+
+
+class State:
+    """The folder of one replay. Raises InvalidArgument for a name that is no file name."""
+
+    def __init__(self, archive: Path, name: str) -> None:
+        if not _NAME.fullmatch(name):
+            raise InvalidArgument(f"{name!r} is no name for a replay: letters, digits, '-', '_' and '.' are allowed")
+        self.folder = archive / OWN / "replays" / name
+        self.name = name
+
+    def create(self, plan: ReplayPlan) -> None:
+        """Writes the plan. Raises InvalidArgument when a replay of that name is there."""
+        try:
+            self.folder.mkdir(parents=True)
+        except FileExistsError:
+            raise InvalidArgument(f"there is a replay '{self.name}' already; resume it, or give another name") from None
+        write(self.folder / "plan.json", plan.to_json())
+
+    def plan(self) -> ReplayPlan:
+        """Raises InvalidArgument when there is no such replay."""
+        try:
+            return ReplayPlan.from_json(json.loads((self.folder / "plan.json").read_text()))
+        except FileNotFoundError:
+            known = ", ".join(sorted(each.name for each in self.folder.parent.glob("*"))) or "none"
+            raise InvalidArgument(f"there is no replay '{self.name}' to go on with; known here: {known}") from None
+
+    def ledger_path(self, task: int) -> Path:
+        return self.folder / f"{task}.json"
+
+    def ledgers(self, tasks: int) -> list[Ledger]:
+        return [Ledger(self.ledger_path(task)) for task in range(tasks)]
+
+    def confirmed(self, tasks: int) -> int:
+        return sum(ledger.confirmed for ledger in self.ledgers(tasks))
+
+
+def write(path: Path, values: dict[str, Any]) -> None:
+    """The file, whole or as it was before, on disk when this returns."""
+    temporary = path.with_suffix(".tmp")
+    with temporary.open("w") as file:
+        json.dump(values, file)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

@@ -1,0 +1,138 @@
+"""What lies in a spool folder, and how it gets less: `tickets` and `prune`, behind `harebell spark spool`.
+
+A drain's files are needed until its rows are safe elsewhere, which nobody tells the spool: Spark does not say when the
+result of a batch read is safe, or that a checkpoint was deleted. A streaming query deletes what its checkpoint has
+behind it; the rest is deleted by age, here. What is still needed is kept unless the caller says otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote
+
+from harebell.errors import InvalidArgument, SpoolError
+from harebell.spark.queues.spool import is_acked, read_segment, writing
+
+__all__ = ["TicketState", "prune", "tickets"]
+
+# The drains of a streaming query: its own id, and the number of the batch.
+_STREAMED: Final = re.compile(r"([0-9a-f]{32})-(\d{8,})")
+
+
+@dataclass(frozen=True, slots=True)
+class TicketState:
+    """One drain as its files are.
+
+    rows, size      messages in it, bytes of its files
+    unacked         rows whose acknowledgement is not known to have arrived: the broker may deliver them again
+    changed         when its last file came, seconds since 1970
+    complete        it has its end: no run takes more messages for it
+    last            the newest drain of a streaming query, which may still run its batch again
+    damaged         files that cannot be read
+    """
+
+    folder: Path
+    vhost: str
+    queue: str
+    ticket: str
+    rows: int
+    size: int
+    unacked: int
+    changed: float
+    complete: bool
+    last: bool
+    damaged: tuple[Path, ...]
+
+
+def tickets(folder: Path) -> list[TicketState]:
+    """Every drain in a spool folder, by virtual host and queue, the oldest first. Raises InvalidArgument for no folder.
+
+    A drain that somebody works on or deletes meanwhile is shown as it was found.
+    """
+    if not folder.is_dir():
+        raise InvalidArgument(f"there is no spool folder {folder}: name the one that the reads' option 'spool' names")
+    found = []
+    for queue in sorted(path for path in folder.glob("*/*") if path.is_dir()):
+        names = [path.name for path in queue.iterdir() if path.is_dir()]
+        newest: dict[str, int] = {}
+        for streamed in filter(None, map(_STREAMED.fullmatch, names)):
+            newest[streamed[1]] = max(newest.get(streamed[1], 0), int(streamed[2]))
+        lasts = {f"{drain}-{number:08d}" for drain, number in newest.items()}
+        states = [state for name in names for state in _state(queue / name, name in lasts)]
+        found += sorted(states, key=lambda state: (state.changed, state.ticket))
+    return found
+
+
+def _state(folder: Path, last: bool) -> Iterator[TicketState]:
+    try:
+        stats = {path: path.stat() for path in folder.iterdir()}
+        changed = max((stat.st_mtime for stat in stats.values()), default=folder.stat().st_mtime)
+    except FileNotFoundError:  # deleted meanwhile
+        return
+    rows = unacked = 0
+    damaged = []
+    ended: dict[str, bool] = {}  # by part: whether its last segment is the end mark
+    for path in sorted(path for path in stats if path.suffix == ".arrow"):
+        try:
+            count = read_segment(path).num_rows
+        except FileNotFoundError:
+            continue
+        except SpoolError:
+            damaged.append(path)
+            continue
+        rows += count
+        unacked += 0 if is_acked(path) else count
+        ended[path.name.partition("-")[0]] = count == 0
+    yield TicketState(
+        folder=folder,
+        vhost=unquote(folder.parent.parent.name),
+        queue=unquote(folder.parent.name),
+        ticket=folder.name,
+        rows=rows,
+        size=sum(stat.st_size for stat in stats.values()),
+        unacked=unacked,
+        changed=changed,
+        complete=bool(ended) and all(ended.values()),
+        last=last,
+        damaged=tuple(damaged),
+    )
+
+
+def prune(
+    folder: Path,
+    older_than: timedelta,
+    *,
+    unacked: bool = False,
+    last: bool = False,
+    dry_run: bool = False,
+) -> list[TicketState]:
+    """Deletes the drains whose last file is older than that, and returns them.
+
+    unacked  also those with messages that the broker may still deliver again: these are then read a second time
+    last     also the newest drain of each streaming query: a query that was stopped in the middle of its batch then
+             loses that batch. For checkpoints that are gone
+    dry_run  delete nothing
+
+    Call it when the results of batch reads are safe. A damaged drain counts as unacked. Raises InvalidArgument when
+    there is no such folder, SpoolError when a file cannot be deleted.
+    """
+    limit = time.time() - older_than.total_seconds()
+    old = [
+        state
+        for state in tickets(folder)
+        if state.changed < limit
+        and (unacked or not (state.unacked or state.damaged))
+        and (last or not state.last)
+    ]  # fmt: skip
+    if not dry_run:
+        for state in old:
+            with writing(state.folder):
+                shutil.rmtree(state.folder)
+    return old

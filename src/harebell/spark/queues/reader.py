@@ -1,0 +1,269 @@
+"""Spark's readers over classic and quorum queues: batch and streaming, through the durable spool.
+
+Rules: a drain is named once and every attempt at it, by whichever process, uses that name. For a batch read the name
+is made when the DataFrame is (load()), so every action on the DataFrame reads the same rows; for a stream the name is
+in the checkpoint's offset. What the spool promises is written in spool.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from harebell.spark.amqp import Link, retrying
+from harebell.spark.options import SourceOptions
+from harebell.spark.payload.step import RowStep
+from harebell.spark.queues.drain import Limit, drain
+from harebell.spark.queues.spool import Spool, Ticket, is_acked, read_segment, writing
+from harebell.spark.schema import arrow_schema, project
+from harebell.spark.streams.offsets import water_fill
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["SpoolReader", "SpoolStreamReader"]
+
+SLICE_BYTES: Final = 8 << 20  # of a segment, handed to Spark at a time
+
+
+class SpoolPartition(InputPartition):
+    """One task's part of one drain; `limit` is the most messages it takes, `size` the bytes after which it ends."""
+
+    def __init__(self, queue: str, ticket: str, part: int, limit: int | None, size: int | None = None) -> None:
+        super().__init__((queue, ticket, part, limit, size))
+        self.queue = queue
+        self.ticket = ticket
+        self.part = part
+        self.limit = limit
+        self.size = size
+
+
+def read_partition(options: SourceOptions, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """The rows of one partition, as Arrow batches."""
+    if not isinstance(partition, SpoolPartition):
+        return  # Spark plans one empty partition when a batch read has none
+    step = RowStep(options, schema)
+    yield from step.over(read_base(options, step.base, partition))
+
+
+def read_base(options: SourceOptions, schema: StructType, partition: SpoolPartition) -> Iterator[pa.RecordBatch]:
+    """The rows of one partition with the columns that are in the spool's files."""
+    wanted = arrow_schema(schema)
+    ticket = Spool(options.spool, options.vhost, partition.queue).ticket(partition.ticket)
+    for segment in drain(options, ticket, partition.part, Limit(partition.limit, partition.size)):
+        rows = project(partition.queue, segment, wanted)
+        most = max(1, min(options.batch_rows, rows.num_rows * SLICE_BYTES // max(rows.nbytes, 1)))
+        for start in range(0, rows.num_rows, most):
+            yield rows.slice(start, most)
+
+
+def parts_per_queue(options: SourceOptions) -> int:
+    """How many consumers compete for each queue: one, unless minPartitions was given."""
+    return -(-options.min_partitions // len(options.queues)) if "minpartitions" in options.given else 1
+
+
+def shares(rows: int, parts: int) -> list[int]:
+    """`rows` in so many parts that differ by at most one."""
+    return [(rows + part) // parts for part in range(parts)]
+
+
+class SpoolReader(DataSourceReader):
+    """Batch read: what the queues hold when the first action on the DataFrame starts; later actions, the same rows."""
+
+    def __init__(self, options: SourceOptions, schema: StructType, ticket: str) -> None:
+        self._options = options
+        self._schema = schema
+        self._ticket = ticket
+
+    def partitions(self) -> Sequence[InputPartition]:
+        planned: list[InputPartition] = []
+        for queue in self._options.queues:
+            ticket = Spool(self._options.spool, self._options.vhost, queue).ticket(self._ticket)
+            limits = agreed_limits(ticket, lambda queue=queue: self._limits(queue))  # type: ignore[misc]
+            planned += [SpoolPartition(queue, self._ticket, part, limit) for part, limit in enumerate(limits)]
+        return planned
+
+    def _limits(self, queue: str) -> list[int | None]:
+        parts = parts_per_queue(self._options)
+        if parts == 1:
+            return [None]  # the task sees for itself
+
+        def count() -> int:
+            with Link(self._options.url, self._options.timeout) as link:
+                return link.count(queue)
+
+        return [*shares(retrying(count, self._options.retry_timeout, "asking for the queue's length"), parts)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_partition(self._options, self._schema, partition)
+
+
+def agreed_limits(ticket: Ticket, limits: Callable[[], list[int | None]]) -> list[int | None]:
+    """What the parts of this drain were planned to take at most when it was first planned; asked for if it is now.
+
+    Raises SpoolError when the folder cannot be written.
+    """
+    plan = ticket.folder / "plan"
+    if not plan.exists():
+        planned = json.dumps(limits())
+        temporary = plan.with_name(f"plan.{os.getpid()}.{time.monotonic_ns()}.tmp")
+        with writing(ticket.folder):
+            ticket.folder.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(planned)
+            with contextlib.suppress(FileExistsError):
+                os.link(temporary, plan)
+            temporary.unlink()
+    agreed: list[int | None] = json.loads(plan.read_text())
+    return agreed
+
+
+class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Streaming read: every micro-batch is one drain, named in the checkpoint, replayed from the spool."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._link: Link | None = None
+        self._initial: dict[str, Any] | None = None
+        self._left: dict[str, int] | None = None  # what an availableNow query may still take
+        self._planned: dict[str, Any] | None = None  # the end of the batch that `_left` does not know of yet
+        self._waiting: float | None = None  # since when there are messages, but fewer than minMessagesPerTrigger
+        self._removed = 0  # drains up to this number are deleted
+
+    # In the driver's long-lived process ---------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:
+        if self._initial is None:
+            self._initial = {"drain": uuid.uuid4().hex, "n": 0, "parts": parts_per_queue(self._options), "rows": {}}
+        return self._initial
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._left, self._planned = self._counts(), None
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        limit = self._options.max_messages
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        self._remove_before(start)
+        counts = self._counts()
+        if self._left is not None:
+            self._count_off(start)
+            counts = {queue: min(count, self._left[queue]) for queue, count in counts.items()}
+        if not any(counts.values()) or self._too_few(sum(counts.values())):
+            return start
+        rows = water_fill(counts, limit.max_rows) if isinstance(limit, ReadMaxRows) else counts
+        self._planned = {
+            "drain": start["drain"],
+            "n": start["n"] + 1,
+            "parts": parts_per_queue(self._options),
+            "rows": {queue: rows[queue] for queue in sorted(rows) if rows[queue]},
+        }
+        if self._options.max_bytes is not None:
+            self._planned["bytes"] = self._options.max_bytes
+        return self._planned
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        if start == end:
+            return []
+        parts, name, size = end["parts"], ticket_name(end, end["n"]), end.get("bytes")
+        share = None if size is None else -(-size // (parts * len(end["rows"])))
+        return [
+            SpoolPartition(queue, name, part, limit, share)
+            for queue, rows in end["rows"].items()
+            for part, limit in enumerate(shares(rows, parts))
+        ]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: it is not called for the last batch, so drains are deleted by `latestOffset` instead."""
+
+    def stop(self) -> None:
+        self._close()
+
+    def _too_few(self, ready: int) -> bool:
+        """Whether a batch waits for more messages; one that is to take what is there now does not."""
+        least = self._options.min_messages
+        if ready >= least or self._left is not None:
+            self._waiting = None
+            return False
+        now = time.monotonic()
+        if self._waiting is None:
+            self._waiting = now
+        if now - self._waiting < self._options.max_delay:
+            return True
+        self._waiting = None
+        return False
+
+    def _count_off(self, start: Mapping[str, Any]) -> None:
+        """Takes the last planned batch, which ended at `start`, from what is left for this query.
+
+        With a limit in bytes a drain takes fewer messages than were planned: its files say how many.
+        """
+        planned, self._planned = self._planned, None
+        if planned is None or self._left is None or planned != start:
+            return
+        for queue, rows in planned["rows"].items():
+            if "bytes" in planned:
+                ticket = Spool(self._options.spool, self._options.vhost, queue).ticket(
+                    ticket_name(planned, planned["n"])
+                )
+                taken = sum(read_segment(path).num_rows for path in ticket.segments())
+                rows = min(rows, max(taken, 1))  # at least one, so that the query ends whatever happens
+            self._left[queue] -= rows
+
+    def _counts(self) -> dict[str, int]:
+        def once() -> dict[str, int]:
+            try:
+                if self._link is None:
+                    self._link = Link(self._options.url, self._options.timeout)
+                return {queue: self._link.count(queue) for queue in sorted(self._options.queues)}
+            except BaseException:
+                self._close()
+                raise
+
+        return retrying(once, self._options.retry_timeout, "asking for queue lengths")
+
+    def _close(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+
+    def _remove_before(self, start: Mapping[str, Any]) -> None:
+        """Deletes the drains whose batch is complete (`start` is the last one's end) and no longer needed.
+
+        They stay for dedup_window seconds, in case the broker forgot their acknowledgements; one with a segment whose
+        acknowledgement is not known to have arrived stays until its messages have come back, or `prune`.
+        """
+        for number in range(self._removed + 1, start["n"]):
+            for queue in self._options.queues:
+                ticket = Spool(self._options.spool, self._options.vhost, queue).ticket(ticket_name(start, number))
+                if ticket.folder.exists():
+                    if time.time() - ticket.folder.stat().st_mtime <= self._options.dedup_window:
+                        return
+                    if all(map(is_acked, ticket.segments())):
+                        ticket.remove()
+            self._removed = number
+
+    # In the executors -------------------------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_partition(self._options, self._schema, partition)
+
+
+def ticket_name(offset: Mapping[str, Any], number: int) -> str:
+    """The name of a stream's drain: the query's own id and the number of its batch."""
+    return f"{offset['drain']}-{number:08d}"

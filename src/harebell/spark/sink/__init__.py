@@ -1,0 +1,1 @@
+"""The sink: rows published with confirms."""

@@ -1,0 +1,138 @@
+"""Spark's writers: a DataFrame's rows become messages, published with confirms or in transactions.
+
+Rules: a task reports success only after every one of its messages is confirmed, or went where the options say, which is
+counted and told by the driver. A task that Spark runs again publishes again: at least once on the wire. The message ids
+are the same in every attempt (<query>/<batch>/<partition>/<row>), so a broker that is asked to (dedup=broker) or a
+consumer can drop the copies; that holds where Spark gives the rows in the same order again, which is every plan without
+a shuffle over a replayable source; after a shuffle use ids=column with a key of your own.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from harebell.spark.sink.encoding import Outgoing, Part, check_columns
+from harebell.spark.sink.publisher import TaskPublisher, publish_in_transaction
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from harebell.spark.options import SinkOptions
+
+__all__ = ["Published", "StreamWriter", "Writer", "publish"]
+
+log = logging.getLogger("harebell.spark")
+
+
+class Published(WriterCommitMessage):
+    """What became of the messages of one task.
+
+    count   messages that have arrived, all of them confirmed
+    counts  that and the rest, by what it was: as TaskPublisher has them
+    """
+
+    def __init__(self, counts: Mapping[str, int]) -> None:
+        self.counts = dict(counts)
+        self.count = self.counts.get("confirmed", 0)
+
+
+def publish(batches: Iterable[pa.RecordBatch], options: SinkOptions, schema: StructType, prefix: str) -> Published:
+    """Publishes every row, generated message ids beginning with `prefix`; returns when all are answered for.
+
+    What a task of a write does, for those who have record batches and no Spark. Raises what TaskPublisher and
+    publish_in_transaction do, and InvalidArgument for rows that are no messages.
+    """
+    check_columns(schema, options)
+
+    def parts() -> Iterator[Part]:
+        outgoing, row = Outgoing(options, schema), 0
+        for batch in batches:
+            yield from outgoing.parts(batch, prefix, row)
+            row += batch.num_rows
+
+    if options.transactions:
+        return Published(publish_in_transaction(options, parts()))
+    publisher = TaskPublisher(options)
+    publisher.publish(parts())
+    return Published(publisher.counts)
+
+
+def report(messages: Iterable[WriterCommitMessage | None], what: str) -> Counter[str]:
+    """Logs what became of all messages of a write, as a warning when not all have arrived; the totals."""
+    totals: Counter[str] = Counter()
+    for message in messages:
+        if isinstance(message, Published):
+            totals.update(message.counts)
+    others = ", ".join(f"{count} {name}" for name, count in sorted(totals.items()) if name != "confirmed")
+    log.log(
+        logging.WARNING if any("dropped" in name for name in totals) else logging.INFO,
+        "%s: %d messages confirmed%s",
+        what,
+        totals["confirmed"],
+        f"; {others}" if others else "",
+    )
+    return totals
+
+
+def _task() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise RuntimeError("a writer runs inside a Spark task")
+    return context
+
+
+class Writer(DataSourceArrowWriter):
+    """Batch write. The ids begin with a name that is made when the write starts."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        check_columns(schema, options)
+        self._options = options
+        self._schema = schema
+        self._write_id = uuid.uuid4().hex[:8]
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
+        return publish(iterator, self._options, self._schema, f"{self._write_id}/0/{_task().partitionId()}")
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Tells the totals; what is confirmed cannot be taken back, and nothing waits for this."""
+        report(messages, f"write {self._write_id}")
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Tells what the tasks that did not fail have published: it stays."""
+        report(messages, f"write {self._write_id} failed, and yet")
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Streaming write. The ids begin with the query's id and the batch's number, which a restart keeps."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        check_columns(schema, options)
+        self._options = options
+        self._schema = schema
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
+        task = _task()
+        get: Callable[[str], str | None] = task.getLocalProperty
+        query = (get("sql.streaming.queryId") or "")[:8]
+        prefix = f"{query}/{get('streaming.sql.batchId')}/{task.partitionId()}"
+        return publish(iterator, self._options, self._schema, prefix)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Tells the totals; what is confirmed cannot be taken back, and nothing waits for this."""
+        report(messages, f"batch {batchId}")
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Tells what the tasks that did not fail have published: it stays, and comes again with the batch."""
+        report(messages, f"batch {batchId} failed, and yet")

@@ -1,0 +1,1 @@
+"""The replayable source: stream queues, read by offset."""

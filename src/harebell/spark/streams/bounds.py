@@ -1,0 +1,256 @@
+"""Where stream queues begin and end: questions that AMQP has no method for, asked with consumers.
+
+Rules: an end is exact for a queue at rest and a lower bound for one that is written to, never too high: a reader that
+was promised a number waits for it. No broker is taken at its silence alone, which may be a slow machine:
+
+- Harebell counts a stream's messages exactly, so its end is its beginning and that count.
+- RabbitMQ's count is five seconds old, says 0 after a start, and counts records of its own that nobody is given. But
+  it can be asked so that its answer comes after the messages (`Link.overtake`): what is not there by then is not there.
+- Any other is believed when its count and its silence agree.
+
+A stream that retention has emptied (RabbitMQ does so when the newest segment, not written to yet, is the only one that
+is left) has numbers behind it, and only its next message will tell them: both its ends are UNKNOWN.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Final, TypeVar
+
+from harebell.errors import DeadlineExceeded
+from harebell.spark.amqp import Link, retrying, stream_offset
+from harebell.spark.options import SourceOptions
+from harebell.spark.streams.offsets import UNKNOWN
+from harebell.spark.streams.positions import STREAM_OFFSET, Place
+
+__all__ = ["Ends", "StreamEnds", "ends_of", "first_number", "kept_from"]
+
+T = TypeVar("T")
+
+_PROBE_PREFETCH: Final = 1000
+_SILENCE: Final = 0.06  # a stream at rest delivers its last chunk in 3 ms; longer silence is its end
+_FIRST_WAIT: Final = 0.5
+_DISAGREEMENT: Final = 2.0  # how long silence is doubted while the queue's count says that there is more
+_LATE: Final = 10.0  # how long an end is doubted that was passed before; RabbitMQ counts every 5 s
+_AT_ONCE: Final = 8  # queues asked at a time
+_EXACT: Final = "Harebell"  # the product whose count of a stream's messages is exact
+_ORDERED: Final = "RabbitMQ"  # the one whose answers come after the messages
+
+
+class Ends:
+    """The first message number of a stream queue, the first one that does not exist yet, and the mean size of a body.
+
+    Both numbers are UNKNOWN for a stream that retention has emptied.
+
+    size  bytes, of the last messages; 0 where nobody asked, or there is none
+    kept  the first number that retention has not taken, message or not
+    """
+
+    __slots__ = ("first", "kept", "size", "tail")
+
+    def __init__(self, first: int, tail: int, size: float = 0.0, kept: int | None = None) -> None:
+        self.first = first
+        self.tail = tail
+        self.size = size
+        self.kept = first if kept is None else kept
+
+    @property
+    def emptied(self) -> bool:
+        """Whether retention has left nothing."""
+        return self.tail == UNKNOWN
+
+
+class StreamEnds:
+    """Asks where stream queues begin and end. Keeps connections between calls, opened when needed."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._idle: list[Link] = []
+        self._emptied: set[str] = set()  # queues that were found so: this is not doubted again
+
+    def of(
+        self, queues: Collection[str], sizes: bool = False, reached: Mapping[str, int] | None = None
+    ) -> dict[str, Ends]:
+        """The ends of these queues, by name; with `sizes`, the mean size of their last messages too.
+
+        reached  numbers that the queues have had: an end before that is doubted for a while
+        """
+        timeout = self._options.read_timeout
+
+        def ask(queue: str) -> Ends:
+            number, doubt = (reached or {}).get(queue, 0), queue not in self._emptied
+            found = self._retrying(
+                lambda link: ends_of(link, queue, timeout, sizes=sizes, reached=number, doubt=doubt), f"asking {queue}"
+            )
+            (self._emptied.add if found.emptied else self._emptied.discard)(queue)
+            return found
+
+        if len(queues) == 1:
+            return {queue: ask(queue) for queue in queues}
+        with ThreadPoolExecutor(_AT_ONCE, "ends") as pool:
+            return dict(zip(queues, pool.map(ask, queues), strict=True))
+
+    def first(self, queue: str) -> int:
+        """The number of the oldest message, 0 for a stream that never had any, UNKNOWN for one that was emptied."""
+        return self._retrying(lambda link: first_number(link, queue, self._options.read_timeout), f"asking {queue}")
+
+    def tail(self, queue: str) -> int:
+        """One more than the number of the newest message: exact for a queue at rest, a lower bound for a busy one.
+
+        UNKNOWN for one that was emptied.
+        """
+        return self.of([queue])[queue].tail
+
+    def number_at(self, queue: str, place: Place) -> int:
+        """The number of the first message at a place; where nothing is there yet, the one that comes next.
+
+        UNKNOWN when that is not known because retention has emptied the stream.
+        """
+        if isinstance(place, int):
+            return place
+        if place == "earliest":
+            return self.first(queue)
+        if place == "latest":
+            return self.tail(queue)
+        return self._retrying(lambda link: self._number_at(link, queue, place), f"asking {queue}")
+
+    def close(self) -> None:
+        """Gives the connections up; the next question opens another."""
+        while self._idle:
+            self._idle.pop().close()
+
+    def _number_at(self, link: Link, queue: str, place: str | datetime) -> int:
+        link.consume(queue, 1, {STREAM_OFFSET: place})
+        got = link.receive(1, _FIRST_WAIT)
+        if got:
+            link.reset()
+            return stream_offset(got[0])
+        # Silence is the end of the stream, or a busy machine: once the end is known, it was not the latter.
+        tail = self.tail(queue)
+        if link.product == _ORDERED:
+            link.overtake(queue)
+        got = link.receive(1, _FIRST_WAIT)
+        link.reset()
+        return stream_offset(got[0]) if got else tail
+
+    def _retrying(self, work: Callable[[Link], T], what: str) -> T:
+        def once() -> T:
+            try:
+                link = self._idle.pop()
+            except IndexError:
+                link = Link(self._options.url, self._options.timeout)
+            try:
+                answer = work(link)
+            except BaseException:
+                link.close()  # a consumer may be left on it; a fresh one is simpler than knowing
+                raise
+            self._idle.append(link)
+            return answer
+
+        return retrying(once, self._options.retry_timeout, what)
+
+
+def ends_of(
+    link: Link, queue: str, timeout: float, *, sizes: bool = False, reached: int = 0, doubt: bool = True
+) -> Ends:
+    """Both ends of a stream queue.
+
+    reached  a number that it has had: an end before it is doubted, for `timeout` seconds at most
+    doubt    whether it is doubted for a while that it was emptied
+    """
+    deadline, pause = time.monotonic() + min(timeout, _LATE), _SILENCE
+    while True:
+        ends = _ends(link, queue, timeout, sizes, doubt)
+        # A count that is 0 since a start, or a replica that is behind; unless the queue was declared again.
+        late = not ends.emptied and ends.tail < reached and link.product != _EXACT
+        if not late or time.monotonic() > deadline:
+            return ends
+        time.sleep(pause)
+        pause = min(2 * pause, 1.0)
+
+
+def _ends(link: Link, queue: str, timeout: float, sizes: bool, doubt: bool) -> Ends:
+    first = _oldest(link, queue, timeout, doubt)
+    if first is None:
+        return Ends(0, 0)
+    if first == UNKNOWN:
+        return Ends(UNKNOWN, UNKNOWN)
+    if link.product == _EXACT and not sizes:
+        # After `first`: what retention takes in between makes the end too low, never too high.
+        if count := link.count(queue):
+            return Ends(first, first + count)
+    return _ends_by_last(link, queue, first, timeout)
+
+
+def first_number(link: Link, queue: str, timeout: float) -> int:
+    """The number of the oldest message, 0 for a stream that never had any, UNKNOWN for one that was emptied."""
+    return _oldest(link, queue, timeout, doubt=True) or 0
+
+
+def kept_from(product: object, first: int) -> int:
+    """The first number that retention has not taken from a stream with this oldest message.
+
+    Every segment of RabbitMQ's but the very first begins with a record that has a number and is given to nobody.
+    """
+    return max(first - 1, 0) if product == _ORDERED else first
+
+
+def _oldest(link: Link, queue: str, timeout: float, doubt: bool) -> int | None:
+    """The number of the oldest message. None for a stream that never had any, UNKNOWN for one that was emptied."""
+    ordered = link.product == _ORDERED
+    count = 0 if ordered else link.count(queue)
+    if not count and link.product == _EXACT:
+        return None
+    began, wait = time.monotonic(), _SILENCE if ordered else timeout if count else _FIRST_WAIT
+    link.consume(queue, 1, {STREAM_OFFSET: "first"})
+    while not (got := link.receive(1, wait)):
+        if ordered:
+            count = link.overtake(queue)
+            if got := link.receive(1, 0):
+                break
+            # It has no message. Whether it had some is in the count.
+            patience = _FIRST_WAIT if not count else _DISAGREEMENT if doubt else 0.0
+            left = began + min(patience, timeout) - time.monotonic()
+            if left > 0:
+                wait = min(2 * wait, left)  # growing: each look leaves a consumer until the reset
+                continue
+        elif count:
+            raise DeadlineExceeded(f"queue '{queue}' has {count} messages but delivered none in {timeout} s")
+        break
+    link.reset()
+    if got:
+        return stream_offset(got[0])
+    return UNKNOWN if count else None
+
+
+def _ends_by_last(link: Link, queue: str, first: int, timeout: float) -> Ends:
+    ordered = link.product == _ORDERED
+    # Where no order is known, silence can be a busy machine, and a count can lag: the end is where both agree.
+    least = 0 if ordered else first + link.count(queue)
+    tail = messages = octets = 0
+    began = time.monotonic()
+    link.consume(queue, _PROBE_PREFETCH, {STREAM_OFFSET: "last"})
+    while True:
+        got = link.receive(_PROBE_PREFETCH, _SILENCE if tail or ordered else _FIRST_WAIT)
+        if not got and ordered:
+            link.overtake(queue)
+            got = link.receive(_PROBE_PREFETCH, 0)
+        if got:
+            tail = stream_offset(got[-1]) + 1
+            messages += len(got)
+            octets += sum(delivery.body_size for delivery in got)
+            link.ack(got[-1].delivery_tag)
+        elif tail >= least:
+            break
+        waited = time.monotonic() - began
+        if tail and waited > _DISAGREEMENT:
+            break  # a lower bound, of a queue that is being written; the next question goes on from there
+        if waited > timeout:
+            raise DeadlineExceeded(f"queue '{queue}' has {least - first} messages but delivered none in {timeout} s")
+    link.reset()
+    if not tail:  # retention took what was there a moment ago, or nobody knows
+        return Ends(UNKNOWN, UNKNOWN) if ordered else Ends(first, first)
+    return Ends(first, tail, octets / messages if messages else 0.0, kept_from(link.product, first))

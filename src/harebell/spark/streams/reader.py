@@ -1,0 +1,279 @@
+"""Spark's readers over stream queues: one for batch, one for streaming. Offsets live in the checkpoint.
+
+Rules learned from PySpark 4.3: `initialOffset` is called several times, and again when the first batch is replayed, so
+a batch is planned from its end offset alone; an exception from `latestOffset` ends the query, so the questions to the
+broker are repeated while it is away; `read` runs in other processes on a fresh copy of the reader, so it keeps no
+state; `stop` may never be called.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from harebell.errors import InvalidArgument
+from harebell.spark.options import SourceOptions
+from harebell.spark.payload.step import RowStep
+from harebell.spark.streams import offsets
+from harebell.spark.streams.admission import available, rows_for_bytes
+from harebell.spark.streams.bounds import Ends, StreamEnds
+from harebell.spark.streams.columns import Columns
+from harebell.spark.streams.filters import selection
+from harebell.spark.streams.listing import queue_names
+from harebell.spark.streams.offsets import UNKNOWN, Offsets, Range
+from harebell.spark.streams.options import place_for
+from harebell.spark.streams.ranges import lost, read_range, taken
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["StreamQueueReader", "StreamQueueStreamReader"]
+
+log = logging.getLogger("harebell.spark")
+
+LEAST_SPLIT: Final = 10_000  # messages: a shorter range costs more in connecting than it gains
+NAMES_SECONDS: Final = 30.0  # how long a list of queues is good: a super-stream's end is an error in RabbitMQ's log
+
+
+class RangePartition(InputPartition):
+    """One task's range of one stream queue."""
+
+    def __init__(self, wanted: Range) -> None:
+        super().__init__(wanted)
+        self.wanted = wanted
+
+
+def read_partition(options: SourceOptions, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """The rows of one partition, as Arrow batches."""
+    if not isinstance(partition, RangePartition):
+        return  # Spark plans one empty partition when a batch read has none
+    queue, step, choose = partition.wanted.queue, RowStep(options, schema), selection(options.stream).chooser()
+    columns = Columns(step.base)
+    chosen = ((chunk, choose(queue, chunk, rows)) for chunk, rows in read_range(options, partition.wanted))
+    yield from step.over(columns.batch(queue, chunk, rows) for chunk, rows in chosen if len(rows))
+
+
+def plan(options: SourceOptions, ranges: list[Range]) -> Sequence[InputPartition]:
+    """The partitions of a batch: every range, cut so that there are about `minPartitions` tasks."""
+    return [RangePartition(piece) for piece in offsets.split(ranges, options.min_partitions, LEAST_SPLIT)]
+
+
+class StreamQueueReader(DataSourceReader):
+    """Batch read: what is between beginning and end of every queue, as they are when the action starts."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options, ends = self._options, StreamEnds(self._options)
+        ranges = []
+        try:
+            for queue in queue_names(options):
+                start = ends.number_at(queue, place_for(options.stream.starting, queue))
+                ending = options.stream.ending
+                place = ending.get(queue, "latest") if isinstance(ending, dict) else ending
+                end = ends.number_at(queue, place)
+                if end == UNKNOWN and start != UNKNOWN:
+                    lost(options, emptied(queue, start))
+                if end > start != UNKNOWN:  # what comes after the question is not in this read
+                    ranges.append(Range(queue, start, end))
+        finally:
+            ends.close()
+        return plan(options, ranges)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_partition(self._options, self._schema, partition)
+
+
+class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Streaming read: exactly the messages since the checkpoint, restart or not."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._ends: StreamEnds | None = None
+        self._initial: Offsets | None = None
+        self._targets: dict[str, int] | None = None  # the tails when an availableNow query began
+        self._tails: dict[str, int] = {}
+        self._told: set[tuple[str, int]] = set()  # queues that were emptied, with the place where reading goes on
+        self._vanished: set[str] = set()  # queues that are known to be gone
+        self._names: tuple[float, tuple[str, ...]] | None = None  # as of when
+        self._taken_at: float | None = None  # when a batch was planned last
+
+    # In the driver's long-lived process ---------------------------------------------------------------------------
+
+    def initialOffset(self) -> Offsets:
+        if self._initial is None:
+            starting = self._options.stream.starting
+            self._initial = offsets.initial(
+                {queue: self._asking().number_at(queue, place_for(starting, queue)) for queue in self._queues()}
+            )
+        return self._initial
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._targets = {queue: ends.tail for queue, ends in self._asking().of(self._queues()).items()}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        options = self._options
+        if options.max_messages is not None:
+            return ReadMaxRows(options.max_messages)
+        return ReadAllAvailable() if options.max_bytes is None else ReadMaxBytes(options.max_bytes)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> Offsets:
+        queues = self._with_vanished(start)
+        reached = {queue: entry["next"] for queue, entry in start.items()}
+        ends = self._asking().of(queues, sizes=self._options.max_bytes is not None, reached=reached)
+        now = self._with_new(start, ends)
+        seen = {queue: max(self._tails.get(queue, 0), (self._targets or {}).get(queue, 0)) for queue in ends}
+        now = {
+            queue: reconciled(self._options, queue, entry, ends.get(queue), seen.get(queue, 0))
+            for queue, entry in now.items()
+        }
+        self._tell_emptied(now, ends)
+        self._tails = {queue: now[queue]["next"] if each.emptied else each.tail for queue, each in ends.items()}
+        tails = dict(self._tails)
+        if self._targets is not None:
+            tails = {queue: min(tail, self._targets[queue]) for queue, tail in tails.items() if queue in self._targets}
+        waiting = available(now, tails)
+        if self._too_few(sum(waiting.values())):
+            return start
+        rows = self._rows(limit, waiting, {queue: each.size for queue, each in ends.items()})
+        return offsets.advance(start, tails, rows, now)
+
+    def reportLatestOffset(self) -> Offsets | None:
+        return offsets.initial(self._tails) if self._tails else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return [] if start == end else plan(self._options, offsets.batch_ranges(end))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing to tell the broker: a stream keeps its messages, and the checkpoint keeps the place."""
+
+    def stop(self) -> None:
+        if self._ends is not None:
+            self._ends.close()
+
+    def _asking(self) -> StreamEnds:
+        if self._ends is None:
+            self._ends = StreamEnds(self._options)
+        return self._ends
+
+    def _queues(self) -> tuple[str, ...]:
+        now = time.monotonic()
+        if self._names is None or (not self._options.queues and now - self._names[0] > NAMES_SECONDS):
+            self._names = now, queue_names(self._options)
+        return self._names[1]
+
+    def _with_vanished(self, start: dict[str, Any]) -> tuple[str, ...]:
+        """The queues to ask for; what a checkpoint has and nobody names any more is an error, or is left alone."""
+        queues = self._queues()
+        gone = sorted(set(start) - set(queues))
+        if gone and self._options.queues:
+            raise InvalidArgument(
+                f"the checkpoint has read {', '.join(gone)}, which option 'queue' does not name any more; "
+                "name them again or start with a new checkpoint"
+            )
+        if gone and not self._vanished.issuperset(gone):
+            self._vanished.update(gone)
+            lost(self._options, f"queues that the checkpoint has read are not there any more: {', '.join(gone)}")
+        return queues
+
+    def _with_new(self, start: dict[str, Any], ends: dict[str, Ends]) -> Offsets:
+        """The offset with the queues that it does not know yet: those that came later begin at their beginning."""
+        known = {queue: dict(entry) for queue, entry in start.items()}
+        for queue, each in ends.items():
+            if queue not in known:
+                first = self.initialOffset()[queue]["next"] if self._options.queues else each.first
+                known[queue] = {"base": first, "next": first}
+        return known
+
+    def _tell_emptied(self, now: Offsets, ends: dict[str, Ends]) -> None:
+        """Says of streams without messages that there may be a loss, which their next message will tell.
+
+        A query that ends with what is available cannot wait for it: DataLoss, unless fail_on_data_loss is off.
+        """
+        for queue in sorted(queue for queue, each in ends.items() if each.emptied):
+            place, target = now[queue]["next"], (self._targets or {}).get(queue)
+            if place == UNKNOWN or (queue, place) in self._told or (target is not None and 0 <= target <= place):
+                continue
+            self._told.add((queue, place))
+            if target == UNKNOWN:
+                lost(self._options, emptied(queue, place))
+            else:
+                log.warning("%s; waiting for it", emptied(queue, place))
+
+    def _too_few(self, waiting: int) -> bool:
+        """Whether a batch is to wait for more messages. Who asks for what is available now waits for nothing."""
+        wanted, now = self._options, time.monotonic()
+        if self._taken_at is None:
+            self._taken_at = now
+        if self._targets is None and 0 < waiting < wanted.min_messages and now - self._taken_at < wanted.max_delay:
+            return True
+        if waiting:
+            self._taken_at = now
+        return False
+
+    def _rows(self, limit: ReadLimit, waiting: dict[str, int], sizes: dict[str, float]) -> int | None:
+        """How many messages the batch may have; None for all. Trigger.Once asks for all, whatever the limits are."""
+        if isinstance(limit, ReadMaxBytes):
+            return rows_for_bytes(limit.max_bytes, waiting, sizes)
+        if not isinstance(limit, ReadMaxRows):
+            return None
+        most = limit.max_rows
+        if self._options.max_bytes is not None:
+            fitting = rows_for_bytes(self._options.max_bytes, waiting, sizes)
+            most = most if fitting is None else min(most, fitting)
+        return most
+
+    # In the executors -------------------------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_partition(self._options, self._schema, partition)
+
+
+def emptied(queue: str, place: int) -> str:
+    """That it is not known what is lost."""
+    return (
+        f"queue '{queue}' has no messages any more (retention removed them), and how many from {place} on nobody has "
+        "read is not known before its next message comes"
+    )
+
+
+def reconciled(
+    options: SourceOptions, queue: str, entry: dict[str, int], ends: Ends | None, seen: int
+) -> dict[str, int]:
+    """Where reading goes on in a queue that may have lost what the checkpoint wanted next.
+
+    `seen` is a number that the queue is known to have had as its end. What retention took is counted in the entry's
+    `lost`. Raises DataLoss unless fail_on_data_loss is off.
+    """
+    if ends is None:
+        return entry
+    place = entry["next"]
+    if place == UNKNOWN:
+        return entry if ends.emptied else {**entry, "base": ends.first, "next": ends.first}
+    kept = seen if ends.emptied else ends.kept
+    if ends.tail < place and not ends.emptied:
+        lost(
+            options,
+            f"queue '{queue}' ends at message {ends.tail} but the checkpoint is at {place} (was it deleted and "
+            "declared again?)",
+        )
+        return {**entry, "base": ends.first, "next": ends.first}  # what it holds now is new, from its beginning
+    if kept > place:
+        lost(options, taken(queue, place, kept))
+        return {**entry, "base": kept, "next": kept, "lost": entry.get("lost", 0) + kept - place}
+    return entry

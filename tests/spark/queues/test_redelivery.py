@@ -1,0 +1,114 @@
+"""What is recognised as delivered again: identities of rows, and which segments count."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from harebell.protocol.v091 import Properties
+from harebell.spark.queues.redelivery import Known, identities
+from harebell.spark.queues.spool import Spool, is_acked, mark_acked, no_step, write_once
+from harebell.spark.schema import Rows, row_schema
+from tests.spark.fakes import FakeDelivery
+
+
+def batch(*deliveries: FakeDelivery) -> pa.RecordBatch:
+    return Rows(row_schema()).batch("q", deliveries, None)  # type: ignore[arg-type]
+
+
+def message(body: bytes, message_id: str | None = None, redelivered: bool = False, **headers: object) -> FakeDelivery:
+    properties = Properties(message_id=message_id, headers=headers or None)  # type: ignore[arg-type]
+    return FakeDelivery(body, redelivered=redelivered, properties=properties)
+
+
+Store = Callable[..., Path]
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Spool:
+    return Spool(tmp_path, "/", "q")
+
+
+@pytest.fixture
+def store(spool: Spool) -> Store:
+    """Writes segments of a ticket, one after another; acknowledged so many seconds ago, or not."""
+    written = []
+
+    def write(*deliveries: FakeDelivery, acked: float | None = None) -> Path:
+        ticket = spool.ticket("t")
+        with ticket.lock(0):
+            path = ticket.segment(0, len(written))
+        written.append(path)
+
+        assert write_once(path, batch(*deliveries), lambda name: no_step(name, 0), contextlib.nullcontext)
+        if acked is not None:
+            mark_acked(path)
+            then = time.time() - acked
+            os.utime(path.with_suffix(".acked"), (then, then))
+        return path
+
+    return write
+
+
+def left(known: Known, *deliveries: FakeDelivery) -> list[bytes]:
+    bodies: list[bytes] = known.without_known(batch(*deliveries)).column("body").to_pylist()
+    return bodies
+
+
+def test_an_identity_ignores_what_redelivery_adds() -> None:
+    once, again, other, counted, named = identities(
+        batch(
+            message(b"x", a=1),
+            message(b"x", None, True, **{"x-delivery-count": 1, "a": 1}),
+            message(b"x", a=2),
+            message(b"x", None, True, **{"x-acquired-count": 1}),
+            message(b"x", "1", a=1),
+        )
+    )
+    assert once == again
+    assert counted == identities(batch(message(b"x")))[0]
+    assert len({once, other, counted, named}) == 4
+
+
+def test_only_a_redelivered_message_is_known(spool: Spool, store: Store) -> None:
+    store(message(b"a"), message(b"b", "id"))
+    assert left(Known(spool, 600), message(b"a"), message(b"b", "id")) == [b"a", b"b"]
+    assert left(Known(spool, 600), message(b"a", None, True), message(b"b", "id", True), message(b"c", None, True)) == [
+        b"c"
+    ]
+    assert left(Known(spool, 600), message(b"b", "other", True), message(b"other", "id", True)) == [b"b", b"other"]
+
+
+def test_copies_are_counted(spool: Spool, store: Store) -> None:
+    store(message(b"a"), message(b"a"), acked=0)
+    store(message(b"a"))
+    known = Known(spool, 600)
+    assert left(known, *[message(b"a", None, True)] * 2, message(b"a")) == [b"a"]
+    assert left(known, *[message(b"a", None, True)] * 3) == [b"a", b"a"]
+
+
+def test_a_marked_segment_counts_for_the_window(spool: Spool, store: Store) -> None:
+    store(message(b"young"), acked=10)
+    store(message(b"old"), acked=700)
+    again = message(b"young", None, True), message(b"old", None, True)
+    assert left(Known(spool, 600), *again) == [b"old"]
+    assert left(Known(spool, 5), *again) == [b"young", b"old"]
+
+
+def test_a_segment_that_has_come_back_whole_is_marked(spool: Spool, store: Store) -> None:
+    path, other = store(message(b"a"), message(b"b")), store(message(b"c"), message(b"d"))
+    known = Known(spool, 600)
+    assert left(known, message(b"a", None, True), message(b"c", None, True)) == []
+    known.settle()
+    assert not is_acked(path)
+    assert left(known, message(b"b", None, True)) == []
+    assert not is_acked(path)  # not before the broker has the acknowledgement
+    known.settle()
+    assert is_acked(path)
+    assert not is_acked(other)
