@@ -27,7 +27,7 @@ __all__ = ["DEFAULT_MECHANISMS", "OPTIONS", "Config", "Limits", "Option", "Setti
 DEFAULT_MECHANISMS: Final = ("PLAIN", "AMQPLAIN", "SCRAM-SHA-256", "EXTERNAL")
 PREFIX: Final = "HAREBELL_"
 CONFIG_VARIABLE: Final = "HAREBELL_CONFIG"
-CLOSE: Final = 0.8  # how alike a variable must be to an option's to be taken for a mistake, and not another's
+CLOSE: Final = 0.7  # how alike the rest of a name must be to be taken for a misspelt option: PROT and PORT are, 0.75
 
 
 # -- what an option may be -------------------------------------------------------------------------------------------
@@ -373,12 +373,16 @@ def _read_file(path: Path) -> dict[str, object]:
 
 
 def _remarks(environ: Mapping[str, str]) -> tuple[str, ...]:
-    known = {each.variable for each in OPTIONS.values()}
+    known = {each.variable.removeprefix(PREFIX) for each in OPTIONS.values()}
     found = []
     for name in sorted(environ):
-        near = difflib.get_close_matches(name, known, 1, CLOSE) if name.startswith(PREFIX) and name not in known else ()
-        if near and name != CONFIG_VARIABLE:
-            found.append(f"the variable {name} is no option; did you mean {near[0]}?")
+        rest = name.removeprefix(PREFIX)
+        if rest == name or rest in known or name == CONFIG_VARIABLE:
+            continue
+        # The prefix is left out: it would make any two short names look alike.
+        near = difflib.get_close_matches(rest, known, 1, CLOSE)
+        if near:
+            found.append(f"the variable {name} is no option; did you mean {PREFIX}{near[0]}?")
     return tuple(found)
 
 

@@ -26,7 +26,7 @@ E = TypeVar("E", bound=e.Event)
 
 
 async def next_of(events: e.Events, kind: type[E]) -> E:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         async for event in events:
             if isinstance(event, kind):
                 return event
@@ -34,8 +34,15 @@ async def next_of(events: e.Events, kind: type[E]) -> E:
 
 
 async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not await holds():
+            pass
+
+
+async def ready(channel: Channel, queue: str, count: int) -> None:
+    """Wait until the queue has that many ready messages; RabbitMQ requeues some time after the channel is gone."""
+    async with asyncio.timeout(60):
+        while (await channel.queue_inspect(queue)).message_count != count:
             pass
 
 

@@ -11,18 +11,12 @@ from harebell.client.channel import Channel
 from harebell.client.connection import Connection
 from harebell.client.consumer import FAIR
 from harebell.client.messages import Delivery, Publication
+from tests.client.outages import ready
 
 
 async def fill(channel: Channel, queue: str, count: int) -> None:
     await channel.confirm_select()
     await channel.publish_many([Publication(str(n).encode(), "", queue) for n in range(count)])
-
-
-async def ready(channel: Channel, queue: str, count: int) -> None:
-    """Wait until the queue has that many ready messages; a broker takes things back in its own time."""
-    async with asyncio.timeout(10):
-        while (await channel.queue_declare(queue, passive=True)).message_count != count:
-            pass
 
 
 async def test_iterate_and_acknowledge(channel: Channel, queue: str) -> None:

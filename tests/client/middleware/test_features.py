@@ -17,7 +17,7 @@ from harebell.client.middleware.confirms import Confirms
 from harebell.client.middleware.qos import Qos
 from harebell.client.middleware.registry import FEATURES, Middlewares
 from harebell.protocol.v091 import methods as m
-from tests.client.outages import FAST, bodies, eventually, next_of
+from tests.client.outages import FAST, bodies, eventually, next_of, ready
 
 
 @asynccontextmanager
@@ -209,6 +209,7 @@ async def test_without_delivery_tags(broker_url: str, name: str, other: Channel,
             stale.append(delivery)
         assert [delivery.delivery_tag for delivery in stale] == [1, 2, 3]
         await channel.test().force_reconnect()
+        await ready(other, name, 3)
         again = await channel.get(name)
         assert again is not None
         assert again.delivery_tag == 1
@@ -221,6 +222,7 @@ async def test_without_delivery_tags(broker_url: str, name: str, other: Channel,
         events = connection.events()
         stale[2].ack()  # a tag that this wire channel has not delivered
         assert isinstance((await next_of(events, e.ChannelReopened)).error, errors.PreconditionFailed)
+        await ready(other, name, 2)
         assert await bodies(other, name) == [b"1", b"2"]
         await other.queue_delete(name)
 

@@ -10,7 +10,8 @@ from harebell import errors
 from harebell.client import events as e
 from harebell.client.channel import Channel
 from harebell.client.connection import Connection
-from tests.client.test_consumer import fill, ready
+from tests.client.outages import ready
+from tests.client.test_consumer import fill
 
 
 async def test_iterate_and_leave(connection: Connection, channel: Channel, queue: str) -> None:

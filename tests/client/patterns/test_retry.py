@@ -15,8 +15,8 @@ from harebell.client.channel import Channel
 from harebell.client.connection import Connection
 from harebell.client.messages import Delivery, Message, Publication
 from harebell.client.patterns.retry import Retry
+from tests.client.outages import ready
 from tests.client.patterns.test_workers import Seen
-from tests.client.test_consumer import ready
 
 FAST = Retry(delays=(0.02, 0.05))
 

@@ -14,9 +14,8 @@ from harebell.client.channel import Channel
 from harebell.client.connection import Connection
 from harebell.client.messages import Delivery, Message
 from harebell.client.patterns.rpc import Rpc
-from tests.client.outages import eventually
+from tests.client.outages import eventually, ready
 from tests.client.patterns.test_workers import Seen
-from tests.client.test_consumer import ready
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from harebell.client.channel import Channel
 from harebell.client.connection import Connection
 from harebell.client.messages import Delivery, Message
 from harebell.client.patterns import workers as workers_module
-from tests.client.outages import bodies
-from tests.client.test_consumer import fill, ready
+from tests.client.outages import bodies, ready
+from tests.client.test_consumer import fill
 
 
 class Seen:
