@@ -35,7 +35,8 @@ Everything that `import harebell` offers, with signatures and what may be raised
 `python tools/client_reference.py` out of the docstrings. Guides: [how a connection comes back](../how-to/recovery.md),
 [what a message costs](../explanation/client-performance.md).
 
-Calls that are awaited take `timeout` in seconds; without it the connection's counts.
+Calls that are awaited take `timeout` in seconds; without it the connection's counts. A `Table` is a dictionary of
+AMQP's field values by name; a `TableLike` is any mapping that can be written as one.
 """
 USES = {  # what a class with this method is for
     "__aenter__": "`async with`",
@@ -44,7 +45,7 @@ USES = {  # what a class with this method is for
     "__aiter__": "`async for`",
     "__iter__": "`for`",
 }
-OWN_NAMES = ("Self", "Table", "Timestamp", "ssl", "SSLContext", "socket", "field", "default_factory")
+OWN_NAMES = ("Self", "Table", "TableLike", "Timestamp", "ssl", "SSLContext", "socket", "field", "default_factory")
 FIELD = re.compile(r"^(\*{0,2}\w+(?:, (?:\*{0,2}\w+|\.\.\.))*) {2,}(\S.*)$| *^(\w+(?:, (?:\w+|\.\.\.))+) (\S.*)$")
 
 

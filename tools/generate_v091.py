@@ -31,6 +31,10 @@ PYTHON_TYPE = {
     "table": "Table | None",
     "timestamp": "Timestamp",
 }
+# What a caller may give for it, where that is more.
+GIVEN_TYPE = {**PYTHON_TYPE, "table": "TableLike | None"}
+# A caller who gave another mapping than a dictionary reads that back. A copy would make it one, and cost each message.
+GIVEN_AS_IS = "  # type: ignore[assignment]"
 DEFAULT = {
     "bit": "False",
     "octet": "0",
@@ -237,12 +241,12 @@ def write_method(method: Method, structs: set[str]) -> list[str]:
     lines.append(f'    NAME: ClassVar[str] = "{method.class_name}.{method.name}"')
     lines.append("")
     if visible:
-        arguments = [f"{f.name}: {PYTHON_TYPE[f.type]} = {DEFAULT[f.type]}" for f in visible]
+        arguments = [f"{f.name}: {GIVEN_TYPE[f.type]} = {DEFAULT[f.type]}" for f in visible]
         lines += ["    def __init__(", "        self,", *[f"        {a}," for a in arguments], "    ) -> None:"]
         for f in visible:
             value = f"{f.name} if {f.name} is not None else {{}}" if f.type == "table" else f.name
-            annotation = ": Table" if f.type == "table" else ""
-            lines.append(f"        self.{f.name}{annotation} = {value}")
+            annotation, ignore = (": Table", GIVEN_AS_IS) if f.type == "table" else ("", "")
+            lines.append(f"        self.{f.name}{annotation} = {value}{ignore}")
     else:
         lines.append("    def __init__(self) -> None:")
         lines.append("        pass")
@@ -253,7 +257,7 @@ def write_method(method: Method, structs: set[str]) -> list[str]:
 
 def write_properties(properties: list[Field]) -> list[str]:
     kept = [(15 - i, f) for i, f in enumerate(properties)]
-    types = {**PYTHON_TYPE, "table": "Table", "timestamp": "Timestamp"}
+    given = {**GIVEN_TYPE, "table": "TableLike"}
     lines = ["", "", "class Properties:"]
     lines.append('    """The basic properties of a message; None means absent, which differs from empty on the wire.')
     lines += ["", "    `timestamp` is an aware datetime in UTC (whole seconds), or an int where a peer sent"]
@@ -261,9 +265,11 @@ def write_properties(properties: list[Field]) -> list[str]:
     lines.append("    __slots__ = (")
     lines += [f'        "{f.name}",' for _, f in kept]
     lines += ["    )", "", "    def __init__(", "        self,", "        *,"]
-    lines += [f"        {f.name}: {types[f.type]} | None = None," for _, f in kept]
+    lines += [f"        {f.name}: {given[f.type]} | None = None," for _, f in kept]
     lines += ["    ) -> None:"]
-    lines += [f"        self.{f.name} = {f.name}" for _, f in kept]
+    for _, f in kept:
+        annotation, ignore = (": Table | None", GIVEN_AS_IS) if f.type == "table" else ("", "")
+        lines.append(f"        self.{f.name}{annotation} = {f.name}{ignore}")
     lines += ["", "    def encode(self) -> bytes:", '        """Flags and values, as a content header carries them."""']
     lines += ["        flags = 0", '        pieces = [b""]']
     for bit, f in kept:
@@ -325,6 +331,7 @@ def generate() -> str:
         "",
         "from harebell.protocol.v091.fields import (",
         "    Table,",
+        "    TableLike,",
         "    Timestamp,",
         "    check_end,",
         "    read_longstr,",

@@ -31,7 +31,7 @@ from harebell.client.recovery.subscriptions import SubscribingChannel
 from harebell.client.statistics import ChannelStatistics, channel_statistics
 from harebell.client.transport.deadlines import EXPIRED, Deadlines
 from harebell.client.transport.protocol import MAX_GATHERED, AsyncCore, FutureSlot
-from harebell.protocol.v091 import Table, methods as m
+from harebell.protocol.v091 import TableLike, methods as m
 
 if TYPE_CHECKING:
     from harebell.client.connection import Connection
@@ -148,7 +148,7 @@ class Channel(SubscribingChannel):
         auto_delete: bool = False,
         internal: bool = False,
         passive: bool = False,
-        arguments: Table | None = None,
+        arguments: TableLike | None = None,
         timeout: float | None = None,
     ) -> None:
         """Have the exchange there: PreconditionFailed when it is there but different; with `passive`, NotFound."""
@@ -166,7 +166,7 @@ class Channel(SubscribingChannel):
         source: str,
         binding_key: str = "",
         *,
-        arguments: Table | None = None,
+        arguments: TableLike | None = None,
         timeout: float | None = None,
     ) -> None:
         """Route from exchange `source` to exchange `destination`. NotFound when either is missing."""
@@ -178,7 +178,7 @@ class Channel(SubscribingChannel):
         source: str,
         binding_key: str = "",
         *,
-        arguments: Table | None = None,
+        arguments: TableLike | None = None,
         timeout: float | None = None,
     ) -> None:
         """Undo `exchange_bind` with the same key and arguments."""
@@ -192,7 +192,7 @@ class Channel(SubscribingChannel):
         exclusive: bool = False,
         auto_delete: bool = False,
         passive: bool = False,
-        arguments: Table | None = None,
+        arguments: TableLike | None = None,
         timeout: float | None = None,
     ) -> QueueInfo:
         """Have the queue there; "" lets the broker choose the name. With `passive` only ask: NotFound when missing.
@@ -218,7 +218,7 @@ class Channel(SubscribingChannel):
         exchange: str,
         binding_key: str = "",
         *,
-        arguments: Table | None = None,
+        arguments: TableLike | None = None,
         timeout: float | None = None,
     ) -> None:
         """Route from the exchange to the queue. NotFound when either is missing."""
@@ -230,7 +230,7 @@ class Channel(SubscribingChannel):
         exchange: str,
         binding_key: str = "",
         *,
-        arguments: Table | None = None,
+        arguments: TableLike | None = None,
         timeout: float | None = None,
     ) -> None:
         """Undo `queue_bind` with the same key and arguments."""
@@ -271,7 +271,7 @@ class Channel(SubscribingChannel):
         no_ack: bool = False,
         exclusive: bool = False,
         consumer_tag: str = "",
-        arguments: Table | None = None,
+        arguments: TableLike | None = None,
         timeout: float | None = None,
     ) -> Consumer:
         """An iterator over what the queue delivers: `async for delivery in channel.consume("work", prefetch=500)`.

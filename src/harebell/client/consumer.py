@@ -21,7 +21,7 @@ from harebell import errors
 from harebell.client.core.connection import fresh
 from harebell.client.messages import Delivery
 from harebell.client.recovery.subscription import Subscription
-from harebell.protocol.v091 import Table
+from harebell.protocol.v091 import TableLike
 
 if TYPE_CHECKING:
     from harebell.client.channel import Channel
@@ -46,7 +46,7 @@ class Consumer:
         no_ack: bool,
         exclusive: bool,
         consumer_tag: str,
-        arguments: Table | None,
+        arguments: TableLike | None,
         timeout: float | None,
     ) -> None:
         self._starting: asyncio.Future[None] | None = None

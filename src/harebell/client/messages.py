@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from harebell import errors
 from harebell.client.settling import Settling
-from harebell.protocol.v091 import Content, Properties, Table, Timestamp
+from harebell.protocol.v091 import Content, Properties, Table, TableLike, Timestamp
 
 __all__ = [
     "Acknowledger",
@@ -45,7 +45,7 @@ class Message:
         properties: Properties | None = None,
         content_type: str | None = None,
         content_encoding: str | None = None,
-        headers: Table | None = None,
+        headers: TableLike | None = None,
         delivery_mode: int | None = None,
         priority: int | None = None,
         correlation_id: str | None = None,

@@ -62,7 +62,7 @@ def _of_field(name: str, annotation: str) -> st.SearchStrategy[object]:
         "bool": st.booleans(),
         "str": short_strings,
         "bytes": st.binary(max_size=60),
-        "Table | None": tables,
+        "TableLike | None": tables,
     }[annotation]
 
 

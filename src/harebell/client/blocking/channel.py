@@ -29,7 +29,7 @@ from harebell.client.messages import Confirmation, Delivery, Message, Publicatio
 from harebell.client.middleware.hooks import CancelEvent, CloseEvent, DialEvent, DisconnectEvent, FlowEvent
 from harebell.client.notifications import Stop
 from harebell.client.statistics import ChannelStatistics
-from harebell.protocol.v091 import Table
+from harebell.protocol.v091 import TableLike
 
 if TYPE_CHECKING:
     from harebell.client.blocking.connection import Connection
@@ -170,7 +170,7 @@ class Channel(Settler):
         auto_delete: bool = False,
         internal: bool = False,
         passive: bool = False,
-        arguments: Table | None = None,
+        arguments: TableLike | None = None,
         timeout: float | None = None,
     ) -> None:
         self._io.run(
@@ -194,7 +194,7 @@ class Channel(Settler):
         source: str,
         binding_key: str = "",
         *,
-        arguments: Table | None = None,
+        arguments: TableLike | None = None,
         timeout: float | None = None,
     ) -> None:
         self._io.run(self._inner.exchange_bind, destination, source, binding_key, arguments=arguments, timeout=timeout)
@@ -205,7 +205,7 @@ class Channel(Settler):
         source: str,
         binding_key: str = "",
         *,
-        arguments: Table | None = None,
+        arguments: TableLike | None = None,
         timeout: float | None = None,
     ) -> None:
         self._io.run(
@@ -220,7 +220,7 @@ class Channel(Settler):
         exclusive: bool = False,
         auto_delete: bool = False,
         passive: bool = False,
-        arguments: Table | None = None,
+        arguments: TableLike | None = None,
         timeout: float | None = None,
     ) -> QueueInfo:
         return self._io.run(
@@ -243,7 +243,7 @@ class Channel(Settler):
         exchange: str,
         binding_key: str = "",
         *,
-        arguments: Table | None = None,
+        arguments: TableLike | None = None,
         timeout: float | None = None,
     ) -> None:
         self._io.run(self._inner.queue_bind, queue, exchange, binding_key, arguments=arguments, timeout=timeout)
@@ -254,7 +254,7 @@ class Channel(Settler):
         exchange: str,
         binding_key: str = "",
         *,
-        arguments: Table | None = None,
+        arguments: TableLike | None = None,
         timeout: float | None = None,
     ) -> None:
         self._io.run(self._inner.queue_unbind, queue, exchange, binding_key, arguments=arguments, timeout=timeout)
@@ -296,7 +296,7 @@ class Channel(Settler):
         no_ack: bool = False,
         exclusive: bool = False,
         consumer_tag: str = "",
-        arguments: Table | None = None,
+        arguments: TableLike | None = None,
         timeout: float | None = None,
     ) -> Consumer:
         """An iterator over what the queue delivers: `for delivery in channel.consume("work", prefetch=500)`.

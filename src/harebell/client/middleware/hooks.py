@@ -22,7 +22,7 @@ from harebell.client import events as e
 from harebell.client.core.unacked import Deliveries
 from harebell.client.core.unconfirmed import Publishes, PublishWaiter
 from harebell.client.messages import Confirmation, Delivery, Message, Publication, Returned
-from harebell.protocol.v091 import Table
+from harebell.protocol.v091 import TableLike
 
 if TYPE_CHECKING:
     from harebell.client.channel import Channel, OnOrphan
@@ -165,7 +165,7 @@ class QueueDeclareArgs(OnChannel):
     exclusive: bool = field(default=False, kw_only=True)
     auto_delete: bool = field(default=False, kw_only=True)
     passive: bool = field(default=False, kw_only=True)
-    arguments: Table | None = field(default=None, kw_only=True)
+    arguments: TableLike | None = field(default=None, kw_only=True)
     timeout: float | None = field(default=None, kw_only=True)
 
 
@@ -188,7 +188,7 @@ class QueueBindArgs(OnChannel):
     queue: str
     exchange: str
     binding_key: str = ""
-    arguments: Table | None = field(default=None, kw_only=True)
+    arguments: TableLike | None = field(default=None, kw_only=True)
     timeout: float | None = field(default=None, kw_only=True)
 
 
@@ -211,7 +211,7 @@ class ExchangeDeclareArgs(OnChannel):
     auto_delete: bool = field(default=False, kw_only=True)
     internal: bool = field(default=False, kw_only=True)
     passive: bool = field(default=False, kw_only=True)
-    arguments: Table | None = field(default=None, kw_only=True)
+    arguments: TableLike | None = field(default=None, kw_only=True)
     timeout: float | None = field(default=None, kw_only=True)
 
 
@@ -227,7 +227,7 @@ class ExchangeBindArgs(OnChannel):
     destination: str
     source: str
     binding_key: str = ""
-    arguments: Table | None = field(default=None, kw_only=True)
+    arguments: TableLike | None = field(default=None, kw_only=True)
     timeout: float | None = field(default=None, kw_only=True)
 
 
@@ -285,7 +285,7 @@ class ConsumeArgs(OnChannel):
     no_ack: bool = field(default=False, kw_only=True)
     exclusive: bool = field(default=False, kw_only=True)
     consumer_tag: str = field(default="", kw_only=True)
-    arguments: Table | None = field(default=None, kw_only=True)
+    arguments: TableLike | None = field(default=None, kw_only=True)
     timeout: float | None = field(default=None, kw_only=True)
 
 
@@ -300,7 +300,7 @@ class SubscribeArgs(OnChannel):
     consumer_tag: str
     no_ack: bool
     exclusive: bool
-    arguments: Table | None
+    arguments: TableLike | None
     prefetch: int | None
     prefetch_size: int
     again: bool

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from harebell.client.messages import Delivery, Message
-from harebell.protocol.v091 import Table
+from harebell.protocol.v091 import TableLike
 
 if TYPE_CHECKING:
     from harebell.client.channel import Channel, OnOrphan
@@ -41,6 +41,30 @@ Answer = Message | bytes | None
 class Faces:
     """The part of a Connection that makes them."""
 
+    @overload
+    def producer(
+        self,
+        exchange: str = ...,
+        *,
+        window: int = ...,
+        on_orphan: OnOrphan = ...,
+        mandatory: bool = ...,
+        timeout: float | None = ...,
+        on_blocked: Callable[[str | None], object] | None = ...,
+        codec: None = ...,
+    ) -> Producer[Message | bytes]: ...
+    @overload
+    def producer(
+        self,
+        exchange: str = ...,
+        *,
+        window: int = ...,
+        on_orphan: OnOrphan = ...,
+        mandatory: bool = ...,
+        timeout: float | None = ...,
+        on_blocked: Callable[[str | None], object] | None = ...,
+        codec: Codec[T],
+    ) -> Producer[T]: ...
     def producer(
         self,
         exchange: str = "",
@@ -51,7 +75,7 @@ class Faces:
         timeout: float | None = None,
         on_blocked: Callable[[str | None], object] | None = None,
         codec: Codec[Any] | None = None,
-    ) -> Producer:
+    ) -> Producer[Any]:
         """Publishing with confirms: `async with connection.producer("orders") as producer`.
 
         exchange    where to publish, unless a publication says otherwise
@@ -60,7 +84,7 @@ class Faces:
         mandatory   have what reaches no queue raise Unroutable, unless a publication says otherwise
         timeout     seconds for a publication, and for the confirms at the end; the connection's when left out
         on_blocked  called with the reason when the broker blocks publishers, and with None when it takes more again
-        codec       bodies are values, and this encodes them
+        codec       bodies are values of its type, and it encodes them
         """
         from harebell.client.patterns.producer import Producer
 
@@ -76,7 +100,7 @@ class Faces:
         prefetch: int = 100,
         resubscribe: bool = False,
         exclusive: bool = False,
-        arguments: Table | None = None,
+        arguments: TableLike | None = None,
         timeout: float | None = None,
     ) -> QueueReader:
         """An iterator over what a queue delivers, on a channel of its own: `async for d in connection.deliveries("q")`.
@@ -109,7 +133,7 @@ class Faces:
         codec: None = ...,
         resubscribe: bool = ...,
         exclusive: bool = ...,
-        arguments: Table | None = ...,
+        arguments: TableLike | None = ...,
         timeout: float | None = ...,
     ) -> Workers: ...
     @overload
@@ -129,7 +153,7 @@ class Faces:
         codec: Codec[T],
         resubscribe: bool = ...,
         exclusive: bool = ...,
-        arguments: Table | None = ...,
+        arguments: TableLike | None = ...,
         timeout: float | None = ...,
     ) -> Workers: ...
     def consume(
@@ -148,7 +172,7 @@ class Faces:
         codec: Codec[Any] | None = None,
         resubscribe: bool = False,
         exclusive: bool = False,
-        arguments: Table | None = None,
+        arguments: TableLike | None = None,
         timeout: float | None = None,
     ) -> Workers:
         """A queue worked on by a handler: `async with connection.consume("work", handle) as workers`, or `await
@@ -189,12 +213,20 @@ class Faces:
             )
         )  # fmt: skip
 
-    def rpc(self, exchange: str = "", *, timeout: float | None = None, codec: Codec[Any] | None = None) -> Rpc:
+    @overload
+    def rpc(
+        self, exchange: str = ..., *, timeout: float | None = ..., codec: None = ...
+    ) -> Rpc[Message | bytes, Delivery]: ...
+    @overload
+    def rpc(self, exchange: str = ..., *, timeout: float | None = ..., codec: Codec[T]) -> Rpc[object, T]: ...
+    def rpc(
+        self, exchange: str = "", *, timeout: float | None = None, codec: Codec[Any] | None = None
+    ) -> Rpc[Any, Any]:
         """Remote calls: `async with connection.rpc() as rpc: reply = await rpc.call(b"...", "resize")`.
 
         exchange  where requests go, unless a call says otherwise
         timeout   seconds for a call; the connection's when left out
-        codec     encodes requests and decodes replies
+        codec     encodes requests and decodes replies; these are of its type, those need not be
         """
         from harebell.client.patterns.rpc import Rpc
 

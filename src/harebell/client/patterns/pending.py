@@ -29,7 +29,7 @@ class Pending:
 
     __slots__ = ("_confirmation", "_error", "_producer", "_returned", "_taken", "_waiter", "position", "publication")
 
-    def __init__(self, producer: Producer, position: int, publication: Publication) -> None:
+    def __init__(self, producer: Producer[Any], position: int, publication: Publication) -> None:
         self._producer = producer
         self._confirmation: Confirmation | None = None
         self._error: errors.HarebellError | None = None

@@ -23,12 +23,12 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterable, Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from harebell import errors
 from harebell.client import events as e
 from harebell.client.channel import CHUNK, Channel, OnOrphan
-from harebell.client.messages import Confirmation, Publication
+from harebell.client.messages import Confirmation, Message, Publication
 from harebell.client.patterns.codec import Codec, message_of
 from harebell.client.patterns.pending import Pending
 
@@ -39,12 +39,16 @@ __all__ = ["Producer"]
 
 logger = logging.getLogger("harebell.client")
 
+T = TypeVar("T")
+
 SHOWN: Final = 3  # failures that an error text spells out
 MAX_KEPT: Final = 10_000  # failures that nobody has heard of; further ones are counted
 
 
-class Producer:
+class Producer(Generic[T]):
     """Publishes with confirms, on a channel of its own. Made by `connection.producer`; enter it with `async with`.
+
+    T is what it publishes beside Messages: bytes, or with a codec the codec's values.
 
     parked  orphaned publications under on_orphan="park": (publish tag, publication), for the program to take out
     """
@@ -59,7 +63,7 @@ class Producer:
         mandatory: bool,
         timeout: float | None,
         on_blocked: Callable[[str | None], object] | None,
-        codec: Codec[Any] | None,
+        codec: Codec[T] | None,
     ) -> None:
         if window < 1:
             raise errors.InvalidArgument(f"window is {window}: at least 1 is needed")
@@ -161,7 +165,7 @@ class Producer:
 
     async def publish(
         self,
-        body: object,
+        body: T | Message,
         routing_key: str = "",
         *,
         exchange: str | None = None,
@@ -201,7 +205,7 @@ class Producer:
 
     async def publish_soon(
         self,
-        body: object,
+        body: T | Message,
         routing_key: str = "",
         *,
         exchange: str | None = None,

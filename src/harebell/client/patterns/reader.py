@@ -22,7 +22,7 @@ from harebell.client.consumer import Consumer
 from harebell.client.messages import Delivery
 from harebell.client.recovery.policy import Backoff
 from harebell.client.recovery.redeclare import Replay
-from harebell.protocol.v091 import Table
+from harebell.protocol.v091 import TableLike
 
 if TYPE_CHECKING:
     from harebell.client.connection import Connection
@@ -48,7 +48,7 @@ class QueueReader:
         prefetch: int,
         resubscribe: bool,
         exclusive: bool,
-        arguments: Table | None,
+        arguments: TableLike | None,
         timeout: float | None,
     ) -> None:
         self._opened: Channel | None = None

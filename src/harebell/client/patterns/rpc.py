@@ -24,7 +24,7 @@ import asyncio
 import itertools
 import logging
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
 
 from harebell import errors
 from harebell.client import events as e
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 __all__ = ["Rpc", "Server"]
 
 logger = logging.getLogger("harebell.client")
+
+Given = TypeVar("Given")
+Reply = TypeVar("Reply")
 
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
 ERROR_TYPE: Final = "x-error-type"
@@ -89,11 +92,15 @@ class _Call:
             self.future.set_result(result)
 
 
-class Rpc:
-    """Asks, on a channel of its own. Made by `connection.rpc`; enter it with `async with`."""
+class Rpc(Generic[Given, Reply]):
+    """Asks, on a channel of its own. Made by `connection.rpc`; enter it with `async with`.
+
+    Given  what it sends beside Messages: bytes; with a codec, anything, as the codec encodes it
+    Reply  what `call` gives: a Delivery; with a codec, a value of its type
+    """
 
     def __init__(
-        self, connection: Connection, exchange: str, *, timeout: float | None, codec: Codec[Any] | None
+        self, connection: Connection, exchange: str, *, timeout: float | None, codec: Codec[Reply] | None
     ) -> None:
         self._connection = connection
         self._loop = connection._loop
@@ -132,13 +139,13 @@ class Rpc:
 
     async def call(
         self,
-        body: object,
+        body: Given | Message,
         routing_key: str,
         *,
         exchange: str | None = None,
         timeout: float | None = None,
         idempotent: bool = False,
-    ) -> Any:
+    ) -> Reply:
         """The reply to a request: a Delivery; with a codec, the value in it.
 
         body        a Message, whose reply_to and correlation_id are ours to set; bytes; with a codec, a value
@@ -197,12 +204,12 @@ class Rpc:
         assert self._opened is not None  # `call` has looked
         return self._opened
 
-    def _value(self, reply: Delivery) -> Any:
+    def _value(self, reply: Delivery) -> Reply:
         headers = reply.headers
         if ERROR_TYPE in headers:
             kind, text = str(headers[ERROR_TYPE]), str(headers.get(ERROR, ""))
             raise errors.RemoteError(f"{kind}: {text}", kind)
-        return reply if self._codec is None else self._codec.decode(reply)
+        return cast(Reply, reply) if self._codec is None else self._codec.decode(reply)
 
     async def _take(self, replies: Any) -> None:
         """Replies to their calls; one that nobody waits for any more is dropped."""
@@ -269,7 +276,7 @@ class Server(Workers):
     Only `raise Requeue` gives the request to another server.
     """
 
-    _replies: Producer | None = None
+    _replies: Producer[Message | bytes] | None = None
 
     async def _prepare(self) -> None:
         await super()._prepare()

@@ -43,7 +43,7 @@ from harebell.client.patterns.reader import QueueReader
 from harebell.client.patterns.retry import Retry, attempts_of, given_up, restore, tried_again
 from harebell.client.recovery.policy import Backoff
 from harebell.client.settling import Reject, Requeue, Settling
-from harebell.protocol.v091 import Table
+from harebell.protocol.v091 import TableLike
 
 if TYPE_CHECKING:
     from harebell.client.connection import Connection
@@ -78,7 +78,7 @@ class Workers:
         codec: Codec[Any] | None,
         resubscribe: bool,
         exclusive: bool,
-        arguments: Table | None,
+        arguments: TableLike | None,
         timeout: float | None,
     ) -> None:
         if workers < 1:
@@ -111,7 +111,7 @@ class Workers:
             arguments=arguments,
             timeout=timeout,
         )
-        self._producer: Producer | None = None
+        self._producer: Producer[Message | bytes] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._started = False
         self._running = 0
@@ -345,7 +345,7 @@ class Workers:
                 await self._move(retry, self._producer, letter, retry.dead_queue(self._queue))
             settling.done()
 
-    async def _move(self, retry: Retry, producer: Producer, message: Message, queue: str) -> None:
+    async def _move(self, retry: Retry, producer: Producer[Message | bytes], message: Message, queue: str) -> None:
         """Publish it there, until that is confirmed: nothing is acknowledged before."""
         attempt = 0
         while True:

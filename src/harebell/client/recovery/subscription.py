@@ -16,7 +16,7 @@ from harebell import errors
 from harebell.client.core.connection import ChannelCore, ConsumerCore
 from harebell.client.messages import Delivery
 from harebell.client.transport.protocol import MAX_BUFFERED_BYTES, MAX_BUFFERED_MESSAGES, AsyncCore, FutureSlot
-from harebell.protocol.v091 import Table, methods as m
+from harebell.protocol.v091 import TableLike, methods as m
 
 __all__ = ["Subscription"]
 
@@ -45,7 +45,7 @@ class Subscription:
     )  # fmt: skip
 
     def __init__(
-        self, connection: AsyncCore, queue: str, no_ack: bool, exclusive: bool, arguments: Table | None, tag: str
+        self, connection: AsyncCore, queue: str, no_ack: bool, exclusive: bool, arguments: TableLike | None, tag: str
     ) -> None:
         self.connection = connection
         self.queue = queue

@@ -16,7 +16,7 @@ from harebell.client.recovery.channel import LastingChannel
 from harebell.client.recovery.recorded_topology import Late
 from harebell.client.recovery.subscription import Subscription
 from harebell.client.transport.protocol import AsyncCore
-from harebell.protocol.v091 import Table, methods as m
+from harebell.protocol.v091 import TableLike, methods as m
 
 if TYPE_CHECKING:
     from harebell.client.channel import Channel
@@ -38,7 +38,7 @@ class SubscribingChannel(LastingChannel):
         return {subscription.tag for subscription in self._subscriptions}
 
     def _subscription(
-        self, queue: str, no_ack: bool, exclusive: bool, arguments: Table | None, tag: str
+        self, queue: str, no_ack: bool, exclusive: bool, arguments: TableLike | None, tag: str
     ) -> Subscription:
         """One that nobody has asked the broker for yet."""
         tag = tag or self._core.next_consumer_tag()

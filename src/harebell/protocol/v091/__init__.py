@@ -2,7 +2,7 @@
 
 from harebell.protocol.v091.content import Content, OversizedContent, encode_content
 from harebell.protocol.v091.engine import Engine, Event
-from harebell.protocol.v091.fields import FieldValue, Table, Timestamp
+from harebell.protocol.v091.fields import FieldValue, Table, TableLike, Timestamp
 from harebell.protocol.v091.methods import Method, Properties
 from harebell.protocol.v091.states import ChannelState, ConnectionState, Role
 
@@ -18,6 +18,7 @@ __all__ = [
     "Properties",
     "Role",
     "Table",
+    "TableLike",
     "Timestamp",
     "encode_content",
 ]

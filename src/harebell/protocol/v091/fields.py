@@ -14,6 +14,7 @@ a table is str when it is UTF-8 and bytes when it is not.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
@@ -22,12 +23,15 @@ from typing import Final, TypeAlias
 
 from harebell.errors import LocalProtocolError
 
-__all__ = ["FieldValue", "MAX_TABLE_DEPTH", "Table", "Timestamp", "read_table", "write_table"]
+__all__ = ["FieldValue", "MAX_TABLE_DEPTH", "Table", "TableLike", "Timestamp", "read_table", "write_table"]
 
 FieldValue: TypeAlias = (
     "bool | int | float | Decimal | str | bytes | datetime | list[FieldValue] | dict[str, FieldValue] | None"
 )
 Table: TypeAlias = "dict[str, FieldValue]"
+# A table that a caller gives: any mapping. Its values are checked when it is written, because for a type checker no
+# dict[str, int] is a dict[str, FieldValue].
+TableLike: TypeAlias = Mapping[str, object]
 Timestamp: TypeAlias = datetime | int
 
 KEYS_REMEMBERED: Final = 1024  # keys of tables, ready for the wire: 256 bytes each at most
@@ -126,7 +130,7 @@ def read_table(data: bytes, at: int, depth: int = 0) -> tuple[Table, int]:
     return table, at
 
 
-def write_table(table: Table | None, depth: int = 0) -> bytes:
+def write_table(table: TableLike | None, depth: int = 0) -> bytes:
     if depth > MAX_TABLE_DEPTH:
         raise LocalProtocolError(f"tables nested more than {MAX_TABLE_DEPTH} deep")
     if not table:
@@ -209,7 +213,7 @@ def _read_array(data: bytes, at: int, depth: int) -> tuple[list[FieldValue], int
     return values, at
 
 
-def _write_value(value: FieldValue, depth: int) -> bytes:
+def _write_value(value: object, depth: int) -> bytes:
     if isinstance(value, str):
         raw = _utf8(value, "table value")
         return b"S" + _I.pack(len(raw)) + raw

@@ -13,6 +13,7 @@ from typing import ClassVar, Final
 
 from harebell.protocol.v091.fields import (
     Table,
+    TableLike,
     Timestamp,
     check_end,
     read_longstr,
@@ -85,13 +86,13 @@ class ConnectionStart(Method):
         self,
         version_major: int = 0,
         version_minor: int = 0,
-        server_properties: Table | None = None,
+        server_properties: TableLike | None = None,
         mechanisms: bytes = b"",
         locales: bytes = b"",
     ) -> None:
         self.version_major = version_major
         self.version_minor = version_minor
-        self.server_properties: Table = server_properties if server_properties is not None else {}
+        self.server_properties: Table = server_properties if server_properties is not None else {}  # type: ignore[assignment]
         self.mechanisms = mechanisms
         self.locales = locales
 
@@ -125,12 +126,12 @@ class ConnectionStartOk(Method):
 
     def __init__(
         self,
-        client_properties: Table | None = None,
+        client_properties: TableLike | None = None,
         mechanism: str = "",
         response: bytes = b"",
         locale: str = "",
     ) -> None:
-        self.client_properties: Table = client_properties if client_properties is not None else {}
+        self.client_properties: Table = client_properties if client_properties is not None else {}  # type: ignore[assignment]
         self.mechanism = mechanism
         self.response = response
         self.locale = locale
@@ -567,7 +568,7 @@ class ExchangeDeclare(Method):
         auto_delete: bool = False,
         internal: bool = False,
         no_wait: bool = False,
-        arguments: Table | None = None,
+        arguments: TableLike | None = None,
     ) -> None:
         self.exchange = exchange
         self.type = type
@@ -576,7 +577,7 @@ class ExchangeDeclare(Method):
         self.auto_delete = auto_delete
         self.internal = internal
         self.no_wait = no_wait
-        self.arguments: Table = arguments if arguments is not None else {}
+        self.arguments: Table = arguments if arguments is not None else {}  # type: ignore[assignment]
 
     def encode(self) -> bytes:
         return b"".join((
@@ -697,13 +698,13 @@ class ExchangeBind(Method):
         source: str = "",
         routing_key: str = "",
         no_wait: bool = False,
-        arguments: Table | None = None,
+        arguments: TableLike | None = None,
     ) -> None:
         self.destination = destination
         self.source = source
         self.routing_key = routing_key
         self.no_wait = no_wait
-        self.arguments: Table = arguments if arguments is not None else {}
+        self.arguments: Table = arguments if arguments is not None else {}  # type: ignore[assignment]
 
     def encode(self) -> bytes:
         return b"".join((
@@ -764,13 +765,13 @@ class ExchangeUnbind(Method):
         source: str = "",
         routing_key: str = "",
         no_wait: bool = False,
-        arguments: Table | None = None,
+        arguments: TableLike | None = None,
     ) -> None:
         self.destination = destination
         self.source = source
         self.routing_key = routing_key
         self.no_wait = no_wait
-        self.arguments: Table = arguments if arguments is not None else {}
+        self.arguments: Table = arguments if arguments is not None else {}  # type: ignore[assignment]
 
     def encode(self) -> bytes:
         return b"".join((
@@ -833,7 +834,7 @@ class QueueDeclare(Method):
         exclusive: bool = False,
         auto_delete: bool = False,
         no_wait: bool = False,
-        arguments: Table | None = None,
+        arguments: TableLike | None = None,
     ) -> None:
         self.queue = queue
         self.passive = passive
@@ -841,7 +842,7 @@ class QueueDeclare(Method):
         self.exclusive = exclusive
         self.auto_delete = auto_delete
         self.no_wait = no_wait
-        self.arguments: Table = arguments if arguments is not None else {}
+        self.arguments: Table = arguments if arguments is not None else {}  # type: ignore[assignment]
 
     def encode(self) -> bytes:
         return b"".join((
@@ -916,13 +917,13 @@ class QueueBind(Method):
         exchange: str = "",
         routing_key: str = "",
         no_wait: bool = False,
-        arguments: Table | None = None,
+        arguments: TableLike | None = None,
     ) -> None:
         self.queue = queue
         self.exchange = exchange
         self.routing_key = routing_key
         self.no_wait = no_wait
-        self.arguments: Table = arguments if arguments is not None else {}
+        self.arguments: Table = arguments if arguments is not None else {}  # type: ignore[assignment]
 
     def encode(self) -> bytes:
         return b"".join((
@@ -982,12 +983,12 @@ class QueueUnbind(Method):
         queue: str = "",
         exchange: str = "",
         routing_key: str = "",
-        arguments: Table | None = None,
+        arguments: TableLike | None = None,
     ) -> None:
         self.queue = queue
         self.exchange = exchange
         self.routing_key = routing_key
-        self.arguments: Table = arguments if arguments is not None else {}
+        self.arguments: Table = arguments if arguments is not None else {}  # type: ignore[assignment]
 
     def encode(self) -> bytes:
         return b"".join((
@@ -1232,7 +1233,7 @@ class BasicConsume(Method):
         no_ack: bool = False,
         exclusive: bool = False,
         no_wait: bool = False,
-        arguments: Table | None = None,
+        arguments: TableLike | None = None,
     ) -> None:
         self.queue = queue
         self.consumer_tag = consumer_tag
@@ -1240,7 +1241,7 @@ class BasicConsume(Method):
         self.no_ack = no_ack
         self.exclusive = exclusive
         self.no_wait = no_wait
-        self.arguments: Table = arguments if arguments is not None else {}
+        self.arguments: Table = arguments if arguments is not None else {}  # type: ignore[assignment]
 
     def encode(self) -> bytes:
         return b"".join((
@@ -2149,7 +2150,7 @@ class Properties:
         *,
         content_type: str | None = None,
         content_encoding: str | None = None,
-        headers: Table | None = None,
+        headers: TableLike | None = None,
         delivery_mode: int | None = None,
         priority: int | None = None,
         correlation_id: str | None = None,
@@ -2164,7 +2165,7 @@ class Properties:
     ) -> None:
         self.content_type = content_type
         self.content_encoding = content_encoding
-        self.headers = headers
+        self.headers: Table | None = headers  # type: ignore[assignment]
         self.delivery_mode = delivery_mode
         self.priority = priority
         self.correlation_id = correlation_id
