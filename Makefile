@@ -23,7 +23,7 @@ demo: setup ## run the main job: 336,776 flights through the broker, the client 
 lint: setup ## check style (ruff), types (mypy --strict) and the arrows between packages (import-linter)
 	@echo "lint: ruff"
 	@$(BIN)/ruff check .
-	@echo "lint: mypy --strict"
+	@echo "lint: mypy --strict, over the tests and benchmarks too"
 	@$(BIN)/mypy
 	@echo "lint: import-linter"
 	@PYTHONPATH=. $(BIN)/lint-imports --no-logo

@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -189,7 +189,7 @@ async def piped(kind: str, url: str) -> Result:
     return Result(PIPED / seconds, (time.process_time() - cpu) / PIPED * 1e6)
 
 
-def fan_out(readers: int) -> Callable[[str, str], Awaitable[Result]]:
+def fan_out(readers: int) -> Callable[[str, str], Coroutine[Any, Any, Result]]:
     async def run(kind: str, url: str) -> Result:
         layer = make(kind, url)
         mine = await layer.new_channel()
@@ -219,7 +219,7 @@ def fan_out(readers: int) -> Callable[[str, str], Awaitable[Result]]:
     return run
 
 
-def adding(new: bool) -> Callable[[str, str], Awaitable[Result]]:
+def adding(new: bool) -> Callable[[str, str], Coroutine[Any, Any, Result]]:
     async def run(kind: str, url: str) -> Result:
         layer = make(kind, url)
         channels = [await layer.new_channel() for _ in range(ADDS)]
@@ -234,7 +234,7 @@ def adding(new: bool) -> Callable[[str, str], Awaitable[Result]]:
     return run
 
 
-ROWS: dict[str, tuple[str, bool, Callable[[str, str], Awaitable[Result]]]] = {
+ROWS: dict[str, tuple[str, bool, Callable[[str, str], Coroutine[Any, Any, Result]]]] = {
     "round trip": ("ms one way, p50", False, round_trip),
     "50 senders": ("messages/s", True, piped),
     "fan-out 100": ("deliveries/s", True, fan_out(100)),

@@ -538,10 +538,12 @@ def py_amqp_callback(url: str, count: int) -> Result:
 
 
 def _amqpstorm(url: str) -> Any:
-    import amqpstorm
+    from amqpstorm.connection import Connection
 
     parts = urlsplit(url)
-    return amqpstorm.Connection(parts.hostname, parts.username or "guest", parts.password or "guest", port=parts.port)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    return Connection(parts.hostname, parts.username or "guest", parts.password or "guest", port=parts.port)
 
 
 def amqpstorm_unconfirmed(url: str, count: int) -> Result:

@@ -166,7 +166,7 @@ def pamqp_properties(properties: Properties) -> Callable[[], object]:
 
 
 def main() -> int:
-    decode, check = Content.decode_properties, Content.check_properties
+    decode, check = Content.decode_properties, Content.checked_properties
     rows: list[tuple[str, Callable[[], object], Callable[[], object] | None]] = []
     for name, properties in (("delivery-mode only", SMALL), ("4 properties", TYPICAL), ("and 5 headers", WITH_HEADERS)):
         data = publish(properties) * MESSAGES

@@ -100,7 +100,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="starts of each kind")
     options = parser.parse_args()
     names = [f"bench-{number:05}" for number in range(options.queues)]
-    after_kill, after_stop, empty, stops, resident = [], [], [], [], 0
+    after_kill: list[float] = []
+    after_stop: list[float] = []
+    empty: list[float] = []
+    stops: list[float] = []
+    resident = 0
     with tempfile.TemporaryDirectory(prefix="recovery-") as folder:
         data = Path(folder) / "data"
         served = Served(data)

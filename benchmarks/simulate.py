@@ -20,6 +20,7 @@ import tempfile
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter, process_time
 
@@ -196,12 +197,10 @@ def in_spark(topic: Topology, tables: dict[int, pa.Table], folder: Path, rounds:
             for number, part in enumerate((table.slice(0, half), table.slice(half))):
                 pq.write_table(part, path / f"{number}.parquet")
             frame = spark.read.parquet(str(path))
-            limit = measured(
-                lambda frame=frame: frame.selectExpr("sum(length(body))", "max(routing_key)").collect(),
-                processes_cpu, rounds,
-            )  # fmt: skip
+            everything = frame.selectExpr("sum(length(body))", "max(routing_key)")
+            limit = measured(everything.collect, processes_cpu, rounds)
             line("Spark: read the files, no routing", distinct, table.num_rows, limit)
-            whole = measured(lambda frame=frame: simulate(frame, topic), processes_cpu, rounds)
+            whole = measured(partial(simulate, frame, topic), processes_cpu, rounds)
             line("Spark: simulate, windows of 60 s", distinct, table.num_rows, whole)
     finally:
         spark.stop()

@@ -90,7 +90,7 @@ class Wire:
         """From the protocol header to open-ok."""
         self.raw(PROTOCOL_HEADER)
         self.expect(m.ConnectionStart)
-        client = {"capabilities": CAPABILITIES} if properties is None else properties
+        client: Table = {"capabilities": CAPABILITIES} if properties is None else properties
         self.send(0, m.ConnectionStartOk(client, "PLAIN", f"\0{user}\0{password}".encode(), "en_US"))
         tune = self.expect(m.ConnectionTune).method
         assert isinstance(tune, m.ConnectionTune)
@@ -260,6 +260,7 @@ class BrokerThread:
 
     @property
     def port(self) -> int:
+        assert self.broker.port is not None
         return self.broker.port
 
     def run(self, function: Callable[[], T]) -> T:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -13,6 +13,7 @@ import harebell
 from harebell.bridge import Shovels
 from harebell.broker import Broker
 from harebell.errors import ServerUnavailable
+from harebell.protocol.v091.fields import Table
 from harebell.testing import RabbitMQ
 from tests.bridge.kit import End, message, until
 from tests.bridge.test_options import BASE, REFUSED
@@ -73,7 +74,7 @@ async def test_the_same_headers(server: RabbitMQ) -> None:
         await until(lambda: not broker.parameter_status("shovel"))
         (ours,) = await end.take("to")
     for delivery in (theirs, ours):
-        (entry,) = delivery.headers["x-shovelled"]  # type: ignore[misc, union-attr]
+        (entry,) = cast("list[Table]", delivery.headers["x-shovelled"])
         assert isinstance(entry, dict)
         assert entry.pop("shovelled-by")
         assert isinstance(delivery.headers.pop("x-shovelled-timestamp"), int)

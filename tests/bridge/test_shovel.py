@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from typing import Any
+from typing import Any, Literal, cast
 
 import pytest
 
@@ -89,7 +89,7 @@ async def test_cut_and_cut_again(ends: tuple[End, End], cut: str) -> None:
         while done < cuts and not running.done():
             await until(lambda: shovel.state == "running" or running.done())
             before = shovel.redials
-            with_messages = "to_client" if cut == "source" else "to_server"
+            with_messages: Literal["to_client", "to_server"] = "to_client" if cut == "source" else "to_server"
             if done % 2:  # in the middle of the messages, or of the few bytes that answer them
                 proxy.cut_after(places.randrange(150_000), with_messages)
             else:
@@ -498,7 +498,7 @@ async def test_forward_headers(end: Make) -> None:
     await move(Shovel(back, about=about, until_empty=True))
     (delivery,) = await source.take()
     headers = dict(delivery.headers)
-    second, first = headers.pop("x-shovelled")  # type: ignore[misc]
+    second, first = cast("list[Table]", headers.pop("x-shovelled"))
     assert first == {
         **about,
         "src-uri": source.url.replace("guest:guest@", ""),

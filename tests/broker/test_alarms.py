@@ -6,9 +6,10 @@ import pytest
 
 from harebell.broker.v091.connection import WAITING_BYTES
 from harebell.protocol.v091 import methods as m
+from harebell.protocol.v091.fields import Table
 from tests.broker.kit import Client, NodeKit
 
-KNOWS = {"connection.blocked": True, "consumer_cancel_notify": True}
+KNOWS: Table = {"connection.blocked": True, "consumer_cancel_notify": True}
 
 
 def bodies(client: Client) -> list[bytes]:

@@ -69,7 +69,7 @@ def fill(kit: NodeKit) -> None:
         ("recent", "x-recent-history", {"x-recent-history-length": 3}),
         ("named", "fanout", {"alternate-exchange": "direct", "bytes": b"\xff"}),
     ):
-        client.call(m.ExchangeDeclare(name, kind, durable=True, arguments=more), m.ExchangeDeclareOk)  # type: ignore[arg-type]
+        client.call(m.ExchangeDeclare(name, kind, durable=True, arguments=more), m.ExchangeDeclareOk)
     inner = m.ExchangeDeclare("inner", "fanout", durable=True, auto_delete=True, internal=True)
     client.call(inner, m.ExchangeDeclareOk)
     client.declare("q", x_max_length=10)
@@ -176,7 +176,7 @@ def test_a_stream_keeps_its_messages_and_a_new_one_of_its_name_has_none(tmp_path
         client = kit.client()
         assert client.count("s") == 1
         client.engine.send_method(1, m.QueueDelete("s"))
-        client.engine.send_method(1, m.QueueDeclare("s", durable=True, arguments=STREAM))  # type: ignore[arg-type]
+        client.engine.send_method(1, m.QueueDeclare("s", durable=True, arguments=STREAM))
         client.pump()
         assert client.count("s") == 0
         assert len(list((tmp_path / "streams").iterdir())) == 1
@@ -453,12 +453,13 @@ async def test_what_a_program_changes_is_kept_when_the_call_returns(tmp_path: Pa
             broker.remove_user("u")
     async with Broker(data=tmp_path) as broker:
         assert "u" in broker.node.users.users
-        for change in (
+        changes: tuple[Callable[[], object], ...] = (
             lambda: broker.clear_topic_permissions("u", vhost="v"),
             lambda: broker.clear_permissions("u", vhost="v"),
             lambda: broker.clear_policy("p", vhost="v"),
             lambda: broker.delete_vhost("v"),
             lambda: broker.remove_user("u"),
-        ):
-            change()
+        )
+        for refused in changes:
+            refused()
             assert not broker.node.catalog.changed

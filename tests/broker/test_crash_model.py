@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, cast
 from unittest.mock import patch
 
 import pytest
@@ -77,9 +77,9 @@ class Crashes(RuleBasedStateMachine):
         self.patch.setattr(journal, "PAGE_MESSAGES", PAGE)
         self.patch.setattr(journal, "RUN", 3)
         self.patch.setitem(QueueLog.__init__.__kwdefaults__, "segment_bytes", SEGMENT_BYTES)  # type: ignore[arg-type]
-        self.patch.setattr("time.time_ns", lambda: (self.wall + self.clock.now) * 1_000_000)  # expiry is on disk
         self.wall = WALL
         self.clock = Clock()
+        self.patch.setattr("time.time_ns", lambda: (self.wall + self.clock.now) * 1_000_000)  # expiry is on disk
         self.disk = Disk()
         for name in ("queues", "delays", "streams"):
             self.disk.make(f"{self.folder.name}/{name}")
@@ -248,7 +248,7 @@ class Crashes(RuleBasedStateMachine):
         contents = [event for _, event in browser.events if isinstance(event, Content)]
         browser.send(1, m.BasicCancel(tag))
         browser.events.clear()
-        offsets = [int((each.decode_properties().headers or {})["x-stream-offset"]) for each in contents]  # type: ignore[call-overload]
+        offsets = [cast("int", (each.decode_properties().headers or {})["x-stream-offset"]) for each in contents]
         numbers = [int(each.body.split()[0]) for each in contents]
         homes = {(name, number) for number in numbers}
         nowhere = homes - (self.published - self.rolled_back)

@@ -59,7 +59,8 @@ def test_an_expired_message_is_never_delivered_even_when_its_timer_is_late(kit: 
 def test_a_time_of_zero_is_enough_for_a_ready_consumer(kit: NodeKit, how: str, room: bool) -> None:
     client = kit.client()
     client.declare("dead")
-    client.declare(**DYING, **({"x_message_ttl": 0} if how == "queue" else {}))
+    arguments: dict[str, Any] = {**DYING, **({"x_message_ttl": 0} if how == "queue" else {})}
+    client.declare(**arguments)
     client.call(m.BasicQos(0, 1), m.BasicQosOk)
     if room:
         client.call(m.BasicConsume("q", "c"), m.BasicConsumeOk)
@@ -128,7 +129,8 @@ def test_delivery_limit_and_count(client: Client, kind: str) -> None:
 def test_how_often_a_message_comes_without_a_limit_of_its_own(
     client: Client, kind: str, limit: int | None, times: int
 ) -> None:
-    client.declare(x_queue_type=kind, **({} if limit is None else {"x_delivery_limit": limit}))
+    limits: dict[str, Any] = {} if limit is None else {"x_delivery_limit": limit}
+    client.declare(x_queue_type=kind, **limits)
     client.publish("q", b"1")
     for tag in range(1, 51):
         if client.get(no_ack=False) is None:

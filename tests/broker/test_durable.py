@@ -15,6 +15,7 @@ from harebell.broker.queues import journal
 from harebell.broker.queues.classic import ClassicQueue
 from harebell.broker.v091.connection import FLUSH_BYTES
 from harebell.protocol.v091 import Content, methods as m
+from harebell.protocol.v091.fields import Table
 from tests.broker.kit import Client, NodeKit
 
 PERSISTENT: dict[str, Any] = {"delivery_mode": 2}
@@ -85,7 +86,7 @@ def publish(client: Client, *bodies: int, queue: str = "q", **properties: Any) -
 
 def rest(client: Client, queue: str = "q") -> list[tuple[int, bool]]:
     """What basic.get finds: bodies, and whether each may have been seen before."""
-    found = []
+    found: list[tuple[int, bool]] = []
     while True:
         client.send(1, m.BasicGet(queue, no_ack=True))
         _, event = client.events.pop()
@@ -277,7 +278,7 @@ def test_a_transaction_is_done_as_a_whole(tmp_path: Path) -> None:
 
 def delaying(at: Restarting) -> Client:
     """The exchange x delays, and is bound to q."""
-    arguments = {"x-delayed-type": "direct"}
+    arguments: Table = {"x-delayed-type": "direct"}
     at.client.call(m.ExchangeDeclare("x", "x-delayed-message", durable=True, arguments=arguments), m.ExchangeDeclareOk)
     at.client.call(m.QueueBind("q", "x", "k"), m.QueueBindOk)
     return at.client

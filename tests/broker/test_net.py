@@ -51,7 +51,7 @@ def test_a_stream_reader_that_does_not_read_costs_a_bounded_buffer(broker: Broke
     body, count = b"x" * 100_000, 200
     with connected(broker) as slow, connected(broker) as other:
         stream = {"x-queue-type": "stream"}
-        other.call(1, m.QueueDeclare("s", durable=True, arguments=stream), m.QueueDeclareOk)  # type: ignore[arg-type]
+        other.call(1, m.QueueDeclare("s", durable=True, arguments=stream), m.QueueDeclareOk)
         slow.call(1, m.BasicQos(0, 1000), m.BasicQosOk)
         slow.call(1, m.BasicConsume("s", "c", arguments={"x-stream-offset": "first"}), m.BasicConsumeOk)
         other.call(1, m.ConfirmSelect(), m.ConfirmSelectOk)

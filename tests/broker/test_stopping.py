@@ -63,7 +63,7 @@ def test_confirms_reach_a_publisher_of_a_broker_that_stops(monkeypatch: pytest.M
     with BrokerThread() as broker:
         wire = connected(broker)
         stream = {"x-queue-type": "stream"}
-        wire.call(1, m.QueueDeclare("s", durable=True, arguments=stream), m.QueueDeclareOk)  # type: ignore[arg-type]
+        wire.call(1, m.QueueDeclare("s", durable=True, arguments=stream), m.QueueDeclareOk)
         wire.call(1, m.ConfirmSelect(), m.ConfirmSelectOk)
         for _ in range(100):
             wire.publish("", "s", b"x")

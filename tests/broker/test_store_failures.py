@@ -35,7 +35,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 
 def declare(client: Client) -> None:
-    client.call(m.QueueDeclare("s", durable=True, arguments=STREAM), m.QueueDeclareOk)  # type: ignore[arg-type]
+    client.call(m.QueueDeclare("s", durable=True, arguments=STREAM), m.QueueDeclareOk)
     client.call(m.QueueDeclare("c"), m.QueueDeclareOk)
     client.call(m.ConfirmSelect(), m.ConfirmSelectOk)
 
@@ -194,7 +194,7 @@ def test_a_stream_that_cannot_be_made_is_refused(kit: NodeKit, monkeypatch: pyte
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", fsync)
-    client.send(1, m.QueueDeclare("s", durable=True, arguments=STREAM))  # type: ignore[arg-type]
+    client.send(1, m.QueueDeclare("s", durable=True, arguments=STREAM))
     monkeypatch.undo()
     (close,) = client.take(m.ConnectionClose)
     assert close.reply_code == 541

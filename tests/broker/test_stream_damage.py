@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -38,7 +39,7 @@ def read(kit: NodeKit, start: FieldValue) -> list[tuple[int, int]]:
     client.send(1, m.BasicConsume("q", "c", arguments={"x-stream-offset": start}))
     contents = [event for _, event in client.events if isinstance(event, Content)]
     client.send(1, m.BasicCancel("c"))
-    offsets = [int((each.decode_properties().headers or {})["x-stream-offset"]) for each in contents]  # type: ignore[call-overload]
+    offsets = [cast("int", (each.decode_properties().headers or {})["x-stream-offset"]) for each in contents]
     return list(zip(offsets, [int(each.body.split(b".")[0][7:]) for each in contents], strict=True))
 
 

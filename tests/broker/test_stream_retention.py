@@ -34,8 +34,8 @@ def kit(tmp_path: Path, wall: WallClock) -> NodeKit:
 
 def declare(client: Client, **arguments: object) -> None:
     table = {"x-queue-type": "stream", "x-stream-max-segment-size-bytes": 1000}
-    table |= {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}  # type: ignore[misc]
-    client.call(m.QueueDeclare("q", durable=True, arguments=table), m.QueueDeclareOk)  # type: ignore[arg-type]
+    table |= {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
+    client.call(m.QueueDeclare("q", durable=True, arguments=table), m.QueueDeclareOk)
 
 
 def fill(client: Client, count: int) -> None:

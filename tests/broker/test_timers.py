@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from functools import partial
+
 from harebell.broker.timers import LEAST_LIMIT, Timers
 from tests.broker.kit import Clock
 
 
 def test_in_order_of_deadlines_then_of_asking() -> None:
     clock = Clock()
-    timers, called = Timers(clock), []
+    timers = Timers(clock)
+    called: list[str] = []
     for name, delay in (("late", 20), ("soon", 10), ("soon too", 10), ("never", 5)):
-        timer = timers.at(clock.now + delay, lambda name=name: called.append(name))
+        timer = timers.at(clock.now + delay, partial(called.append, name))
         if name == "never":
             timer.cancel()
     assert timers.next_deadline == clock.now + 10
@@ -26,7 +29,8 @@ def test_in_order_of_deadlines_then_of_asking() -> None:
 
 def test_a_callback_may_ask_for_another_call() -> None:
     clock = Clock()
-    timers, called = Timers(clock), []
+    timers = Timers(clock)
+    called: list[int] = []
 
     def again() -> None:
         called.append(clock.now)
@@ -42,7 +46,8 @@ def test_a_callback_may_ask_for_another_call() -> None:
 
 def test_cancelled_timers_are_cleared_away() -> None:
     clock = Clock()
-    timers, called = Timers(clock), []
+    timers = Timers(clock)
+    called: list[int] = []
     kept = [timers.at(clock.now + 10, lambda: called.append(1)) for _ in range(10)]
     for _ in range(10 * LEAST_LIMIT):
         timers.at(clock.now + 10**9, lambda: called.append(2)).cancel()

@@ -7,6 +7,7 @@ import shutil
 import socket
 import ssl
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -181,11 +182,12 @@ async def test_who_speaks_no_tls_is_let_go(told: bytes) -> None:
 
 def test_files_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "broken").write_text("nonsense")
-    for options in (
+    unusable: tuple[dict[str, Any], ...] = (
         {"certificate": tmp_path / "missing"}, {"certificate": tmp_path / "broken"},
         {"certificate": HERE / "server.pem"}, {"certificate": HERE / "server.pem", "key": HERE / "client-key.pem"},
         {"certificate": FIRST / "certificate.pem", "key": FIRST / "key.pem", "ca": tmp_path / "broken"},
-    ):  # fmt: skip
+    )  # fmt: skip
+    for options in unusable:
         with pytest.raises(errors.InvalidArgument, match="cannot be used"):
             Tls(**options).context()
     for wrong in ({"verify": "some"}, {"minimum": "1.1"}, {"user": "me"}, {"verify": "required"}):

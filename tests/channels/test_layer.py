@@ -363,7 +363,7 @@ async def test_a_call_that_is_refused_disturbs_no_other(layer: ChannelLayer) -> 
 
     async def together() -> list[object]:
         work = refused(), office.groups.discard("g", channel), office.groups.add("h", channel), office.core.declare("w")
-        return await asyncio.gather(*work, return_exceptions=True)
+        return [*await asyncio.gather(*work, return_exceptions=True)]
 
     assert await office.call(together) == [None] * 4
     assert (office.members.of("g"), office.members.of("h")) == ((), (channel,))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import threading
+from collections.abc import Iterator
 
 import pytest
 from asgiref.sync import async_to_sync
@@ -15,7 +16,7 @@ HELLO = {"type": "hello"}
 
 
 @pytest.fixture
-def plain(broker_url: str, prefix: str) -> ChannelLayer:
+def plain(broker_url: str, prefix: str) -> Iterator[ChannelLayer]:
     layer = ChannelLayer(broker_url, prefix=prefix, expiry=20, timeout=15)
     yield layer
     async_to_sync(layer.close)()

@@ -8,11 +8,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from harebell import Publication
 from harebell.client.blocking import Connection, connect
+from harebell.protocol.v091.fields import Table
 from tests.cli.command import environment, harebell
 from tests.cli.test_serve import serving
 
@@ -77,7 +79,7 @@ def test_count_and_names_as_options(servers: tuple[str, str], ends: tuple[Connec
     with ends[1].channel() as channel:
         delivery = channel.get("b")
         assert delivery is not None
-        (entry,) = delivery.headers["x-shovelled"]  # type: ignore[misc, union-attr]
+        (entry,) = cast("list[Table]", delivery.headers["x-shovelled"])
         assert isinstance(entry, dict)
         assert (entry["shovelled-by"], entry["src-queue"], entry["dest-queue"]) == ("harebell", "a", "b")
         assert "x-shovelled-timestamp" in delivery.headers

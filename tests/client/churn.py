@@ -29,6 +29,7 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from tempfile import TemporaryDirectory
+from typing import Any
 from urllib.parse import urlsplit
 
 import harebell
@@ -37,7 +38,8 @@ from harebell.broker import Broker
 from harebell.client.channel import Channel, OnOrphan
 from harebell.client.connection import Connection
 from harebell.client.messages import Publication
-from harebell.client.patterns.producer import Pending, Producer
+from harebell.client.patterns.pending import Pending
+from harebell.client.patterns.producer import Producer
 from harebell.client.recovery.policy import Backoff, Recovery
 from harebell.testing import EmbeddedBroker, FaultProxy, RabbitMQ
 
@@ -310,7 +312,7 @@ class Churn:
         for body in bodies:
             self._ended(body, "orphaned" if body in orphans else "acked")
 
-    async def _produce(self, producer: Producer, bodies: list[str], policy: OnOrphan) -> None:
+    async def _produce(self, producer: Producer[harebell.Message | bytes], bodies: list[str], policy: OnOrphan) -> None:
         """Through a Producer; at times nobody waits for the outcomes any more, and `drain` tells the failures."""
         async with asyncio.timeout(PATIENCE):
             pending = [await producer.publish_soon(self._message(body), self._queue) for body in bodies]
@@ -386,7 +388,8 @@ class Churn:
             stopped = asyncio.ensure_future(stop.wait())
             while True:
                 waiting = waiting or asyncio.ensure_future(anext(consumer))
-                await asyncio.wait({waiting, stopped}, timeout=0.02, return_when=asyncio.FIRST_COMPLETED)
+                both: set[asyncio.Future[Any]] = {waiting, stopped}
+                await asyncio.wait(both, timeout=0.02, return_when=asyncio.FIRST_COMPLETED)
                 if not waiting.done():
                     if held:
                         self._settle(channel, held, held[-1], multiple=True)

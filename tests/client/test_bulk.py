@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from queue import SimpleQueue
+from typing import Any
 
 import pytest
 
@@ -96,7 +97,7 @@ def test_a_closed_channel_says_why_and_what_has_no_answer(ch: Channel, name: str
 
 
 @pytest.mark.parametrize("arguments", [([b"a"], []), ([b"a"], [NONE], ["x", "y"]), ([b"a"], [NONE], "", [])])
-def test_what_does_not_fit_together_is_refused(ch: Channel, arguments: tuple[list[bytes], ...]) -> None:
+def test_what_does_not_fit_together_is_refused(ch: Channel, arguments: tuple[Any, ...]) -> None:
     with pytest.raises(errors.InvalidArgument):
         ch.publish_bulk(*arguments)
     with pytest.raises(errors.LocalProtocolError, match="at most 255"):  # and nothing of it is written or numbered

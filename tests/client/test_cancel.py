@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any
 
 import pytest
 
@@ -353,8 +354,8 @@ async def recovery_met_at(
             else:
                 parked.cancel()
 
-        async def dial(*arguments: object, **options: object) -> object:
-            transport, protocol = await create(*arguments, **options)  # type: ignore[arg-type]
+        async def dial(*arguments: Any, **options: Any) -> object:
+            transport, protocol = await create(*arguments, **options)
             dialled.append(transport)
             return transport, protocol
 

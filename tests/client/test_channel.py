@@ -302,6 +302,9 @@ class Waiter:
     def returned(self, publish_tag: int, returned: Returned) -> None:
         self.heard.append(("returned", publish_tag, returned.reply_code))
 
+    def orphaned(self, publish_tag: int) -> None:
+        raise AssertionError("no publication of this test is cut by a loss")
+
     def fail(self, reason: errors.HarebellError) -> None:
         self.heard.append(("fail", 0, type(reason)))
         self.settled.set()

@@ -393,7 +393,7 @@ async def test_a_stall_that_ends_in_time_changes_nothing(broker_url: str, name: 
         await channel.queue_declare(name, exclusive=True)
         await channel.confirm_select()
         for direction in ("to_server", "to_client"):
-            with proxy.stalled(direction):  # type: ignore[arg-type]
+            with proxy.stalled(direction):
                 publish = asyncio.ensure_future(channel.publish(b"m", "", name))
                 declare = asyncio.ensure_future(channel.queue_declare(name, passive=True))
                 with pytest.raises(errors.DeadlineExceeded):

@@ -672,9 +672,9 @@ def test_backoff_and_recovery_check_what_they_are_given() -> None:
     for attempt, most in ((1, 1), (2, 2), (3, 4), (4, 8), (5, 8), (10**6, 8)):
         assert all(0 <= backoff.delay(attempt) <= most for _ in range(20))
     assert max(backoff.delay(9) for _ in range(200)) > 4  # the jitter is full, not none
-    for bad in (lambda: Backoff(-1, 1), lambda: Backoff(2, 1), lambda: Backoff(1, 2, 0.5)):
+    for bad in ((-1, 1), (2, 1), (1, 2, 0.5)):
         with pytest.raises(errors.InvalidArgument):
-            bad()
+            Backoff(*bad)
     with pytest.raises(errors.InvalidArgument, match="topology='some'"):
         Recovery(topology="some")  # type: ignore[arg-type]
     with pytest.raises(errors.InvalidArgument, match="give_up_after"):

@@ -41,7 +41,7 @@ INTERNAL = {
     e.Events: {"put"},
 }
 # What the blocking face has not: handlers, calls and pools, which are made of tasks.
-ASYNCIO_ONLY = {connection.Connection: set(vars(faces.Faces))}
+ASYNCIO_ONLY: dict[type, set[str]] = {connection.Connection: set(vars(faces.Faces))}
 # What the blocking face has in addition.
 MORE = {blocking.Consumer: {"receive"}, blocking.Channel: {"parked"}}
 DUNDERS = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__", "__anext__": "__next__"}
@@ -49,7 +49,7 @@ TYPES = {"Opening[Channel]": "Channel", "e.Events": "Events", " | AsyncIterable[
 
 
 def public(cls: type) -> dict[str, Any]:
-    found = {}
+    found: dict[str, Any] = {}
     for base in reversed(cls.__mro__[:-1]):
         found.update(vars(base))
     return {name: member for name, member in found.items() if name in DUNDERS or not name.startswith("_")}
@@ -57,7 +57,8 @@ def public(cls: type) -> dict[str, Any]:
 
 def shape(member: Any) -> list[object]:
     """A property's or a method's parameters and types, as the blocking face spells them."""
-    signature = inspect.signature(member.fget if isinstance(member, property) else member)
+    function: Any = member.fget if isinstance(member, property) else member
+    signature = inspect.signature(function)
     parts: list[object] = [isinstance(member, property)]
     for parameter in signature.parameters.values():
         parts += [parameter.name, parameter.kind, parameter.default, spelled(parameter.annotation)]
@@ -186,6 +187,8 @@ def test_threads_at_work_outlast_reconnects(shared: blocking.Connection, name: s
 
 async def test_a_consumer_goes_on_behind_a_network_that_breaks(broker_url: str, name: str) -> None:
     address = urlsplit(broker_url)
+    assert address.hostname is not None
+    assert address.port is not None
     loop = asyncio.get_running_loop()
 
     async with FaultProxy(address.hostname, address.port) as proxy:

@@ -188,7 +188,9 @@ def test_priorities(application: Application) -> None:
 
 
 def test_events(application: Application) -> None:
-    app, seen, probing, asked, done = application.app, [], threading.Event(), [], threading.Event()
+    app, probing, done = application.app, threading.Event(), threading.Event()
+    seen: list[str] = []
+    asked: list[str] = []
     app.conf.task_send_sent_event = True
 
     def note(event: dict[str, Any]) -> None:

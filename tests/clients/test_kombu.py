@@ -69,7 +69,7 @@ def test_a_consumer_and_producer_mixin(broker: BrokerThread) -> None:
     """A service of ConsumerProducerMixin answers what a client asks."""
     from kombu.mixins import ConsumerProducerMixin
 
-    class Service(ConsumerProducerMixin):  # type: ignore[misc]
+    class Service(ConsumerProducerMixin):
         def __init__(self, connection: Any) -> None:
             self.connection = connection
 
@@ -115,7 +115,7 @@ def test_broadcast(broker: BrokerThread) -> None:
     with kombu.Connection(broker.broker.url) as one, kombu.Connection(broker.broker.url) as two:
         consumers = []
         for number, connection in enumerate((one, two)):
-            queue = Broadcast("news", unique=True)
+            queue = Broadcast("news", unique=True)  # type: ignore[no-untyped-call]
 
             def take(body: object, message: Any, number: int = number) -> None:
                 got.append((number, body))
@@ -136,8 +136,13 @@ def test_publications_survive_a_lost_connection(broker: BrokerThread) -> None:
         queue = kombu.Queue("q", durable=True)
         producer = connection.Producer()
         policy = {"interval_start": 0, "interval_step": 0.1, "max_retries": 20}
+
+        def abort() -> None:
+            for transport in tuple(broker.broker._transports):
+                transport.abort()
+
         producer.publish(1, routing_key="q", declare=[queue], retry=True, retry_policy=policy)
-        broker.run(lambda: [transport.abort() for transport in tuple(broker.broker._transports)])
+        broker.run(abort)
         producer.publish(2, routing_key="q", declare=[queue], retry=True, retry_policy=policy)
         bound = queue.bind(connection.default_channel)
         assert [bound.get(no_ack=True).payload for _ in range(2)] == [1, 2]

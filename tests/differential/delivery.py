@@ -217,8 +217,8 @@ case("consumer priority: negative", a(1, declare()), a(1, qos(1)), first(-1, "lo
 case("consumer priority: turns among equals", a(1, declare()), a(1, qos(2)), first(5, "one"), first(5, "two"), first(1, "low"), *fill(6))
 case("consumer priority: a newcomer", a(1, declare()), first(1, "low"), put("1"), first(5, "high"), put("2"), a(1, m.BasicCancel("high")),
      put("3"))
-for value in ("1", 1.5, True, None, [1]):
-    case(f"x-priority {value!r}", a(1, declare()), first(value, "c"))
+for odd in ("1", 1.5, True, None, [1]):
+    case(f"x-priority {odd!r}", a(1, declare()), first(odd, "c"))
 case("x-priority of a stream", a(1, declare(durable=True, arguments={"x-queue-type": "stream"})), a(1, qos(1)), first(5, "c"))
 
 # ---------------------------------------------------------------------------------------- single active consumer
@@ -348,9 +348,9 @@ case("quorum: exclusive consumer", a(1, declare(durable=True, arguments={**QUORU
      a(2, qos(1)), a(2, consume("q", "d", exclusive=True)), differs="quorum-exclusive-consumer")
 case("quorum: single", a(1, declare(durable=True, arguments={**QUORUM, "x-single-active-consumer": True})), a(1, qos(10)), a(1, consume("q", "c")),
      a(1, consume("q", "d")), *fill(2), a(1, ack(2, True)), a(1, m.BasicCancel("c")), put("3"))
-for name, table in (("with a limit", {**QUORUM, "x-delivery-limit": 5}), ("without", QUORUM)):
-    case(f"quorum: what was requeued, {name}", a(1, declare(durable=True, arguments=table)), *fill(4), a(1, get()), a(1, get()), a(1, nack(1)),
-         Until("q", 3), *(a(1, get()) for _ in range(4)), differs="" if table is not QUORUM else "quorum-requeue")
+for name, queue_table in (("with a limit", {**QUORUM, "x-delivery-limit": 5}), ("without", QUORUM)):
+    case(f"quorum: what was requeued, {name}", a(1, declare(durable=True, arguments=queue_table)), *fill(4), a(1, get()), a(1, get()), a(1, nack(1)),
+         Until("q", 3), *(a(1, get()) for _ in range(4)), differs="" if queue_table is not QUORUM else "quorum-requeue")
 case("x-delivery-count", a(1, declare()), *fill(1), a(1, get()), a(1, nack(1)), a(1, get()), differs="x-delivery-count", without=())
 
 # ---------------------------------------------------------------------------------- at-least-once dead-lettering

@@ -67,9 +67,7 @@ limits: st.SearchStrategy[Table] = st.one_of(
 extras: st.SearchStrategy[Table] = st.fixed_dictionaries(
     {}, optional={"x-max-priority": st.integers(0, 4), "x-single-active-consumer": flags, "x-expires": st.just(600_000)}
 )
-times: st.SearchStrategy[Table] = st.sampled_from(
-    ({}, {}, {}, {"x-message-ttl": 600_000}, {"x-message-ttl": 0})  # type: ignore[arg-type]
-)
+times: st.SearchStrategy[Table] = st.sampled_from(({}, {}, {}, {"x-message-ttl": 600_000}, {"x-message-ttl": 0}))
 
 
 @st.composite
@@ -98,7 +96,7 @@ def on(connection: str, channel: int, method: st.SearchStrategy[m.Method]) -> st
 queues = st.sampled_from(QUEUES)
 exchanges, keys = st.sampled_from(EXCHANGES), st.sampled_from(KEYS)
 binding_arguments: st.SearchStrategy[Table] = st.sampled_from(
-    ({}, {"k": 1}, {"x-match": "any", "k": 1, "l": True}, {"x-match": "zz"})  # type: ignore[arg-type]
+    ({}, {"k": 1}, {"x-match": "any", "k": 1, "l": True}, {"x-match": "zz"})
 )
 bound = st.sampled_from(("q1", "q2"))
 

@@ -39,6 +39,10 @@ def declare(name: str = "q", **keywords: Any) -> m.QueueDeclare:
     return m.QueueDeclare(name, **keywords)
 
 
+def only(flag: str) -> dict[str, Any]:
+    return {flag: True}
+
+
 def with_arguments(**arguments: Any) -> m.QueueDeclare:
     """queue.declare of q with arguments; x_message_ttl stands for x-message-ttl."""
     return m.QueueDeclare("q", arguments=dashed(arguments))
@@ -112,8 +116,8 @@ def case(name: str, *steps: Step, differs: str = "", without: tuple[str, ...] = 
 
 case("declare", a(1, declare()), a(1, declare()), a(1, passive()))
 for flag in ("durable", "auto_delete", "exclusive"):
-    case(f"declare with another {flag}", a(1, declare()), a(1, declare(**{flag: True})))
-    case(f"declare without {flag}", a(1, declare(**{flag: True})), a(1, declare()))
+    case(f"declare with another {flag}", a(1, declare()), a(1, declare(**only(flag))))
+    case(f"declare without {flag}", a(1, declare(**only(flag))), a(1, declare()))
 case("everything differs: exclusive is looked at first",
      a(1, declare()), a(1, declare(durable=True, exclusive=True, auto_delete=True, arguments=DEAD)))
 case("durable is looked at before auto_delete", a(1, declare()), a(1, declare(durable=True, auto_delete=True)))
@@ -264,6 +268,7 @@ case("empty queue name and key: the name is the key", a(1, declare()), a(1, m.Qu
      a(1, m.QueueUnbind("", "amq.direct", "")), put("3", "q", "amq.direct", mandatory=True))
 case("a queue's name and an empty key: the key is empty", a(1, declare()), a(1, bind("", "amq.direct")),
      put("1", "q", "amq.direct", mandatory=True), put("2", "", "amq.direct", mandatory=True))
+method: m.Method
 for method in (m.QueueBind("", "amq.direct", "k"), m.QueueUnbind("", "amq.direct", "k"), get(""), consume(""),
                m.QueuePurge(""), m.QueueDelete("")):  # fmt: skip
     case(f"no previously declared queue: {method.NAME}", a(1, method))
@@ -294,8 +299,8 @@ case("exchange", a(1, exchange()), a(1, exchange()), a(1, exchange("x", "", pass
      a(1, exchange("x", "", passive=True)))
 case("exchange of another type", a(1, exchange()), a(1, exchange("x", "fanout")))
 for flag in ("durable", "auto_delete", "internal"):
-    case(f"exchange with another {flag}", a(1, exchange()), a(1, exchange(**{flag: True})))
-    case(f"exchange without {flag}", a(1, exchange(**{flag: True})), a(1, exchange()))
+    case(f"exchange with another {flag}", a(1, exchange()), a(1, exchange(**only(flag))))
+    case(f"exchange without {flag}", a(1, exchange(**only(flag))), a(1, exchange()))
 case("exchange with another alternate", a(1, exchange()), a(1, exchange(arguments={"alternate-exchange": "y"})))
 case("exchange without its alternate", a(1, exchange(arguments={"alternate-exchange": "y"})), a(1, exchange()))
 case("exchange with an alternate that is a number", a(1, exchange(arguments={"alternate-exchange": 5})))
@@ -377,16 +382,17 @@ for pattern in ("a.b", "*", "#", "a.*", "a.#", "#.b", "a.#.b", "*.#", "#.#", "a.
     case(f"topic {pattern!r}", a(1, declare()), a(1, bind(pattern, "amq.topic")),
          *(put(key, key, "amq.topic", mandatory=True) for key in ("", "a", "a.b", "a.x.b", "a..b", ".", "a.", "b")))
 HEADER_SETS: tuple[Table | None, ...] = (None, {"k": 1}, {"k": "1"}, {"k": 1, "l": True}, {"k": None}, {"x-k": 1}, {"l": 2.5})
-for name, arguments in {
+HEADER_BINDINGS: dict[str, Table] = {
     "all": {"x-match": "all", "k": 1, "l": True}, "any": {"x-match": "any", "k": 1, "l": True}, "default": {"k": 1},
     "all of nothing": {"x-match": "all"}, "any of nothing": {"x-match": "any"}, "void": {"k": None},
     "x- is ignored": {"x-k": 1}, "all-with-x": {"x-match": "all-with-x", "x-k": 1},
     "any-with-x": {"x-match": "any-with-x", "x-k": 1, "k": 1}, "string": {"k": "1"},
-}.items():  # fmt: skip
+}  # fmt: skip
+for name, arguments in HEADER_BINDINGS.items():
     case(f"headers {name}", a(1, declare()), a(1, m.QueueBind("q", "amq.headers", "", arguments=arguments)),
          *(put(str(n), "", "amq.headers", mandatory=True, headers=headers) for n, headers in enumerate(HEADER_SETS)))
-for value in ("zz", 1, None):
-    case(f"headers x-match {value!r}", a(1, declare()), a(1, m.QueueBind("q", "amq.headers", "", arguments={"x-match": value})))
+for match in ("zz", 1, None):
+    case(f"headers x-match {match!r}", a(1, declare()), a(1, m.QueueBind("q", "amq.headers", "", arguments={"x-match": match})))
 case("headers exchange behind another", a(1, exchange("x", "fanout")), a(1, m.ExchangeBind("amq.headers", "x", "")),
      a(1, declare()), a(1, m.QueueBind("q", "amq.headers", "", arguments={"k": 1})),
      put("1", "", "x", mandatory=True), put("2", "", "x", mandatory=True, headers={"k": 1}),
@@ -647,8 +653,9 @@ def from_offset(offset: Any, tag: str = "c", **keywords: Any) -> Send:
     return a(2, consume("q", tag, arguments={"x-stream-offset": offset}, **keywords))
 
 
-for offset in ("first", "last", "next", 0, 3, 4, 5, 100, -1, "5", "1h", "10s", "2D", "1M", "1Y", "1m", "1x",
-               datetime(2001, 1, 1, tzinfo=UTC)):  # fmt: skip
+OFFSETS: tuple[Any, ...] = ("first", "last", "next", 0, 3, 4, 5, 100, -1, "5", "1h", "10s", "2D", "1M", "1Y", "1m", "1x",
+               datetime(2001, 1, 1, tzinfo=UTC))  # fmt: skip
+for offset in OFFSETS:
     case(f"stream: x-stream-offset {offset!r}", *filled(5), from_offset(offset), a(2, ack(0, True)), put("6"))
 for offset in ("zzz", "", "-1h", True, 2.5, None, [1]):
     case(f"stream: x-stream-offset {offset!r}", *filled(1), from_offset(offset), differs="x-stream-offset-refusals")

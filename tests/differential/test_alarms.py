@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from harebell.protocol.v091 import methods as m
+from harebell.protocol.v091.fields import Table
 from harebell.testing.rabbitmq import RabbitMQ
 from tests.wire import CAPABILITIES, BrokerThread, Wire
 
@@ -40,10 +41,11 @@ def sides(rabbitmq: RabbitMQ) -> Iterator[tuple[Side, Side]]:
 
 def conversation(side: Side) -> list[str]:
     """One who publishes, one who does not, one who publishes and knows nothing of it; during an alarm."""
-    knows = {"capabilities": {**CAPABILITIES, "connection.blocked": True}}
+    knows: Table = {"capabilities": {**CAPABILITIES, "connection.blocked": True}}
     said: list[str] = []
     with Wire(side.port) as publisher, Wire(side.port) as reader, Wire(side.port) as unaware:
-        for wire, properties in ((publisher, knows), (reader, knows), (unaware, {"capabilities": CAPABILITIES})):
+        unknowing: Table = {"capabilities": CAPABILITIES}
+        for wire, properties in ((publisher, knows), (reader, knows), (unaware, unknowing)):
             wire.log_in(properties=properties)
             wire.channel(1)
         reader.call(1, m.QueueDeclare("alarmed", exclusive=True), m.QueueDeclareOk)

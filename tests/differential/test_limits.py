@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -86,7 +87,7 @@ def login(connection: str = "a", vhost: str = "/", user: str = "guest") -> Login
     return Login(connection, vhost=vhost, response=f"\0{user}\0guest".encode())
 
 
-def declare(name: str, connection: str = "a", **rest: bool) -> Send:
+def declare(name: str, connection: str = "a", **rest: Any) -> Send:
     return Send(connection, 1, m.QueueDeclare(name, **rest))
 
 

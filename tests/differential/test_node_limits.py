@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[Pair]:
-    limits = {"channel_max": CHANNELS, "max_message_size": SIZE}
+    limits: dict[str, Any] = {"channel_max": CHANNELS, "max_message_size": SIZE}
     try:
         find_server()
     except ServerUnavailable as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -103,9 +104,9 @@ def ports(rabbitmq_server: RabbitMQ) -> Iterator[tuple[int, int]]:
     with BrokerThread() as harebell:
         policies = harebell.broker.node.vhosts["/"].policies
         for each in POLICIES:
-            harebell.run(lambda each=each: policies.set(each))
+            harebell.run(partial(policies.set, each))
         for each in OPERATORS:
-            harebell.run(lambda each=each: policies.set(each, operator=True))
+            harebell.run(partial(policies.set, each, operator=True))
         commands = [set_policy("set", each) for each in POLICIES] + [set_policy("set_op", each) for each in OPERATORS]
         rabbitmq_server.ctl("eval", ", ".join(commands) + ".", timeout=60)
         yield harebell.port, rabbitmq_server.port

@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import pika
@@ -366,11 +367,7 @@ def load(broker: Watched) -> pika.BlockingConnection:
     with pytest.raises(pika.exceptions.UnroutableError):
         channel.basic_publish("amq.direct", "nobody", b"1", mandatory=True)
     channel.basic_publish("counted", "", b"1", pika.BasicProperties(headers={"CC": ["two"]}))
-    for settle in (
-        lambda tag: channel.basic_ack(tag),
-        lambda tag: channel.basic_nack(tag),
-        lambda tag: channel.basic_reject(tag, requeue=False),
-    ):
+    for settle in (channel.basic_ack, channel.basic_nack, partial(channel.basic_reject, requeue=False)):
         method, _, _ = channel.basic_get("one")
         settle(method.delivery_tag)
     channel.basic_get("one", auto_ack=True)

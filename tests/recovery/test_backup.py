@@ -17,7 +17,7 @@ STREAM = {"x-queue-type": "stream"}
 def fill(channel: Channel, first: int) -> None:
     """Confirmed messages, in a queue and in a stream."""
     channel.queue_declare("q", durable=True)
-    channel.queue_declare("s", durable=True, arguments=STREAM)  # type: ignore[arg-type]
+    channel.queue_declare("s", durable=True, arguments=STREAM)
     channel.confirm_select()
     for number in range(first, first + COUNT):
         for queue in ("q", "s"):

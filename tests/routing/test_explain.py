@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -116,7 +117,7 @@ def test_hashes(router: Router) -> None:
     for number in range(10):
         properties: dict[str, object] = {"message_id": str(number)}
         got = explain(router, "h", ["k"], None, properties)
-        assert tuple(queue for queue, _ in got.queues) == router.route("h", "k", None, lambda p=properties: p).queues
+        assert tuple(queue for queue, _ in got.queues) == router.route("h", "k", None, partial(dict, properties)).queues
         assert "exchange 'h' (x-consistent-hash): 1 of 3 bindings, by hash" in got.text()
         assert explain(router, "m", [str(number)]).queues == (Reached(router.route("m", str(number)).queues[0], True),)
 
@@ -164,7 +165,7 @@ keys = st.sampled_from(["", "1", "2", "a.b"])
 def test_it_tells_what_the_router_does(
     kinds: list[str],
     alternates: list[str | None],
-    bindings: list[tuple],
+    bindings: list[tuple[Any, ...]],
     routing_keys: list[str],
     headers: dict[str, object],
     drawn: int,

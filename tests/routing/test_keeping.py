@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -63,7 +65,7 @@ def test_arguments_and_bindings_are_the_types_own(router: Router) -> None:
     router.bind("d", to_queue("q1"), "1")
     router.bind("d", to_queue("q2"), "1")
     assert router.exchange("d").depends_on is Dependence.PROPERTIES
-    routes = {router.route("d", "k", None, lambda n=n: {"message_id": str(n)}).queues for n in range(50)}
+    routes = {router.route("d", "k", None, partial(dict, message_id=str(n))).queues for n in range(50)}
     assert routes == {("q1",), ("q2",)}
     held = router.route("d", "k", lambda: {"x-delay": 5}, dict)
     assert (held.queues, held.delayed) == ((), (("d", 5),))
@@ -165,12 +167,13 @@ def test_the_system_exchange_is_there_and_stays_as_it_is(router: Router) -> None
     assert router.check_publish(SYSTEM_EXCHANGE) is system
     assert router.route(SYSTEM_EXCHANGE, "amq.ping").queues == ()
     assert not router.declare_exchange(SYSTEM_EXCHANGE, "system", durable=True)
-    for refused in [
+    attempts: list[Callable[[], object]] = [
         lambda: router.declare_exchange("mine", "system"),
         lambda: router.delete_exchange(SYSTEM_EXCHANGE),
         lambda: router.bind(SYSTEM_EXCHANGE, to_queue("q1"), "k"),
         lambda: router.bind("amq.direct", to_exchange(SYSTEM_EXCHANGE), "k"),
-    ]:
+    ]
+    for refused in attempts:
         with pytest.raises(AccessRefused, match="system"):
             refused()
     assert list(system.bindings()) == []

@@ -68,7 +68,7 @@ def declared(connection: pika.BlockingConnection, kind: str, arguments: dict[str
     try:
         channel.exchange_declare("x", kind, arguments=arguments)
     except ChannelClosedByBroker as error:
-        return error.reply_text
+        return str(error.reply_text)
     channel.queue_declare(QUEUE)
     channel.close()
     return ""
@@ -79,6 +79,6 @@ def bound(connection: pika.BlockingConnection, key: str) -> str:
     try:
         channel.queue_bind(QUEUE, "x", key)
     except ChannelClosedByBroker as error:
-        return error.reply_text
+        return str(error.reply_text)
     channel.close()
     return ""

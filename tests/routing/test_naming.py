@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from harebell.errors import AccessRefused, PreconditionFailed
@@ -64,7 +66,7 @@ def test_names_of_queues(name: str, refused_by: list[Naming]) -> None:
 
 
 def test_texts() -> None:
-    for check, text in [
+    checks: list[tuple[Callable[[], object], str]] = [
         (lambda: check_exchange_name("", "draft"), "exchange name '' has 0 characters, and may have 1 to 127"),
         (lambda: check_exchange_name("a-b", "strict"), "exchange name 'a-b' may have letters, digits and '_' only"),
         (lambda: check_queue_name("-", "draft"), "queue name '-' must begin with a letter, a digit or '_'"),
@@ -81,7 +83,8 @@ def test_texts() -> None:
             lambda: check_topic_key("a.*b", "strict", binding=True),
             "binding key 'a.*b' has the word '*b': letters and digits only",
         ),
-    ]:
+    ]
+    for check, text in checks:
         with pytest.raises(PreconditionFailed) as caught:
             check()
         assert caught.value.detail == text

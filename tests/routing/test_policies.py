@@ -45,7 +45,7 @@ def test_a_parsed_policy() -> None:
     check_policy(parse_policy("v", "p", body))
 
 
-GOOD = {
+GOOD: dict[str, list[object]] = {
     "alternate-exchange": [""],
     "dead-letter-exchange": ["x"],
     "dead-letter-routing-key": ["k"],
@@ -155,7 +155,7 @@ def test_what_apply_to_covers(apply_to: str) -> None:
     covered = {
         kind
         for kind in ("exchange", "classic", "quorum", "stream")
-        if matching([policy(definition=definition, apply_to=apply_to)], "/", "n", kind) is not None  # type: ignore[arg-type]
+        if matching([policy(definition=definition, apply_to=apply_to)], "/", "n", kind) is not None
     }
     assert covered == APPLY_TO[apply_to]
 

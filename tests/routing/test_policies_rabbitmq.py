@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from typing import Any
 
 from harebell.errors import InvalidArgument
 from harebell.routing.policies import Policy, merged, parse_policy
@@ -25,7 +26,9 @@ DEFINITIONS: list[dict[str, object]] = [
     {"message-ttl": -1, "expires": -1, "alternate-exchange": 1},
     *({key: value} for key, values in GOOD.items() if key not in LATER for value in values),
     *({key: value} for key in GOOD if key not in LATER | {"max-age"} for value in VALUES),
-    *({"max-age": age} for age in ("0D", "1x", "5m")),
+    {"max-age": "0D"},
+    {"max-age": "1x"},
+    {"max-age": "5m"},
     {"x-foo": 1},
 ]
 
@@ -67,14 +70,14 @@ def test_operator_policies(rabbitmq: RabbitMQ) -> None:
     assert [ours(each, operator=True) for each in definitions] == told
 
 
-MERGED: list[tuple[dict[str, object], dict[str, object]]] = [
+MERGED: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {"max-length": 3}),
     ({"max-length": 5}, {}),
-    *(
+    *[
         ({key: ours, "dead-letter-exchange": "x"}, {key: theirs, "max-length-bytes": 9})
         for key in ("expires", "message-ttl", "max-length", "max-in-memory-bytes", "delivery-limit")
         for ours, theirs in ((1, 2), (2, 1), (2, 2))
-    ),
+    ],
 ]
 
 

@@ -187,12 +187,13 @@ def test_a_second_declaration() -> None:
     check_redeclaration(Q, {}, {"x-queue-type": "classic"})
     check_redeclaration(Q, {"x-queue-type": "classic"}, {})
     check_redeclaration(Q, {"x-queue-type": "quorum", "x-max-priority": 3}, {"x-queue-type": "quorum"})
-    for received, current, text in [
+    refused: list[tuple[dict[str, object], dict[str, object], str]] = [
         ({"x-max-length": 2, "x-message-ttl": 2}, {"x-max-length": 1, "x-message-ttl": 1}, "'2' but current is '1'"),
         ({}, {"x-queue-type": "quorum"}, "received none but current is the value 'quorum' of type 'longstr'"),
         ({"x-queue-type": "classic"}, {"x-queue-type": "quorum"}, "received 'classic' but current is 'quorum'"),
         ({"x-queue-type": "quorum"}, {}, "received the value 'quorum' of type 'longstr' but current is none"),
-    ]:  # fmt: skip
+    ]  # fmt: skip
+    for received, current, text in refused:
         with pytest.raises(PreconditionFailed, match=text) as caught:
             check_redeclaration(Q, received, current)
         assert ("'x-message-ttl'" if "x-message-ttl" in received else "'x-queue-type'") in caught.value.detail

@@ -13,7 +13,13 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from pika.exceptions import AMQPChannelError, AMQPConnectionError
 
 from harebell.errors import AmqpError, PreconditionFailed
-from harebell.routing.settings import ARGUMENTS, COMPARED_QUEUE_ARGUMENTS, check_redeclaration, queue_settings
+from harebell.routing.settings import (
+    ARGUMENTS,
+    COMPARED_QUEUE_ARGUMENTS,
+    QueueType,
+    check_redeclaration,
+    queue_settings,
+)
 from harebell.testing import RabbitMQ
 
 NAME = "settings-differential"
@@ -144,7 +150,7 @@ SECOND = {
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
-def test_second_declarations(declare: Declare, kind: str) -> None:
+def test_second_declarations(declare: Declare, kind: QueueType) -> None:
     """The first argument told is that of the same name here and there, however many are missing."""
     names = [name for name in COMPARED_QUEUE_ARGUMENTS[kind] if name in SECOND]
     current = {"x-queue-type": kind} | {name: SECOND[name] for name in names}

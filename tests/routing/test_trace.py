@@ -30,7 +30,7 @@ def reached(router: Router, exchange: str, keys: list[str], headers: dict[str, A
     route = router.route_keys(exchange, keys, lambda: headers, lambda: properties)
     queues = list(route.queues)
     for name, delay in route.delayed:
-        later = partial(dict, headers, **{"x-delay": -delay})
+        later = partial(dict[str, Any], {**headers, "x-delay": -delay})
         queues += router.route_keys(name, keys, later, lambda: properties, released=True).queues
     return tuple(queues)
 

@@ -17,6 +17,7 @@ from harebell.broker import Broker as HarebellBroker
 from harebell.client.blocking import connect
 from harebell.client.messages import Message, Publication
 from harebell.errors import MissingDependency
+from harebell.protocol.v091.fields import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +37,7 @@ class Broker:
         """What it calls itself: "Harebell" or "RabbitMQ"."""
         return str(self._connection.server_properties["product"])
 
-    def queue(self, kind: str, arguments: dict[str, object] | None = None, name: str | None = None) -> str:
+    def queue(self, kind: str, arguments: Table | None = None, name: str | None = None) -> str:
         """A new queue of that x-queue-type; its name."""
         name = name or f"spark.{kind}.{uuid.uuid4().hex[:8]}"
         self._channel.queue_declare(name, durable=True, arguments={"x-queue-type": kind, **(arguments or {})})

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from harebell import errors
+from harebell.client.messages import Delivery
 from harebell.protocol.v091 import Properties
 
 
@@ -30,6 +31,11 @@ class FakeDelivery:
         number = (self.properties.headers or {}).get("x-stream-offset")
         assert number is None or isinstance(number, int)
         return number
+
+
+def as_delivery(fake: FakeDelivery) -> Delivery:
+    """A fake for code that asks for a delivery and reads no more of it than the fake has."""
+    return cast("Delivery", fake)
 
 
 class FakeLinkBase:

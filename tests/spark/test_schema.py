@@ -17,7 +17,7 @@ from harebell.spark.schema import (
     project,
     row_schema,
 )
-from tests.spark.fakes import FakeDelivery
+from tests.spark.fakes import FakeDelivery, as_delivery
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
@@ -58,7 +58,7 @@ def test_a_batch_has_sparks_own_arrow_schema_and_all_values() -> None:
     )
     full = FakeDelivery(b"\xff", "ex", "key", 1, True, properties=properties)
     bare = FakeDelivery(b"")
-    batch = Rows(row_schema()).batch("q", [full, bare], [41, 42])
+    batch = Rows(row_schema()).batch("q", [as_delivery(full), as_delivery(bare)], [41, 42])
     assert batch.schema == arrow_schema(row_schema())
     first, second = batch.to_pylist()
     assert first == {
@@ -88,30 +88,32 @@ def test_a_batch_has_sparks_own_arrow_schema_and_all_values() -> None:
 
 def test_a_projection_keeps_its_order_and_decodes_no_properties_without_need() -> None:
     rows = Rows(schema_of(body=StringType(), offset=LongType(), queue=StringType()))
-    batch = rows.batch("q", [Unread("é".encode())], None)
+    batch = rows.batch("q", [as_delivery(Unread("é".encode()))], None)
     assert batch.to_pylist() == [{"body": "é", "offset": None, "queue": "q"}]
 
 
 def test_a_body_that_is_not_text_is_an_error_that_says_so() -> None:
     with pytest.raises(InvalidArgument, match=r"queue 'q' is not UTF-8.*body binary"):
-        Rows(schema_of(body=StringType())).batch("q", [FakeDelivery(b"\xff")], None)
+        Rows(schema_of(body=StringType())).batch("q", [as_delivery(FakeDelivery(b"\xff"))], None)
 
 
 def test_text_that_a_peer_sent_as_other_bytes_does_not_stop_a_read() -> None:
     delivery = FakeDelivery(b"", routing_key="a\udcff", properties=Properties(type="\udcfe", headers={"h": "\udcff"}))
-    row = Rows(row_schema()).batch("q", [delivery], None).to_pylist()[0]
+    row = Rows(row_schema()).batch("q", [as_delivery(delivery)], None).to_pylist()[0]
     assert row["routing_key"] == "a�"
     assert row["type"] == "�"
     assert row["headers"] == '{"h":"\\udcff"}'
 
 
 def test_a_timestamp_beyond_any_date_is_null() -> None:
-    batch = Rows(row_schema()).batch("q", [FakeDelivery(b"", properties=Properties(timestamp=1_700_000_000_000))], None)
+    batch = Rows(row_schema()).batch(
+        "q", [as_delivery(FakeDelivery(b"", properties=Properties(timestamp=1_700_000_000_000)))], None
+    )
     assert batch.column("timestamp").to_pylist() == [None]
 
 
 def test_a_projection_out_of_a_full_batch() -> None:
-    full = Rows(row_schema()).batch("q", [FakeDelivery(b"x", properties=Properties(message_id="1"))], None)
+    full = Rows(row_schema()).batch("q", [as_delivery(FakeDelivery(b"x", properties=Properties(message_id="1")))], None)
     wanted = arrow_schema(schema_of(message_id=StringType(), body=StringType()))
     assert project("q", full, wanted).to_pylist() == [{"message_id": "1", "body": "x"}]
 

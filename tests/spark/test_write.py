@@ -53,7 +53,9 @@ def test_columns_become_properties_and_rows_choose_their_exchange(spark: SparkSe
     (row,) = read(spark, broker, queue).collect()
     assert (row.body, row.content_type, row.priority, row.correlation_id) == (b"x", "application/json", 3, "corr")
     assert (row.message_id, row.app_id, row.delivery_mode) == ("me", "app", 1)
-    assert row.timestamp == frame.first().timestamp
+    first = frame.first()
+    assert first is not None
+    assert row.timestamp == first.timestamp
 
 
 def test_a_map_column_is_a_header_table(spark: SparkSession, broker: Broker) -> None:

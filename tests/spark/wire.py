@@ -128,8 +128,9 @@ def scripted(
                     heard.append(event)
                     answer(engine, channel, event, heartbeat)
                 connection.sendall(engine.data_to_send())
-                if isinstance(heard[-1] if heard else None, m.BasicConsume):
-                    for piece in script(heard[-1].consumer_tag):
+                last = heard[-1] if heard else None
+                if isinstance(last, m.BasicConsume):
+                    for piece in script(last.consumer_tag):
                         connection.sendall(piece)
                     connection.shutdown(socket.SHUT_WR)
 

@@ -117,7 +117,7 @@ def test_a_killed_owner_takes_the_node_along(own_server: RabbitMQ) -> None:
 
 def runs(pid: int) -> bool:
     try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 

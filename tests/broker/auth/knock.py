@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from harebell.broker.v091.connection import Connection, Phase
 from harebell.protocol.v091 import Engine, Role, methods as m
+from harebell.protocol.v091.fields import Table
 from tests.broker.kit import FakeTransport, NodeKit
 
-CAPABILITIES = {"authentication_failure_close": True}
+CAPABILITIES: Table = {"authentication_failure_close": True}
 
 
 class Knock:

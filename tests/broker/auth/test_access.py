@@ -7,6 +7,7 @@ reader wants to see at a glance, and what changes while a connection is open.
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -72,7 +73,7 @@ def allow(kit: NodeKit, *needed: str) -> None:
     kit.node.users.set_permission(Permission("/", "u", patterns["c"], patterns["w"], patterns["r"]))
 
 
-def refusal(client: Client, action: m.Method | tuple[str, str], **properties: object) -> str | None:
+def refusal(client: Client, action: m.Method | tuple[str, str], **properties: Any) -> str | None:
     """Do it; the text of the 403 that came."""
     if isinstance(action, m.Method):
         client.send(1, action)

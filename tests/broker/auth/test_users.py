@@ -83,7 +83,7 @@ def test_what_goes_with_a_user(users: Users) -> None:
     users.set_permission(Permission("v", "a", "", "", ""))
     users.set_topic_permission(TopicPermission("v", "a", "x", "", ""))
     removed: list[str] = []
-    users.watcher.removed = removed.append  # type: ignore[method-assign]
+    users.watcher.removed = removed.append  # type: ignore[method-assign, assignment]
     users.remove("a")
     users.remove("a")
     assert (list(users.users), list(users.permissions), users.topic_permissions) == (["guest"], [("/", "guest")], {})

@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -16,6 +16,7 @@ from harebell.broker import Broker
 from harebell.broker.exchanges.delayed import SLACK, Delays
 from harebell.broker.message import Address, Message
 from harebell.protocol.v091 import Content, FieldValue, Properties, encode_content, methods as m
+from harebell.protocol.v091.fields import Table
 from harebell.routing.keeping import MAX_DELAY
 from tests.broker.kit import Client, NodeKit
 
@@ -185,7 +186,7 @@ def test_a_dead_letter_that_was_delayed_keeps_its_history(kit: NodeKit) -> None:
             kit.pass_time(10)
     got = client.get()  # its x-delay is negative by now
     assert got is not None
-    (death,) = (got.decode_properties().headers or {})["x-death"]
+    (death,) = cast("list[Table]", (got.decode_properties().headers or {})["x-death"])
     assert death["count"] == 2
 
 

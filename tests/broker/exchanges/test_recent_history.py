@@ -78,7 +78,7 @@ def test_a_newly_bound_queue_gets_what_the_exchange_remembers(kit: NodeKit) -> N
     history = m.ExchangeDeclare("x", "x-recent-history", arguments={"x-recent-history-length": 2})
     client.call(history, m.ExchangeDeclareOk)
     for number in range(3):
-        client.publish("", b"%d" % number, "x", **({"expiration": "100"} if number == 2 else {}))
+        client.publish("", b"%d" % number, "x", expiration="100" if number == 2 else None)
     client.declare()
     client.call(m.QueueBind("q", "x", ""), m.QueueBindOk)
     assert client.count() == 2

@@ -83,6 +83,7 @@ def test_users(node: Any) -> None:
     by_name = {user["name"]: user for user in listed(node, "users")}
     assert by_name["new"]["tags"] == ["monitoring"]
     assert (by_name["u"]["tags"], by_name["u"]["limits"]) == (["a", "b"], {"max-channels": 3})
+    assert SECRET.password_hash is not None
     assert SECRET.password_hash not in json.dumps(list(by_name.values()))
     do(node, "delete-user")
     assert {user["name"] for user in listed(node, "users")} == {"guest", "new"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -81,7 +82,7 @@ def test_a_queue_that_is_plain_stays_so(kit: NodeKit, client: Client, watcher: C
 
 
 @pytest.mark.parametrize("arguments", [{"x_max_priority": 3}, {"x_queue_type": "stream"}])
-def test_queues_that_are_not_plain(kit: NodeKit, client: Client, watcher: Client, arguments: dict[str, object]) -> None:
+def test_queues_that_are_not_plain(kit: NodeKit, client: Client, watcher: Client, arguments: dict[str, Any]) -> None:
     client.declare(**arguments)
     client.send(1, m.BasicQos(0, 10, False))
     client.send(1, m.BasicConsume("q", "c"))

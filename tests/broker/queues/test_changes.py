@@ -289,7 +289,7 @@ def test_not_while_one_consumes_exclusively(client: Client, change: Change) -> N
     ],
 )  # fmt: skip
 def test_refused_and_nothing_changed(client: Client, change: Change, changes: dict[str, Any], text: str) -> None:
-    before = {"x_max_length": 5, "x_dead_letter_exchange": "", "x_dead_letter_routing_key": "r"}
+    before: dict[str, Any] = {"x_max_length": 5, "x_dead_letter_exchange": "", "x_dead_letter_routing_key": "r"}
     client.declare(**before)
     with pytest.raises(errors.PreconditionFailed, match=text.replace("{", r"\{")):
         change("q", **{"x_max_length": 1, **changes})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,7 +97,7 @@ def test_a_plain_queue_has_none(kit: NodeKit, client: Client) -> None:
     ],
 )
 def test_settings_ask_for_decorators(
-    kit: NodeKit, client: Client, arguments: dict[str, object], expected: list[type[QueueDecorator]]
+    kit: NodeKit, client: Client, arguments: dict[str, Any], expected: list[type[QueueDecorator]]
 ) -> None:
     client.declare(**arguments)
     assert kinds(kit) == expected
@@ -157,7 +158,7 @@ def test_what_a_queue_drops_is_told(kit: NodeKit, client: Client) -> None:
     client.declare(x_max_length=2, x_dead_letter_exchange="")
     told = diary(kit)
     for body in (b"1", b"2", b"3"):
-        client.publish("q", body, **({"expiration": "10"} if body == b"3" else {}))
+        client.publish("q", body, expiration="10" if body == b"3" else None)
     client.send(1, m.BasicGet("q"))
     client.send(1, m.BasicReject(1, requeue=False))
     kit.pass_time(10)
@@ -167,7 +168,7 @@ def test_what_a_queue_drops_is_told(kit: NodeKit, client: Client) -> None:
 
 
 @pytest.mark.parametrize("arguments", [{}, {"x_queue_type": "stream"}])
-def test_one_with_a_say_about_messages(tmp_path: Path, arguments: dict[str, object]) -> None:
+def test_one_with_a_say_about_messages(tmp_path: Path, arguments: dict[str, Any]) -> None:
     kit = NodeKit(tmp_path / "data", sync=False)
     client = kit.client()
     kit.node.add_decorator(Censor)

@@ -287,7 +287,8 @@ def test_memory_of_groups_that_are_gone_is_let_go(kit: NodeKit) -> None:
 def test_refusals(client: Client, arguments: dict[str, Any], code: int, text: str) -> None:
     table = {name.replace("_", "-"): value for name, value in arguments.items()}
     client.send(1, m.QueueDeclare("q", durable=True, arguments=table))
-    (close,) = [*client.take(m.ChannelClose), *client.take(m.ConnectionClose)]
+    closes: list[m.ChannelClose | m.ConnectionClose] = [*client.take(m.ChannelClose), *client.take(m.ConnectionClose)]
+    (close,) = closes
     assert close.reply_code == code
     assert text in close.reply_text
 

@@ -55,7 +55,8 @@ def test_the_highest_priority_with_room_goes_first() -> None:
     assert turns(consumers, 3) == [high, other, high]
     high.window = other.window = 0
     assert turns(consumers, 2) == [low, low]
-    assert list(consumers)[-1] is low
+    waiting: list[object] = list(consumers)
+    assert waiting[-1] is low
 
 
 def test_the_single_one_stays_until_it_goes() -> None:

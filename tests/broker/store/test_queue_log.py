@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -40,7 +41,7 @@ class Bench:
         self.disk.kill()
         return self.start()
 
-    def fill(self, positions: Iterable[int], batch: int = 5, **keywords: int) -> None:
+    def fill(self, positions: Iterable[int], batch: int = 5, **keywords: Any) -> None:
         for number, position in enumerate(positions):
             self.log.append(position, b"address", b"frames of %d" % position, **keywords)
             if number % batch == batch - 1:
@@ -459,7 +460,8 @@ def test_runs_of_any_lengths_and_addresses(stretches: list[tuple[int, int, bytes
             expected.append((position, address, frames))
             position += 1
     bench.log.flush()
-    cursor, found = bench.log.read(0), []
+    cursor = bench.log.read(0)
+    found: list[Any] = []
     names = {b"a": b"a", b"b": b"b", b"longer": b"longer"}
     while (run := cursor.read_run(count, names))[1]:
         first, addresses, columns = run

@@ -28,7 +28,7 @@ def test_consumers_get_frames_of_their_size_and_channel(
     kit: NodeKit, arguments: dict[str, str], channel: int, size: int
 ) -> None:
     sender, reader = kit.client(), kit.client(frame_max=4096)
-    sender.call(m.QueueDeclare("q", durable=True, arguments=arguments), m.QueueDeclareOk)  # type: ignore[arg-type]
+    sender.call(m.QueueDeclare("q", durable=True, arguments=arguments), m.QueueDeclareOk)
     sender.publish("q", b"x" * size, content_type="text/plain")
     if arguments:
         kit.run_sync()
@@ -37,7 +37,7 @@ def test_consumers_get_frames_of_their_size_and_channel(
         reader.events.clear()
     reader.call(m.BasicQos(0, 5), m.BasicQosOk, channel)
     offset = {"x-stream-offset": "first"} if arguments else {}
-    reader.send(channel, m.BasicConsume("q", "c", arguments=offset))  # type: ignore[arg-type]
+    reader.send(channel, m.BasicConsume("q", "c", arguments=offset))
     (number, event) = reader.events[-1]
     assert number == channel
     assert isinstance(event, Content)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from harebell.broker.operations.statistics import statistics
@@ -50,7 +52,7 @@ def test_what_is_malformed_is_refused_behind_what_is_not(kit: NodeKit) -> None:
 
 
 @pytest.mark.parametrize("rest", [{}, {"correlation_id": "1"}, {"expiration": "100"}, {"headers": {"CC": ["other"]}}])
-def test_a_request_has_the_address_of_its_channel(kit: NodeKit, rest: dict[str, object]) -> None:
+def test_a_request_has_the_address_of_its_channel(kit: NodeKit, rest: dict[str, Any]) -> None:
     client, server = kit.client(), kit.client()
     for queue in ("q", "other"):
         client.declare(queue)
@@ -63,7 +65,7 @@ def test_a_request_has_the_address_of_its_channel(kit: NodeKit, rest: dict[str, 
         reply_to = request.properties.reply_to
         assert reply_to is not None
         assert reply_to.startswith("amq.rabbitmq.reply-to.")
-        assert request.properties == Properties(reply_to=reply_to, **rest)  # type: ignore[arg-type]
+        assert request.properties == Properties(reply_to=reply_to, **rest)
         server.publish(reply_to, b"answer " + body)
         client.receive()
         assert client.deliveries()[0][2] == b"answer " + body

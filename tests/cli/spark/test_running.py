@@ -83,7 +83,7 @@ def test_the_executors_of_a_cluster_get_the_package(asked: list[object]) -> None
     assert asked[2] == {"spark.submit.pyFiles": "mine.zip"}
 
 
-@pytest.mark.parametrize(("error", "log"), [(NotFound(404, "no queue"), False), (ValueError("odd"), True)])
+@pytest.mark.parametrize(("error", "log"), [(NotFound("no queue"), False), (ValueError("odd"), True)])
 def test_the_log_is_shown_for_errors_that_are_not_ours(asked: list[object], error: Exception, log: bool) -> None:
     def work(spark: object, display: Display) -> None:
         raise error

@@ -25,6 +25,9 @@ class Waiter:
     def returned(self, publish_tag: int, returned: Returned) -> None:
         self.returns.append(returned)
 
+    def orphaned(self, publish_tag: int) -> None:
+        raise AssertionError("no publication of this test is cut by a loss")
+
     def fail(self, reason: errors.HarebellError) -> None:
         self.failures.append(reason)
 

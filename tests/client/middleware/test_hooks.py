@@ -11,6 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -44,9 +45,9 @@ class Bench:
         engine = connection._core.engine
         send = engine.send_method
 
-        def sending(number: int, method: m.Method) -> None:
+        def sending(channel: int, method: m.Method) -> None:
             self.sent.append(method)
-            send(number, method)
+            send(channel, method)
 
         engine.send_method = sending  # type: ignore[method-assign]
 
@@ -154,6 +155,10 @@ async def _sync(what: object) -> object:
     return what
 
 
+async def _call(function: Callable[[], object]) -> object:
+    return function()
+
+
 def _nobody(*arguments: object) -> None:
     """A callback."""
 
@@ -177,7 +182,7 @@ CALLS: dict[str, Call] = {
         lambda b: b.channel.confirm_select(on_orphan="raise"),
         {"on_orphan": "raise"},
         {"on_orphan": "park"},
-        check=lambda b: _sync(_equal(b.channel._on_orphan, "park")),
+        check=lambda b: _call(partial(_equal, b.channel._on_orphan, "park")),
     ),
     "queue_declare": Call(
         lambda b: b.channel.queue_declare(b.name),
@@ -302,21 +307,21 @@ CALLS: dict[str, Call] = {
         ready=_consuming,
     ),
     "ack": Call(
-        lambda b: _sync(b.channel.ack(2)),
+        lambda b: _call(partial(b.channel.ack, 2)),
         {"delivery_tag": 2, "multiple": False},
         {"delivery_tag": 1},
         check=_only_the_second_is_unacked,
         ready=_two_deliveries,
     ),
     "nack": Call(
-        lambda b: _sync(b.channel.nack(2, requeue=False)),
+        lambda b: _call(partial(b.channel.nack, 2, requeue=False)),
         {"delivery_tag": 2, "multiple": False, "requeue": False},
         {"delivery_tag": 1},
         check=_only_the_second_is_unacked,
         ready=_two_deliveries,
     ),
     "reject": Call(
-        lambda b: _sync(b.channel.reject(2)),
+        lambda b: _call(partial(b.channel.reject, 2)),
         {"delivery_tag": 2, "requeue": False},
         {"delivery_tag": 1},
         check=_only_the_second_is_unacked,
@@ -759,12 +764,12 @@ async def _lose_the_queue(b: Bench) -> None:
 
 def _consumer(b: Bench) -> list[Any]:
     b.consumer = b.channel.consume(b.name, no_ack=True)  # type: ignore[attr-defined]
-    return b.consumer._subscription.buffer  # type: ignore[attr-defined,return-value,no-any-return]
+    return b.consumer._subscription.buffer  # type: ignore[attr-defined,no-any-return]
 
 
 def _reader(b: Bench) -> list[Any]:
     b.reader = b.connection.events()  # type: ignore[attr-defined]
-    return b.reader._waiting  # type: ignore[attr-defined,return-value,no-any-return]
+    return b.reader._waiting  # type: ignore[attr-defined,no-any-return]
 
 
 async def _deliver(b: Bench) -> None:

@@ -85,13 +85,13 @@ async def test_publish_and_process(traced: Channel, tracing: Tracing, name: str)
     assert delivery.headers["mine"] == 1
     assert format(published.context.trace_id, "032x") in str(delivery.headers["traceparent"])
     for operation in ("receive", "process"):
-        span = tracing.named(f"{operation} {name}")
-        assert span.kind is SpanKind.CONSUMER
-        assert [link.context.span_id for link in span.links] == [published.context.span_id]
-        assert span.context.trace_id == published.context.trace_id
-        assert span.parent is not None
-        assert span.parent.span_id == published.context.span_id
-        assert span.attributes == {
+        consumed = tracing.named(f"{operation} {name}")
+        assert consumed.kind is SpanKind.CONSUMER
+        assert [link.context.span_id for link in consumed.links] == [published.context.span_id]
+        assert consumed.context.trace_id == published.context.trace_id
+        assert consumed.parent is not None
+        assert consumed.parent.span_id == published.context.span_id
+        assert consumed.attributes == {
             **about,
             "messaging.operation.name": operation,
             "messaging.operation.type": operation,

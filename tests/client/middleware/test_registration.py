@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable
-from typing import Any
+from types import MethodType
+from typing import Any, cast
 
 import pytest
 
@@ -84,7 +85,7 @@ async def test_a_method_without_middlewares_is_the_bare_one(harebell_url: str) -
         # More attributes than the interpreter keeps in one place would make each method slower to find.
         assert len(channel.__dict__) < 30
         assert channel._core.observer is None
-        assert channel._core.publish.__func__ is type(channel._core).publish
+        assert cast("MethodType", channel._core.publish).__func__ is type(channel._core).publish
         consumer = channel.consume("q")
         assert consumer._subscription.deliver is None
 

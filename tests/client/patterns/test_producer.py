@@ -15,6 +15,7 @@ from harebell.client.channel import Channel
 from harebell.client.connection import Connection
 from harebell.client.messages import Message, Publication
 from harebell.client.patterns import producer as producer_module
+from harebell.protocol.v091.fields import Table
 from tests.client.outages import bodies, eventually
 
 
@@ -93,7 +94,7 @@ async def test_each_item_of_many_has_its_outcome(
 async def test_a_refusal_nobody_awaits_is_told_at_the_end(
     connection: Connection, channel: Channel, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    arguments: Table = {"x-max-length": 1, "x-overflow": "reject-publish"}
     await channel.queue_declare(name, exclusive=False, arguments=arguments)
     producer = await connection.producer().start()
     first = await producer.publish_soon(b"1", name)
@@ -120,7 +121,7 @@ async def test_a_refusal_nobody_awaits_is_told_at_the_end(
 @pytest.mark.parametrize("policy", ["raise", "retry", "park"])
 async def test_an_outage_on_the_way(connection: Connection, other: Channel, queue: str, policy: str) -> None:
     on_orphan = {"raise": "raise", "retry": "retry", "park": "park"}[policy]
-    async with connection.producer(on_orphan=on_orphan) as producer:  # type: ignore[arg-type]
+    async with connection.producer(on_orphan=on_orphan) as producer:  # type: ignore[call-overload]
         pendings = [await producer.publish_soon(b"%d" % n, queue) for n in range(5)]
         connection._core.engine.outgoing.clear()  # cut before the broker has read any of it
         await connection.test().force_reconnect()
@@ -236,7 +237,7 @@ async def test_an_outcome_may_be_awaited_by_several_and_by_none(connection: Conn
         impatient = asyncio.ensure_future(confirmed())
         await asyncio.sleep(0)
         impatient.cancel()
-        assert await asyncio.gather(confirmed(), confirmed()) == [True, True]
+        assert [*await asyncio.gather(confirmed(), confirmed())] == [True, True]
 
 
 async def test_a_codec_encodes_every_body(connection: Connection, channel: Channel, queue: str) -> None:
@@ -253,12 +254,12 @@ async def test_bad_arguments(connection: Connection) -> None:
     with pytest.raises(errors.InvalidArgument, match="window is 0"):
         connection.producer(window=0)
     with pytest.raises(errors.InvalidArgument, match="on_orphan"):
-        await connection.producer(on_orphan="ignore").start()  # type: ignore[arg-type]
+        await connection.producer(on_orphan="ignore").start()  # type: ignore[call-overload]
     with pytest.raises(errors.LocalProtocolError, match="not started"):
         await connection.producer().publish(b"")
     async with connection.producer() as producer:
         with pytest.raises(errors.InvalidArgument, match="not str"):
-            await producer.publish_soon("text", "q")
+            await producer.publish_soon("text", "q")  # type: ignore[arg-type]
         assert producer.unconfirmed == 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 
@@ -15,6 +16,7 @@ from harebell.client.channel import Channel
 from harebell.client.connection import Connection
 from harebell.client.messages import Delivery, Message, Publication
 from harebell.client.patterns.retry import Retry
+from harebell.protocol.v091.fields import Table
 from tests.client.outages import ready
 from tests.client.patterns.test_workers import Seen
 
@@ -146,7 +148,8 @@ async def test_an_outage_between_the_tries(connection: Connection, other: Channe
         if len(seen.bodies) in (1, 3):  # before it is moved, so that it stays; while it is being moved
             turns = 0 if len(seen.bodies) == 1 else 1
             later = connection.test().disconnect_transport
-            asyncio.get_running_loop().call_soon(asyncio.get_running_loop().call_soon if turns else later, later)
+            loop = asyncio.get_running_loop()
+            loop.call_soon(partial(loop.call_soon, later) if turns else later)
         raise ValueError("cut")
 
     async with connection.consume(work, handle, retry=FAST, workers=1):
@@ -192,7 +195,7 @@ async def test_the_broker_may_hold_it_back(name: str) -> None:
 
 async def test_what_the_broker_gave_up(connection: Connection, channel: Channel, name: str) -> None:
     await channel.queue_declare(f"{name}.dead", exclusive=True)
-    dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{name}.dead", "x-message-ttl": 0}
+    dead: Table = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{name}.dead", "x-message-ttl": 0}
     await channel.queue_declare(name, exclusive=True, arguments=dead)
     await channel.publish(Message(b"m", headers={"mine": 1}), "", name)
     letter = await letter_of(connection, f"{name}.dead")

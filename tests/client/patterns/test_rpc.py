@@ -14,12 +14,15 @@ from harebell.client.channel import Channel
 from harebell.client.connection import Connection
 from harebell.client.messages import Delivery, Message
 from harebell.client.patterns.rpc import Rpc
+from harebell.protocol.v091.fields import Table
 from tests.client.outages import eventually, ready
 from tests.client.patterns.test_workers import Seen
 
+PlainRpc = Rpc[Message | bytes, Delivery]
+
 
 @pytest.fixture
-async def rpc(connection: Connection) -> AsyncIterator[Rpc]:
+async def rpc(connection: Connection) -> AsyncIterator[PlainRpc]:
     async with connection.rpc(timeout=20) as rpc:
         yield rpc
 
@@ -28,7 +31,7 @@ async def shout(delivery: Delivery) -> bytes:
     return delivery.body.upper()
 
 
-async def test_call_and_reply(connection: Connection, rpc: Rpc, queue: str) -> None:
+async def test_call_and_reply(connection: Connection, rpc: PlainRpc, queue: str) -> None:
     async with connection.serve(queue, shout):
         reply = await rpc.call(b"hello", queue)
         assert reply.body == b"HELLO"
@@ -36,7 +39,7 @@ async def test_call_and_reply(connection: Connection, rpc: Rpc, queue: str) -> N
     assert rpc.waiting == 0
 
 
-async def test_many_at_once_each_with_its_own_reply(connection: Connection, rpc: Rpc, queue: str) -> None:
+async def test_many_at_once_each_with_its_own_reply(connection: Connection, rpc: PlainRpc, queue: str) -> None:
     waiting: list[asyncio.Event] = []
 
     async def backwards(delivery: Delivery) -> bytes:
@@ -53,13 +56,13 @@ async def test_many_at_once_each_with_its_own_reply(connection: Connection, rpc:
         assert [r.body for r in await asyncio.gather(*(rpc.call(body, queue) for body in bodies))] == bodies
 
 
-async def test_nobody_is_there(rpc: Rpc, name: str) -> None:
+async def test_nobody_is_there(rpc: PlainRpc, name: str) -> None:
     with pytest.raises(errors.Unroutable, match="is a server there"):
         await rpc.call(b"m", f"{name}.nowhere")
     assert rpc.waiting == 0
 
 
-async def test_a_late_reply_is_dropped(connection: Connection, rpc: Rpc, channel: Channel, queue: str) -> None:
+async def test_a_late_reply_is_dropped(connection: Connection, rpc: PlainRpc, channel: Channel, queue: str) -> None:
     with pytest.raises(errors.DeadlineExceeded, match=r"no reply from .* within 0\.01 s"):
         await rpc.call(b"late", queue, timeout=0.01)
     await ready(channel, queue, 0)  # nobody wants it done any more: it has expired
@@ -70,7 +73,7 @@ async def test_a_late_reply_is_dropped(connection: Connection, rpc: Rpc, channel
     assert await channel.message_count(queue) == 0
 
 
-async def test_the_error_of_the_handler(connection: Connection, rpc: Rpc, channel: Channel, queue: str) -> None:
+async def test_the_error_of_the_handler(connection: Connection, rpc: PlainRpc, channel: Channel, queue: str) -> None:
     told = Seen()
 
     async def fail(delivery: Delivery) -> bytes:
@@ -93,7 +96,7 @@ async def test_the_error_of_the_handler(connection: Connection, rpc: Rpc, channe
     assert await channel.message_count(queue) == 0
 
 
-async def test_another_server_may_take_it(connection: Connection, rpc: Rpc, queue: str) -> None:
+async def test_another_server_may_take_it(connection: Connection, rpc: PlainRpc, queue: str) -> None:
     first: list[bytes] = []
 
     async def handle(delivery: Delivery) -> bytes:
@@ -124,7 +127,7 @@ async def test_typed_calls(connection: Connection, queue: str) -> None:
 
 @pytest.mark.parametrize("idempotent", [False, True])
 async def test_an_outage_while_the_reply_is_awaited(
-    connection: Connection, rpc: Rpc, other: Channel, broker_url: str, queue: str, idempotent: bool
+    connection: Connection, rpc: PlainRpc, other: Channel, broker_url: str, queue: str, idempotent: bool
 ) -> None:
     arrived = asyncio.Event()
 
@@ -147,12 +150,12 @@ async def test_an_outage_while_the_reply_is_awaited(
         assert (await rpc.call(b"m", queue)).body == b"done"
 
 
-async def _confirmed(rpc: Rpc) -> bool:
+async def _confirmed(rpc: PlainRpc) -> bool:
     await asyncio.sleep(0)
     return not rpc._channel._core.publishes.waiters
 
 
-async def test_an_outage_before_the_confirm(connection: Connection, rpc: Rpc, queue: str) -> None:
+async def test_an_outage_before_the_confirm(connection: Connection, rpc: PlainRpc, queue: str) -> None:
     calling = asyncio.ensure_future(rpc.call(b"m", queue))
     await asyncio.sleep(0)
     connection._core.engine.outgoing.clear()
@@ -161,7 +164,9 @@ async def test_an_outage_before_the_confirm(connection: Connection, rpc: Rpc, qu
         await calling
 
 
-async def test_a_call_during_an_outage_waits(connection: Connection, rpc: Rpc, broker_url: str, queue: str) -> None:
+async def test_a_call_during_an_outage_waits(
+    connection: Connection, rpc: PlainRpc, broker_url: str, queue: str
+) -> None:
     async with harebell.connect(broker_url) as steady, steady.serve(queue, shout):
         with connection.test().reconnect_blocked():
             calling = asyncio.ensure_future(rpc.call(b"m", queue))
@@ -181,7 +186,7 @@ async def test_closing_ends_what_waits(connection: Connection, queue: str) -> No
         await connection.rpc().call(b"m", queue)
 
 
-async def test_a_cancelled_call_leaves_nothing(connection: Connection, rpc: Rpc, queue: str) -> None:
+async def test_a_cancelled_call_leaves_nothing(connection: Connection, rpc: PlainRpc, queue: str) -> None:
     calling = asyncio.ensure_future(rpc.call(b"m", queue))
     await asyncio.sleep(0)
     calling.cancel()
@@ -192,8 +197,8 @@ async def test_a_cancelled_call_leaves_nothing(connection: Connection, rpc: Rpc,
         assert (await rpc.call(b"next", queue)).body == b"NEXT"
 
 
-async def test_a_request_that_is_refused(connection: Connection, rpc: Rpc, channel: Channel, name: str) -> None:
-    full = {"x-max-length": 1, "x-overflow": "reject-publish"}
+async def test_a_request_that_is_refused(connection: Connection, rpc: PlainRpc, channel: Channel, name: str) -> None:
+    full: Table = {"x-max-length": 1, "x-overflow": "reject-publish"}
     await channel.queue_declare(name, exclusive=True, arguments=full)
     await channel.confirm_select()
     await channel.publish(b"m", "", name)

@@ -74,7 +74,7 @@ async def test_what_fails_is_rejected_and_nobody_else_is_harmed(
     )  # fmt: skip
     await fill(channel, work, 6)
     seen, failures = Seen(), []
-    requeued = []
+    requeued: list[Any] = []
 
     async def handle(delivery: Delivery) -> None:
         match delivery.body:

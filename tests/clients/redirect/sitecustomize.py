@@ -2,12 +2,13 @@
 
 import os
 import socket
+from typing import Any
 
 _port, _connect = int(os.environ["HAREBELL_TEST_PORT"]), socket.socket.connect
 
 
-def _redirected(self, address):
+def _redirected(self: socket.socket, address: Any) -> None:
     return _connect(self, (address[0], _port, *address[2:]) if address[1] == 5672 else address)
 
 
-socket.socket.connect = _redirected
+socket.socket.connect = _redirected  # type: ignore[method-assign, assignment]

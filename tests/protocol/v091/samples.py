@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from harebell.protocol.v091 import Engine, FieldValue, Method, Properties, Role, methods as m
+from harebell.protocol.v091.fields import Table
 
 
 def short(value: int) -> bytes:
@@ -81,7 +82,7 @@ READ_ONLY_VALUES: list[tuple[bytes, FieldValue]] = [
     (b"T" + longlong(1_357_041_600_000), 1_357_041_600_000),
 ]
 
-TABLE = {"a": 1}
+TABLE: Table = {"a": 1}
 TABLE_RAW = long(7) + b"\x01aI\x00\x00\x00\x01"
 
 METHODS: list[tuple[Method, bytes]] = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -33,7 +35,7 @@ def body(data: bytes, channel: int = 1) -> bytes:
     return encode_frame(3, channel, data)
 
 
-def server_on_channel_1(**limits: int) -> Engine:
+def server_on_channel_1(**limits: Any) -> Engine:
     return opened(1, **limits)[1]
 
 
@@ -101,7 +103,8 @@ def test_the_server_takes_the_header_in_any_cut(data: bytes) -> None:
         server.receive_data(data[:cut])
         assert server.state is ConnectionState.AWAIT_HEADER
         server.receive_data(data[cut:])
-        assert server.state is ConnectionState.AWAIT_START
+        now: ConnectionState = server.state
+        assert now is ConnectionState.AWAIT_START
 
 
 @pytest.mark.parametrize("data", [b"GET / HTTP", b"AMQP\0\1\0\0", b"\x16\x03\x01", b"AMQP\3\1\0\0", b"B"])

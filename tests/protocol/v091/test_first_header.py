@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -16,7 +18,7 @@ def content(properties: Properties, body: bytes = b"body") -> Content:
 
 @pytest.mark.parametrize("number", [0, 1, 2**40, -1])
 @pytest.mark.parametrize("before", [{}, {"content_type": "a/b"}, {"content_type": "", "content_encoding": "gzip"}])
-def test_the_number_is_read_without_decoding(number: int, before: dict[str, str]) -> None:
+def test_the_number_is_read_without_decoding(number: int, before: dict[str, Any]) -> None:
     # An int64 is written for what fits no smaller type, so the entry is made by hand.
     raw = Properties(headers={"h": "x"}, message_id="m", **before).encode()
     table = b"\x00\x00\x00\x08\x01hS\x00\x00\x00\x01x"

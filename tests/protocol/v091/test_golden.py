@@ -46,7 +46,9 @@ def test_both_roles_understand_and_say_the_same(cut: int) -> None:
         assert said[speaker] == b"".join(data for who, data in LINES if who == speaker)
         assert engines[speaker].state is ConnectionState.CLOSED
         assert engines[speaker].frame_max == GOLDEN["frame_max"]
-    names = [event.decode_method().NAME if isinstance(event, Content) else event.NAME for _, (_, event) in heard]
+    events = [event for _, (_, event) in heard if isinstance(event, Content | Method)]
+    assert len(events) == len(heard)
+    names = [event.decode_method().NAME if isinstance(event, Content) else event.NAME for event in events]
     assert names[:5] == [
         "connection.start",
         "connection.start-ok",

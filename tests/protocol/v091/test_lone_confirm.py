@@ -21,7 +21,7 @@ def nearly_acks(draw: st.DrawFn) -> bytes:
     return bytes(data[: draw(st.integers(0, len(data)))] if draw(st.booleans()) else data)
 
 
-def long_way(engine: Engine, data: bytes) -> list[object]:
+def long_way(engine: Engine, data: bytes) -> list[tuple[int, object]]:
     try:
         engine.receive_data(data)
     except errors.RemoteProtocolError:
@@ -36,7 +36,7 @@ def long_way(engine: Engine, data: bytes) -> list[object]:
 def test_it_is_what_the_long_way_makes_of_it(data: bytes) -> None:
     confirm = opened(1)[0].lone_confirm(data)
     events = long_way(opened(1)[0], data)
-    acks = [(number, ack.delivery_tag, ack.multiple) for number, ack in events if isinstance(ack, m.BasicAck)]  # type: ignore[misc]
+    acks = [(number, ack.delivery_tag, ack.multiple) for number, ack in events if isinstance(ack, m.BasicAck)]
     assert acks == ([] if confirm is None else [confirm])
 
 

@@ -185,7 +185,7 @@ def test_properties_as_values() -> None:
         Properties(type="x" * 256),
         Properties(type=b"x"),  # type: ignore[arg-type]
         Properties(type="\ud800"),
-        Properties(headers={"a": ...}),  # type: ignore[dict-item]
+        Properties(headers={"a": ...}),
         Properties(timestamp=-1),
     ],
     ids=repr,

@@ -42,14 +42,14 @@ def run(spark: Any, cells: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
             results[cell["name"]] = {"error": str(error), "rows": 0, "progress": ""}
     by_name = {cell["name"]: cell for cell in cells}
     for name, query in queries.items():
-        error = ended(query)
+        failure = ended(query)
         # Spark gives a Python process 10 seconds to start. On a busy machine that is another bad day than the one here.
-        while error is not None and "failed to connect back" in error:
+        while failure is not None and "failed to connect back" in failure:
             query = start(spark, by_name[name])
-            error = ended(query)
+            failure = ended(query)
         progress = query.recentProgress
         results[name] = {
-            "error": error,
+            "error": failure,
             "rows": sum(one.numInputRows for one in progress),
             "progress": " ".join(one.json for one in progress),
         }

@@ -13,6 +13,7 @@ import pyarrow.parquet as parquet
 
 from harebell.client.blocking import connect
 from harebell.client.messages import Message, Publication
+from harebell.protocol.v091.fields import Table
 
 __all__ = ["Tally", "committed", "declare", "in_files", "in_queue", "publish", "ready", "sizes_in_queue"]
 
@@ -99,7 +100,7 @@ def held(url: str, queue: str) -> list[tuple[bytes, str | None]]:
     return found  # nothing was acknowledged: the end of the connection gives all of it back
 
 
-def declare(url: str, queue: str, kind: str, arguments: dict[str, object] | None = None) -> None:
+def declare(url: str, queue: str, kind: str, arguments: Table | None = None) -> None:
     with connect(url, timeout=TIMEOUT) as connection, connection.channel() as channel:
         channel.queue_declare(queue, durable=True, arguments={"x-queue-type": kind, **(arguments or {})})
 

@@ -135,7 +135,7 @@ def fill_up(faults: Path) -> None:
         original(descriptor)
 
     fsync.original = original  # type: ignore[attr-defined]
-    os.fsync = fsync
+    os.fsync = fsync  # type: ignore[assignment]
 
 
 def arm(faults: Path, points: Sequence[str]) -> None:

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from harebell.client.messages import Message
+from harebell.protocol.v091.fields import Table
 from tests.spark.bad_days import evidence
 from tests.spark.bad_days.brokers import Server
 
@@ -151,7 +152,7 @@ class Cell:
         """The queue that the sink writes to."""
         return f"{self.queue}.out"
 
-    def declare(self, arguments: dict[str, object] | None = None) -> None:
+    def declare(self, arguments: Table | None = None) -> None:
         evidence.declare(self.url, self.queue, self.kind, arguments)
         if self.sink == "amqp":
             evidence.declare(self.url, self.out, "classic")

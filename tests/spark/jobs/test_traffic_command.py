@@ -78,7 +78,9 @@ def test_an_archive_in_every_form(
 ) -> None:
     noon = datetime(2026, 1, 5, 12, tzinfo=UTC)
     copies = json.dumps({"exchange_name": "trace.me", "routing_keys": ["k"], "timestamp_in_ms": 1})
-    rows = [("q", "orders", f"eu.{n % 3}", None, noon + timedelta(seconds=n), b"12345") for n in range(30)]
+    rows: list[tuple[Any, ...]] = [
+        ("q", "orders", f"eu.{n % 3}", None, noon + timedelta(seconds=n), b"12345") for n in range(30)
+    ]
     rows += [("q", TRACE, "deliver.w", copies, None, b"1"), ("q", "orders", "eu.0", None, None, b"")]
     schema = "queue STRING, exchange STRING, routing_key STRING, headers STRING, timestamp TIMESTAMP, body BINARY"
     archive = tmp_path / "archive"

@@ -20,12 +20,13 @@ from pyspark.sql.types import (
 import tests.protocol.v091.strategies  # noqa: F401  its profile
 from harebell.errors import InvalidArgument, UndecodableBody
 from harebell.protocol.v091 import Properties
+from harebell.protocol.v091.fields import Table
 from harebell.spark.options import SourceOptions, source_options
 from harebell.spark.payload import content
 from harebell.spark.payload.bad_rows import BadRowsPublisher
 from harebell.spark.payload.step import RowStep, check_rows, payload_schema
 from harebell.spark.schema import COLUMNS, Rows, arrow_schema, row_schema
-from tests.spark.fakes import FakeDelivery
+from tests.spark.fakes import FakeDelivery, as_delivery
 
 MAP = MapType(StringType(), StringType())
 IDS = StructType([StructField("id", LongType())])
@@ -55,7 +56,14 @@ def test_without_a_payload_batches_pass_untouched() -> None:
 
 
 def test_headers_as_a_map() -> None:
-    table = {"s": "x", "n": 1, "at": datetime(2026, 1, 5, tzinfo=UTC), "l": [1], "none": None, "\udcff": "\udcfe"}
+    table: Table = {
+        "s": "x",
+        "n": 1,
+        "at": datetime(2026, 1, 5, tzinfo=UTC),
+        "l": [1],
+        "none": None,
+        "\udcff": "\udcfe",
+    }
     schema = schema_of(headers_map=MAP, queue=StringType())
     assert rows(options(), schema, FakeDelivery(b"", properties=Properties(headers=table)), FakeDelivery(b"")) == [
         {
@@ -92,7 +100,7 @@ def test_large_bodies_are_done_in_parts(monkeypatch: pytest.MonkeyPatch) -> None
     schema = schema_of(payload=StringType(), offset=LongType(), why=StringType())
     step = RowStep(options(payload="text", compression="gzip", corruptcolumn="why"), schema)
     bodies = [gzip.compress(b"x" * size) for size in (4, 4, 4, 20, 1)] + [b"?"]
-    batch = Rows(step.base).batch("q", [FakeDelivery(body) for body in bodies], range(6))  # type: ignore[arg-type]
+    batch = Rows(step.base).batch("q", [as_delivery(FakeDelivery(body)) for body in bodies], range(6))
     made = list(step.over([batch]))
     assert [part.column("offset").to_pylist() for part in made] == [[0, 1, 2], [3], [4, 5]]
     assert made[2].column("payload").to_pylist() == ["x", None]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
@@ -129,7 +131,7 @@ def test_any_series_of_crashes_and_broker_restarts(
     crashes: list[tuple[str, int, bool]],
 ) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(spool.os, "fsync", lambda descriptor: None)  # no power is cut here
+        monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # no power is cut here
         work = Bench(tmp_path_factory.mktemp("spool"), FakeQueue(bodies(14)), monkeypatch)
         for step, number, broker_too in crashes:
 
@@ -385,8 +387,7 @@ def test_what_was_dropped_and_not_acknowledged_is_dropped_again(bench: Callable[
 
 def test_a_reader_that_has_enough_gives_the_rest_back(bench: Callable[..., Bench]) -> None:
     work = bench(FakeQueue(bodies(10)))
-    reading = drain(work.options, work.ticket("t"), 0, Limit())
-    assert next(reading).column("body").to_pylist() == bodies(2)
-    reading.close()
+    with contextlib.closing(cast("Generator[Any]", drain(work.options, work.ticket("t"), 0, Limit()))) as reading:
+        assert next(reading).column("body").to_pylist() == bodies(2)
     assert [path.suffix for path in sorted(work.ticket("t").folder.iterdir())] == [".acked", ".arrow", ".lock"]
     assert work.read("t") == bodies(10)

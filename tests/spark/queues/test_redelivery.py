@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -23,7 +24,7 @@ def batch(*deliveries: FakeDelivery) -> pa.RecordBatch:
 
 
 def message(body: bytes, message_id: str | None = None, redelivered: bool = False, **headers: object) -> FakeDelivery:
-    properties = Properties(message_id=message_id, headers=headers or None)  # type: ignore[arg-type]
+    properties = Properties(message_id=message_id, headers=headers or None)
     return FakeDelivery(body, redelivered=redelivered, properties=properties)
 
 
@@ -38,7 +39,7 @@ def spool(tmp_path: Path) -> Spool:
 @pytest.fixture
 def store(spool: Spool) -> Store:
     """Writes segments of a ticket, one after another; acknowledged so many seconds ago, or not."""
-    written = []
+    written: list[Any] = []
 
     def write(*deliveries: FakeDelivery, acked: float | None = None) -> Path:
         ticket = spool.ticket("t")

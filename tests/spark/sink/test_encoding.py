@@ -36,7 +36,7 @@ KINDS: dict[str, tuple[DataType, pa.DataType]] = {
 }
 
 
-def parts(columns: dict[str, list[Any]], rows_a_batch: int = 1000, **options: str) -> list[Part]:
+def parts(columns: dict[str, list[Any]], rows_a_batch: int = 1000, **options: Any) -> list[Part]:
     """What a task makes of a table; the column `map` is one of headers."""
     kinds = {name: KINDS.get(name, (StringType(), pa.string())) for name in columns}
     names = {name: "headers" if name == "map" else name for name in columns}
@@ -45,14 +45,15 @@ def parts(columns: dict[str, list[Any]], rows_a_batch: int = 1000, **options: st
     check_columns(schema, checked)
     arrays = [pa.array(values, kinds[name][1]) for name, values in columns.items()]
     table = pa.Table.from_arrays(arrays, names=list(names.values()))
-    outgoing, made, row = Outgoing(checked, schema, now=lambda: 1234.5), [], 0
+    outgoing, row = Outgoing(checked, schema, now=lambda: 1234.5), 0
+    made: list[Part] = []
     for batch in table.to_batches(max_chunksize=rows_a_batch):
         made += outgoing.parts(batch, "p", row)
         row += batch.num_rows
     return made
 
 
-def properties(columns: dict[str, list[Any]], **options: str) -> list[Properties]:
+def properties(columns: dict[str, list[Any]], **options: Any) -> list[Properties]:
     return [decode_properties(raw, 0) for part in parts(columns, **options) for raw in part.properties]
 
 
@@ -118,7 +119,7 @@ def test_options_are_the_properties_of_rows_without_one() -> None:
         app_id="a",
     )
     assert properties({"body": ["x"]}, ids="none", **given) == [everything]
-    columns = {
+    columns: dict[str, list[Any]] = {
         "body": ["x", "y"],
         "priority": [None, 7],
         "headers": [None, "{}"],
@@ -152,14 +153,14 @@ def test_a_map_is_a_header_table() -> None:
 
 def test_ids_are_numbered_over_all_batches_and_kept_where_given() -> None:
     assert ids({"body": ["x"] * 5}, rows_a_batch=2) == ["p/0", "p/1", "p/2", "p/3", "p/4"]
-    columns = {"body": ["x", "y"], "message_id": ["m", None]}
+    columns: dict[str, list[Any]] = {"body": ["x", "y"], "message_id": ["m", None]}
     assert ids(columns) == ["m", "p/1"]
     assert ids(columns, ids="none") == ["m", None]
     assert ids({"body": ["x", "y"]}, ids="none") == [None, None]
 
 
 def test_the_broker_is_given_the_id_to_tell_copies_by() -> None:
-    columns = {
+    columns: dict[str, list[Any]] = {
         "body": ["x"] * 3,
         "message_id": ["m", None, "n"],
         "headers": ['{"a":1}', None, '{"x-deduplication-header":"own"}'],
@@ -183,7 +184,7 @@ def test_parts_are_small_in_rows_and_bytes() -> None:
 
 
 def test_alternates_by_column_and_option() -> None:
-    columns = {"body": ["a", "b"], "alternate_exchange": ["own", None]}
+    columns: dict[str, list[Any]] = {"body": ["a", "b"], "alternate_exchange": ["own", None]}
     (part,) = parts(columns, onUnroutable="alternate", alternateExchange="lost")
     diverted = part.divert()
     assert (diverted.exchange, diverted.routing_key, diverted.diverted) == (["own", "lost"], "key", True)
@@ -207,7 +208,7 @@ def test_alternates_by_column_and_option() -> None:
         ({"body": ["x"], "timestamp": [datetime(1960, 1, 1, tzinfo=UTC)]}, {}, "timestamp .* is outside"),
     ],
 )
-def test_rows_that_are_no_message(columns: dict[str, list[Any]], options: dict[str, str], text: str) -> None:
+def test_rows_that_are_no_message(columns: dict[str, list[Any]], options: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidArgument, match=text):
         parts(columns, **options)
 

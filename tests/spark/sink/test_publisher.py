@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from harebell import errors
+from harebell.spark.address import Address
 from harebell.spark.options import sink_options
 from harebell.spark.sink.encoding import Part
 from harebell.spark.sink.publisher import TaskPublisher, publish_in_transaction
@@ -64,7 +65,7 @@ class Broker:
         self.returned = 0
         self.sleeps: list[float] = []
 
-    def connect(self, url: str, timeout: float) -> Any:
+    def connect(self, url: Address, timeout: float) -> Any:
         self.opened += 1
         return self
 
@@ -203,8 +204,8 @@ def test_what_came_back_before_a_loss_is_counted_once() -> None:
     broker = Broker(bulk, "r")
     publish = broker.publish_part
 
-    def came_back_early(*arguments: Any) -> Bulk:
-        made = publish(*arguments)
+    def came_back_early(part: Part, mandatory: bool, timeout: float) -> Bulk:
+        made = publish(part, mandatory, timeout)
         if "?" in made.answers:
             made.returns = {1: Returned()}
         return made
@@ -237,7 +238,8 @@ def test_nacked_messages_are_tried_again_for_as_long_as_the_broker_may_be_away()
 
 
 def test_the_window_bounds_what_is_under_way() -> None:
-    most, seen = 0, []
+    most = 0
+    seen: list[int] = []
 
     class Watching(Broker):
         def publish_part(self, part: Part, mandatory: bool, timeout: float) -> Bulk:

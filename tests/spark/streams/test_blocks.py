@@ -146,7 +146,8 @@ def test_a_wrong_byte_in_the_framing_is_never_passed_over() -> None:
 
 
 def test_a_message_without_a_number_is_not_for_a_block() -> None:
-    for headers in (None, {"x": 1}, {"x-stream-offset": "7"}):
+    tables: tuple[Table | None, ...] = (None, {"x": 1}, {"x-stream-offset": "7"})
+    for headers in tables:
         block, _ = scan(delivered(1, TAG, Properties(headers=headers), b"x"), MARK)
         assert block is not None
         with pytest.raises(Irregular):

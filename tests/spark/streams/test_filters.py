@@ -29,8 +29,9 @@ def left(selection: Selection) -> list[int]:
     assert len(BLOCK) == 20
     rows = selection.chooser()("q", BLOCK, np.arange(20))
     single = selection.chooser()("q", one_by_one(DATA), np.arange(20))
-    assert rows.tolist() == single.tolist()
-    return rows.tolist()
+    chosen: list[int] = rows.tolist()
+    assert chosen == single.tolist()
+    return chosen
 
 
 def test_patterns_of_keys_and_values_of_filters() -> None:

@@ -46,7 +46,7 @@ def test_exactly_the_range_is_read(monkeypatch: pytest.MonkeyPatch, start: int, 
 
 @pytest.mark.parametrize("life", [1, 2, 3])
 def test_a_lost_connection_is_resumed_without_a_gap_or_a_copy(monkeypatch: pytest.MonkeyPatch, life: int) -> None:
-    monkeypatch.setattr(stream_queue.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
     stream = use(monkeypatch, FakeStream(0, 200, life=life * 2))
     stream.refuse = 1
     assert read(5, 180) == list(range(5, 180))
@@ -100,7 +100,7 @@ def test_what_retention_takes_while_it_is_read_is_data_loss(
                 got = [got[0] + receive(timeout)[0]]
             return got
 
-        opened.receive = moved_on
+        opened.receive = moved_on  # type: ignore[method-assign]
         return opened
 
     monkeypatch.setattr(stream_queue, "Feed", feed)
@@ -208,7 +208,7 @@ def test_an_emptied_stream_counts_0_for_a_while_after_a_start(monkeypatch: pytes
     def sleep(seconds: float) -> None:
         stream.count_lag = 0
 
-    monkeypatch.setattr(ends.time, "sleep", sleep)
+    monkeypatch.setattr("time.sleep", sleep)
     monkeypatch.setattr(ends, "_FIRST_WAIT", 0.0)
     monkeypatch.setattr(ends, "_DISAGREEMENT", 0.0)
     asking = StreamEnds(options(readTimeout="30"))
@@ -221,7 +221,7 @@ def test_an_end_before_what_was_reached_is_doubted(monkeypatch: pytest.MonkeyPat
     def sleep(seconds: float) -> None:
         stream.numbers.append(len(stream.numbers))
 
-    monkeypatch.setattr(ends.time, "sleep", sleep)
+    monkeypatch.setattr("time.sleep", sleep)
     asking = StreamEnds(options(readTimeout="30"))
     assert asking.of(["s"], reached={"s": 53})["s"].tail == 53
     assert asking.of(["s"], reached={"s": 53})["s"].tail == 53  # at once
@@ -264,7 +264,7 @@ def test_silence_is_doubted_while_the_count_says_more(monkeypatch: pytest.Monkey
             quiet += 1
             return [] if quiet in (4, 5, 6) else receive(most, timeout)
 
-        opened.receive = stumbling
+        opened.receive = stumbling  # type: ignore[method-assign]
         return opened
 
     stream.chunk = 20

@@ -78,7 +78,7 @@ def test_limits_by_messages_and_by_bytes(make: Make) -> None:
 
 def test_a_batch_waits_for_enough_messages_but_not_for_ever(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = 100.0
-    monkeypatch.setattr(stream_reader.time, "monotonic", lambda: clock)
+    monkeypatch.setattr("time.monotonic", lambda: clock)
     reader, table = make({"queue": "a", "minMessagesPerTrigger": "10", "maxTriggerDelay": "60"}, a=(0, 4))
     start = reader.initialOffset()
     assert reader.latestOffset(start, ALL) == start
@@ -228,7 +228,7 @@ def test_a_stream_that_was_declared_again_is_an_error_or_begins_anew(make: Make)
 
 def test_queues_that_come_later_are_read_from_their_beginning(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = 100.0
-    monkeypatch.setattr(stream_reader.time, "monotonic", lambda: clock)
+    monkeypatch.setattr("time.monotonic", lambda: clock)
     reader, table = make({"startingOffsets": "latest"}, a=(0, 10))
     start = reader.initialOffset()
     assert start == {"a": {"base": 10, "next": 10}}

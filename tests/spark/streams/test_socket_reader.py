@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -151,7 +151,7 @@ def test_a_feed_reads_what_was_published(broker: Broker) -> None:
     broker.publish(queue, sent)
     with Feed(broker.url, 30) as feed:
         feed.consume(queue, 100, {"x-stream-offset": "first"})
-        got = []
+        got: list[Any] = []
         while sum(map(len, got)) < 200:
             for chunk in feed.receive(30):
                 got.append(chunk)

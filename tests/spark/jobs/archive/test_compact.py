@@ -60,7 +60,7 @@ def test_rows_that_are_missing_are_seen(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("make", [Manifest.make, Delta.make], ids=["manifest", "delta"])
 def test_only_what_does_not_count_is_deleted(make: type[Manifest], tmp_path: Path) -> None:
-    table: Table = make(tmp_path / "archive")  # type: ignore[call-arg, arg-type]
+    table: Table = make(tmp_path / "archive")
     old = [data(table, 1), data(table, 2)]
     live, at_work, failed = data(table, 3), data(table, 4), data(table, 5)
     table.add([*old, live], "w", 0)
@@ -79,7 +79,7 @@ def test_only_what_does_not_count_is_deleted(make: type[Manifest], tmp_path: Pat
 @pytest.mark.spark
 @pytest.mark.parametrize("make", [Manifest.make, Delta.make], ids=["manifest", "delta"])
 def test_a_whole_archive(spark: SparkSession, make: type[Manifest], tmp_path: Path) -> None:
-    table: Table = make(tmp_path / "archive")  # type: ignore[call-arg, arg-type]
+    table: Table = make(tmp_path / "archive")
     for n in range(6):
         table.add([data(table, n + 1, "a"), data(table, 1, "b")], "w", n)
     reading = read(spark, table.root)  # planned before, read after: its files are there still

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -46,7 +46,7 @@ def test_a_selection_in_json() -> None:
 
 @pytest.mark.spark
 def test_every_filter(spark: SparkSession, tmp_path: Path) -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"body": b"0", "timestamp": DAY - HOUR, "routing_key": "a.b", "headers": '{"tenant":"x"}', "priority": 1},
         {"body": b"1", "timestamp": DAY, "routing_key": "a.c", "headers": '{"tenant":"y"}', "priority": 5},
         {"body": b"2", "timestamp": DAY + 24 * HOUR, "routing_key": "b", "queue": "r/s"},

@@ -53,10 +53,10 @@ def test_a_file_knows_its_partition() -> None:
 
 def test_the_archive_that_is_there(tmp_path: Path) -> None:
     for kind in ("parquet", "delta"):
-        made = make_table(tmp_path / kind, kind)  # type: ignore[arg-type]
+        made = make_table(tmp_path / kind, kind)
         assert (made.format, made.files()) == (kind, [])
         assert find_table(str(tmp_path / kind)).format == kind
-        assert make_table(tmp_path / kind, kind).root == tmp_path / kind  # type: ignore[arg-type]
+        assert make_table(tmp_path / kind, kind).root == tmp_path / kind
     with pytest.raises(InvalidArgument, match="is parquet, not delta"):
         make_table(tmp_path / "parquet", "delta")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harebell.spark.jobs.deadletters import tables as job
+from harebell.spark.jobs.deadletters.payload_shapes import shape
 from harebell.spark.jobs.deadletters.redrive import Target, plan_of, selection
 
 if TYPE_CHECKING:
@@ -168,5 +169,5 @@ SHAPES = [
 
 def test_shapes(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(n, bytearray(body)) for n, (body, _) in enumerate(SHAPES)], "n INT, body BINARY")
-    found = frame.orderBy("n").selectExpr(job.shape("body")).collect()
+    found = frame.orderBy("n").selectExpr(shape("body")).collect()
     assert [row[0] for row in found] == [pattern for _, pattern in SHAPES]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -58,7 +59,7 @@ def test_traffic_adds_up_to_the_message(spark: SparkSession) -> None:
     rows = frame.collect()
     assert sum(row["messages"] for row in rows) == chosen.messages(5400) == 73_980
     assert len({(row["exchange"], row["routing_key"], row["timestamp"]) for row in rows}) == len(rows)
-    by_window: dict[object, int] = {}
+    by_window: dict[datetime, int] = {}
     for row in rows:
         by_window[row["timestamp"]] = by_window.get(row["timestamp"], 0) + row["messages"]
     counts = [by_window[at] for at in sorted(by_window)]
