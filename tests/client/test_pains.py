@@ -19,7 +19,7 @@ from harebell import errors
 from harebell.client import events as e
 from harebell.client.channel import Channel
 from harebell.client.connection import Connection
-from harebell.client.core.connection import ChannelCore
+from harebell.client.core.channel import ChannelCore
 from harebell.client.messages import Message, Publication
 from harebell.client.recovery.policy import Backoff, Recovery
 from harebell.client.recovery.subscription import Subscription

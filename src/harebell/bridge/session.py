@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from harebell.bridge.parcels import Packer
 from harebell.bridge.window import Parcel, Receipts, Window
-from harebell.client.core.connection import fresh
+from harebell.client.core.slots import copy_of
 from harebell.errors import DeadlineExceeded, HarebellError, InvalidArgument, NotFound
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Session:
             for connection, failure in zip((*self._connections, destination), failures, strict=True):
                 if failure.done():
                     with at("source" if connection is source else "destination", connection.parameters.peer):
-                        raise fresh(failure.result())
+                        raise copy_of(failure.result())
         finally:
             tasks = [pump, ending, *losses]
             for task in tasks:

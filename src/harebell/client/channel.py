@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar, cast
 from harebell import errors
 from harebell.client.confirms import ORPHANED, AwaitedBatch, Bulk, Confirmations, KeptBatch, Published
 from harebell.client.consumer import Consumer
-from harebell.client.core.connection import ChannelCore, fresh
+from harebell.client.core.channel import ChannelCore
+from harebell.client.core.slots import copy_of
 from harebell.client.core.unconfirmed import PublishWaiter
 from harebell.client.harness import ChannelHarness
 from harebell.client.messages import Confirmation, Delivery, Message, Publication, QueueInfo, Returned, encoded
@@ -312,15 +313,15 @@ class Channel(SubscribingChannel):
 
     def ack(self, delivery_tag: int, *, multiple: bool = False) -> None:
         """Done with this delivery; with `multiple`, with every earlier one of the channel too."""
-        self._core.ack(delivery_tag, multiple=multiple)
+        self._core.settlement.ack(delivery_tag, multiple=multiple)
 
     def nack(self, delivery_tag: int, *, multiple: bool = False, requeue: bool = True) -> None:
         """Refuse this delivery; with `multiple`, every earlier one of the channel too."""
-        self._core.nack(delivery_tag, multiple=multiple, requeue=requeue)
+        self._core.settlement.nack(delivery_tag, multiple=multiple, requeue=requeue)
 
     def reject(self, delivery_tag: int, *, requeue: bool = False) -> None:
         """Refuse this delivery: dead-lettered or dropped, or back into the queue."""
-        self._core.reject(delivery_tag, requeue=requeue)
+        self._core.settlement.reject(delivery_tag, requeue=requeue)
 
     async def recover(self, *, requeue: bool = True, timeout: float | None = None) -> None:
         """Have every unacknowledged delivery of the channel delivered again; their old tags are no longer valid."""
@@ -670,7 +671,7 @@ class Channel(SubscribingChannel):
             else:
                 connection.expecting()
                 return
-        raise fresh(batch.failure)
+        raise copy_of(batch.failure)
 
     def _put(self, publication: Publication, batch: AwaitedBatch) -> None:
         raw, body = encoded(publication.message)

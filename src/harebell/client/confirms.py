@@ -7,7 +7,7 @@ from collections import deque
 from typing import Final, Self
 
 from harebell import errors
-from harebell.client.core.connection import fresh
+from harebell.client.core.slots import copy_of
 from harebell.client.core.unconfirmed import Batch
 from harebell.client.messages import Confirmation, Publication, Returned
 
@@ -44,7 +44,7 @@ class Published:
 
     def fail(self, reason: errors.HarebellError) -> None:
         if not self.future.done():
-            self.future.set_result(fresh(reason))
+            self.future.set_result(copy_of(reason))
 
 
 class AwaitedBatch(Batch):
@@ -94,7 +94,7 @@ class AwaitedBatch(Batch):
             finally:
                 self.waiter = None
         if self.failure is not None:
-            raise fresh(self.failure)
+            raise copy_of(self.failure)
 
 
 class KeptBatch(AwaitedBatch):
@@ -195,7 +195,7 @@ class Bulk:
                 f"{self.settled} of {self.count} publications were confirmed within {timeout:g} s"
             ) from None
         if self.failure is not None:
-            raise fresh(self.failure)
+            raise copy_of(self.failure)
 
     # -- asked by the core -------------------------------------------------------------------------------------------
 
@@ -281,7 +281,7 @@ class Confirmations:
         while not self._waiting:
             if self._ended:
                 if self._reason is not None:
-                    raise fresh(self._reason)
+                    raise copy_of(self._reason)
                 raise StopAsyncIteration
             if self._waiter is None or self._waiter.done():
                 self._waiter = self._loop.create_future()

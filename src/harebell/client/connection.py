@@ -36,7 +36,9 @@ from typing import Final, Generic, Literal, Protocol, Self, TypeVar
 from harebell import errors
 from harebell.client import events as e
 from harebell.client.channel import METHODS as CHANNEL_METHODS, Channel
-from harebell.client.core.connection import ChannelCore, ConnectionCore, fresh
+from harebell.client.core.channel import ChannelCore
+from harebell.client.core.connection import ConnectionCore
+from harebell.client.core.slots import copy_of
 from harebell.client.harness import ConnectionHarness
 from harebell.client.middleware.hooks import ConnectionReconnectArgs
 from harebell.client.middleware.registry import Attached, Middlewares, attached
@@ -436,7 +438,7 @@ class Connection(Transport, Faces):
         for channel in list(self._channels):
             skipped += await channel._restore(core, self._late, error)
         if core.reason is not None:
-            raise fresh(core.reason)
+            raise copy_of(core.reason)
         self._reviving = False
         self._attach(core)
         self._await_late(core)

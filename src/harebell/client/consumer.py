@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from harebell import errors
-from harebell.client.core.connection import fresh
+from harebell.client.core.slots import copy_of
 from harebell.client.messages import Delivery
 from harebell.client.recovery.subscription import Subscription
 from harebell.protocol.v091 import TableLike
@@ -160,7 +160,7 @@ class Consumer:
         while not subscription.buffer:
             if subscription.finished:
                 if subscription.reason is not None:
-                    raise fresh(subscription.reason)
+                    raise copy_of(subscription.reason)
                 raise StopAsyncIteration
             waiter = self._loop.create_future()
             subscription.waiters.append(waiter)

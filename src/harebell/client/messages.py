@@ -6,10 +6,10 @@ the first use. It is bound to the channel it came on, and only that channel can 
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final
 
 from harebell import errors
-from harebell.client.settling import Settling
+from harebell.client.settling import Acknowledger, Settling
 from harebell.protocol.v091 import Content, Properties, Table, TableLike, Timestamp
 
 __all__ = [
@@ -123,14 +123,6 @@ class Publication:
         )
 
 
-class Acknowledger(Protocol):
-    """The channel of a delivery, as far as the delivery knows it."""
-
-    def ack(self, delivery_tag: int, *, multiple: bool = False) -> None: ...
-    def nack(self, delivery_tag: int, *, multiple: bool = False, requeue: bool = True) -> None: ...
-    def reject(self, delivery_tag: int, *, requeue: bool = False) -> None: ...
-
-
 class Delivery:
     """A message that came to a consumer, or as the answer to `get`.
 
@@ -142,8 +134,8 @@ class Delivery:
 
     __slots__ = (
         "_body",
-        "_channel",
         "_content",
+        "acknowledger",
         "consumer_tag",
         "delivery_tag",
         "exchange",
@@ -154,7 +146,7 @@ class Delivery:
     def __init__(
         self,
         content: Content,
-        channel: Acknowledger,
+        acknowledger: Acknowledger,
         consumer_tag: str,
         delivery_tag: int,
         redelivered: bool,
@@ -162,7 +154,7 @@ class Delivery:
         routing_key: str,
     ) -> None:
         self._content = content
-        self._channel = channel
+        self.acknowledger = acknowledger
         self.consumer_tag = consumer_tag
         self.delivery_tag = delivery_tag
         self.redelivered = redelivered
@@ -211,17 +203,17 @@ class Delivery:
 
         ChannelClosed when its channel is closed: then the broker delivers it again.
         """
-        self._channel.ack(self.delivery_tag, multiple=multiple)
+        self.acknowledger.ack(self.delivery_tag, multiple=multiple)
 
     def nack(self, *, multiple: bool = False, requeue: bool = True) -> None:
         """Refuse it (with `multiple`: and every earlier one): back into the queue, or dead-lettered or dropped."""
-        self._channel.nack(self.delivery_tag, multiple=multiple, requeue=requeue)
+        self.acknowledger.nack(self.delivery_tag, multiple=multiple, requeue=requeue)
 
     def reject(self, *, requeue: bool = False) -> None:
         """Refuse this one message: dead-lettered or dropped, or back into the queue."""
-        self._channel.reject(self.delivery_tag, requeue=requeue)
+        self.acknowledger.reject(self.delivery_tag, requeue=requeue)
 
-    def process(self, *, requeue: bool = False) -> Settling:
+    def process(self, *, requeue: bool = False) -> Settling[Delivery]:
         """Work on it: `async with delivery.process():` acknowledges at the end of the block, and rejects on an error.
 
         requeue  on an error, put it back into its queue instead

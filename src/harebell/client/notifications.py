@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from harebell import errors
     from harebell.client.channel import Channel
     from harebell.client.connection import Connection
-    from harebell.client.core.connection import ChannelCore
+    from harebell.client.core.channel import ChannelCore
     from harebell.client.core.unconfirmed import PublishWaiter
     from harebell.client.middleware.chain import Chains
 

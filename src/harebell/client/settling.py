@@ -20,14 +20,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 from harebell import errors
 
-if TYPE_CHECKING:
-    from harebell.client.messages import Acknowledger, Delivery
-
-__all__ = ["Reject", "Requeue", "Settling"]
+__all__ = ["Acknowledger", "Reject", "Requeue", "Settling"]
 
 logger = logging.getLogger("harebell.client")
 
@@ -41,39 +38,61 @@ class Requeue(Exception):
     """Raised in a handler: not here, not now. The message goes back into its queue."""
 
 
-class Settling:
-    """One delivery under work. It stands in for the delivery's channel, so that nothing settles it twice.
+class Acknowledger(Protocol):
+    """The channel of a delivery, as far as the delivery knows it."""
 
-    settled   it has been settled, by the program or by us
+    def ack(self, delivery_tag: int, *, multiple: bool = False) -> None: ...
+    def nack(self, delivery_tag: int, *, multiple: bool = False, requeue: bool = True) -> None: ...
+    def reject(self, delivery_tag: int, *, requeue: bool = False) -> None: ...
+
+
+class Unsettled(Protocol):
+    """A delivery, as far as settling it needs."""
+
+    acknowledger: Acknowledger
+
+    @property
+    def delivery_tag(self) -> int: ...
+    @property
+    def stream_offset(self) -> int | None: ...
+    def ack(self) -> None: ...
+    def reject(self, *, requeue: bool = False) -> None: ...
+
+
+D = TypeVar("D", bound=Unsettled)
+
+
+class Settling(Generic[D]):
+    """One delivery in process. It takes the place of the delivery's channel, so that nothing settles it twice.
+
+    settled   it has been settled, by the program or by the end of its processing
     orphaned  it could not be: the broker delivers it again
     """
 
-    __slots__ = ("_channel", "_delivery", "_on_orphan", "_requeue", "orphaned", "settled")
+    __slots__ = ("_acknowledger", "_delivery", "_on_orphan", "_requeue", "orphaned", "settled")
 
-    def __init__(
-        self, delivery: Delivery, *, requeue: bool = False, on_orphan: Callable[[Delivery], object] | None = None
-    ) -> None:
+    def __init__(self, delivery: D, *, requeue: bool = False, on_orphan: Callable[[D], object] | None = None) -> None:
         self._delivery = delivery
-        self._channel: Acknowledger = delivery._channel
+        self._acknowledger = delivery.acknowledger
         self._requeue = requeue
         self._on_orphan = on_orphan
         self.settled = False
         self.orphaned = False
-        delivery._channel = self
+        delivery.acknowledger = self
 
     # -- as the delivery's channel -----------------------------------------------------------------------------------
 
     def ack(self, delivery_tag: int, *, multiple: bool = False) -> None:
         self._once("ack", multiple)
-        self._channel.ack(delivery_tag)
+        self._acknowledger.ack(delivery_tag)
 
     def nack(self, delivery_tag: int, *, multiple: bool = False, requeue: bool = True) -> None:
         self._once("nack", multiple)
-        self._channel.nack(delivery_tag, requeue=requeue)
+        self._acknowledger.nack(delivery_tag, requeue=requeue)
 
     def reject(self, delivery_tag: int, *, requeue: bool = False) -> None:
         self._once("reject", False)
-        self._channel.reject(delivery_tag, requeue=requeue)
+        self._acknowledger.reject(delivery_tag, requeue=requeue)
 
     def _once(self, what: str, multiple: bool) -> None:
         if multiple:
@@ -103,7 +122,7 @@ class Settling:
             stream = self._delivery.stream_offset is not None
             self._settle(lambda delivery: delivery.ack() if stream else delivery.reject(requeue=requeue))
 
-    def _settle(self, settle: Callable[[Delivery], None]) -> None:
+    def _settle(self, settle: Callable[[D], None]) -> None:
         delivery = self._delivery
         try:
             settle(delivery)
@@ -124,7 +143,7 @@ class Settling:
         self.refuse(requeue=self._requeue or not isinstance(error, Exception))
         return False
 
-    def __enter__(self) -> Delivery:
+    def __enter__(self) -> D:
         return self._delivery
 
     def __exit__(
@@ -132,7 +151,7 @@ class Settling:
     ) -> bool:
         return self.ended(error)
 
-    async def __aenter__(self) -> Delivery:
+    async def __aenter__(self) -> D:
         return self._delivery
 
     async def __aexit__(

@@ -103,7 +103,7 @@ def of_deliveries(table: Deliveries, last_tag: int) -> Tally:
 def of_channel(channel: Channel) -> Tally:
     core = channel._core
     tally = of_publishes(core.publishes)
-    tally.update(of_deliveries(core.deliveries, core._last_tag if core.reason is None else core.deliveries.last_tag))
+    tally.update(of_deliveries(core.deliveries, core.last_tag if core.reason is None else core.deliveries.last_tag))
     tally.update(channel._before)
     tally["published"] += channel._unnumbered + channel._unyielded
     tally["buffered"] += sum(len(subscription.buffer) for subscription in channel._subscriptions)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from harebell import errors
-from harebell.client.core.connection import ChannelCore, ConnectionCore, ConsumerCore, Slot
+from harebell.client.core.channel import ChannelCore
+from harebell.client.core.connection import ConnectionCore
+from harebell.client.core.consumer import ConsumerCore
+from harebell.client.core.slots import Slot
 from harebell.client.core.unconfirmed import Batch
 from harebell.client.messages import Delivery
 from harebell.client.url import ConnectionParameters

@@ -21,7 +21,7 @@ from harebell import errors
 from harebell.client import events as e
 from harebell.client.channel import METHODS as CHANNEL_METHODS, Channel
 from harebell.client.connection import METHODS as CONNECTION_METHODS, Connection
-from harebell.client.core.connection import ChannelCore
+from harebell.client.core.channel import ChannelCore
 from harebell.client.middleware import hooks as h
 from harebell.client.middleware.hooks import HOOKS
 from harebell.client.middleware.registry import Middlewares

@@ -11,7 +11,7 @@ import pytest
 
 import harebell
 from harebell import errors
-from harebell.client.core.connection import ChannelCore
+from harebell.client.core.channel import ChannelCore
 from harebell.client.messages import Delivery, Message
 from harebell.client.patterns.codec import message_of
 from harebell.protocol.v091 import Content, Properties, encode_content

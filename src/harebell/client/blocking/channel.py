@@ -328,7 +328,7 @@ class Channel(Settler):
 
         def give_back(delivery: Delivery | None) -> None:
             if delivery is not None and not no_ack:
-                self._inner._core.give_back(delivery)
+                self._inner._core.settlement.give_back(delivery)
 
         return self._io.run_or_undo(give_back, self._inner.get, queue, no_ack=no_ack, timeout=timeout)
 

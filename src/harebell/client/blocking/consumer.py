@@ -17,7 +17,7 @@ from harebell import errors
 from harebell.client import consumer as asyncio_face
 from harebell.client.blocking.docs import documented_by
 from harebell.client.blocking.thread import Waiter
-from harebell.client.core.connection import fresh
+from harebell.client.core.slots import copy_of
 from harebell.client.messages import Delivery
 from harebell.client.recovery.subscription import Subscription
 
@@ -148,7 +148,7 @@ class Consumer:
                         break
                     if subscription.finished:
                         if subscription.reason is not None:
-                            raise fresh(subscription.reason)
+                            raise copy_of(subscription.reason)
                         return False
                     subscription.waiters.append(waiter)
                 in_time = waiter.wait(-1 if deadline is None else max(deadline - time.monotonic(), 0.0))

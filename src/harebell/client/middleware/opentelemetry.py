@@ -256,5 +256,5 @@ def _delivered(delivery: Delivery, queue: str, operation: str) -> Attributes:
 def _queue_of(delivery: Delivery) -> str:
     """The queue that it was consumed from. One that is not known: the routing key, which names it at the default
     exchange."""
-    find: Callable[[str], str | None] | None = getattr(delivery._channel, "queue_of", None)
+    find: Callable[[str], str | None] | None = getattr(delivery.acknowledger, "queue_of", None)
     return (find(delivery.consumer_tag) if find is not None else None) or delivery.routing_key

@@ -6,7 +6,8 @@ it before that; the requests made here do.
 
 from __future__ import annotations
 
-from harebell.client.core.connection import ChannelCore, Reply
+from harebell.client.core.channel import ChannelCore
+from harebell.client.core.slots import Reply
 from harebell.client.events import Skipped
 from harebell.client.recovery.recorded_topology import Late
 from harebell.client.transport.protocol import AsyncCore, FutureSlot

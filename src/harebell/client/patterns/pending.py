@@ -11,7 +11,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from harebell import errors
-from harebell.client.core.connection import fresh
+from harebell.client.core.slots import copy_of
 from harebell.client.messages import Confirmation, Publication, Returned
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Pending:
         if self._confirmation is not None:
             return self._confirmation
         assert self._error is not None  # it is done
-        raise fresh(self._error)
+        raise copy_of(self._error)
 
     # -- as the waiter for its confirm -------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
 
 from harebell import errors
 from harebell.client.channel import Channel
-from harebell.client.core.connection import Reply
+from harebell.client.core.slots import Reply
 from harebell.client.recovery.subscription import Subscription
 from harebell.protocol.v091 import methods as m
 

@@ -30,7 +30,8 @@ from harebell import errors
 from harebell.client import events as e
 from harebell.client.channel import Channel
 from harebell.client.confirms import ORPHANED
-from harebell.client.core.connection import ChannelCore, fresh
+from harebell.client.core.channel import ChannelCore
+from harebell.client.core.slots import copy_of
 from harebell.client.messages import Delivery, Message, Returned, encoded
 from harebell.client.patterns.codec import Codec, message_of
 from harebell.client.patterns.workers import Workers
@@ -85,7 +86,7 @@ class _Call:
         self.end(ORPHANED)
 
     def fail(self, reason: errors.HarebellError) -> None:
-        self.end(fresh(reason))
+        self.end(copy_of(reason))
 
     def end(self, result: object) -> None:
         if not self.future.done():
@@ -229,7 +230,7 @@ class Rpc(Generic[Given, Reply]):
         except errors.HarebellError as error:
             reason = error
         for call in self._calls.values():
-            call.end(fresh(reason))
+            call.end(copy_of(reason))
 
     async def _watch(self, events: e.Events) -> None:
         """An outage takes the address of every reply with it."""
@@ -285,7 +286,7 @@ class Server(Workers):
     async def _succeeded(self, delivery: Delivery, result: object) -> None:
         await self._reply(delivery, message_of(b"" if result is None and self._codec is None else result, self._codec))
 
-    async def _failed(self, delivery: Delivery, settling: Settling, error: Exception) -> None:
+    async def _failed(self, delivery: Delivery, settling: Settling[Delivery], error: Exception) -> None:
         if isinstance(error, Requeue) or settling.settled:
             settling.refuse(requeue=True)
             return

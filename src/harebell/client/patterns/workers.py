@@ -35,7 +35,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from harebell import errors
-from harebell.client.core.connection import fresh
+from harebell.client.core.slots import copy_of
 from harebell.client.messages import Delivery, Message
 from harebell.client.patterns.codec import Codec
 from harebell.client.patterns.producer import Producer
@@ -172,7 +172,7 @@ class Workers:
         if self._tasks:
             await asyncio.wait(self._tasks)
         for error in self._failures():
-            raise fresh(error) if isinstance(error, errors.HarebellError) else error
+            raise copy_of(error) if isinstance(error, errors.HarebellError) else error
 
     def _failures(self) -> list[BaseException]:
         """What the workers ended with: mostly the same reason for each."""
@@ -268,7 +268,7 @@ class Workers:
             finally:
                 self._running -= 1
 
-    async def _handle(self, delivery: Delivery, settling: Settling) -> None:
+    async def _handle(self, delivery: Delivery, settling: Settling[Delivery]) -> None:
         try:
             try:
                 if self._retry is not None:
@@ -317,7 +317,7 @@ class Workers:
     async def _succeeded(self, delivery: Delivery, result: object) -> None:
         """Before the acknowledgement: a plain consumer does nothing with what its handler returns."""
 
-    async def _failed(self, delivery: Delivery, settling: Settling, error: Exception) -> None:
+    async def _failed(self, delivery: Delivery, settling: Settling[Delivery], error: Exception) -> None:
         retry = self._retry
         again = retry is not None and isinstance(error, retry.on) and not isinstance(error, errors.UndecodableBody)
         if not isinstance(error, Reject | Requeue):

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from harebell import errors
 from harebell.client import events as e
-from harebell.client.core.connection import ChannelCore, ConnectionCore, Reply, fresh
+from harebell.client.core.channel import ChannelCore
+from harebell.client.core.connection import ConnectionCore
+from harebell.client.core.slots import Reply, copy_of
 from harebell.client.middleware.hooks import ChannelReconnectArgs
 from harebell.client.middleware.transports import WireChannel
 from harebell.client.notifications import Notices, TellingChannel
@@ -62,8 +64,8 @@ class LastingChannel(TellingChannel):
 
     def _dress(self, core: ChannelCore) -> None:
         """Have this wire channel, the first or another, tell us."""
-        core.keeper = self._keep
-        self._chains.shadow(core, ("ack", "nack", "reject"), self)  # here: a delivery knows its core only
+        core.on_loss = self._keep
+        self._chains.shadow(core.settlement, ("ack", "nack", "reject"), self)  # here: a delivery knows its core only
         self._notices.attach(core)
 
     @property
@@ -235,7 +237,7 @@ class LastingChannel(TellingChannel):
                 core = await self._next_wire(connection, skipped, attempt, error, alone)
                 await self._subscribe_all_again(core, connection, skipped, late)
                 if core.reason is not None:
-                    raise fresh(core.reason)
+                    raise copy_of(core.reason)
             except errors.ChannelError as failed:
                 self._tell_dialed(self._target(connection), failed)
                 if connection.reason is not None:
@@ -288,12 +290,11 @@ class LastingChannel(TellingChannel):
         core = ChannelCore(connection, number, args.deliveries, args.publishes, self._owner._topology.renamed)
         core.make_ready(False)
         core.on_return = last.on_return
-        core.settler = core if last.settler is last else last.settler
-        core.tags_given = last.tags_given
+        core.settler = core.settlement if last.settler is last.settlement else last.settler
+        core.consumer_tags_made = last.consumer_tags_made
         self._dress(core)
         if args.deliveries is not last.deliveries:  # what the last one delivered is acknowledged on this one
-            channel = cast("Channel", self)
-            last.ack, last.nack, last.reject = channel.ack, channel.nack, channel.reject  # type: ignore[method-assign]
+            last.settlement.replace_by(cast("Channel", self))
         return core
 
     if TYPE_CHECKING:  # in `subscribing`, which stands on this
@@ -314,7 +315,7 @@ class LastingChannel(TellingChannel):
             self._owner._before.update(of_ended(cast("Channel", self)))
         ours = isinstance(reason, errors.ChannelClosed)
         for subscription in list(self._subscriptions):
-            subscription.ended(None if ours else fresh(reason))
+            subscription.ended(None if ours else copy_of(reason))
         if self._confirmations is not None:
             self._confirmations.end(None if ours else reason)
         self._tell_closed(reason)

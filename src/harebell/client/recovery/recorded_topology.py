@@ -18,7 +18,7 @@ from collections import Counter
 from typing import Final, Literal
 
 from harebell import errors
-from harebell.client.core.connection import Reply
+from harebell.client.core.slots import Reply
 from harebell.protocol.v091 import methods as m
 from harebell.protocol.v091.fields import write_table
 

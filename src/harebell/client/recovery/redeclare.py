@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from harebell import errors
-from harebell.client.core.connection import ChannelCore, Reply
+from harebell.client.core.channel import ChannelCore
+from harebell.client.core.slots import Reply
 from harebell.client.events import Skipped
 from harebell.client.recovery.recorded_topology import Bind, Entity, Late, Topology, described
 from harebell.client.transport.protocol import AsyncCore, FutureSlot

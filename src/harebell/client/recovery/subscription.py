@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from harebell import errors
-from harebell.client.core.connection import ChannelCore, ConsumerCore
+from harebell.client.core.channel import ChannelCore
+from harebell.client.core.consumer import ConsumerCore
 from harebell.client.messages import Delivery
 from harebell.client.transport.protocol import MAX_BUFFERED_BYTES, MAX_BUFFERED_MESSAGES, AsyncCore, FutureSlot
 from harebell.protocol.v091 import TableLike, methods as m
@@ -181,7 +182,7 @@ class Subscription:
         self.relieve()
         if not self.no_ack and channel.reason is None:
             for delivery in buffered:
-                channel.give_back(delivery)
+                channel.settlement.give_back(delivery)
 
 
 def _emptied(ahead: deque[Delivery]) -> Iterator[Delivery]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from harebell import errors
 from harebell.client import events as e
-from harebell.client.core.connection import ChannelCore
+from harebell.client.core.channel import ChannelCore
 from harebell.client.middleware.hooks import SubscribeArgs
 from harebell.client.recovery.channel import LastingChannel
 from harebell.client.recovery.recorded_topology import Late
@@ -104,7 +104,7 @@ class SubscribingChannel(LastingChannel):
             subscription.ended(None)
             return
         if not consumer.answered:  # it is just being put back
-            core.cancel_unheard(consumer)
+            core.cancel_unanswered(consumer)
             subscription.ended(None)
             return
         slot = self._slot(m.BasicCancel(subscription.tag))
@@ -120,7 +120,7 @@ class SubscribingChannel(LastingChannel):
     def _unsubscribe_unheard(self, subscription: Subscription) -> None:
         """Nobody is left to take anything: end the subscription without waiting for the answer."""
         if subscription.core is not None:
-            self._core.cancel_unheard(subscription.core)
+            self._core.cancel_unanswered(subscription.core)
         subscription.give_back(self._core)
         subscription.ended(None)
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from harebell import errors
-from harebell.client.core.connection import fresh
+from harebell.client.core.slots import copy_of
 from harebell.client.transport.protocol import AsyncCore
 from harebell.client.url import ConnectionParameters
 
@@ -93,5 +93,5 @@ async def _open(parameters: ConnectionParameters, timeout: float, sock: socket.s
         core.abort()
         raise
     if core.reason is not None:
-        raise fresh(core.reason) from core.reason.__cause__
+        raise copy_of(core.reason) from core.reason.__cause__
     return core

@@ -14,7 +14,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from harebell import errors
-from harebell.client.core.connection import ChannelCore, ConnectionCore, Reply, Slot, fresh
+from harebell.client.core.channel import ChannelCore
+from harebell.client.core.connection import ConnectionCore
+from harebell.client.core.slots import Reply, Slot, copy_of
 from harebell.client.transport.deadlines import EXPIRED, Deadlines
 from harebell.client.url import ConnectionParameters
 from harebell.protocol.v091 import methods as m
@@ -236,7 +238,7 @@ class AsyncCore(ConnectionCore, asyncio.BufferedProtocol):
             if result is EXPIRED and not self.may_publish(channel):
                 raise errors.DeadlineExceeded(self.late("basic.publish was held back", seconds))
         if channel.reason is not None:
-            raise fresh(channel.reason)
+            raise copy_of(channel.reason)
 
     # -- back-pressure on reading ------------------------------------------------------------------------------------
 

@@ -23,7 +23,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from harebell import errors
-from harebell.client.core.connection import ChannelCore, ConnectionCore, ConsumerCore, Slot, fresh
+from harebell.client.core.channel import ChannelCore
+from harebell.client.core.connection import ConnectionCore
+from harebell.client.core.consumer import ConsumerCore
+from harebell.client.core.slots import Slot, copy_of
 from harebell.client.url import ConnectionParameters, parameters_of
 from harebell.protocol.v091 import methods as m
 from harebell.protocol.v091.codec import FRAME_OVERHEAD, FRAME_PREFIX
@@ -118,7 +121,7 @@ class Feed:
 
     def ack(self, delivery_tag: int) -> None:
         """Acknowledges every delivery up to and with this one."""
-        self._channel.ack(delivery_tag, multiple=True)
+        self._channel.settlement.ack(delivery_tag, multiple=True)
         self._send()
 
     def close(self) -> None:
@@ -276,7 +279,7 @@ class Feed:
         """Raises why nothing more will come, if that is so."""
         for reason in (self._core.reason, self._channel.reason, self._ended):
             if reason is not None:
-                raise fresh(reason)
+                raise copy_of(reason)
 
     def _over(self, reason: errors.HarebellError | None) -> None:
         self._ended = reason or errors.ConsumerCancelled("the consumer was cancelled")
@@ -336,7 +339,7 @@ def _open(parameters: ConnectionParameters) -> tuple[ConnectionCore, socket.sock
             opened.settimeout(max(deadline - time.monotonic(), 0.001))
             opened.sendall(core.engine.data_to_send())
             if core.reason is not None:
-                raise fresh(core.reason) from core.reason.__cause__
+                raise copy_of(core.reason) from core.reason.__cause__
             if core.open:
                 return core, opened
             data = opened.recv(READ_SIZE)

@@ -1,0 +1,48 @@
+"""A request that waits for its reply, which replies answer it, and the error that it gets when none comes."""
+
+from __future__ import annotations
+
+import copy
+from typing import Final
+
+from harebell import errors
+from harebell.client.messages import Delivery
+from harebell.protocol.v091 import methods as m
+
+__all__ = ["REPLIES", "Reply", "Slot", "copy_of"]
+
+Reply = m.Method | Delivery
+
+REPLIES: Final[dict[type[m.Method], tuple[type[m.Method], ...]]] = {
+    **m.REPLIES,
+    m.BasicRecover: (m.BasicRecoverOk,),
+}
+
+
+def copy_of(error: errors.HarebellError) -> errors.HarebellError:
+    """The same error as another object: one raised in two places would mix up their tracebacks."""
+    if isinstance(error, errors.RemoteProtocolError):
+        answer = error.answer
+        return errors.RemoteProtocolError(type(answer), answer.detail, answer.class_id, answer.method_id, error.channel)
+    return copy.copy(error)
+
+
+class Slot:
+    """One request that waits for its reply."""
+
+    __slots__ = ("abandoned", "done", "error", "reply", "request")
+
+    def __init__(self, request: m.Method) -> None:
+        self.request = request
+        self.reply: Reply | None = None
+        self.error: errors.HarebellError | None = None
+        self.done = False
+        self.abandoned = False
+
+    def resolve(self, reply: Reply) -> None:
+        self.reply = reply
+        self.done = True
+
+    def fail(self, error: errors.HarebellError) -> None:
+        self.error = error
+        self.done = True
