@@ -21,7 +21,7 @@ from harebell import errors
 from harebell.client import events as e
 from harebell.client.channel import METHODS as CHANNEL_METHODS, Channel
 from harebell.client.connection import METHODS as CONNECTION_METHODS, Connection
-from harebell.client.core.settlement import DeliveringChannel
+from harebell.client.core.settlement import Settlement
 from harebell.client.middleware import hooks as h
 from harebell.client.middleware.hooks import HOOKS
 from harebell.client.middleware.registry import Middlewares
@@ -428,7 +428,7 @@ def test_every_method_of_a_middleware_has_a_hook() -> None:
 
 def test_hooks_of_acknowledgements_have_the_parameters_of_the_core() -> None:
     for name in ("ack", "nack", "reject"):
-        assert inspect.signature(getattr(Channel, name)) == inspect.signature(getattr(DeliveringChannel, name))
+        assert inspect.signature(getattr(Channel, name)) == inspect.signature(getattr(Settlement, name))
 
 
 @pytest.mark.parametrize("hook", CALLS)
