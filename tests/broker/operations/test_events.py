@@ -155,7 +155,7 @@ def test_users(kit: NodeKit, watcher: Client) -> None:
 def test_a_virtual_host_with_everything_about_it(kit: NodeKit, watcher: Client) -> None:
     kit.node.add_vhost(VirtualHost("v", "text", ("a", "b"), "quorum", limits={"max-queues": 1}))
     kit.node.add_vhost(VirtualHost("v", "another text"))
-    kit.node.end_batch()
+    kit.node.batch.end()
     found = [(name, headers) for name, headers in told(watcher) if not name.startswith("exchange")]
     assert [name for name, _ in found] == ["vhost.created", "parameter.set", "vhost.limits.set"]
     assert found[0][1] == {
@@ -187,7 +187,7 @@ def test_a_refused_login(kit: NodeKit, watcher: Client) -> None:
     told(watcher)
     client.connection.transport.peer = "[::1]:7"
     client.connection.node.events.authenticated(client.connection, "PLAIN", "eve", "user 'eve' - invalid credentials")
-    kit.node.end_batch()
+    kit.node.batch.end()
     ((name, headers),) = told(watcher)
     assert (name, headers["name"], headers["error"]) == (
         "user.authentication.failure", "eve", "user 'eve' - invalid credentials",
@@ -197,7 +197,7 @@ def test_a_refused_login(kit: NodeKit, watcher: Client) -> None:
 
 def test_events_of_others(kit: NodeKit, watcher: Client) -> None:
     kit.node.events.emit("user.created", {"name": "u", "user_who_performed_action": "guest"})
-    kit.node.end_batch()
+    kit.node.batch.end()
     assert told(watcher) == [("user.created", {"name": "u", "user_who_performed_action": "guest"})]
 
 

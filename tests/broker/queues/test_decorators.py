@@ -9,10 +9,10 @@ import pytest
 
 from harebell.broker import Broker
 from harebell.broker.message import Message
-from harebell.broker.operations.statistics import Drops
 from harebell.broker.queues.classic import ClassicQueue, Queue
 from harebell.broker.queues.decorators import QueueDecorator, Verdict
 from harebell.broker.queues.deduplication import Duplicates
+from harebell.broker.queues.drops import Drops
 from harebell.broker.queues.length_limit import LengthLimit
 from harebell.protocol.v091 import methods as m
 from harebell.routing.policies import Policy
