@@ -8,6 +8,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from harebell.broker.node import Node
+from harebell.broker.operations.startup import start_node
 from harebell.broker.v091.connection import Connection
 from harebell.config import Limits
 from harebell.protocol.v091 import Content, Engine, Properties, Role, Table, methods as m
@@ -43,6 +44,13 @@ class FakeTransport:
         self.reading = True
 
 
+def connect(node: Node, transport: FakeTransport) -> Connection:
+    """A connection of a client that has said nothing yet."""
+    connection = Connection(node, transport)
+    node.add_connection(connection)
+    return connection
+
+
 class Clock:
     """Milliseconds that pass when a test says so."""
 
@@ -60,7 +68,9 @@ class NodeKit:
         self.calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
         self.clock = Clock()
         self.clients: list[Client] = []
-        self.node = Node(data, self.calls.put, sync=sync, events=events, limits=Limits(**limits), clock=self.clock)
+        self.node = start_node(
+            data, self.calls.put, sync=sync, events=events, limits=Limits(**limits), clock=self.clock
+        )
 
     def client(
         self, frame_max: int = 131_072, capabilities: Table | None = None, *, vhost: str = "/", user: str = "guest"
@@ -110,7 +120,7 @@ class Client:
         user: str = "guest",
     ) -> None:
         self.transport = FakeTransport()
-        self.connection: Connection = node.accept(self.transport)
+        self.connection: Connection = connect(node, self.transport)
         self.engine = Engine(Role.CLIENT)
         self.events: list[tuple[int, object]] = []
         self.engine.send_header()

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from harebell.broker import Broker
-from harebell.broker.node import CATALOG, Node
+from harebell.broker.node import CATALOG
 from harebell.broker.operations.definitions import export_definitions, import_definitions
-from harebell.broker.operations.limits import set_user_limits
 from harebell.broker.operations.recovery import log as recovery_log
+from harebell.broker.operations.startup import start_node
+from harebell.broker.rules.limits import set_user_limits
 from harebell.broker.store.catalog import Catalog, CatalogError
 from harebell.broker.store.data_folder import LastStop, mark_running
 from harebell.broker.v091.connection import FLUSH_BYTES
@@ -83,7 +84,7 @@ def fill(kit: NodeKit) -> None:
     client.call(m.QueueBind("shy", "inner", ""), m.QueueBindOk)
     other = kit.client(vhost="v")
     other.declare("by default")
-    node.end_batch()
+    node.batch.end()
 
 
 def test_everything_durable_comes_back(tmp_path: Path) -> None:
@@ -152,7 +153,7 @@ def test_what_was_deleted_stays_deleted(tmp_path: Path) -> None:
         client.declare("s", x_queue_type="stream")
         kit.node.users.clear_permission("/", "guest")
         kit.node.users.remove("guest")
-        kit.node.end_batch()
+        kit.node.batch.end()
     with running(tmp_path) as kit:
         assert kit.node.users.users == {}
         assert list(kit.node.vhosts) == ["/"]
@@ -162,7 +163,7 @@ def test_a_changed_queue_comes_back_changed(tmp_path: Path) -> None:
     with running(tmp_path) as kit:
         kit.client().declare("q", x_max_length=10, x_overflow="reject-publish")
         kit.node.vhosts["/"].change_queue("q", {"x-max-length": 3, "x-overflow": None})
-        kit.node.end_batch()
+        kit.node.batch.end()
     with running(tmp_path) as kit:
         assert kit.node.vhosts["/"].queues["q"].arguments == {"x-max-length": 3}
 
@@ -195,7 +196,7 @@ def test_a_definitions_file_over_what_is_there(tmp_path: Path) -> None:
         import_definitions(kit.node, file)
         kit.client().declare("mine")
         kit.node.vhosts["/"].delete_queue(kit.node.vhosts["/"].queues["other"])
-        kit.node.end_batch()
+        kit.node.batch.end()
         before = export_definitions(kit.node)
     with running(tmp_path) as kit:
         assert export_definitions(kit.node) == before
@@ -261,7 +262,7 @@ def test_a_disk_that_refuses(tmp_path: Path, where: str, error: int) -> None:
         late = NodeKit.client(kit)
         assert late.take(m.ConnectionClose)[0].reply_code == 541
         with pytest.raises(OSError) as caught:
-            kit.node.settle()
+            kit.node.save()
         assert caught.value.errno == error
     with running(tmp_path) as kit:
         assert set(kit.node.vhosts["/"].queues) == {"kept"}
@@ -386,11 +387,11 @@ def test_what_cannot_be_made_again_stops_the_start(tmp_path: Path, put: Callable
 
 
 def test_a_temporary_broker_has_no_file(tmp_path: Path) -> None:
-    node = Node(tmp_path, lambda callback: None, temporary=True)
+    node = start_node(tmp_path, lambda callback: None, temporary=True)
     node.vhosts["/"].declare_exchange(
         "x", "fanout", passive=False, durable=True, auto_delete=False, internal=False, arguments={}
     )
-    node.settle()
+    node.save()
     node.stop()
     assert {path.name for path in tmp_path.iterdir()} == {"streams", "queues", "delays"}
 
@@ -406,7 +407,7 @@ async def test_how_the_broker_before_ended(tmp_path: Path) -> None:
     (tmp_path / "running").write_text("another boot")
     assert [await last_stop(), await last_stop()] == [LastStop.POWER_CUT, LastStop.CLEAN]
     async with Broker(data=tmp_path) as broker:
-        broker.node.store_failed(OSError(errno.EIO, "Input/output error"))
+        broker.node.batch.fail(OSError(errno.EIO, "Input/output error"))
     assert await last_stop() is LastStop.KILLED
 
 

@@ -22,10 +22,10 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from harebell.broker import node as node_module
-from harebell.broker.node import Node
-from harebell.broker.queues import journal
+from harebell.broker import batch
+from harebell.broker.operations.startup import start_node
 from harebell.broker.queues.stream import StreamQueue
+from harebell.broker.store import journal
 from harebell.broker.store.data_folder import LastStop
 from harebell.broker.store.queue_log import QueueLog
 from harebell.protocol.v091 import Content, Properties, Table, methods as m
@@ -100,9 +100,9 @@ class Crashes(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.disk.heal()
-        if self.node.failed is None:
+        if self.node.batch.failed is None:
             self.sync()
-        if self.node.failed is None:
+        if self.node.batch.failed is None:
             self.node.stop()
             self.node.catalog.close()
             self.start(LastStop.CLEAN)
@@ -123,8 +123,8 @@ class Crashes(RuleBasedStateMachine):
             self.commit = HandCommit(files, on_failed, on_synced)
             return self.commit
 
-        with patch.object(node_module, "GroupCommit", commit):
-            self.node = Node(
+        with patch.object(batch, "GroupCommit", commit):
+            self.node = start_node(
                 Path(self.folder.name), lambda call: call(), clock=self.clock, last_stop=last_stop, files=self.disk
             )
         self.publisher, self.committer, self.consumer, self.browser = (Client(self.node) for _ in range(4))
@@ -169,7 +169,7 @@ class Crashes(RuleBasedStateMachine):
         except Died:
             self.crash()
             return False
-        if self.node.failed is not None:
+        if self.node.batch.failed is not None:
             self.crash()
             return False
         self.hear()
@@ -243,7 +243,7 @@ class Crashes(RuleBasedStateMachine):
         """What stands in a stream from there on stands where it stood, in order; all that is due is there."""
         browser, tag = self.browser, f"{name} reader"
         browser.send(1, m.BasicConsume(name, tag, arguments={"x-stream-offset": start}))
-        if self.node.failed is not None:
+        if self.node.batch.failed is not None:
             return
         contents = [event for _, event in browser.events if isinstance(event, Content)]
         browser.send(1, m.BasicCancel(tag))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harebell.broker.v091.channel import Channel
 from harebell.protocol.v091 import Content, methods as m
 from tests.broker.kit import Client, NodeKit
 
@@ -233,7 +234,9 @@ def back_later(kit: NodeKit, client: Client, body: bytes = b"1") -> None:
     """A message in the queue `q` that comes back after 100 ms."""
     client.publish("q", body)
     client.get(no_ack=False)
-    client.send(1, m.BasicNack(kit.node.connections.copy().pop().channels[1].tag, requeue=True))
+    channel = next(iter(kit.node.connections)).channels[1]
+    assert isinstance(channel, Channel)
+    client.send(1, m.BasicNack(channel.tag, requeue=True))
 
 
 def test_what_is_delayed_counts_towards_the_limit_and_is_purged(kit: NodeKit) -> None:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from harebell.broker.queues import journal
 from harebell.broker.queues.classic import ClassicQueue
+from harebell.broker.store import journal
 from harebell.broker.v091.connection import FLUSH_BYTES
 from harebell.protocol.v091 import Content, methods as m
 from harebell.protocol.v091.fields import Table
@@ -39,7 +39,7 @@ class Restarting:
         return self.client
 
     def kill(self) -> Client:
-        self.kit.node.commit.stop()
+        self.kit.node.batch.commit.stop()
         self.kit.node.catalog.close()
         return self.start()
 
@@ -248,7 +248,7 @@ def test_a_dead_letter_leaves_its_queue_when_it_is_safe_elsewhere(tmp_path: Path
     assert client.get(no_ack=False) is not None
     client.send(1, m.BasicReject(1, requeue=False))
     assert at.on_disk == 1
-    kit.node.commit.stop()
+    kit.node.batch.commit.stop()
     kit.run_syncs()
     assert at.on_disk == 0
     kit.stop()
@@ -265,7 +265,7 @@ def test_a_transaction_is_done_as_a_whole(tmp_path: Path) -> None:
     client.send(1, m.TxCommit())
     assert not client.take(m.TxCommitOk)
     assert at.on_disk == 1
-    kit.node.commit.stop()
+    kit.node.batch.commit.stop()
     kit.run_syncs()
     client.receive()
     assert len(client.take(m.TxCommitOk)) == 1
@@ -290,7 +290,7 @@ def test_what_is_held_back_outlives_the_broker(durable: Callable[..., Restarting
     for body, delay, mode in ((b"1", 5000, 2), (b"2", 1000, 2), (b"3", 2000, 1), (b"4", 1000, 2)):
         client.publish("k", body, "x", headers={"x-delay": delay}, delivery_mode=mode, message_id=body.decode())
     assert at.kit.node.vhosts["/"].revoke_delayed("x", "4") == 1
-    at.kit.node.end_batch()
+    at.kit.node.batch.end()
     client = at.kill()
     assert (client.count(), len(at.kit.node.vhosts["/"].delays["x"])) == (0, 2)
     at.kit.pass_time(1000)

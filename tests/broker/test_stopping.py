@@ -54,7 +54,7 @@ def test_a_store_that_failed_is_not_waited_for(kit: NodeKit) -> None:
     client.publish("s", b"1")
     drained: list[bool] = []
     kit.node.drain(lambda: drained.append(True))
-    kit.node.store_failed(OSError(5, "Input/output error"))
+    kit.node.batch.fail(OSError(5, "Input/output error"))
     assert drained == [True]
 
 

@@ -127,7 +127,7 @@ def test_a_sync_that_fails_ends_all_connections(kit: NodeKit, disk: Disk) -> Non
     client.publish("s", b"1")
     disk.go.put(OSError(errno.EIO, os.strerror(errno.EIO)))
     kit.run_sync()
-    kit.node.end_batch()
+    kit.node.batch.end()
     for each in (client, other):
         each.receive()
         (close,) = each.take(m.ConnectionClose)
@@ -148,7 +148,7 @@ def test_a_write_that_fails_ends_all_connections(kit: NodeKit, monkeypatch: pyte
     (close,) = client.take(m.ConnectionClose)
     assert (close.reply_code, "No space left on device" in close.reply_text) == (541, True)
     assert client.take(m.BasicAck) == []
-    assert kit.node.failed is not None
+    assert kit.node.batch.failed is not None
 
 
 def test_after_a_failure_nobody_comes_in(kit: NodeKit, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +171,7 @@ def test_a_segment_that_cannot_be_rolled_ends_all_connections(kit: NodeKit, monk
     client.publish("s", b"2")
     (close,) = client.take(m.ConnectionClose)
     assert close.reply_code == 541
-    assert kit.node.failed is not None
+    assert kit.node.batch.failed is not None
 
 
 def test_a_log_that_cannot_be_read_ends_all_connections(kit: NodeKit, monkeypatch: pytest.MonkeyPatch) -> None:

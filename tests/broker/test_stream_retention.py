@@ -106,7 +106,7 @@ def test_a_deleted_stream_looks_no_more(kit: NodeKit) -> None:
     declare(client, max_age="1h")
     client.call(m.QueueDelete("q"), m.QueueDeleteOk)
     kit.pass_time(3 * RETENTION_MS)
-    assert kit.node.failed is None
+    assert kit.node.batch.failed is None
     kit.stop()
 
 
@@ -121,5 +121,5 @@ def test_a_disk_that_refuses_ends_the_broker(kit: NodeKit, wall: WallClock, monk
     monkeypatch.setattr(os, "unlink", refuse)
     wall.now += 60_001
     kit.pass_time(RETENTION_MS)
-    assert kit.node.failed is not None
+    assert kit.node.batch.failed is not None
     kit.stop()

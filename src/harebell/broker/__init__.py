@@ -1,5 +1,11 @@
-"""The broker: vhosts, exchanges, queues, consumers, and the store, in one process."""
+"""The broker: vhosts, exchanges, queues, consumers, and the store, in one process.
+
+`Broker` is all that most programs need. `QueueDecorator` and `Verdict` are for those that decorate queues
+(`Broker.add_decorator`); `COMMANDS` names what the service `amq.administer` can be asked for.
+"""
 
 from harebell.broker.net import Broker, Tls
+from harebell.broker.operations.administration import COMMANDS
+from harebell.broker.queues.decorators import QueueDecorator, Verdict
 
-__all__ = ["Broker", "Tls"]
+__all__ = ["COMMANDS", "Broker", "QueueDecorator", "Tls", "Verdict"]

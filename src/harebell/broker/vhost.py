@@ -1,36 +1,37 @@
 """A virtual host: its routing table, its queues, and what happens to them.
 
-It declares and deletes. It knows connections only as owners of exclusive queues.
+It declares and deletes, and hands its queues what they need. It knows the node by `Host`, and connections only as
+owners of exclusive queues.
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
+from harebell.broker.batch import Batch
+from harebell.broker.counts import ChannelCounts, Churn, ExchangeCounts
 from harebell.broker.exchanges.delayed import Delays, Hold
-from harebell.broker.exchanges.recent_history import History, hashed_properties
+from harebell.broker.exchanges.recent_history import History
+from harebell.broker.forwarding import Sink, hashed_properties
 from harebell.broker.message import Address, Message
-from harebell.broker.operations.events import INTERNAL_USER
-from harebell.broker.operations.firehose import Trace
-from harebell.broker.operations.limits import check_queue
-from harebell.broker.operations.policies import Policies
-from harebell.broker.operations.statistics import ChannelCounts, ExchangeCounts
+from harebell.broker.observers import INTERNAL_USER, Listener, Tracer
+from harebell.broker.queues.base import DecoratorFactory, Owner, Queue
 from harebell.broker.queues.changes import change_queue
-from harebell.broker.queues.classic import ClassicQueue, Queue
-from harebell.broker.queues.journal import Journal
+from harebell.broker.queues.classic import ClassicQueue
 from harebell.broker.queues.message_groups import GroupQueue
 from harebell.broker.queues.stream import StreamQueue
-from harebell.broker.store.data_folder import LastStop
+from harebell.broker.rules.limits import check_queue
+from harebell.broker.rules.parameters import Parameters
+from harebell.broker.rules.policies import Policies
+from harebell.broker.store.catalog import Catalog
 from harebell.broker.store.files import Damage
-from harebell.broker.store.queue_log import QueueLog
+from harebell.broker.store.store import Store
 from harebell.broker.store.stream_log import SegmentLog
-from harebell.broker.v091.direct_reply_to import ReplyQueue
+from harebell.broker.timers import Timers
 from harebell.errors import (
     AccessRefused,
     InternalError,
@@ -55,11 +56,6 @@ from harebell.routing.keeping import DelayedMessageExchange
 from harebell.routing.router import RESERVED_PREFIX
 from harebell.routing.settings import QueueSettings, check_redeclaration, queue_settings
 
-if TYPE_CHECKING:
-    from harebell.broker.node import Node
-    from harebell.broker.v091.connection import Connection
-    from harebell.broker.v091.publisher import Sink
-
 __all__ = ["VirtualHost", "described"]
 
 log = logging.getLogger("harebell.broker.vhost")
@@ -68,31 +64,60 @@ QUEUE_TYPES: Final = ("classic", "quorum", "stream")
 ANNOUNCED_FRAME_MAX: Final = 131_072
 
 
+class Host(Protocol):
+    """A node, as far as its virtual hosts need it."""
+
+    batch: Batch
+    timers: Timers
+    catalog: Catalog
+    store: Store
+    parameters: Parameters
+    events: Listener
+    churn: Churn
+
+    @property
+    def decorators(self) -> Sequence[DecoratorFactory]:
+        """What may decorate every queue."""
+
+    def watch_consumers(self, timeout: int) -> None:
+        """There is a queue with this consumer timeout, in milliseconds: look often enough."""
+
+
 class VirtualHost:
     """`definition` says what the virtual host is to people: description, tags, default queue type, tracing.
 
-    `trace` is its firehose, None while that is off; `counts` are those of the channels that were.
+    `trace` is its firehose, None while that is off; `counts` are those of the channels that were; `reply_queues` are
+    the addresses of channels, for direct replies.
     """
 
-    def __init__(self, node: Node, name: str) -> None:
-        self.node = node
+    def __init__(self, host: Host, name: str) -> None:
         self.name = name
+        self.batch, self.timers, self.catalog, self.events = host.batch, host.timers, host.catalog, host.events
+        self._host = host
+        self._store, self._churn = host.store, host.churn
         self.definition = definitions.VirtualHost(name)
         self.router = Router(name, types=EXCHANGE_TYPES | KEEPING_TYPES)
         self.queues: dict[str, Queue] = {}
         self.folders: dict[str, str] = {}  # of the queues that are in the catalog: where their messages are
         self.policies = Policies(self)
-        self.reply_queues: dict[str, ReplyQueue] = {}  # addresses of channels, for direct replies
+        self.reply_queues: dict[str, Queue] = {}
         self.delays: dict[str, Delays] = {}  # of delayed exchanges that ever held something
-        self.trace: Trace | None = None
+        self.trace: Tracer | None = None
         self.counts = ChannelCounts()
         self._exchange_counts: dict[str, ExchangeCounts] = {}
         self._histories: dict[str, History] = {}  # of recent-history exchanges
 
     @property
     def limits(self) -> Mapping[str, object]:
-        """The limits that operators set, by name: see `harebell.broker.operations.limits`."""
-        return self.node.parameters.limits(self.name)
+        """The limits that operators set, by name: see `rules.limits`."""
+        return self._host.parameters.limits(self.name)
+
+    @property
+    def decorators(self) -> Sequence[DecoratorFactory]:
+        return self._host.decorators
+
+    def watch_consumers(self, timeout: int) -> None:
+        self._host.watch_consumers(timeout)
 
     def clear(self) -> None:
         """Delete every queue and every exchange: the virtual host goes. OSError when the disk refuses."""
@@ -102,11 +127,11 @@ class VirtualHost:
             if not exchange.name.startswith(RESERVED_PREFIX) and exchange.name:
                 self.delete_exchange(exchange.name, if_unused=False)
         for exchange in self.router.exchanges:  # the server's own go with the virtual host
-            self.node.events.exchange_deleted(self.name, exchange.name, INTERNAL_USER)
+            self.events.exchange_deleted(self.name, exchange.name, INTERNAL_USER)
 
     # -- queues --------------------------------------------------------------------------------------------------
 
-    def queue(self, name: str, connection: Connection | None = None) -> Queue:
+    def queue(self, name: str, connection: Owner | None = None) -> Queue:
         """The queue. NotFound when there is none; ResourceLocked when it is another connection's own."""
         queue = self.queues.get(name)
         if queue is None:
@@ -117,7 +142,7 @@ class VirtualHost:
 
     def declare_queue(
         self,
-        connection: Connection | None,
+        connection: Owner | None,
         name: str,
         *,
         durable: bool,
@@ -137,7 +162,7 @@ class VirtualHost:
         if current is not None:
             self.check_equal(current, connection, durable, exclusive, auto_delete, arguments)
             current.renew_lease()
-            self.node.churn.queue_declared += 1
+            self._churn.queue_declared += 1
             return current
         if name.startswith(RESERVED_PREFIX) and not server_named:
             raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
@@ -164,9 +189,9 @@ class VirtualHost:
             self._store_queue(queue)
         if exclusive and connection is not None:
             connection.exclusive_queues.append(queue)
-        self.node.churn.queue_declared += 1
-        self.node.churn.queue_created += 1
-        self.node.events.queue_created(queue, INTERNAL_USER if connection is None else connection.user)
+        self._churn.queue_declared += 1
+        self._churn.queue_created += 1
+        self.events.queue_created(self.name, queue, INTERNAL_USER if connection is None else connection.user)
         return queue
 
     def with_default_type(self, arguments: Table, durable: bool, exclusive: bool, auto_delete: bool) -> Table:
@@ -184,10 +209,9 @@ class VirtualHost:
 
     def open_journal(self, queue: ClassicQueue) -> None:
         """Have the queue's messages on disk, with those that are there already. OSError when the disk refuses."""
-        node = self.node
-        log = QueueLog(node.data / self.folders[queue.name], node.commit, files=node.files)
-        journal = Journal(str(queue), log, partial(node.has_written, queue), node.timers.now)
-        queue.keep_in(journal, suspect=node.last_stop is LastStop.POWER_CUT)
+        changed = partial(self.batch.has_written, queue)
+        journal = self._store.queue_journal(str(queue), self.folders[queue.name], changed)
+        queue.keep_in(journal, suspect=self._store.suspect)
 
     def make_queue(
         self,
@@ -197,7 +221,7 @@ class VirtualHost:
         exclusive: bool,
         auto_delete: bool,
         arguments: Table,
-        owner: Connection | None,
+        owner: Owner | None,
         settings: QueueSettings,
         folder: str | None,
         recovered: bool = False,
@@ -226,28 +250,26 @@ class VirtualHost:
             self.folders[name] = folder
         self.queues[name] = queue
         self.router.add_queue(name)
-        queue.decorate(self.node.decorators)
+        queue.decorate(self._host.decorators)
         if folder is not None and isinstance(queue, ClassicQueue) and not recovered:
             self.open_journal(queue)
         return queue
 
     def _new_folder(self, settings: QueueSettings) -> str:
-        """A name that no queue ever had: what is left of one that was deleted is nobody's beginning."""
-        if settings.queue_type == "stream":
-            return self.node.streams.new_folder()
-        return f"queues/{secrets.token_hex(8)}"
+        stream = settings.queue_type == "stream"
+        return self._store.streams.new_folder() if stream else self._store.new_queue_folder()
 
     def _open_log(self, name: str, folder: str, recovered: bool) -> SegmentLog:
-        stream = self._recover_log(name, folder) if recovered else self.node.streams.create(folder)
+        stream = self._recover_log(name, folder) if recovered else self._store.streams.create(folder)
         stream.on_damage = partial(self._tell_damage, name)
         return stream
 
     def _recover_log(self, name: str, folder: str) -> SegmentLog:
         try:
-            stream = self.node.streams.recover(folder)
+            stream = self._store.streams.recover(folder)
         except FileNotFoundError as error:
             log.error("stream '%s' in vhost '%s': %s is gone; the stream is empty", name, self.name, error.filename)
-            return self.node.streams.create(folder)
+            return self._store.streams.create(folder)
         for damage in stream.damages:
             self._tell_damage(name, damage)
         if stream.cut:
@@ -264,7 +286,7 @@ class VirtualHost:
         )  # fmt: skip
 
     def _store_queue(self, queue: Queue) -> None:
-        self.node.catalog.put_queue(
+        self.catalog.put_queue(
             definitions.QueueDefinition(
                 self.name, queue.name, queue.durable, queue.auto_delete, dict(queue.arguments), queue.type
             ),
@@ -274,7 +296,7 @@ class VirtualHost:
     def check_equal(
         self,
         queue: Queue,
-        connection: Connection | None,
+        connection: Owner | None,
         durable: bool,
         exclusive: bool,
         auto_delete: bool,
@@ -290,10 +312,12 @@ class VirtualHost:
         check_redeclaration(where, arguments, queue.arguments)
         queue_settings({"x-queue-type": queue.type, **arguments}, where)
 
-    def change_queue(self, name: str, changes: Mapping[str, FieldValue], connection: Connection | None = None) -> Queue:
+    def change_queue(self, name: str, changes: Mapping[str, FieldValue], connection: Owner | None = None) -> Queue:
         """The queue, with other arguments from now on (`changes.change_queue`); the errors of `queue` besides."""
         queue = self.queue(name, connection)
-        change_queue(queue, changes)
+        kind = queue.settings.queue_type
+        change_queue(queue, changes, lambda arguments: self.policies.settings_for(name, kind, arguments))
+        self.batch.end()
         if name in self.folders:
             self._store_queue(queue)
         return queue
@@ -317,17 +341,17 @@ class VirtualHost:
         if queue.owner is not None and queue in queue.owner.exclusive_queues:
             queue.owner.exclusive_queues.remove(queue)
         if self.folders.pop(queue.name, None) is not None:
-            self.node.catalog.remove_queue(self.name, queue.name)
+            self.catalog.remove_queue(self.name, queue.name)
         if isinstance(queue, StreamQueue):
-            self.node.after_commit.append(queue.log.delete)
+            self.batch.after_commit.append(queue.log.delete)
         if journal is not None:
-            self.node.after_commit.append(journal.delete)
-        self.node.churn.queue_deleted += 1
-        self.node.events.queue_deleted(queue, user)
+            self.batch.after_commit.append(journal.delete)
+        self._churn.queue_deleted += 1
+        self.events.queue_deleted(self.name, queue, user)
         if answer is not None:
             answer(count)
         for consumer in consumers:
-            consumer.channel.cancelled_by_broker(consumer)
+            consumer.cancelled_by_broker()
 
     def reply_queue(self, name: str) -> Queue | None:
         """Where the default exchange brings an answer to `name`: a queue, or a channel's own address."""
@@ -342,8 +366,8 @@ class VirtualHost:
         binding = self.router.bind(source, destination, binding_key, arguments)
         if binding is not None:
             if self._is_durable(binding):
-                self.node.catalog.put_binding(self._stored_binding(binding))
-            self.node.events.binding("created", self.name, binding, user)
+                self.catalog.put_binding(self._stored_binding(binding))
+            self.events.binding("created", self.name, binding, user)
         history = self._histories.get(source)
         if binding is not None and history is not None and destination.kind == "queue":
             queue = self.queues[destination.name]
@@ -358,7 +382,7 @@ class VirtualHost:
         """Take a binding away, and the auto_delete exchanges that this leaves unused."""
         removed = self.router.unbind(source, destination, binding_key, arguments)
         for binding in removed.bindings[:1]:  # the others go with the exchanges that they hang on
-            self.node.catalog.remove_binding(self._stored_binding(binding))
+            self.catalog.remove_binding(self._stored_binding(binding))
         self._removed(removed, user)
 
     def _is_durable(self, binding: Binding) -> bool:
@@ -397,12 +421,12 @@ class VirtualHost:
         ):
             self.policies.apply_to_exchange(name)
             if durable:
-                self.node.catalog.put_exchange(
+                self.catalog.put_exchange(
                     definitions.ExchangeDefinition(
                         self.name, name, kind, durable, auto_delete, internal, dict(arguments)
                     )
                 )
-            self.node.events.exchange_created(self.name, self.router.exchange(name), user)
+            self.events.exchange_created(self.name, self.router.exchange(name), user)
 
     def delete_exchange(self, name: str, *, if_unused: bool, user: str = INTERNAL_USER) -> None:
         self._removed(self.router.delete_exchange(name, if_unused=if_unused), user)
@@ -412,13 +436,13 @@ class VirtualHost:
         for name in removed.exchanges:
             self._histories.pop(name, None)
             self._exchange_counts.pop(name, None)
-            self.node.catalog.remove_exchange(self.name, name)
+            self.catalog.remove_exchange(self.name, name)
             delays = self.delays.pop(name, None)
             if delays is not None:
                 delays.forget()
-            self.node.events.exchange_deleted(self.name, name, user)
+            self.events.exchange_deleted(self.name, name, user)
         for binding in removed.bindings:
-            self.node.events.binding("deleted", self.name, binding, user)
+            self.events.binding("deleted", self.name, binding, user)
 
     def revoke_delayed(self, exchange: str, message_id: str) -> int:
         """Take back what a delayed exchange holds under this id; how many there were."""
@@ -433,10 +457,8 @@ class VirtualHost:
         if delays is None:
             delays = self.delays[name] = Delays(self, name)
             if self.router.exchange(name).durable:
-                folder = hashlib.sha256(f"{self.name}\0{name}".encode("utf-8", "surrogateescape")).hexdigest()[:32]
-                log = QueueLog(self.node.data / "delays" / folder, self.node.commit, files=self.node.files)
-                journal = Journal(str(name), log, partial(self.node.has_written, delays), self.node.timers.now)
-                delays.keep_in(journal, suspect=self.node.last_stop is LastStop.POWER_CUT)
+                journal = self._store.delay_journal(self.name, name, partial(self.batch.has_written, delays))
+                delays.keep_in(journal, suspect=self._store.suspect)
         return delays
 
     def keepers(self, route: Route, keys: tuple[str, ...]) -> tuple[Hold | History, ...]:
@@ -450,13 +472,6 @@ class VirtualHost:
                 self._histories[name] = history
                 kept.append(history)
         return tuple(kept)
-
-    # -- what watches --------------------------------------------------------------------------------------------
-
-    def set_tracing(self, on: bool) -> None:
-        """Switch the firehose. Publishers ask anew what their publications lead to."""
-        self.trace = Trace(self) if on else None
-        self.router.version += 1
 
     def exchange_counts(self, name: str) -> ExchangeCounts:
         counts = self._exchange_counts.get(name)

@@ -122,7 +122,7 @@ async def _ask_folder(folder: Path, request: Mapping[str, object]) -> Any:
     try:
         async with broker:
             answer = administer(broker.node, dict(request))
-            broker.node.settle()
+            broker.node.save()
             return answer
     except BlockingIOError:
         raise Refused(f"{folder} is in use by a broker that runs: ask that one, with --url") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from harebell.broker.v091.connection import Connection, Phase
 from harebell.protocol.v091 import Engine, Role, methods as m
 from harebell.protocol.v091.fields import Table
-from tests.broker.kit import FakeTransport, NodeKit
+from tests.broker.kit import FakeTransport, NodeKit, connect
 
 CAPABILITIES: Table = {"authentication_failure_close": True}
 
@@ -17,7 +17,7 @@ class Knock:
         self.transport = FakeTransport()
         self.transport.peer_host, self.transport.peer = host, f"{host}:1"
         self.transport.certificate_user = certificate_user
-        self.connection: Connection = kit.node.accept(self.transport)
+        self.connection: Connection = connect(kit.node, self.transport)
         self.engine = Engine(Role.CLIENT)
         self.engine.send_header()
         start = self._pump()[0]

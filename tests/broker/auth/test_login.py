@@ -12,7 +12,8 @@ from harebell.broker.auth import verifier
 from harebell.broker.auth.passwords import RABBITMQ_SHA256
 from harebell.broker.auth.throttle import FREE
 from harebell.broker.auth.users import make_user
-from harebell.broker.v091.connection import SILENT_CLOSE_DELAY, Phase
+from harebell.broker.v091.connection import Phase
+from harebell.broker.v091.handshake import SILENT_CLOSE_DELAY
 from harebell.errors import InvalidArgument
 from harebell.protocol.v091 import methods as m
 from harebell.protocol.v091.codec import encode_method

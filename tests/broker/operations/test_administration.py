@@ -13,6 +13,7 @@ import pytest
 from harebell.broker.auth.passwords import RABBITMQ_SHA256
 from harebell.broker.auth.users import make_user
 from harebell.broker.operations.administration import COMMANDS, administer
+from harebell.broker.operations.firehose import set_tracing
 from harebell.client.blocking import connect
 from harebell.client.messages import Message
 from harebell.errors import AccessRefused, AmqpError, NotAllowed
@@ -217,7 +218,7 @@ def test_what_was_set_is_on_disk_before_the_answer(tmp_path: Path) -> None:
     again = NodeKit(tmp_path)
     assert again.node.users.users["orders"].password_hash == SECRET.password_hash
     again.stop()
-    kit.node.commit.stop()
+    kit.node.batch.commit.stop()
     kit.node.logins.verifier.stop()
 
 
@@ -228,7 +229,7 @@ def test_hashes_are_in_no_copy(kit: NodeKit, client: Client) -> None:
     client.call(m.QueueBind("copies", "amq.fanout"), m.QueueBindOk)
     catch_all = {"vhost": "/", "name": "all", "pattern": ".*", "definition": {"alternate-exchange": "amq.fanout"}}
     ask(client, do="set-policy", apply_to="exchanges", **catch_all)
-    kit.node.trace("/", True)
+    set_tracing(kit.node, "/", True)
     ask(client, do="add-user", name="orders", **HASHES)
     body = json.dumps({"do": "set-password", "name": "orders", **HASHES}).encode()
     client.publish("amq.administer", body, "amq.system", reply_to="answers", headers={"CC": ["copies"]})
@@ -265,7 +266,7 @@ def broker() -> Iterator[BrokerThread]:
                 node.users.put(make_user(name, name, tags, RABBITMQ_SHA256))
                 node.users.set_permission(Permission("/", name, "", write, ""))
             prepare(node)
-            node.settle()
+            node.save()
 
         thread.run(people)
         yield thread
@@ -282,7 +283,7 @@ def prepared(broker: BrokerThread) -> None:
             if name in node.vhosts:
                 node.delete_vhost(name)
         prepare(node)
-        node.settle()
+        node.save()
 
     broker.run(again)
 

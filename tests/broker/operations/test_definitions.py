@@ -175,7 +175,7 @@ def test_a_disk_that_refuses_a_stream(kit: NodeKit, monkeypatch: pytest.MonkeyPa
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(kit.node.streams, "create", refuse)
+    monkeypatch.setattr(kit.node.store.streams, "create", refuse)
     with pytest.raises(InternalError, match="cannot make queue 'log' in vhost '/': No space left on device"):
         load(kit, RICH)
 

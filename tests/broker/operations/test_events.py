@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harebell.broker.auth.users import make_user
+from harebell.broker.operations.events import Events
 from harebell.protocol.v091 import Table, methods as m
 from harebell.routing.definitions import Permission, TopicPermission, User, VirtualHost
 from harebell.routing.policies import Policy
@@ -48,12 +49,18 @@ def names(watcher: Client) -> list[str]:
     return [name for name, _ in told(watcher)]
 
 
+def events(kit: NodeKit) -> Events:
+    listener = kit.node.events
+    assert isinstance(listener, Events)
+    return listener
+
+
 def test_off_there_is_no_such_exchange(tmp_path: Path) -> None:
     kit = NodeKit(tmp_path / "off")
     client = kit.client()
     close = client.call(m.ExchangeDeclare("amq.rabbitmq.event", "topic", passive=True), m.ChannelClose)
     assert close.reply_code == 404
-    kit.node.events.emit("nothing", {})
+    events(kit).emit("nothing", {})
     kit.stop()
 
 
@@ -155,7 +162,7 @@ def test_users(kit: NodeKit, watcher: Client) -> None:
 def test_a_virtual_host_with_everything_about_it(kit: NodeKit, watcher: Client) -> None:
     kit.node.add_vhost(VirtualHost("v", "text", ("a", "b"), "quorum", limits={"max-queues": 1}))
     kit.node.add_vhost(VirtualHost("v", "another text"))
-    kit.node.end_batch()
+    kit.node.batch.end()
     found = [(name, headers) for name, headers in told(watcher) if not name.startswith("exchange")]
     assert [name for name, _ in found] == ["vhost.created", "parameter.set", "vhost.limits.set"]
     assert found[0][1] == {
@@ -187,7 +194,7 @@ def test_a_refused_login(kit: NodeKit, watcher: Client) -> None:
     told(watcher)
     client.connection.transport.peer = "[::1]:7"
     client.connection.node.events.authenticated(client.connection, "PLAIN", "eve", "user 'eve' - invalid credentials")
-    kit.node.end_batch()
+    kit.node.batch.end()
     ((name, headers),) = told(watcher)
     assert (name, headers["name"], headers["error"]) == (
         "user.authentication.failure", "eve", "user 'eve' - invalid credentials",
@@ -196,8 +203,8 @@ def test_a_refused_login(kit: NodeKit, watcher: Client) -> None:
 
 
 def test_events_of_others(kit: NodeKit, watcher: Client) -> None:
-    kit.node.events.emit("user.created", {"name": "u", "user_who_performed_action": "guest"})
-    kit.node.end_batch()
+    events(kit).emit("user.created", {"name": "u", "user_who_performed_action": "guest"})
+    kit.node.batch.end()
     assert told(watcher) == [("user.created", {"name": "u", "user_who_performed_action": "guest"})]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from harebell.broker.operations.firehose import set_tracing
 from harebell.errors import NotFound
 from harebell.protocol.v091 import Properties, Table, methods as m
 from tests.broker.kit import Client, NodeKit
@@ -39,10 +40,10 @@ def test_switched_on_and_off_at_work(kit: NodeKit, client: Client, watcher: Clie
     client.publish("q", b"1")
     client.send(1, m.BasicConsume("q", "c"))
     assert keys(watcher) == []
-    kit.node.trace("/", True)
+    set_tracing(kit.node, "/", True)
     client.publish("q", b"2")
     assert keys(watcher) == ["publish.", "deliver.q"]
-    kit.node.trace("/", False)
+    set_tracing(kit.node, "/", False)
     client.publish("q", b"3")
     assert keys(watcher) == []
     assert [body for *_, body in client.deliveries()] == [b"1", b"2", b"3"]
@@ -50,12 +51,12 @@ def test_switched_on_and_off_at_work(kit: NodeKit, client: Client, watcher: Clie
 
 def test_a_vhost_that_is_missing(kit: NodeKit) -> None:
     with pytest.raises(NotFound, match="no vhost 'nope'"):
-        kit.node.trace("nope", True)
+        set_tracing(kit.node, "nope", True)
 
 
 def test_what_a_copy_says(kit: NodeKit, client: Client, watcher: Client) -> None:
     client.declare()
-    kit.node.trace("/", True)
+    set_tracing(kit.node, "/", True)
     client.publish("q", b"body", priority=3, timestamp=datetime.fromtimestamp(5, UTC), headers={"h": 1, "BCC": ["q"]})
     client.get()
     common = {
@@ -71,7 +72,7 @@ def test_what_a_copy_says(kit: NodeKit, client: Client, watcher: Client) -> None
 
 def test_a_queue_that_is_plain_stays_so(kit: NodeKit, client: Client, watcher: Client) -> None:
     client.declare()
-    kit.node.trace("/", True)
+    set_tracing(kit.node, "/", True)
     for body in (b"1", b"2"):
         client.publish("q", body)
     client.send(1, m.BasicGet("q"))
@@ -86,7 +87,7 @@ def test_queues_that_are_not_plain(kit: NodeKit, client: Client, watcher: Client
     client.declare(**arguments)
     client.send(1, m.BasicQos(0, 10, False))
     client.send(1, m.BasicConsume("q", "c"))
-    kit.node.trace("/", True)
+    set_tracing(kit.node, "/", True)
     client.publish("q", b"1")
     while not (delivered := client.deliveries()):
         kit.run_sync()
@@ -96,7 +97,7 @@ def test_queues_that_are_not_plain(kit: NodeKit, client: Client, watcher: Client
 
 
 def test_unroutable_messages_and_direct_replies(kit: NodeKit, client: Client, watcher: Client) -> None:
-    kit.node.trace("/", True)
+    set_tracing(kit.node, "/", True)
     client.engine.send_content(1, m.BasicPublish("amq.topic", "nope", mandatory=True), Properties(), b"")
     client.pump()
     assert client.take(m.BasicReturn)
@@ -110,7 +111,7 @@ def test_unroutable_messages_and_direct_replies(kit: NodeKit, client: Client, wa
 
 def test_consumers_of_copies_make_none(kit: NodeKit, client: Client, watcher: Client) -> None:
     watcher.send(1, m.BasicConsume("trace", "t", no_ack=True))
-    kit.node.trace("/", True)
+    set_tracing(kit.node, "/", True)
     client.publish("nope")
     client.publish("nope")
     watcher.receive()
@@ -120,7 +121,7 @@ def test_consumers_of_copies_make_none(kit: NodeKit, client: Client, watcher: Cl
 def test_a_name_that_leaves_no_room_for_a_copy(kit: NodeKit, client: Client, watcher: Client) -> None:
     name = "x" * 255
     client.declare(name)
-    kit.node.trace("/", True)
+    set_tracing(kit.node, "/", True)
     client.publish(name, b"1")
     assert client.get(name).body == b"1"  # type: ignore[union-attr]
     assert keys(watcher) == ["publish."]

@@ -10,11 +10,13 @@ import pytest
 
 from harebell.broker import Broker
 from harebell.broker.message import Message
-from harebell.broker.operations.statistics import Drops
-from harebell.broker.queues.classic import ClassicQueue, Queue
+from harebell.broker.queues.base import Queue
+from harebell.broker.queues.classic import ClassicQueue
 from harebell.broker.queues.decorators import QueueDecorator, Verdict
 from harebell.broker.queues.deduplication import Duplicates
+from harebell.broker.queues.drops import Drops
 from harebell.broker.queues.length_limit import LengthLimit
+from harebell.broker.v091.consumer import Consumer
 from harebell.protocol.v091 import methods as m
 from harebell.routing.policies import Policy
 from tests.broker.kit import Client, NodeKit
@@ -42,6 +44,7 @@ class Diary(QueueDecorator):
 
     def consumers_changed(self) -> None:
         active = self.queue.consumers.active
+        assert active is None or isinstance(active, Consumer)
         self.entries.append(f"{len(self.queue.consumers)} consumers, active {active and active.tag}")
 
     def consumer_state_changed(self) -> None:

@@ -118,7 +118,7 @@ def test_a_commit_to_a_queue_that_was_deleted_meanwhile(kit: NodeKit, client: Cl
     kit.run_syncs()
     client.receive()
     assert client.take(m.TxCommitOk)
-    assert kit.node.failed is None
+    assert kit.node.batch.failed is None
 
 
 def test_a_stream_that_dies_before_it_is_written_counts_as_confirmed(kit: NodeKit, client: Client) -> None:

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from harebell.broker.v091.connection import CLOSING_TIMEOUT, SILENT_CLOSE_DELAY, Phase
+from harebell.broker.v091.connection import CLOSING_TIMEOUT, Phase
+from harebell.broker.v091.handshake import SILENT_CLOSE_DELAY
 from harebell.errors import NotFound
 from harebell.protocol.v091 import Properties, encode_content, methods as m
 from harebell.protocol.v091.codec import PROTOCOL_HEADER, encode_frame, encode_method
-from tests.broker.kit import Client, FakeTransport, NodeKit
+from tests.broker.kit import Client, FakeTransport, NodeKit, connect
 
 HANDSHAKE = (
     PROTOCOL_HEADER,
@@ -78,7 +79,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> NodeKit:
 @given(stream=st.lists(pieces, max_size=12).map(b"".join), cut=st.integers(1, 50), logged_in=st.booleans())
 def test_hostile_bytes(node: NodeKit, stream: bytes, cut: int, logged_in: bool) -> None:
     transport = FakeTransport()
-    connection = node.node.accept(transport)
+    connection = connect(node.node, transport)
     for data in HANDSHAKE if logged_in else ():
         connection.receive_data(data)
     for at in range(0, len(stream), cut):
@@ -88,7 +89,8 @@ def test_hostile_bytes(node: NodeKit, stream: bytes, cut: int, logged_in: bool) 
     assert connection.channels == {}
     assert connection.exclusive_queues == []
     assert node.node.vhosts["/"].reply_queues == {}
-    assert (node.node.scheduled, node.node.written, node.node.confirming, node.node.unflushed) == ([], [], [], [])
+    batch = node.node.batch
+    assert (batch.scheduled, batch.written, batch.confirming, batch.unflushed) == ([], [], [], [])
     for queue in tuple(node.node.vhosts["/"].queues.values()):
         assert not queue.consumers
         node.node.vhosts["/"].delete_queue(queue)
@@ -105,7 +107,7 @@ def test_a_refusal_names_what_is_not_utf_8(client: Client) -> None:
 def test_everything_of_a_handshake_in_one_write_is_refused(kit: NodeKit) -> None:
     """start-ok answers connection.start: a client cannot send it before it has read that."""
     transport = FakeTransport()
-    connection = kit.node.accept(transport)
+    connection = connect(kit.node, transport)
     connection.receive_data(b"".join(HANDSHAKE))
     assert connection.phase is Phase.CLOSED
     assert transport.closed is not None
@@ -140,8 +142,8 @@ def test_a_close_in_the_same_write(client: Client, first: m.Method, last: m.Meth
 
 def test_a_client_that_has_said_nothing_is_let_go(kit: NodeKit) -> None:
     silent, greeted = FakeTransport(), FakeTransport()
-    kit.node.accept(silent)
-    kit.node.accept(greeted).receive_data(PROTOCOL_HEADER)
+    connect(kit.node, silent)
+    connect(kit.node, greeted).receive_data(PROTOCOL_HEADER)
     kit.node.stop()
     assert (silent.closed, bytes(silent.written)) == (0, b"")
     assert greeted.closed is not None
@@ -150,7 +152,7 @@ def test_a_client_that_has_said_nothing_is_let_go(kit: NodeKit) -> None:
 def test_a_wrong_protocol_header_is_answered_with_ours(kit: NodeKit) -> None:
     for header in (b"AMQP\0\1\0\0", b"HTTP/1.1", b"GET / HTTP/1.1\r\n\r\n", b"\x16\3\1\0\1\0\0\0"):
         transport = FakeTransport()
-        connection = kit.node.accept(transport)
+        connection = connect(kit.node, transport)
         connection.receive_data(header)
         assert transport.written == PROTOCOL_HEADER
         assert transport.closed is not None
@@ -159,7 +161,7 @@ def test_a_wrong_protocol_header_is_answered_with_ours(kit: NodeKit) -> None:
 
 def test_a_refused_login_of_a_client_that_knows_no_better_is_silent(kit: NodeKit) -> None:
     transport = FakeTransport()
-    connection = kit.node.accept(transport)
+    connection = connect(kit.node, transport)
     connection.receive_data(PROTOCOL_HEADER)
     transport.written.clear()
     connection.receive_data(encode_method(0, m.ConnectionStartOk({}, "PLAIN", b"\0guest\0wrong", "en_US")))
@@ -174,7 +176,7 @@ def test_a_refused_login_of_a_client_that_knows_no_better_is_silent(kit: NodeKit
 )
 def test_no_login_with(kit: NodeKit, response: bytes) -> None:
     transport = FakeTransport()
-    connection = kit.node.accept(transport)
+    connection = connect(kit.node, transport)
     connection.receive_data(PROTOCOL_HEADER)
     connection.receive_data(encode_method(0, m.ConnectionStartOk({}, "PLAIN", response, "en_US")))
     assert connection.phase is Phase.CLOSED

@@ -119,7 +119,7 @@ def test_an_alarm_and_the_disk_together(kit: NodeKit, publisher: Client) -> None
 def test_a_connection_that_is_closed_is_read_to_its_end(kit: NodeKit, publisher: Client) -> None:
     overdraw(publisher)
     publisher.connection.close(ConnectionForced("the end"))
-    kit.node.end_batch()
+    kit.node.batch.end()
     publisher.receive()
     assert publisher.take(m.ConnectionClose)
     assert publisher.transport.reading
@@ -128,7 +128,7 @@ def test_a_connection_that_is_closed_is_read_to_its_end(kit: NodeKit, publisher:
 def test_a_connection_that_is_lost_is_forgotten(kit: NodeKit, publisher: Client) -> None:
     overdraw(publisher)
     publisher.connection.lost()
-    assert not kit.node.held
+    assert not kit.node.batch.held
     kit.run_sync()
 
 

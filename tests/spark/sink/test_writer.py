@@ -260,7 +260,7 @@ def test_a_broker_with_an_alarm_is_waited_for() -> None:
         done: list[Published] = []
         writing = threading.Thread(target=lambda: done.append(write(server.url, "q", batches(3000), timeout="2")))
         writing.start()
-        while not server.run(lambda broker: any(each.blocked for each in broker.node.connections)):
+        while not server.run(lambda broker: any(each.state == "blocked" for each in broker.node.connections)):
             pass
         server.run(lambda broker: broker.node.clear_alarm("memory"))
         writing.join(30)

@@ -15,17 +15,15 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-from harebell.broker.exchanges.recent_history import hashed_properties
+from harebell.broker.batch import Batch
+from harebell.broker.forwarding import Forwarding, hashed_properties
 from harebell.broker.message import MarkedMessage, Message
-from harebell.broker.queues.journal import Journal
+from harebell.broker.store.journal import Journal
+from harebell.broker.timers import Timer, Timers
 from harebell.protocol.v091 import Content, encode_content
 from harebell.routing.keeping import DelayedMessageExchange
-
-if TYPE_CHECKING:
-    from harebell.broker.timers import Timer
-    from harebell.broker.vhost import VirtualHost
 
 __all__ = ["Delayed", "Delays", "Hold"]
 
@@ -57,10 +55,17 @@ class Delayed:
         return (self.due, self.number) < (other.due, other.number)
 
 
+class Home(Forwarding, Protocol):
+    """A virtual host, as far as a delayed exchange needs it."""
+
+    batch: Batch
+    timers: Timers
+
+
 class Delays:
     """The messages that one exchange holds back."""
 
-    def __init__(self, vhost: VirtualHost, exchange: str) -> None:
+    def __init__(self, vhost: Home, exchange: str) -> None:
         self._vhost = vhost
         self._exchange = exchange
         self._journal: Journal | None = None
@@ -82,7 +87,7 @@ class Delays:
         """Keep a message for `delay` milliseconds."""
         if self.deleted:
             return  # since a transaction was routed here
-        due = self._vhost.node.timers.now() + delay
+        due = self._vhost.timers.now() + delay
         if self._journal is not None:
             address, content = message.address, message.content
             kept = MarkedMessage(address, content, keys, message.bcc, died=message.died, ttl=message.ttl)
@@ -132,7 +137,7 @@ class Delays:
         """From now on persistent messages are on disk too, and those that are there are held back."""
         self._journal = journal
         journal.recover(suspect=suspect)
-        now = self._vhost.node.timers.now()
+        now = self._vhost.timers.now()
         while run := journal.next_run():
             for stored in run:
                 held = journal.held(stored)
@@ -162,11 +167,11 @@ class Delays:
             if self._timer.deadline == due:
                 return
             self._timer.cancel()
-        self._timer = None if due is None else self._vhost.node.timers.at(due, self._ring)
+        self._timer = None if due is None else self._vhost.timers.at(due, self._ring)
 
     def _ring(self) -> None:
         self._timer = None
-        now = self._vhost.node.timers.now()
+        now = self._vhost.timers.now()
         try:
             while self._heap and self._heap[0].due <= now:
                 self._release(heapq.heappop(self._heap))
@@ -204,7 +209,7 @@ class Delays:
         for keeper in vhost.keepers(route, entry.keys):
             keeper.publish(released)
         if self._journal is not None:
-            vhost.node.when_safe(partial(self._journal.settle, entry.number))
+            vhost.batch.when_safe(partial(self._journal.settle, entry.number))
 
 
 class Hold:

@@ -1,25 +1,17 @@
-"""What exchanges keep for who is bound later, and what routing may know of a message's properties.
+"""The last messages of a recent-history exchange, for queues that are bound to it later.
 
-Routing says that something is to be remembered (`Route.remembered`); `History` takes the message as a queue would. It
-is in memory in this version. Messages that are held back (`Route.delayed`) are `delays`'.
+Routing says that a message is to be remembered (`Route.remembered`); `History` takes it as a queue would. Histories are
+in memory only.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 
 from harebell.broker.message import Message
-from harebell.protocol.v091 import Properties
-from harebell.routing.hashing import HASH_PROPERTIES
 from harebell.routing.keeping import DelayedMessageExchange, RecentHistoryExchange
 
-__all__ = ["History", "hashed_properties"]
-
-
-def hashed_properties(properties: Properties) -> Mapping[str, object]:
-    """The properties that an exchange may route by, as routing takes them."""
-    return {name: getattr(properties, name) for name in HASH_PROPERTIES}
+__all__ = ["History"]
 
 
 class History:

@@ -12,30 +12,23 @@ import asyncio
 import logging
 import socket
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TextIO
+from typing import Final, Self, TextIO
 
-from harebell.broker.auth.administration import UserAdministration
+from harebell.broker.net.administration import Administration
 from harebell.broker.net.descriptors import last_for_connections
 from harebell.broker.net.tls import Tls
 from harebell.broker.net.transport import SocketTransport
 from harebell.broker.node import DEFAULT_LIMITS, Node
 from harebell.broker.operations.alarms import Machine, Watermarks
-from harebell.broker.operations.definitions import export_definitions, import_definitions
-from harebell.broker.operations.limits import set_user_limits
-from harebell.broker.operations.parameters import Component
-from harebell.broker.operations.statistics import statistics
-from harebell.broker.queues.decorators import DecoratorFactory
+from harebell.broker.operations.startup import start_node
+from harebell.broker.queues.base import DecoratorFactory
+from harebell.broker.rules.parameters import Component
 from harebell.broker.store.data_folder import LastStop, hold_folder, mark_recovered, mark_running, mark_stopped
-from harebell.broker.vhost import VirtualHost
 from harebell.config import DEFAULT_MECHANISMS, Limits
-from harebell.errors import HarebellError, InvalidArgument, NotFound, NotImplemented as NotImplemented540
-from harebell.protocol.v091 import FieldValue
-from harebell.routing import definitions as records
-from harebell.routing.policies import ApplyTo, Policy
+from harebell.errors import HarebellError
 
 __all__ = ["Broker"]
 
@@ -49,7 +42,7 @@ BACKLOG: Final = 1024
 log = logging.getLogger("harebell.broker")
 
 
-class Broker(UserAdministration):
+class Broker(Administration):
     """An AMQP 0-9-1 broker in this process.
 
     host            address to listen on; the default takes connections of this machine only
@@ -141,205 +134,15 @@ class Broker(UserAdministration):
             raise RuntimeError("the broker is not started: use `async with Broker()` or await start()")
         return self._node
 
-    def set_policy(
-        self,
-        name: str,
-        pattern: str,
-        definition: Mapping[str, object],
-        *,
-        vhost: str = "/",
-        apply_to: ApplyTo = "all",
-        priority: float = 0,
-        operator: bool = False,
-    ) -> None:
-        """Put a policy (or an operator policy) in force, as `rabbitmqctl set_policy` does.
-
-        InvalidArgument when it is not valid, NotImplemented for settings that this broker does not have yet, NotFound
-        for a vhost that is missing.
-        """
-        policy = Policy(vhost, name, pattern, dict(definition), apply_to, priority)
-        self._vhost(vhost).policies.set(policy, operator=operator)
-        self.node.settle()
-
-    def clear_policy(self, name: str, *, vhost: str = "/", operator: bool = False) -> bool:
-        """Take a policy out of force; whether there was one of that name."""
-        there = self._vhost(vhost).policies.clear(name, operator=operator)
-        self.node.settle()
-        return there
-
-    def import_definitions(
-        self, source: str | Path | Mapping[str, object], *, vhost: str | None = None
-    ) -> tuple[str, ...]:
-        """Apply a RabbitMQ definitions file (its path, or the object in it); what it asks for in vain, as texts.
-
-        All of it or, when something of it cannot be, nothing. Nothing is deleted; queues and exchanges that exist stay
-        as they are. With a `vhost`, the exchanges, queues, bindings, policies and parameters of the file go into that
-        virtual host, and nothing else is looked at.
-
-        Raises OSError when the file cannot be read, InvalidArgument for what is wrong in it, NotImplemented for
-        settings that this broker does not have, NotFound when there is no such `vhost`.
-        """
-        if isinstance(source, Mapping):
-            remarks = import_definitions(self.node, records.parse_definitions(source, vhost=vhost), vhost)
-            self.node.settle()
-            return remarks
-        try:
-            definitions = records.parse_definitions(Path(source).read_bytes(), vhost=vhost)
-            remarks = import_definitions(self.node, definitions, vhost)
-            self.node.settle()
-            return remarks
-        except InvalidArgument as error:
-            raise InvalidArgument(f"definitions file {source}: {error}") from None
-        except NotImplemented540 as error:
-            raise NotImplemented540(f"definitions file {source}: {error.detail}") from None
-
-    def export_definitions(self, *, vhost: str | None = None) -> dict[str, object]:
-        """What this broker is made of, as RabbitMQ's definitions file has it: an object for `json.dumps`.
-
-        Virtual hosts, users with the hashes of their passwords, permissions, parameters, policies, queues that are not
-        exclusive, exchanges and bindings, without messages. With a `vhost`, that one's part alone. Raises NotFound.
-        """
-        return records.emit_definitions(export_definitions(self.node, vhost), vhost=vhost)
-
-    def add_vhost(
-        self,
-        name: str,
-        *,
-        description: str = "",
-        tags: Iterable[str] = (),
-        default_queue_type: str | None = None,
-        user: str | None = "guest",
-    ) -> None:
-        """Make a virtual host, or describe anew the one that is there.
-
-        default_queue_type   "classic", "quorum" or "stream": what a declaration without x-queue-type makes, where the
-                             queue is durable, not exclusive and not auto-deleted (RabbitMQ's rule)
-        user                 who gets all permissions in a new one; None: nobody
-
-        Raises InvalidArgument for another queue type, NotFound for an unknown user.
-        """
-        node, new = self.node, name not in self.node.vhosts
-        if user is not None and user not in node.users.users:
-            raise NotFound(f"no user '{user}'")
-        described = records.VirtualHost(name) if new else node.vhosts[name].definition
-        node.add_vhost(
-            replace(
-                described,
-                description=description,
-                tags=tuple(tags),
-                default_queue_type=default_queue_type,
-                metadata=None,
-            )
-        )
-        if new and user is not None:
-            node.users.set_permission(records.Permission(name, user, ".*", ".*", ".*"))
-        node.settle()
-
-    def delete_vhost(self, name: str) -> None:
-        """Delete a virtual host and all that is in it; its clients get 320 CONNECTION_FORCED. Raises NotFound."""
-        self.node.delete_vhost(name)
-        self.node.settle()
-
-    def set_vhost_limits(self, name: str, limits: Mapping[str, int]) -> None:
-        """Limit a virtual host: "max-connections", "max-queues". They take the place of those it has.
-
-        0 refuses all, a number below 0 or none is no limit. What is there already stays. Raises InvalidArgument and
-        NotFound.
-        """
-        self.node.parameters.set_limits(name, limits)
-        self.node.settle()
-
-    def set_user_limits(self, name: str, limits: Mapping[str, int]) -> None:
-        """Limit a user, over all virtual hosts: "max-connections", "max-channels". Limits not named stay.
-
-        0 refuses all, a number below 0 is no limit. What is there already stays. Raises InvalidArgument, NotFound.
-        """
-        set_user_limits(self.node.users, name, limits)
-        self.node.settle()
-
-    def change_queue(self, name: str, arguments: Mapping[str, FieldValue], *, vhost: str = "/") -> None:
-        """Change optional arguments of a queue in place, with everything that is in it.
-
-        `arguments` are those to set, as a declaration takes them; None takes one away. The others stay. Clients must
-        declare the queue with its new arguments from then on. All of the change is made or nothing.
-
-        NotFound for a queue or vhost that is missing; PreconditionFailed for what a declaration would refuse, for an
-        argument that no queue knows, and for `x-queue-type`, which cannot be changed; AccessRefused for a single active
-        consumer while one consumes exclusively.
-        """
-        self._vhost(vhost).change_queue(name, arguments)
-        self.node.settle()
-
-    def revoke_delayed(self, exchange: str, message_id: str, *, vhost: str = "/") -> int:
-        """Take back the messages that a delayed exchange holds under this id; how many there were.
-
-        The id is the message's header `x-delay-id`, or else its property message_id. NotFound for an exchange or vhost
-        that is missing; PreconditionFailed for an exchange that delays nothing.
-        """
-        count = self._vhost(vhost).revoke_delayed(exchange, message_id)
-        self.node.end_batch()
-        return count
-
     def add_decorator(self, factory: DecoratorFactory) -> None:
         """Let `factory` decorate every queue: those that are there, and those to come.
 
-        It is called with each queue and returns a `harebell.broker.queues.decorators.QueueDecorator`, or None for a
+        It is called with each queue and returns a `harebell.broker.QueueDecorator`, or None for a
         queue that is none of its business. May be called before `start`.
         """
         self._decorators.append(factory)
         if self._node is not None:
             self._node.add_decorator(factory)
-
-    def statistics(self) -> dict[str, Any]:
-        """What the broker counts, with RabbitMQ's names, as plain dictionaries, lists, strings and integers.
-
-        node             its name
-        alarms           resources that it is low on
-        message_stats    totals of all channels since the start: publish, confirm, return_unroutable, drop_unroutable,
-                         deliver, deliver_no_ack, get, get_no_ack, deliver_get, get_empty, redeliver, ack
-        churn            connection_created, connection_closed, channel_..., queue_declared, _created, _deleted
-        object_totals    connections, channels, consumers, exchanges, queues
-        queue_totals     messages, messages_ready, messages_unacknowledged
-        vhosts           by name: tracing, message_stats, and by name
-                         exchanges: type, messages_delayed, message_stats (publish_in, publish_out)
-                         queues: type, messages, messages_ready, messages_unacknowledged,
-                         messages_delayed (that came back), messages_dlx (that died), consumers, message_stats,
-                         and dropped: messages by reason (expired, maxlen, rejected, delivery_limit, discarded, refused)
-        connections      name, user, vhost, state (running, flow, blocked, ...), recv_oct, recv_cnt, send_oct, send_cnt,
-                         and channels: number, confirm, transactional, consumer_count, messages_unacknowledged,
-                         messages_unconfirmed, messages_uncommitted, message_stats
-
-        It looks at every unacknowledged message: ask every few seconds, not every few milliseconds.
-        """
-        return statistics(self.node)
-
-    def set_parameter(self, component: str, name: str, value: object, *, vhost: str = "/") -> None:
-        """Set a parameter, as `rabbitmqctl set_parameter` does; `value` is what its JSON would be.
-
-        What acts on the component does so at once; without it the value is kept and exported. Raises InvalidArgument
-        for a value that the component refuses, NotFound for a vhost that is missing.
-        """
-        self.node.parameters.set(records.Parameter(vhost, component, name, value))
-
-    def clear_parameter(self, component: str, name: str, *, vhost: str = "/") -> bool:
-        """Forget a parameter; whether there was one."""
-        return self.node.parameters.clear(vhost, component, name)
-
-    def parameter_status(self, component: str) -> list[dict[str, object]]:
-        """What became of the component's parameters: of "shovel", state, counts and last error of each shovel.
-
-        Raises NotFound when nothing here acts on that component.
-        """
-        actor = self.node.parameters.components.get(component)
-        if actor is None:
-            raise NotFound(f"nothing here acts on parameters of component '{component}'")
-        return actor.status()
-
-    def _vhost(self, name: str) -> VirtualHost:
-        vhost = self.node.vhosts.get(name)
-        if vhost is None:
-            raise NotFound(f"no vhost '{name}'")
-        return vhost
 
     async def start(self) -> Self:
         """Recover the store, apply the definitions, and listen."""
@@ -350,7 +153,7 @@ class Broker(UserAdministration):
         try:
             self._lock = hold_folder(folder)
             temporary = self._temporary is not None
-            node = self._node = Node(
+            node = self._node = start_node(
                 folder,
                 loop.call_soon_threadsafe,
                 temporary=temporary,
@@ -366,7 +169,7 @@ class Broker(UserAdministration):
             self._hurried.clear()
             for factory in self._decorators:
                 node.add_decorator(factory)
-            node.rearm = self._rearm
+            node.batch.rearm = self._rearm
             node.logins.enable(self._mechanisms)
             node.logins.anonymous_user = self._anonymous_user
             if self._definitions is not None:
@@ -442,7 +245,7 @@ class Broker(UserAdministration):
                 for transport in tuple(self._transports):
                     transport.abort()
                 await self._all_gone(ABORT_SECONDS)
-            if self._data is not None and self._node.failed is None:
+            if self._data is not None and self._node.batch.failed is None:
                 mark_stopped(Path(self._data))
         if self._alarm is not None:
             self._alarm.cancel()

@@ -11,14 +11,12 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from harebell.broker.net.tls import Tls, certificate_user
+from harebell.broker.node import Node
+from harebell.broker.v091.connection import Connection
 from harebell.protocol.v091.codec import HEARTBEAT_FRAME
-
-if TYPE_CHECKING:
-    from harebell.broker.node import Node
-    from harebell.broker.v091.connection import Connection
 
 __all__ = ["SocketTransport"]
 
@@ -75,7 +73,8 @@ class SocketTransport(asyncio.Protocol):
             self.local = f"{own[0]}:{own[1]}"
         if self._tls is not None:
             self.certificate_user = certificate_user(transport.get_extra_info("peercert"), self._tls.user)
-        self.connection, self._accepted = self._node.accept(self), True
+        self.connection, self._accepted = Connection(self._node, self), True
+        self._node.add_connection(self.connection)
         self._timer = self._loop.call_later(self._node.limits.handshake_timeout, self.abort)
 
     def data_received(self, data: bytes) -> None:

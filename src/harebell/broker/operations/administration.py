@@ -2,7 +2,7 @@
 
 A request says what to `do` and with what: {"do": "add-user", "name": "orders", "tags": [], ...}. The answer is a list,
 or null. `COMMANDS` has them all, with the fields that each takes. They come as messages to the service `amq.administer`
-(`services`), and from `harebell users`, `vhosts` and `permissions`.
+(`system_services`), and from `harebell users`, `vhosts` and `permissions`.
 
 Rules:
 
@@ -17,16 +17,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from harebell.broker.auth.users import SCRAM_KEYS
-from harebell.broker.operations.limits import set_user_limits
+from harebell.broker.node import Node
+from harebell.broker.rules.limits import set_user_limits
 from harebell.errors import AmqpError, HarebellError, NotFound, PreconditionFailed
 from harebell.routing.definitions import Permission, TopicPermission, User, VirtualHost
 from harebell.routing.policies import Policy
-
-if TYPE_CHECKING:
-    from harebell.broker.node import Node
 
 __all__ = ["COMMANDS", "Command", "administer"]
 
@@ -47,7 +45,7 @@ class Command(NamedTuple):
 def administer(node: Node, request: object) -> object:
     """Do what the request says; the answer, of JSON's types. AmqpError when it is refused.
 
-    What was changed is on disk when the batch has ended (`Node.settle`).
+    What was changed is on disk when the batch has ended (`Node.save`).
     """
     if not isinstance(request, dict) or not isinstance(request.get("do"), str):
         raise PreconditionFailed('a request is an object {"do": "...", ...}')

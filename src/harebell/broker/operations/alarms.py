@@ -15,10 +15,9 @@ import logging
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
-if TYPE_CHECKING:
-    from harebell.broker.node import Node
+from harebell.broker.node import Node
 
 __all__ = ["Gauges", "Machine", "Watermarks"]
 

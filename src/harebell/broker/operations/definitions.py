@@ -22,12 +22,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 import harebell
 from harebell.broker.auth import Users
-from harebell.broker.operations.limits import check_new_queues, check_user_limits, check_vhost_limits
-from harebell.broker.operations.parameters import no_vhost
+from harebell.broker.node import Node
+from harebell.broker.rules.limits import check_new_queues, check_user_limits, check_vhost_limits
+from harebell.broker.rules.parameters import no_vhost
 from harebell.broker.vhost import VirtualHost, described
 from harebell.errors import InvalidArgument, PreconditionFailed, ResourceLocked
 from harebell.protocol.v091 import Table
@@ -46,9 +47,6 @@ from harebell.routing.policies import Policy, check_policy
 from harebell.routing.router import RESERVED_PREFIX
 from harebell.routing.settings import queue_settings, queue_type
 from harebell.routing.values import Table as JsonTable
-
-if TYPE_CHECKING:
-    from harebell.broker.node import Node
 
 __all__ = ["export_definitions", "import_definitions"]
 
@@ -294,7 +292,7 @@ class _Import:
             )
         for binding, destination in self._bindings:
             node.vhosts[binding.vhost].bind(binding.source, destination, binding.routing_key, _wire(binding.arguments))
-        node.end_batch()
+        node.batch.end()
 
 
 def _arguments(vhost: VirtualHost, queue: QueueDefinition) -> Table:

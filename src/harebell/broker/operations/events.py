@@ -4,36 +4,30 @@ The routing key names the event ("queue.created"), the headers say the rest; the
 forms are those of RabbitMQ's plugin rabbitmq_event_exchange, so arguments are Erlang terms in text. Nobody who listens
 makes an event cheap, and without `Broker(events=True)` nothing is built at all.
 
-Whoever changes something calls `node.events.emit`; the message is delivered at the end of the batch.
+What changes something calls a method of its `observers.Listener`; the message is delivered at the end of the batch.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import time
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, Protocol, cast
 
+from harebell.broker.clients import Channel, Connection, Subscription
+from harebell.broker.observers import INTERNAL_USER, VhostFacts
+from harebell.broker.queues.base import Queue
 from harebell.protocol.v091 import FieldValue, Properties, Table
-from harebell.routing import Binding
+from harebell.routing import Binding, Exchange
+from harebell.routing.definitions import Parameter
+from harebell.routing.exchange import TopicExchange
+from harebell.routing.policies import Policy
 from harebell.routing.values import erlang_term, type_name
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from harebell.broker.node import Node
-    from harebell.broker.queues.classic import Queue
-    from harebell.broker.v091.channel import Channel
-    from harebell.broker.v091.connection import Connection
-    from harebell.broker.v091.consumer import Consumer
-    from harebell.broker.vhost import VirtualHost
-    from harebell.routing import Exchange
-    from harebell.routing.definitions import Parameter
-
-__all__ = ["EVENT_EXCHANGE", "INTERNAL_USER", "Events"]
+__all__ = ["EVENT_EXCHANGE", "Events"]
 
 EVENT_EXCHANGE: Final = "amq.rabbitmq.event"
-INTERNAL_USER: Final = "rmq-internal"  # who did what no user did; RabbitMQ's name
 PERSISTENT: Final = 2
 WITHOUT_TLS: Final = dict.fromkeys(
     (
@@ -49,23 +43,36 @@ WITHOUT_TLS: Final = dict.fromkeys(
 )
 
 
-class Events:
-    """`on`: events are published. `clock` gives seconds since the epoch."""
+class Announcing(Protocol):
+    """A virtual host in which the broker can publish."""
 
-    def __init__(self, node: Node, *, on: bool, clock: Callable[[], float] = time.time) -> None:
-        self._node = node
+    def announce(self, exchange: str, routing_key: str, properties: Properties, body: bytes = b"") -> None: ...
+
+
+class Events:
+    """The events of one node, which `attach` names before anything happens there.
+
+    `on`: events are published. `clock` gives seconds since the epoch.
+    """
+
+    def __init__(self, *, on: bool, clock: Callable[[], float] = time.time) -> None:
         self.on = on
         self._clock = clock
+        self._node_name = ""
+        self._vhosts: Mapping[str, Announcing] = {}
+
+    def attach(self, node_name: str, vhosts: Mapping[str, Announcing]) -> None:
+        self._node_name, self._vhosts = node_name, vhosts
 
     def emit(self, name: str, headers: Mapping[str, FieldValue]) -> None:
         """Publish an event. Nothing happens while events are off; nobody has to ask first.
 
-        A caller outside a batch (a timer's callback is inside one) calls `node.end_batch` afterwards.
+        A caller outside a batch (a timer's callback is inside one) calls `Batch.end` afterwards.
         """
         if not self.on:
             return
         now = self._clock()
-        vhost = self._node.vhosts.get("/")
+        vhost = self._vhosts.get("/")
         if vhost is None:
             return  # deleted, and the exchange with it
         vhost.announce(
@@ -82,7 +89,7 @@ class Events:
 
     def connection_created(self, connection: Connection) -> None:
         if self.on:
-            engine, user = connection.engine, connection.user
+            user = connection.user
             self.emit(
                 "connection.created",
                 {
@@ -94,11 +101,11 @@ class Events:
                     "user": user,
                     "vhost": connection.vhost.name,
                     "timeout": connection.heartbeat,
-                    "frame_max": engine.frame_max,
-                    "channel_max": engine.channel_max,
+                    "frame_max": connection.frame_max,
+                    "channel_max": connection.channel_max,
                     "client_properties": _terms(connection.client_properties),
                     "connected_at": connection.connected_at,
-                    "node": self._node.name,
+                    "node": self._node_name,
                     "user_who_performed_action": user,
                 },
             )
@@ -110,7 +117,7 @@ class Events:
                 {
                     "name": connection.name,
                     "pid": connection.pid,
-                    "node": self._node.name,
+                    "node": self._node_name,
                     "client_properties": _terms(connection.client_properties),
                 },
             )
@@ -141,7 +148,7 @@ class Events:
                     "connection": connection.pid,
                     "number": channel.number,
                     "user": connection.user,
-                    "vhost": channel.vhost.name,
+                    "vhost": connection.vhost.name,
                     "user_who_performed_action": connection.user,
                 },
             )
@@ -150,7 +157,7 @@ class Events:
         if self.on:
             self.emit("channel.closed", {"pid": channel.pid, "user_who_performed_action": channel.connection.user})
 
-    def consumer_created(self, consumer: Consumer) -> None:
+    def consumer_created(self, consumer: Subscription) -> None:
         if self.on:
             self.emit(
                 "consumer.created",
@@ -163,16 +170,16 @@ class Events:
                 },
             )
 
-    def consumer_deleted(self, consumer: Consumer) -> None:
+    def consumer_deleted(self, consumer: Subscription) -> None:
         if self.on:
             self.emit("consumer.deleted", _consumer(consumer))
 
-    def queue_created(self, queue: Queue, user: str) -> None:
+    def queue_created(self, vhost: str, queue: Queue, user: str) -> None:
         if self.on:
             self.emit(
                 "queue.created",
                 {
-                    "vhost": queue.vhost.name,
+                    "vhost": vhost,
                     "name": queue.name,
                     "durable": queue.durable,
                     "auto_delete": queue.auto_delete,
@@ -183,8 +190,8 @@ class Events:
                 },
             )
 
-    def queue_deleted(self, queue: Queue, user: str) -> None:
-        self.emit("queue.deleted", {"vhost": queue.vhost.name, "name": queue.name, "user_who_performed_action": user})
+    def queue_deleted(self, vhost: str, queue: Queue, user: str) -> None:
+        self.emit("queue.deleted", {"vhost": vhost, "name": queue.name, "user_who_performed_action": user})
 
     def exchange_created(self, vhost: str, exchange: Exchange, user: str) -> None:
         if self.on:
@@ -223,7 +230,12 @@ class Events:
                 },
             )
 
-    def vhost_created(self, vhost: VirtualHost) -> None:
+    def prepare_vhost(self, vhost: VhostFacts) -> None:
+        """Vhost "/" gets the event exchange."""
+        if self.on and vhost.name == "/":
+            vhost.router.predeclare(EVENT_EXCHANGE, TopicExchange, internal=True)
+
+    def vhost_created(self, vhost: VhostFacts) -> None:
         """Before it the exchanges that every virtual host has, as RabbitMQ tells it."""
         if not self.on:
             return
@@ -245,7 +257,7 @@ class Events:
                 "default_queue_type": it.default_queue_type or "undefined",
                 "metadata": metadata + "}",
                 "tracing": vhost.trace is not None,
-                "cluster_state": {self._node.name: "running"},
+                "cluster_state": {self._node_name: "running"},
                 "user_who_performed_action": INTERNAL_USER,
             },
         )
@@ -285,17 +297,40 @@ class Events:
             "parameter.set", {"name": name, **told, "component": "global", "user_who_performed_action": INTERNAL_USER}
         )
 
+    def policy_set(self, policy: Policy, *, operator: bool) -> None:
+        """An operator policy is a parameter too, as RabbitMQ tells it."""
+        value: dict[str, FieldValue] = {
+            "pattern": policy.pattern,
+            "definition": cast("Table", policy.definition),
+            "priority": int(policy.priority),
+            "apply-to": policy.apply_to,
+        }
+        about = _policy(policy.vhost, policy.name)
+        if operator:
+            self.emit("parameter.set", {**about, "component": "operator_policy", "value": value})
+        self.emit("policy.set", {**about, **value})
+
+    def policy_cleared(self, vhost: str, name: str, *, operator: bool) -> None:
+        about = _policy(vhost, name)
+        if operator:
+            self.emit("parameter.cleared", {**about, "component": "operator_policy"})
+        self.emit("operator.policy.cleared" if operator else "policy.cleared", about)
+
     def alarm(self, what: str, resource: str) -> None:
         """`what` happened to the alarm: set or cleared."""
-        self.emit(f"alarm.{what}", {"source": resource, "node": self._node.name})
+        self.emit(f"alarm.{what}", {"source": resource, "node": self._node_name})
 
 
-def _consumer(consumer: Consumer) -> dict[str, FieldValue]:
+def _policy(vhost: str, name: str) -> dict[str, FieldValue]:
+    return {"name": name, "vhost": vhost, "user_who_performed_action": INTERNAL_USER}
+
+
+def _consumer(consumer: Subscription) -> dict[str, FieldValue]:
     channel = consumer.channel
     return {
         "consumer_tag": consumer.tag,
         "channel": channel.pid,
-        "vhost": channel.vhost.name,
+        "vhost": channel.connection.vhost.name,
         "queue": consumer.queue.name,
         "user_who_performed_action": channel.connection.user,
     }
@@ -303,15 +338,15 @@ def _consumer(consumer: Consumer) -> dict[str, FieldValue]:
 
 def _ends(connection: Connection) -> dict[str, FieldValue]:
     """Both ends of a connection; a socket that is no TCP socket has neither addresses nor ports."""
-    peer_host, peer_port = _split(connection.transport.peer)
-    host, port = _split(connection.transport.local)
+    peer_host, peer_port = _split(connection.peer)
+    host, port = _split(connection.local)
     return {
         "name": connection.name,
         "peer_host": peer_host,
         "peer_port": peer_port,
         "host": host,
         "port": port,
-        "protocol": "{0,9,1}",
+        "protocol": connection.protocol,
         "ssl": False,
     }
 

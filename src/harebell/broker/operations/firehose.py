@@ -11,29 +11,41 @@ RabbitMQ's firehose, headers and types as RabbitMQ 3.10 sends them.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from harebell.broker.clients import Channel
 from harebell.broker.message import Message
+from harebell.broker.node import Node
+from harebell.broker.queues.base import Queue
+from harebell.broker.vhost import VirtualHost
+from harebell.errors import NotFound
 from harebell.protocol.v091 import FieldValue, Properties, Table
 from harebell.routing import SYSTEM_EXCHANGE, cc_keys
 
-if TYPE_CHECKING:
-    from harebell.broker.queues.classic import Queue
-    from harebell.broker.v091.channel import Channel
-    from harebell.broker.vhost import VirtualHost
-
-__all__ = ["ADMINISTER", "TRACE_EXCHANGE", "Trace"]
+__all__ = ["ADMINISTER", "TRACE_EXCHANGE", "Trace", "set_tracing"]
 
 TRACE_EXCHANGE: Final = "amq.rabbitmq.trace"
 ADMINISTER: Final = "amq.administer"
 """The service of the system exchange whose requests nobody but the broker may see."""
 
 
+def set_tracing(node: Node, name: str, on: bool) -> None:
+    """Switch the firehose of a virtual host. NotFound when there is none of that name.
+
+    Its publishers are made to ask anew what their publications lead to.
+    """
+    vhost = node.vhosts.get(name)
+    if vhost is None:
+        raise NotFound(f"no vhost '{name}'")
+    vhost.trace = Trace(vhost, node.name) if on else None
+    vhost.router.version += 1
+
+
 class Trace:
     """The firehose of one vhost."""
 
-    def __init__(self, vhost: VirtualHost) -> None:
-        self._vhost = vhost
+    def __init__(self, vhost: VirtualHost, node_name: str) -> None:
+        self._vhost, self._node_name = vhost, node_name
 
     def published(
         self, channel: Channel, message: Message, keys: tuple[str, ...], properties: Properties, queues: tuple[str, ...]
@@ -62,7 +74,7 @@ class Trace:
             "exchange_name": message.address.exchange,
             "routing_keys": list(keys),
             "properties": _table(properties),
-            "node": self._vhost.node.name,
+            "node": self._node_name,
             "vhost": self._vhost.name,
             "connection": channel.connection.name,
             "channel": channel.number,

@@ -14,20 +14,18 @@ import errno
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from harebell.broker.node import Node
 from harebell.broker.queues.classic import ClassicQueue
 from harebell.broker.store.catalog import CatalogError
+from harebell.broker.vhost import VirtualHost
 from harebell.errors import AmqpError, HarebellError
 from harebell.protocol.v091 import Table
 from harebell.routing import definitions as kept_as, to_exchange, to_queue
 from harebell.routing.definitions import BindingDefinition, Definitions, ExchangeDefinition, QueueDefinition
 from harebell.routing.keeping import DelayedMessageExchange
 from harebell.routing.settings import queue_type
-
-if TYPE_CHECKING:
-    from harebell.broker.node import Node
-    from harebell.broker.vhost import VirtualHost
 
 __all__ = ["recover"]
 
@@ -44,8 +42,7 @@ def recover(node: Node) -> None:
     _adopt_streams(node)
     node.catalog.commit()
     known = {folder for vhost in node.vhosts.values() for folder in vhost.folders.values()}
-    queues = (f"queues/{name}" for name in sorted(node.files.listdir(str(node.data / "queues"))))
-    for folder in (*node.streams.folders(), *queues):
+    for folder in (*node.store.streams.folders(), *node.store.queue_folders()):
         if folder not in known:
             log.warning("%s belongs to no queue (a deletion was interrupted): it may be removed", folder)
 
@@ -146,7 +143,7 @@ def _restore_messages(vhost: VirtualHost) -> None:
 
 def _adopt_streams(node: Node) -> None:
     """Put the streams of a version before the catalog into it; whoever defines their virtual host finds them."""
-    adopted = tuple(node.streams.declared())
+    adopted = tuple(node.store.streams.declared())
     for stream in adopted:
         queue = stream.queue
         vhost = node.vhosts.get(queue.vhost) or node.add_vhost(kept_as.VirtualHost(queue.vhost))

@@ -1,125 +1,28 @@
-"""Counts of what passes, with RabbitMQ's names, and the report that puts them together.
-
-Counting must not be felt, so hardly anything is counted per message. A publication adds one to its `Target`; a consumer
-adds the size of each share it is fed, and of each acknowledgement. `settle` (of publishers and consumers) carries these
-over to the counts kept here, when the target or the consumer goes and when somebody asks.
-"""
+"""The report of everything that the node counts, with RabbitMQ's names; what counts is in `broker.counts`."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
-from harebell.broker.queues.decorators import QueueDecorator
-from harebell.broker.queues.settings import can_drop
+from harebell.broker.clients import Channel, Connection
+from harebell.broker.counts import ChannelCounts
+from harebell.broker.node import Node
+from harebell.broker.queues.base import Queue
+from harebell.broker.queues.drops import Drops
+from harebell.broker.vhost import VirtualHost
 
-if TYPE_CHECKING:
-    from harebell.broker.message import Message
-    from harebell.broker.node import Node
-    from harebell.broker.queues.classic import Queue
-    from harebell.broker.v091.channel import Channel
-    from harebell.broker.v091.connection import Connection
-    from harebell.broker.vhost import VirtualHost
-
-__all__ = ["ChannelCounts", "Churn", "Drops", "ExchangeCounts", "QueueCounts", "statistics", "vhost_statistics"]
-
-
-class ExchangeCounts:
-    """`publish_in` messages came, and went on to `publish_out` queues, each queue counted."""
-
-    __slots__ = ("publish_in", "publish_out")
-
-    def __init__(self) -> None:
-        self.publish_in = self.publish_out = 0
-
-    def report(self) -> dict[str, int]:
-        return {"publish_in": self.publish_in, "publish_out": self.publish_out}
-
-
-class QueueCounts:
-    """What came to one queue and left it. `redeliver` is of the deliveries and gets those that were not the first."""
-
-    __slots__ = ("ack", "deliver", "deliver_no_ack", "get", "get_empty", "get_no_ack", "publish", "redeliver")
-
-    def __init__(self) -> None:
-        self.publish = self.ack = self.redeliver = 0
-        self.deliver = self.deliver_no_ack = 0
-        self.get = self.get_no_ack = self.get_empty = 0
-
-    def report(self) -> dict[str, int]:
-        return {
-            "publish": self.publish,
-            "ack": self.ack,
-            "deliver": self.deliver,
-            "deliver_no_ack": self.deliver_no_ack,
-            "get": self.get,
-            "get_no_ack": self.get_no_ack,
-            "get_empty": self.get_empty,
-            "deliver_get": self.deliver + self.deliver_no_ack + self.get + self.get_no_ack,
-            "redeliver": self.redeliver,
-        }
-
-
-class ChannelCounts(QueueCounts):
-    """The same of one channel or of many, with what becomes of its publications."""
-
-    __slots__ = ("confirm", "drop_unroutable", "return_unroutable")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.confirm = self.return_unroutable = self.drop_unroutable = 0
-
-    def add(self, other: ChannelCounts) -> None:
-        for name in (*QueueCounts.__slots__, *ChannelCounts.__slots__):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
-    def report(self) -> dict[str, int]:
-        return {
-            **super().report(),
-            "confirm": self.confirm,
-            "return_unroutable": self.return_unroutable,
-            "drop_unroutable": self.drop_unroutable,
-        }
-
-
-class Churn:
-    """What came and went on the node since it started."""
-
-    __slots__ = (
-        "channel_closed", "channel_created", "connection_closed", "connection_created", "queue_created",
-        "queue_declared", "queue_deleted",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.connection_created = self.connection_closed = 0
-        self.channel_created = self.channel_closed = 0
-        self.queue_declared = self.queue_created = self.queue_deleted = 0
-
-    def report(self) -> dict[str, int]:
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
-class Drops(QueueDecorator):
-    """How many messages a queue dropped, by reason: a decorator of queues whose settings make them drop any."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-
-    @classmethod
-    def of(cls, queue: Queue) -> Drops | None:
-        return cls() if can_drop(queue.settings) else None
-
-    def dropped(self, message: Message, reason: str) -> None:
-        self.counts[reason] += 1
+__all__ = ["statistics", "vhost_statistics"]
 
 
 def statistics(node: Node) -> dict[str, Any]:
     """Everything that the node counts, as `Broker.statistics` documents it."""
-    unacked = _settle(node)
-    vhosts = {name: _vhost(vhost, unacked) for name, vhost in node.vhosts.items()}
+    unacked = _flush_counts(node)
+    vhosts = {name: _vhost(vhost, node.connections, unacked) for name, vhost in node.vhosts.items()}
     totals = ChannelCounts()
     for vhost in node.vhosts.values():
-        totals.add(_totals(vhost))
+        totals.add(_totals(vhost, node.connections))
     queues = [queue for vhost in vhosts.values() for queue in vhost["queues"].values()]
     connections = [_connection(connection) for connection in node.connections]
     return {
@@ -143,37 +46,37 @@ def statistics(node: Node) -> dict[str, Any]:
     }
 
 
-def vhost_statistics(vhost: VirtualHost) -> dict[str, Any]:
+def vhost_statistics(node: Node, vhost: VirtualHost) -> dict[str, Any]:
     """What `statistics` says of one virtual host, and its number of `connections`."""
-    connections = sum(connection.vhost is vhost for connection in vhost.node.connections)
-    return {"connections": connections, **_vhost(vhost, _settle(vhost.node))}
+    connections = sum(connection.vhost is vhost for connection in node.connections)
+    return {"connections": connections, **_vhost(vhost, node.connections, _flush_counts(node))}
 
 
-def _settle(node: Node) -> Counter[Queue]:
+def _flush_counts(node: Node) -> Counter[Queue]:
     """Bring all counts up to date; how many messages of each queue are unacknowledged."""
     unacked: Counter[Queue] = Counter()
     for connection in node.connections:
         for channel in connection.channels.values():
-            channel.settle()
-            unacked.update(entry[0] for entry in channel.unacked.entries.values())
+            channel.flush_counts()
+            unacked.update(channel.unacked_queues())
     return unacked
 
 
-def _totals(vhost: VirtualHost) -> ChannelCounts:
+def _totals(vhost: VirtualHost, connections: Iterable[Connection]) -> ChannelCounts:
     """Of the channels that were, and those that are."""
     totals = ChannelCounts()
     totals.add(vhost.counts)
-    for connection in vhost.node.connections:
+    for connection in connections:
         if connection.vhost is vhost:
             for channel in connection.channels.values():
                 totals.add(channel.counts)
     return totals
 
 
-def _vhost(vhost: VirtualHost, unacked: Counter[Queue]) -> dict[str, Any]:
+def _vhost(vhost: VirtualHost, connections: Iterable[Connection], unacked: Counter[Queue]) -> dict[str, Any]:
     return {
         "tracing": vhost.trace is not None,
-        "message_stats": _totals(vhost).report(),
+        "message_stats": _totals(vhost, connections).report(),
         "exchanges": {
             exchange.name: {
                 "type": exchange.type,
@@ -216,14 +119,13 @@ def _connection(connection: Connection) -> dict[str, Any]:
 
 
 def _channel(channel: Channel) -> dict[str, Any]:
-    publisher = channel.publisher
     return {
         "number": channel.number,
-        "confirm": publisher.confirms is not None,
-        "transactional": publisher.transaction is not None,
+        "confirm": channel.confirming,
+        "transactional": channel.transactional,
         "consumer_count": len(channel.consumers),
-        "messages_unacknowledged": len(channel.unacked),
-        "messages_unconfirmed": 0 if publisher.confirms is None else publisher.confirms.outstanding,
-        "messages_uncommitted": len(publisher.transaction or ()),
+        "messages_unacknowledged": channel.unacked_count,
+        "messages_unconfirmed": channel.unconfirmed,
+        "messages_uncommitted": channel.uncommitted,
         "message_stats": channel.counts.report(),
     }

@@ -18,36 +18,49 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
+from harebell.broker.auth import Access
 from harebell.broker.message import Address, Message
+from harebell.broker.node import Node
 from harebell.broker.operations.administration import COMMANDS, administer
 from harebell.broker.operations.firehose import ADMINISTER
+from harebell.broker.operations.leases import LeaseRequest, lease_request
 from harebell.broker.operations.statistics import vhost_statistics
-from harebell.broker.v091.leases import lease_request
+from harebell.broker.queues.base import Owner
+from harebell.broker.vhost import VirtualHost
 from harebell.errors import AccessRefused, AmqpError, PreconditionFailed
 from harebell.protocol.v091 import Content, Properties, encode_content
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from harebell.broker.v091.connection import Connection
-
-__all__ = ["SERVICES", "Service"]
+__all__ = ["SERVICES", "Requester", "Service"]
 
 log = logging.getLogger("harebell.broker.services")
 
 
-def _ping(connection: Connection, request: Content) -> bytes:
+class Requester(Owner, Protocol):
+    """The connection of a client that asks."""
+
+    node: Node
+    vhost: VirtualHost
+    access: Access
+
+    @property
+    def name(self) -> str: ...
+    def lease(self, channel: int, asked: LeaseRequest) -> list[int]:
+        """Give deliveries of that channel more time; their tags."""
+
+
+def _ping(connection: Requester, request: Content) -> bytes:
     return request.body
 
 
-def _stats(connection: Connection, request: Content) -> bytes:
-    vhost = connection.vhost
-    return _json({"node": vhost.node.name, "vhost": vhost.name, **vhost_statistics(vhost)})
+def _stats(connection: Requester, request: Content) -> bytes:
+    node, vhost = connection.node, connection.vhost
+    return _json({"node": node.name, "vhost": vhost.name, **vhost_statistics(node, vhost)})
 
 
-def _routes(connection: Connection, request: Content) -> bytes:
+def _routes(connection: Requester, request: Content) -> bytes:
     router = connection.vhost.router
     return _json(
         {
@@ -66,7 +79,7 @@ def _routes(connection: Connection, request: Content) -> bytes:
     )
 
 
-def _change_queue(connection: Connection, request: Content) -> bytes:
+def _change_queue(connection: Requester, request: Content) -> bytes:
     """Needs what declaring the queue needs: it is not another connection's own, and may be configured."""
     name, arguments = _asked(request, queue=str, arguments=dict)
     connection.access.configure("queue", name)
@@ -74,14 +87,14 @@ def _change_queue(connection: Connection, request: Content) -> bytes:
     return _json({"queue": name, "arguments": queue.arguments})
 
 
-def _revoke(connection: Connection, request: Content) -> bytes:
+def _revoke(connection: Requester, request: Content) -> bytes:
     """Needs what publishing to the exchange needs."""
     exchange, message_id = _asked(request, exchange=str, id=str)
     connection.access.write("exchange", exchange)
     return _json({"revoked": connection.vhost.revoke_delayed(exchange, message_id)})
 
 
-def _administer(connection: Connection, request: Content) -> bytes:
+def _administer(connection: Requester, request: Content) -> bytes:
     """Asked for by an administrator, who may not take away what the answer needs. What was changed is logged."""
     node, user = connection.node, connection.user
     if not node.users.has_tag(user, "administrator"):
@@ -116,9 +129,9 @@ def _json_of(request: Content) -> Any:
         raise PreconditionFailed(f"the body is not JSON: {error}") from None
 
 
-def _lease(connection: Connection, request: Content) -> bytes:
+def _lease(connection: Requester, request: Content) -> bytes:
     asked = lease_request(request.decode_properties().headers or {})
-    tags = connection.channels[request.channel].lease(asked)
+    tags = connection.lease(request.channel, asked)
     return _json({"delivery_tags": tags, "timeout": asked.timeout})
 
 
@@ -126,7 +139,7 @@ def _json(value: object) -> bytes:
     return json.dumps(value, default=str).encode("utf-8", "backslashreplace")
 
 
-SERVICES: dict[str, Callable[[Connection, Content], bytes]] = {
+SERVICES: dict[str, Callable[[Requester, Content], bytes]] = {
     "amq.ping": _ping,
     "amq.stats": _stats,
     "amq.routes": _routes,
@@ -142,7 +155,7 @@ class Service:
 
     stored = False
 
-    def __init__(self, connection: Connection, name: str) -> None:
+    def __init__(self, connection: Requester, name: str) -> None:
         self._connection, self._answer = connection, SERVICES[name]
 
     def publish(self, message: Message) -> bool:

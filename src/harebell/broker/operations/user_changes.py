@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from harebell.broker.auth.users import UserWatcher
+from harebell.broker.node import Node
 from harebell.errors import ConnectionForced
 from harebell.routing.definitions import Permission, TopicPermission, User
-
-if TYPE_CHECKING:
-    from harebell.broker.node import Node
 
 __all__ = ["UserChanges"]
 
@@ -36,7 +32,7 @@ class UserChanges(UserWatcher):
         for connection in tuple(self._node.connections):
             if connection.user == name:
                 connection.close(ConnectionForced(f"user '{name}' is deleted"))
-        self._node.end_batch()
+        self._node.batch.end()
 
     def permission_set(self, permission: Permission) -> None:
         self._catalog.put_permission(permission)

@@ -16,19 +16,19 @@ from collections import deque
 from collections.abc import Iterable
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from harebell.broker.message import Held, Message
-from harebell.broker.queues.classic import Back, ClassicQueue, Queue
-from harebell.broker.v091.consume_arguments import BROWSE
+from harebell.broker.queues.base import Back, Queue
+from harebell.broker.queues.classic import ClassicQueue
+from harebell.broker.queues.consumer import Consumer, Getter
 from harebell.errors import PreconditionFailed
 from harebell.routing.settings import QueueSettings
 
-if TYPE_CHECKING:
-    from harebell.broker.v091.channel import Channel
-    from harebell.broker.v091.consumer import Consumer
+__all__ = ["BROWSE", "View"]
 
-__all__ = ["View"]
+BROWSE: Final = "x-browse"
+"""The argument of a consumer that browses: true, or "once"."""
 
 AHEAD: Final = 256  # messages read ahead at least
 WALK: Final = 64  # ... and one for so many that had to be walked past: a tour of the queue walks it about WALK times
@@ -72,11 +72,9 @@ class View(Queue):
                 if held is None:
                     if self._until is not None:
                         self.remove_consumer(consumer)
-                        consumer.channel.cancelled_by_broker(consumer)
+                        consumer.cancelled_by_broker()
                     return
-                address = held.message.address
-                frames = held.frames_for(consumer.channel.number, consumer.channel.connection.engine.frame_max)
-                consumer.send(held.position, None, address.again if held.count else address.fresh, frames)
+                consumer.show(held)
 
     def _next(self) -> Held | None:
         backlog = self._source.backlog
@@ -106,7 +104,7 @@ class View(Queue):
     def can_deliver(self) -> bool:
         return False
 
-    def take(self, getter: Channel | None = None) -> Held | None:
+    def take(self, getter: Getter | None = None) -> Held | None:
         return None
 
     def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:
@@ -186,7 +184,7 @@ def _plain_after(source: ClassicQueue, start: int) -> tuple[list[Held], int]:
         held.gone = True  # from the queue's head on; until then its position says that it is ready
         found.append(held)
     if source.journal is not None and source.journal.paged and len(found) < limit:
-        source.vhost.node.write()  # only what is written can be read
+        source.batch.write()  # only what is written can be read
         for held in source.journal.peek(start, limit - len(found)):
             held.gone = True
             found.append(held)

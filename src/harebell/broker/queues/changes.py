@@ -13,21 +13,22 @@ RabbitMQ's users delete the queue, or use policies.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
+from harebell.broker.queues.base import Queue
 from harebell.errors import AccessRefused, PreconditionFailed
-from harebell.protocol.v091 import FieldValue
-from harebell.routing.settings import ARGUMENTS, queue_settings
-
-if TYPE_CHECKING:
-    from harebell.broker.queues.classic import Queue
+from harebell.protocol.v091 import FieldValue, Table
+from harebell.routing.settings import ARGUMENTS, QueueSettings, queue_settings
 
 __all__ = ["change_queue"]
 
 
-def change_queue(queue: Queue, changes: Mapping[str, FieldValue]) -> None:
+def change_queue(
+    queue: Queue, changes: Mapping[str, FieldValue], settings_for: Callable[[Table], QueueSettings]
+) -> None:
     """Set the arguments that `changes` names; those that are None there are taken away.
+
+    `settings_for` says what arguments come to under the policies in force.
 
     PreconditionFailed for arguments that cannot be changed, that no queue knows, or that a declaration would refuse;
     AccessRefused for a single active consumer where one consumes exclusively; 540 for what this broker does not do.
@@ -45,9 +46,8 @@ def change_queue(queue: Queue, changes: Mapping[str, FieldValue]) -> None:
     queue_settings(
         arguments, str(queue), durable=queue.durable, exclusive=queue.exclusive, auto_delete=queue.auto_delete
     )
-    settings = queue.vhost.policies.settings_for(queue.name, queue.settings.queue_type, arguments)
+    settings = settings_for(arguments)
     if settings.single_active_consumer and queue.consumers.exclusive:
         raise AccessRefused(f"{queue} in exclusive use")
     queue.arguments = arguments
     queue.reconfigure(settings)
-    queue.vhost.node.end_batch()

@@ -1,4 +1,4 @@
-"""Queues: what all kinds share, and the classic queue with the delivery path.
+"""The classic queue: messages that are consumed once, and their whole way through the queue.
 
 A classic queue is plain until something asks for more. Plain, it is a deque of messages that nobody has seen (`ready`)
 and a heap of those that came back (`returned`), which go first: they keep the position they had, so a requeued message
@@ -12,304 +12,65 @@ takes the whole delivery path:
 
 A durable queue has a `Journal` besides: what it holds and what leaves it is on disk, and of a long backlog only the
 head is in memory. It knows no sockets and no wire format.
-
-The file is long because a message's whole way through a queue is in it, and each step of that runs for every message:
-what can be told apart (`backlog`, `journal`, `consumers`, `dead_letters`, `decorators`) stands in its own module.
 """
 
 from __future__ import annotations
 
 import heapq
 import logging
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Protocol
 
-from harebell.broker.message import Given, Held, Message, to_held
-from harebell.broker.operations.statistics import QueueCounts
+from harebell.broker.forwarding import Forwarding
+from harebell.broker.message import Held, Message, to_held
 from harebell.broker.queues.backlog import Backlog
+from harebell.broker.queues.base import Back, Home, Owner, Queue
+from harebell.broker.queues.consumer import OUTPUT_BYTES, Consumer, Getter
 from harebell.broker.queues.dead_letters import DeadLetters, Obituary, dead_letter
-from harebell.broker.queues.decorators import DecoratorFactory, QueueDecorator, Verdict, overrides
+from harebell.broker.queues.decorators import Verdict
 from harebell.broker.queues.delayed_retry import Retries
-from harebell.broker.queues.journal import Journal
 from harebell.broker.queues.settings import delivery_limit, is_plain, keeps_dead_letters, retries_later, retry_delay
 from harebell.broker.queues.turns import Consumers
+from harebell.broker.store.journal import Journal
 from harebell.broker.store.queue_records import Stored
 from harebell.broker.timers import Timer
-from harebell.broker.v091.consumer import OUTPUT_BYTES, Consumer
-from harebell.errors import AccessRefused, ResourceLocked
 from harebell.protocol.v091 import Table
 from harebell.routing import Reason
 from harebell.routing.settings import QueueSettings
 
-if TYPE_CHECKING:
-    from harebell.broker.queues.browse import View
-    from harebell.broker.v091.channel import Channel
-    from harebell.broker.v091.connection import Connection
-    from harebell.broker.vhost import VirtualHost
-
-__all__ = ["Back", "ClassicQueue", "Queue"]
+__all__ = ["ClassicHome", "ClassicQueue"]
 
 log = logging.getLogger("harebell.broker.queue")
 
-Back: TypeAlias = "tuple[int, Given]"  # what was delivered: its position, and the message
+
+class ClassicHome(Home, Forwarding, Protocol):
+    """A virtual host, as far as a classic queue needs it: dead letters are forwarded in it."""
 
 
-class Queue(ABC):
-    """A queue of any type: identity, ownership, consumers in turn."""
+class Viewer(Protocol):
+    """A view of the queue, for a consumer that browses (`browse`)."""
 
-    type: str
-    stored = False  # whether a publisher confirm has to wait for the disk
+    consumers: Consumers
 
-    def __init__(
-        self, vhost: VirtualHost, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table,
-        owner: Connection | None, settings: QueueSettings,
-    ) -> None:  # fmt: skip
-        self.vhost = vhost
-        self.name = name
-        self.durable = durable
-        self.exclusive = exclusive
-        self.auto_delete = auto_delete
-        self.arguments = arguments
-        self.owner = owner  # the connection of an exclusive queue
-        self.settings = settings
-        self.counts = QueueCounts()
-        self.consumers = Consumers(single=bool(self.settings.single_active_consumer))
-        self.scheduled = False
-        self.deleted = False
-        self.decorators: tuple[QueueDecorator, ...] = ()
-        self.judges: tuple[QueueDecorator, ...] = ()  # the decorators that have a say about each message
-        self._judging: tuple[Callable[[Message], Verdict], ...] = ()  # what of the judges does anything
-        self._accepting: tuple[Callable[[Message], None], ...] = ()
-        self._enqueueing: tuple[Callable[[], None], ...] = ()
-        self._dropping: tuple[Callable[[Message, str], None], ...] = ()
-        self._decorated: dict[DecoratorFactory, QueueDecorator] = {}
-        self._lease: Timer | None = None
-        self.renew_lease()
-        if self.settings.consumer_timeout is not None:
-            vhost.node.watch_consumers(self.settings.consumer_timeout)
+    def schedule(self) -> None: ...
+    def look_again(self, highest: int | None = None) -> None:
+        """Messages came back, none to a place above `highest`; None: the queue is another inside."""
 
-    def __str__(self) -> str:
-        return f"queue '{self.name}' in vhost '{self.vhost.name}'"
-
-    # -- what the kinds differ in --------------------------------------------------------------------------------
-
-    @property
-    @abstractmethod
-    def message_count(self) -> int:
-        """Messages ready for delivery."""
-
-    @abstractmethod
-    def publish(self, message: Message) -> bool:
-        """Take a message, or refuse it (False); delivery follows at the end of the batch."""
-
-    @abstractmethod
-    def deliver(self) -> None:
-        """Give consumers what their windows take."""
-
-    @abstractmethod
-    def take(self, getter: Channel | None = None) -> Held | None:
-        """The next message, for basic.get; `getter` will acknowledge it, None: nobody will."""
-
-    @abstractmethod
-    def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:
-        """Put delivered messages back where they stood.
-
-        `failed`: they were rejected, or taken from their consumer; otherwise it gave them back (delayed retry asks).
-        """
-
-    @abstractmethod
-    def reject(self, entries: Iterable[Back]) -> None:
-        """Drop delivered messages: dead-letter them where the queue says so."""
-
-    @abstractmethod
-    def purge(self) -> int:
-        """Drop the ready messages; how many."""
-
-    @abstractmethod
-    def can_deliver(self) -> bool:
-        """Whether a message published now would go to a consumer at once."""
-
-    @property
-    def delayed_count(self) -> int:
-        """Messages that came back and are not ready yet (delayed retry)."""
-        return 0
-
-    @property
-    def dead_letter_count(self) -> int:
-        """Messages that died here and are not safe elsewhere yet (at-least-once dead-lettering)."""
-        return 0
-
-    def when_durable(self, callback: Callable[[], None]) -> None:
-        """Call back once what was published so far is where a crash does not reach it, or the queue is deleted."""
-        callback()
-
-    def settle(self, positions: list[int]) -> None:  # noqa: B027  a hook
-        """Deliveries of messages at these positions, in order, are acknowledged."""
-
-    def flush(self) -> int:
-        """Write what the batch left in a stored queue; the ticket of the sync that will cover it."""
-        return 0
-
-    def advance(self) -> None:  # noqa: B027  a hook
-        """A sync is done."""
-
-    def rest(self) -> None:  # noqa: B027  a hook
-        """A minute has passed: let go of what an idle queue does not need."""
-
-    def close(self) -> None:  # noqa: B027  a hook
-        """The broker stops: write and sync what is left. OSError when the disk refuses."""
-
-    def before_requeue(self) -> None:  # noqa: B027  a hook
-        """Messages are coming back, and the windows of their consumers will open."""
-
-    def enrich(self) -> None:  # noqa: B027  a hook
-        """A message is coming that may leave from the middle of the queue."""
-
-    def everyone(self) -> tuple[Consumer, ...]:
-        """All who have to be told when the queue goes."""
-        return tuple(self.consumers)
-
-    def check_consume(self, no_ack: bool, prefetch: int) -> None:  # noqa: B027  a hook
-        """Raise when this kind of queue cannot serve such a consumer."""
-
-    def check_negative(self, methods: str, requeue: bool) -> None:  # noqa: B027  a hook
-        """Raise when this kind of queue takes nothing back, or drops nothing: no basic.nack, reject or recover."""
-
-    def acked(self, message: Given | None) -> None:  # noqa: B027  a hook
-        """A delivery of a channel whose acknowledgements somebody watches is acknowledged."""
-
-    # -- decorators ----------------------------------------------------------------------------------------------
-
-    def decorate(self, factories: Iterable[DecoratorFactory]) -> None:
-        """Attach what the factories make of the queue, of each at most one."""
-        attached = []
-        for factory in factories:
-            decorator = None if factory in self._decorated else factory(self)
-            if decorator is not None:
-                self._decorated[factory] = decorator
-                attached.append(decorator)
-        self.decorators = tuple(self._decorated.values())
-        self.judges = tuple(decorator for decorator in self.decorators if decorator.per_message)
-        self._judging = tuple(judge.judge for judge in self.judges if overrides(judge, "judge"))
-        self._accepting = tuple(judge.accepted for judge in self.judges if overrides(judge, "accepted"))
-        self._enqueueing = tuple(judge.enqueued for judge in self.judges if overrides(judge, "enqueued"))
-        self._dropping = tuple(each.dropped for each in self.decorators if overrides(each, "dropped"))
-        if self.judges:
-            self.enrich()
-        for decorator in attached:
-            decorator.started()
-
-    def _judge(self, message: Message) -> Verdict:
-        """What the decorators make of a message that comes; they are told of it."""
-        for judge in self._judging:
-            verdict = judge(message)
-            if verdict is not Verdict.ADMIT:
-                self._tell_dropped(message, verdict.value)
-                return verdict
-        for accepted in self._accepting:
-            accepted(message)
-        return Verdict.ADMIT
-
-    def _tell_enqueued(self) -> None:
-        for enqueued in self._enqueueing:
-            enqueued()
-
-    def _tell_returned(self) -> None:
-        for judge in self.judges:
-            judge.returned()
-
-    def _tell_dropped(self, message: Message, reason: str) -> None:
-        for dropped in self._dropping:
-            dropped(message, reason)
-
-    def _tell_consumers_changed(self) -> None:
-        for decorator in self.decorators:
-            decorator.consumers_changed()
-
-    # -- what they share -----------------------------------------------------------------------------------------
-
-    def schedule(self) -> None:
-        """Deliver at the end of the batch."""
-        if not self.scheduled:
-            self.scheduled = True
-            self.vhost.node.scheduled.append(self)
-
-    def check_access(self, connection: Connection | None) -> None:
-        """ResourceLocked unless the connection may use the queue."""
-        if self.exclusive and self.owner is not connection:
-            raise self.locked()
-
-    def locked(self) -> ResourceLocked:
-        return ResourceLocked(
-            f"cannot obtain exclusive access to locked {self}. It could be originally declared on another "
-            "connection or the exclusive property value does not match that of the original declaration."
-        )
-
-    def add_consumer(self, consumer: Consumer) -> None:
-        alone = consumer.exclusive and (self.consumers or self.consumers.single)
-        if alone or self.consumers.exclusive:
-            raise AccessRefused(f"{self} in exclusive use")
-        self.consumers.add(consumer)
-        self.renew_lease()
-        self.schedule()
-        self._tell_consumers_changed()
-
-    def remove_consumer(self, consumer: Consumer) -> None:
-        """Forget a consumer; an auto-delete queue goes with its last one."""
-        if self.consumers.remove(consumer) and not self.deleted:
-            if self.auto_delete and not self.consumers:
-                self.vhost.delete_queue(self)
-            else:
-                self.renew_lease()
-                self.schedule()  # where only one is active at a time, another one is now
-                self._tell_consumers_changed()
-
-    def renew_lease(self) -> None:
-        """The queue is used: x-expires counts from now. It does not count while there are consumers."""
-        if self._lease is not None:
-            self._lease.cancel()
-            self._lease = None
-        expires = self.settings.expires
-        if expires is not None and not self.consumers:
-            timers = self.vhost.node.timers
-            self._lease = timers.at(timers.now() + expires, self._lease_over)
-
-    def _lease_over(self) -> None:
-        if not self.deleted:
-            self.vhost.delete_queue(self)
-
-    def reconfigure(self, settings: QueueSettings) -> None:
-        """Other settings are in force from now on: a policy came or went, or its arguments were changed."""
-        self.settings = settings
-        self.consumers.set_single(bool(settings.single_active_consumer))
-        self.renew_lease()
-        self.schedule()
-        if settings.consumer_timeout is not None:
-            self.vhost.node.watch_consumers(settings.consumer_timeout)
-        self.decorate(self.vhost.node.decorators)
-        for decorator in self.decorators:
-            decorator.settings_changed()
-
-    def forget(self) -> None:
-        """The queue was deleted: let go of its timers and consumers."""
-        self.deleted = True
-        self.consumers.clear()
-        if self._lease is not None:
-            self._lease.cancel()
+    def forget(self) -> None: ...
 
 
 class ClassicQueue(Queue):
     """A queue whose messages are consumed once. `type` is what it was declared as: classic or quorum."""
 
+    vhost: ClassicHome
     held_type: type[Held] = Held
     obituary: Obituary | None = None  # of the last message that died here
 
     def __init__(
-        self, vhost: VirtualHost, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table,
-        owner: Connection | None, settings: QueueSettings,
+        self, vhost: ClassicHome, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table,
+        owner: Owner | None, settings: QueueSettings,
     ) -> None:  # fmt: skip
         self.type = settings.queue_type
         super().__init__(
@@ -322,7 +83,7 @@ class ClassicQueue(Queue):
         self.position = 0  # of the first message in `ready`; of the next message with a backlog
         self.journal: Journal | None = None  # where the queue's messages are on disk
         self.plain = True  # neither a backlog nor a journal
-        self.views: list[View] = []  # of consumers that browse
+        self.views: list[Viewer] = []  # of consumers that browse
         self._expiry: Timer | None = None
         self._retries: Retries | None = None
         self._dead_letters: DeadLetters | None = None
@@ -333,7 +94,7 @@ class ClassicQueue(Queue):
         """Have what the settings ask for."""
         settings = self.settings
         if self._retries is None and retries_later(settings):
-            self._retries = Retries(self.vhost.node.timers, self._retry)
+            self._retries = Retries(self.timers, self._retry)
         if self._dead_letters is not None:
             self._dead_letters.try_again()  # there may be another exchange now; and a last time, when it is over
         if not keeps_dead_letters(settings):
@@ -400,7 +161,7 @@ class ClassicQueue(Queue):
             self.ready.append(message)
             if not self.scheduled:
                 self.scheduled = True
-                self.vhost.node.scheduled.append(self)
+                self.batch.scheduled.append(self)
             return True
         if self.backlog is None:
             return self._store_and_enqueue(message)
@@ -434,7 +195,7 @@ class ClassicQueue(Queue):
         if message.ttl is not None:
             ttl = message.ttl if ttl is None else min(ttl, message.ttl)
         priority = 0 if top is None else min(message.content.priority, top)
-        deadline = 0 if ttl is None else self.vhost.node.timers.now() + ttl
+        deadline = 0 if ttl is None else self.timers.now() + ttl
         held = self.held_type(message, self.position, deadline, priority)
         self.position += 1
         if ttl == 0:
@@ -483,7 +244,7 @@ class ClassicQueue(Queue):
             if self.settings.dead_letter_exchange is None:
                 self.journal.settle(position)
             else:  # not before the letter is on disk where it went
-                self.vhost.node.when_safe(partial(self.journal.settle, position))
+                self.batch.when_safe(partial(self.journal.settle, position))
 
     # -- expiry --------------------------------------------------------------------------------------------------
 
@@ -492,7 +253,7 @@ class ClassicQueue(Queue):
         if deadline and (self._expiry is None or self._expiry.deadline > deadline):
             if self._expiry is not None:
                 self._expiry.cancel()
-            self._expiry = self.vhost.node.timers.at(deadline, self._expire)
+            self._expiry = self.timers.at(deadline, self._expire)
 
     def _expire(self) -> None:
         self._expiry = None
@@ -507,7 +268,7 @@ class ClassicQueue(Queue):
 
     def _drop_expired(self, backlog: Backlog) -> None:
         if backlog.next_deadline:
-            for held in backlog.expired(self.vhost.node.timers.now()):
+            for held in backlog.expired(self.timers.now()):
                 self.drop(held, "expired")
 
     # -- consuming -----------------------------------------------------------------------------------------------
@@ -565,7 +326,7 @@ class ClassicQueue(Queue):
         if self.views:
             self._show()
 
-    def take(self, getter: Channel | None = None) -> Held | None:
+    def take(self, getter: Getter | None = None) -> Held | None:
         self.renew_lease()
         if self.backlog is not None:
             self._drop_expired(self.backlog)
@@ -706,7 +467,7 @@ class ClassicQueue(Queue):
             return []
         run = journal.next_run()
         if not run:  # the rest is in the current batch
-            self.vhost.node.write()
+            self.batch.write()
             run = journal.next_run()
         if not run:
             log.error("%s: %d messages on disk cannot be read", self, journal.forget_paged())
@@ -724,7 +485,7 @@ class ClassicQueue(Queue):
         if self.journal is None:
             callback()
         else:
-            self.vhost.node.when_safe(callback)
+            self.batch.when_safe(callback)
 
     def rest(self) -> None:
         if self.journal is not None:

@@ -20,19 +20,17 @@ import logging
 import time
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, Protocol, cast
 
-from harebell.broker.exchanges.recent_history import hashed_properties
+from harebell.broker.forwarding import Forwarding, Receiver, hashed_properties
 from harebell.broker.message import Address, MarkedMessage, Message
+from harebell.broker.timers import Timer, Timers
 from harebell.errors import LocalProtocolError
 from harebell.protocol.v091 import Content, FieldValue, encode_content
 from harebell.protocol.v091.fields import write_table
 from harebell.protocol.v091.splice import append_headers
 from harebell.routing import Reason, Route, cc_keys, dead_letter_headers, dead_letter_keys, without_cycles
-
-if TYPE_CHECKING:
-    from harebell.broker.queues.classic import ClassicQueue, Queue
-    from harebell.broker.timers import Timer
+from harebell.routing.settings import QueueSettings
 
 __all__ = ["RETRY_MS", "DeadLetters", "Obituary", "dead_letter"]
 
@@ -44,16 +42,30 @@ SHARE: Final = 256  # letters tried again in one go
 _HEADERS, _EXPIRATION = 0x2000, 0x0100  # property flags
 
 
+class DyingQueue(Protocol):
+    """The queue in which messages die. `obituary` is that of the last one."""
+
+    name: str
+    settings: QueueSettings
+    obituary: Obituary | None
+
+    @property
+    def vhost(self) -> Forwarding: ...
+    @property
+    def timers(self) -> Timers: ...
+    def settle(self, positions: list[int]) -> None: ...
+
+
 class _Letter:
     """A message that died, addressed anew: the letter, the queues it may go to, and the exchanges that keep it."""
 
     __slots__ = ("keys", "message", "queues", "route")
 
-    def __init__(self, message: MarkedMessage, keys: tuple[str, ...], route: Route, queues: list[Queue]) -> None:
+    def __init__(self, message: MarkedMessage, keys: tuple[str, ...], route: Route, queues: list[Receiver]) -> None:
         self.message, self.keys, self.route, self.queues = message, keys, route, queues
 
 
-def dead_letter(queue: ClassicQueue, message: Message, reason: Reason) -> None:
+def dead_letter(queue: DyingQueue, message: Message, reason: Reason) -> None:
     """Publish the message again through its queue's dead-letter exchange; dropped when that leads nowhere."""
     letter = _address(queue, message, reason, int(time.time()))
     if letter is not None:
@@ -61,7 +73,7 @@ def dead_letter(queue: ClassicQueue, message: Message, reason: Reason) -> None:
             sink.publish(letter.message)
 
 
-def _address(queue: ClassicQueue, message: Message, reason: Reason, died: int) -> _Letter | None:
+def _address(queue: DyingQueue, message: Message, reason: Reason, died: int) -> _Letter | None:
     """The letter and where it goes now; None when there is no dead-letter exchange, or nobody behind it."""
     vhost, settings = queue.vhost, queue.settings
     exchange = settings.dead_letter_exchange
@@ -131,7 +143,7 @@ class Obituary:
         "_address", "_died", "_entries", "_from", "_keys", "_reason", "_route", "_settings", "_version", "queues",
     )  # fmt: skip
 
-    def __init__(self, queue: ClassicQueue, exchange: str, message: Message, reason: Reason, died: int) -> None:
+    def __init__(self, queue: DyingQueue, exchange: str, message: Message, reason: Reason, died: int) -> None:
         router, settings = queue.vhost.router, queue.settings
         self._from, self._reason, self._died = message.address, reason, died
         self._version, self._settings = router.version, settings
@@ -149,12 +161,12 @@ class Obituary:
         self._keys = dead_letter_keys(settings.dead_letter_routing_key, keys)
         self._address = Address(exchange, self._keys[0])
         self._route = router.route(exchange, self._keys[0])
-        self.queues: list[Queue] | None = None
+        self.queues: list[Receiver] | None = None
         if self._route.cacheable and not self._route.delayed and not self._route.remembered:
             names = without_cycles(reason, after, self._route.queues)
             self.queues = [queue.vhost.queues[name] for name in names]
 
-    def fits(self, queue: ClassicQueue, message: Message, reason: Reason, died: int) -> bool:
+    def fits(self, queue: DyingQueue, message: Message, reason: Reason, died: int) -> bool:
         """Whether this is the one of such a message."""
         return (
             self._from is message.address
@@ -187,7 +199,7 @@ class _Waiting:
 class DeadLetters:
     """The dead letters of one queue that are not safe yet: `count` of them, of together `bytes` bytes of body."""
 
-    def __init__(self, queue: ClassicQueue) -> None:
+    def __init__(self, queue: DyingQueue) -> None:
         self._queue = queue
         self._waiting: dict[_Waiting, None] = {}  # oldest first; what was tried in vain goes to the end
         self._retry: Timer | None = None
@@ -238,7 +250,7 @@ class DeadLetters:
         self.bytes = 0
 
     def _retry_in(self, milliseconds: int) -> None:
-        timers = self._queue.vhost.node.timers
+        timers = self._queue.timers
         self._retry = timers.at(timers.now() + milliseconds, self.try_again)
 
     def _send(self, entry: _Waiting) -> None:

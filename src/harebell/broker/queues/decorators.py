@@ -1,26 +1,22 @@
 """Queue decorators: what is told of the life of a queue, and may have a say about each message that comes.
 
-A decorator belongs to one queue. Length limits (`limits`), deduplication (`duplicates`) and the counts of what a queue
-drops (`statistics`) are decorators; a program adds its own with `Broker.add_decorator`. A queue without any pays
+A decorator belongs to one queue. Length limits (`length_limit`), deduplication (`deduplication`) and the counts of what
+a queue drops (`drops`) are decorators; a program adds its own with `Broker.add_decorator`. A queue without any pays
 nothing for them.
 
 A factory is called with each queue when it is made, and again when the queue's settings change while the factory has
-given it none. It returns a decorator, or None for a queue that is none of its business.
+given it none (`base.DecoratorFactory`). It returns a decorator, or None for a queue that is none of its business.
 
 The methods are called in the broker's thread, in the middle of a batch: they must not block, and must not raise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, TypeAlias
 
-if TYPE_CHECKING:
-    from harebell.broker.message import Message
-    from harebell.broker.queues.classic import Queue
+from harebell.broker.message import Message
 
-__all__ = ["DecoratorFactory", "QueueDecorator", "Verdict", "overrides"]
+__all__ = ["QueueDecorator", "Verdict", "overrides"]
 
 
 class Verdict(Enum):
@@ -80,9 +76,6 @@ class QueueDecorator:
 
     def returned(self) -> None:
         """They are in the queue again."""
-
-
-DecoratorFactory: TypeAlias = "Callable[[Queue], QueueDecorator | None]"
 
 
 def overrides(decorator: QueueDecorator, method: str) -> bool:

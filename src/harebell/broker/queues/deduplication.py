@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Final
 
 from harebell.broker.message import Message
-from harebell.broker.queues.classic import ClassicQueue, Queue
+from harebell.broker.queues.base import Queue
+from harebell.broker.queues.classic import ClassicQueue
 from harebell.broker.queues.decorators import QueueDecorator, Verdict
 from harebell.routing.settings import QueueSettings
 
@@ -39,7 +40,7 @@ class Duplicates(QueueDecorator):
         """The memory of a queue that was declared with one."""
         if not queue.settings.message_deduplication or not isinstance(queue, ClassicQueue):
             return None
-        return cls(lambda: queue.settings, queue.vhost.node.timers.now)
+        return cls(lambda: queue.settings, queue.timers.now)
 
     def settings_changed(self) -> None:
         """Other limits hold from now on, for what is remembered too; under another header nothing is."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from harebell.broker.message import Held, Message
-from harebell.broker.queues.classic import ClassicQueue, Queue
+from harebell.broker.queues.base import Queue
+from harebell.broker.queues.classic import ClassicQueue
 from harebell.broker.queues.decorators import QueueDecorator, Verdict
 
 __all__ = ["LengthLimit"]

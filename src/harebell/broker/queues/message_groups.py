@@ -15,21 +15,19 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable, Iterable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from harebell.broker.message import Given, Held, Message
 from harebell.broker.queues.backlog import SLACK, Backlog, Level
-from harebell.broker.queues.classic import Back, ClassicQueue
-from harebell.broker.v091.consumer import Consumer
+from harebell.broker.queues.base import Back
+from harebell.broker.queues.classic import ClassicQueue
+from harebell.broker.queues.consumer import Consumer, Getter
 from harebell.protocol.v091.splice import header_frame_size
 from harebell.routing.values import canonical
 
-if TYPE_CHECKING:
-    from harebell.broker.v091.channel import Channel
-
 __all__ = ["GroupBacklog", "GroupHeld", "GroupQueue"]
 
-Holder: TypeAlias = "Consumer | Channel"
+Holder: TypeAlias = "Consumer | Getter"
 
 
 class GroupHeld(Held):
@@ -235,15 +233,19 @@ class GroupQueue(ClassicQueue):
             self.backlog = self.groups = GroupBacklog(self.settings.message_group or "")
             self.plain = False
 
+    def add_consumer(self, consumer: Consumer) -> None:
+        super().add_consumer(consumer)
+        consumer.watch_acks()
+
     def _deliver_held(self) -> None:
         groups = self.groups
         self._drop_expired(groups)
         while groups.any_free and (turn := self.consumers.next()) is not None:
             self._hand_to(turn[0])
         for holder in groups.waiting_holders():
-            if isinstance(holder, Consumer) and not holder.cancelled:
-                while holder.room() > 0 and self._hand_to(holder):
-                    pass
+            consumer = self.consumers.find(holder)
+            while consumer is not None and consumer.room() > 0 and self._hand_to(consumer):
+                pass
         if self.views:
             self._show()
 
@@ -251,7 +253,6 @@ class GroupQueue(ClassicQueue):
         held = self.groups.take(None if consumer.no_ack else consumer)
         if held is None:
             return False
-        consumer.channel.unacked.watched = True
         self._hand(held, consumer)
         return True
 
@@ -268,11 +269,11 @@ class GroupQueue(ClassicQueue):
             return False
         return True
 
-    def take(self, getter: Channel | None = None) -> Held | None:
+    def take(self, getter: Getter | None = None) -> Held | None:
         self.renew_lease()
         self._drop_expired(self.groups)
         if getter is not None:
-            getter.unacked.watched = True
+            getter.watch_acks()
         held = self.groups.take(getter)
         if held is not None and self.journal is not None:
             self.journal.fed(held.position, 1, getter is None)

@@ -16,25 +16,20 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from harebell.broker.message import STORED_CHANNEL, Address, Held, Message
-from harebell.broker.queues.classic import Back, Queue
+from harebell.broker.message import STORED_CHANNEL, Held, Message
+from harebell.broker.queues.base import Back, Home, Queue
+from harebell.broker.queues.consumer import Consumer, Getter
 from harebell.broker.queues.decorators import Verdict
 from harebell.broker.queues.stream_filter import StreamFilter, stream_filter
-from harebell.broker.store.stream_log import SEGMENT_BYTES, Cursor, Record, SegmentLog
+from harebell.broker.store.stream_log import SEGMENT_BYTES, Cursor, SegmentLog
 from harebell.broker.timers import Timer
-from harebell.broker.v091.consumer import Consumer
 from harebell.errors import NotImplemented as NotImplemented540, PreconditionFailed
 from harebell.protocol.v091 import FieldValue, Table, encode_content
-from harebell.protocol.v091.content import stored_content
 from harebell.protocol.v091.splice import STREAM_OFFSET
 from harebell.routing.settings import QueueSettings
 from harebell.routing.values import erlang_term, type_name
-
-if TYPE_CHECKING:
-    from harebell.broker.v091.channel import Channel
-    from harebell.broker.vhost import VirtualHost
 
 __all__ = ["StreamQueue"]
 
@@ -57,9 +52,7 @@ class StreamQueue(Queue):
     type = "stream"
     stored = True
 
-    def __init__(
-        self, vhost: VirtualHost, name: str, arguments: Table, settings: QueueSettings, log: SegmentLog
-    ) -> None:
+    def __init__(self, vhost: Home, name: str, arguments: Table, settings: QueueSettings, log: SegmentLog) -> None:
         super().__init__(
             vhost, name, durable=True, exclusive=False, auto_delete=False, arguments=arguments, owner=None,
             settings=settings,
@@ -92,7 +85,7 @@ class StreamQueue(Queue):
         self.log.append(message.address.wire, STREAM_OFFSET.pieces(frames, self.log.next_offset))
         if not self._unwritten:
             self._unwritten = True
-            self.vhost.node.written.append(self)
+            self.batch.written.append(self)
         if self.judges:
             self._tell_enqueued()
         return True
@@ -138,16 +131,15 @@ class StreamQueue(Queue):
 
     def _retain(self) -> None:
         """Drop what is too old or too much, and come back while time alone can make something too old."""
-        node = self.vhost.node
         if self._retention is not None:
             self._retention.cancel()
             self._retention = None
         try:
             self.log.retain(wall_clock())
         except OSError as error:
-            node.store_failed(error)
+            self.batch.fail(error)
         if self.log.max_age is not None:
-            self._retention = node.timers.at(node.timers.now() + RETENTION_MS, self._retain)
+            self._retention = self.timers.at(self.timers.now() + RETENTION_MS, self._retain)
 
     def deliver(self) -> None:
         """Readers in turn, a share each, until none has room or anything left to read."""
@@ -162,7 +154,7 @@ class StreamQueue(Queue):
                     if consumer in self._filters:
                         scan -= len(records)
                         records = [record for record in records if self._filters[consumer].wants(record.frames)]
-                    self._feed(consumer, records)
+                    consumer.feed_records(records)
             if scan <= 0:
                 self._go_on_later()
                 return
@@ -170,21 +162,12 @@ class StreamQueue(Queue):
     def _go_on_later(self) -> None:
         if not self._resting:
             self._resting = True
-            timers = self.vhost.node.timers
-            timers.at(timers.now(), self._go_on)
+            self.timers.at(self.timers.now(), self._go_on)
 
     def _go_on(self) -> None:
         self._resting = False
         if not self.deleted:
             self.schedule()
-
-    def _feed(self, consumer: Consumer, records: list[Record]) -> None:
-        trace = self.vhost.trace
-        if trace is not None:
-            for record in records:
-                message = Message(Address.read(record.address), stored_content(STORED_CHANNEL, record.frames))
-                trace.delivered(consumer.channel, self, message, redelivered=False)
-        consumer.feed_records(records)
 
     def add_consumer(self, consumer: Consumer) -> None:
         cursor = self.log.cursor(self._start(consumer.arguments.get(STREAM_OFFSET.name, "next")))
@@ -235,7 +218,7 @@ class StreamQueue(Queue):
     def check_negative(self, methods: str, requeue: bool) -> None:
         raise NotImplemented540(f"{methods} not supported by stream queues {self}")
 
-    def take(self, getter: Channel | None = None) -> Held | None:
+    def take(self, getter: Getter | None = None) -> Held | None:
         raise NotImplemented540(f"basic.get not supported by stream queues {self}")
 
     def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from harebell.broker.v091.consumer import Consumer
+from harebell.broker.queues.consumer import Consumer
 
 __all__ = ["Consumers"]
 
@@ -25,7 +25,7 @@ class Consumers:
         self._levels: dict[int, deque[Consumer]] = {}
         self._order: list[deque[Consumer]] = []  # highest priority first
         self._count = 0
-        self._arrivals: dict[Consumer, int] = {}
+        self._arrivals: dict[object, tuple[int, Consumer]] = {}
         self._arrived = 0
 
     def __len__(self) -> int:
@@ -35,8 +35,10 @@ class Consumers:
         for level in self._order:
             yield from level
 
-    def __contains__(self, consumer: object) -> bool:
-        return any(consumer in level for level in self._order)
+    def find(self, one: object) -> Consumer | None:
+        """The consumer, if this is one of them."""
+        found = self._arrivals.get(one)
+        return None if found is None else found[1]
 
     @property
     def exclusive(self) -> bool:
@@ -45,7 +47,7 @@ class Consumers:
 
     def add(self, consumer: Consumer) -> None:
         self._levels.setdefault(consumer.priority, deque()).append(consumer)
-        self._arrivals[consumer] = self._arrived
+        self._arrivals[consumer] = self._arrived, consumer
         self._arrived += 1
         self._sort()
         if self.single and self.active is None:
@@ -74,7 +76,7 @@ class Consumers:
             self.single = single
             if single:  # taking turns has turned the levels around
                 for priority, level in self._levels.items():
-                    self._levels[priority] = deque(sorted(level, key=self._arrivals.__getitem__))
+                    self._levels[priority] = deque(sorted(level, key=lambda consumer: self._arrivals[consumer][0]))
                 self._sort()
             self.active = next(iter(self), None) if single else None
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, Protocol, TypeVar
 from zlib import crc32
 
+from harebell.broker.store.files import Files
 from harebell.broker.store.queue_records import (
     Stored,
     find_record,
@@ -25,9 +26,6 @@ from harebell.broker.store.queue_records import (
 )  # fmt: skip
 from harebell.broker.store.queue_segment import Segment
 
-if TYPE_CHECKING:
-    from harebell.broker.store.queue_log import QueueLog
-
 __all__ = ["QueueCursor"]
 
 BLOCK_BYTES: Final = 256 * 1024  # one read, ...
@@ -35,12 +33,28 @@ MAX_CHUNK: Final = 4 * BLOCK_BYTES  # ... but a whole chunk (a large batch makes
 _AddressT = TypeVar("_AddressT")
 
 
+class ReadLog(Protocol):
+    """A queue's log, as far as a cursor needs it."""
+
+    @property
+    def files(self) -> Files: ...
+
+    def apply(self) -> None:
+        """Let settlements that are not written yet count."""
+
+    def segment_from(self, position: int) -> Segment | None:
+        """The segment that has the first message from this position on."""
+
+    def damaged(self, segment: Segment, at: int, size: int, start: int, end: int) -> None:
+        """So many bytes of the segment cannot be read: messages from position `start` to before `end`."""
+
+
 class QueueCursor:
     """A reader's place: `position` is the first that it may give next. Settled messages are passed."""
 
     __slots__ = ("_at", "_block", "_checked", "_fd", "_log", "_segment", "_start", "position")
 
-    def __init__(self, log: QueueLog, position: int) -> None:
+    def __init__(self, log: ReadLog, position: int) -> None:
         self.position = position
         self._log = log
         self._segment: Segment | None = None

@@ -1,59 +1,43 @@
 """A channel as the broker sees it: one method a handler, answers in RabbitMQ's words.
 
-Handlers are found by the type of the method (`HANDLERS`, at the end). They raise AmqpError to refuse; the connection
-turns that into channel.close or connection.close. Publishing is `publisher`'s, what is unacknowledged `unacked`'s.
+Handlers are found by the type of the method (`HANDLERS`, at the end; declarations are `topology`'s). They raise
+AmqpError to refuse; the connection turns that into channel.close or connection.close. Publishing is `publisher`'s, what
+is unacknowledged `unacked`'s, what waits for a commit `transactions`'.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeAlias
 
-from harebell.broker.message import Message
-from harebell.broker.operations.limits import check_consumers
-from harebell.broker.operations.statistics import ChannelCounts
-from harebell.broker.queues.browse import View
-from harebell.broker.queues.classic import ClassicQueue, Queue
+from harebell.broker.counts import ChannelCounts
+from harebell.broker.operations.leases import LeaseRequest, Leases
+from harebell.broker.queues.base import Queue
+from harebell.broker.queues.browse import BROWSE, View
+from harebell.broker.queues.classic import ClassicQueue
+from harebell.broker.rules.limits import check_consumers
 from harebell.broker.v091.confirms import Confirms
-from harebell.broker.v091.consume_arguments import BROWSE, check_consume_arguments
+from harebell.broker.v091.consume_arguments import check_consume_arguments
 from harebell.broker.v091.consumer import UNLIMITED, Consumer
 from harebell.broker.v091.direct_reply_to import PSEUDO_QUEUE, ReplyQueue
-from harebell.broker.v091.leases import LeaseRequest, Leases
-from harebell.broker.v091.publisher import Publisher, Sink, Target
-from harebell.broker.v091.unacked import Entry, Unacked, check_negative
+from harebell.broker.v091.link import Link
+from harebell.broker.v091.publisher import Publisher
+from harebell.broker.v091.topology import HANDLERS as TOPOLOGY_HANDLERS, Topology
+from harebell.broker.v091.transactions import Settlement, Transactions
+from harebell.broker.v091.unacked import Unacked, check_negative
 from harebell.errors import (
     ChannelMisused,
     CommandInvalid,
     NotAllowed,
-    NotFound,
     NotImplemented as NotImplemented540,
     PreconditionFailed,
 )
 from harebell.protocol.v091 import methods as m
 from harebell.protocol.v091.deliver import encode_get_ok
-from harebell.routing import to_exchange, to_queue
-from harebell.routing.naming import generated_queue_name
-
-if TYPE_CHECKING:
-    from harebell.broker.v091.connection import Connection
 
 __all__ = ["Channel"]
-
-
-@dataclass(frozen=True, slots=True)
-class Settlement:
-    """Deliveries that a client acknowledged (`positive`), or rejected, with or without putting them back.
-
-    `failed` tells basic.reject from basic.nack, for delayed retry.
-    """
-
-    taken: dict[int, Entry]
-    positive: bool = True
-    requeue: bool = False
-    failed: bool = False
 
 
 class Channel:
@@ -62,9 +46,10 @@ class Channel:
     `tag` is the last delivery tag, `credit` what basic.qos(global=true) leaves of the channel's window.
     """
 
-    def __init__(self, connection: Connection, number: int) -> None:
+    def __init__(self, connection: Link, number: int) -> None:
         self.connection = connection
         self.vhost = connection.vhost
+        self.batch = connection.batch
         self.access = connection.access
         self.number = number
         self.pid = connection.node.new_pid()
@@ -80,19 +65,21 @@ class Channel:
         self._prefetch = 0  # of consumers to come
         self._marks: deque[tuple[int, int]] = deque()  # (time, last delivery tag by then), oldest first
         self._leases = Leases()
-        self._settlements: list[Settlement] = []  # of the transaction
-        self._commits = Confirms(self)  # the line in which tx.commit-ok waits for the disk
+        self._topology = Topology(self)
+        self._transactions = Transactions(self, Confirms(self))
         self._window = UNLIMITED
-        self._last_queue = ""
 
     def handle(self, method: m.Method) -> None:
         """Do what the method asks. AmqpError when it is refused."""
-        handler = HANDLERS.get(type(method))
-        if handler is None:
+        handler, declaring = HANDLERS.get(type(method)), TOPOLOGY_HANDLERS.get(type(method))
+        if handler is None and declaring is None:
             raise NotImplemented540(f"{method.NAME}")
-        if self._commits.awaited:  # its answer would overtake commit-ok; RabbitMQ 3.10 answers 504, too
+        if self._transactions.committing:  # its answer would overtake commit-ok; RabbitMQ 3.10 answers 504, too
             raise ChannelMisused("unexpected command while processing 'tx.commit'")
-        handler(self, method)
+        if handler is not None:
+            handler(self, method)
+        elif declaring is not None:
+            declaring(self._topology, method)
 
     def reply(self, method: m.Method) -> None:
         self.connection.send(self.number, method)
@@ -107,18 +94,45 @@ class Channel:
         self.open = False
         for consumer in tuple(self.consumers.values()):
             self._remove(consumer)
-        self._restore_settlements()
+        self._transactions.restore()
         self.unacked.requeue_all(failed=True)
-        self.publisher.settle()
+        self.publisher.flush_counts()
         self.vhost.counts.add(self.counts)
         self.connection.node.churn.channel_closed += 1
         self.connection.node.events.channel_closed(self)
 
-    def settle(self) -> None:
+    def flush_counts(self) -> None:
         """Bring `counts` up to date."""
-        self.publisher.settle()
+        self.publisher.flush_counts()
         for consumer in self.consumers.values():
-            consumer.settle()
+            consumer.flush_counts()
+
+    @property
+    def confirming(self) -> bool:
+        return self.publisher.confirms is not None
+
+    @property
+    def transactional(self) -> bool:
+        return self.publisher.transaction is not None
+
+    @property
+    def unconfirmed(self) -> int:
+        return 0 if self.publisher.confirms is None else self.publisher.confirms.outstanding
+
+    @property
+    def uncommitted(self) -> int:
+        return len(self.publisher.transaction or ())
+
+    @property
+    def unacked_count(self) -> int:
+        return len(self.unacked)
+
+    def unacked_queues(self) -> Iterator[Queue]:
+        return (entry[0] for entry in self.unacked.entries.values())
+
+    def watch_acks(self) -> None:
+        """A queue from which basic.get took wants to be told of each acknowledgement."""
+        self.unacked.watched = True
 
     def cancelled_by_broker(self, consumer: Consumer) -> None:
         """The consumer's queue is gone: tell the client, if it said that it understands."""
@@ -128,7 +142,7 @@ class Channel:
 
     def lease(self, asked: LeaseRequest) -> list[int]:
         """Give deliveries more time; their tags. PreconditionFailed for a tag that is not outstanding."""
-        timers = self.vhost.node.timers
+        timers = self.connection.node.timers
         tags = self.unacked.tags(asked.delivery_tag, asked.multiple)
         for tag in tags:
             self._leases.grant(tag, timers.now(), asked.timeout)
@@ -189,141 +203,6 @@ class Channel:
         """Realms are of AMQP 0-8; every ticket is good (RabbitMQ answers 1)."""
         self.reply(m.AccessRequestOk(1))
 
-    # -- exchanges -----------------------------------------------------------------------------------------------
-
-    def _exchange_declare(self, method: m.ExchangeDeclare) -> None:
-        name = _stripped(method.exchange)
-        if not method.passive:
-            self.access.declare_exchange(name, method.type, method.arguments)
-        self.vhost.declare_exchange(
-            name,
-            method.type,
-            passive=method.passive,
-            durable=method.durable,
-            auto_delete=method.auto_delete,
-            internal=method.internal,
-            arguments=method.arguments,
-            user=self.connection.user,
-        )
-        if not method.no_wait:
-            self.reply(m.ExchangeDeclareOk())
-
-    def _exchange_delete(self, method: m.ExchangeDelete) -> None:
-        name = _stripped(method.exchange)
-        self.access.delete_exchange(name)
-        self.vhost.delete_exchange(name, if_unused=method.if_unused, user=self.connection.user)
-        if not method.no_wait:
-            self.reply(m.ExchangeDeleteOk())
-
-    def _exchange_bind(self, method: m.ExchangeBind) -> None:
-        source, destination = _stripped(method.source), to_exchange(_stripped(method.destination))
-        self.access.bind(source, destination, method.routing_key)
-        self.vhost.bind(source, destination, method.routing_key, method.arguments, user=self.connection.user)
-        if not method.no_wait:
-            self.reply(m.ExchangeBindOk())
-
-    def _exchange_unbind(self, method: m.ExchangeUnbind) -> None:
-        source, destination = _stripped(method.source), to_exchange(_stripped(method.destination))
-        self.access.bind(source, destination, method.routing_key)
-        self.vhost.unbind(source, destination, method.routing_key, method.arguments, user=self.connection.user)
-        if not method.no_wait:
-            self.reply(m.ExchangeUnbindOk())
-
-    # -- queues --------------------------------------------------------------------------------------------------
-
-    def _queue_declare(self, method: m.QueueDeclare) -> None:
-        queue: Queue
-        name = _stripped(method.queue)
-        if name.startswith(PSEUDO_QUEUE):
-            self._check_reply_address(name, method.no_wait)
-            return
-        if method.passive:
-            queue = self.vhost.queue(name, self.connection)
-            queue.renew_lease()
-        else:
-            server_named = not name
-            name = name or generated_queue_name(secrets.token_bytes(16), method.arguments)
-            new = name not in self.vhost.queues
-            self.access.declare_queue(name, method.arguments, new=new, server_named=server_named)
-            queue = self.vhost.declare_queue(
-                self.connection,
-                name,
-                durable=method.durable,
-                exclusive=method.exclusive,
-                auto_delete=method.auto_delete,
-                arguments=method.arguments,
-                server_named=server_named,
-            )
-        self._last_queue = queue.name
-        if not method.no_wait:
-            self.reply(m.QueueDeclareOk(queue.name, queue.message_count, len(queue.consumers)))
-
-    def _check_reply_address(self, name: str, no_wait: bool) -> None:
-        """A declaration asks whether somebody waits for replies there (RabbitMQ answers so, passive or not)."""
-        if name != PSEUDO_QUEUE and name not in self.vhost.reply_queues:
-            raise NotFound(f"no queue '{name}' in vhost '{self.vhost.name}'")
-        self._last_queue = name
-        if not no_wait:
-            self.reply(m.QueueDeclareOk(name, 0, 1))
-
-    def _queue_bind(self, method: m.QueueBind) -> None:
-        source, name, key = self._binding(method)
-        self.access.bind(source, to_queue(name), key)
-        queue, router = self.vhost.queues.get(name), self.vhost.router
-        if queue is not None and router.has_exchange(source):
-            queue.check_access(self.connection)  # what is missing is said first, as RabbitMQ does
-        self.vhost.bind(source, to_queue(name), key, method.arguments, user=self.connection.user)
-        if not method.no_wait:
-            self.reply(m.QueueBindOk())
-
-    def _queue_unbind(self, method: m.QueueUnbind) -> None:
-        source, name, key = self._binding(method)
-        self.access.bind(source, to_queue(name), key)
-        queue, router = self.vhost.queues.get(name), self.vhost.router
-        if queue is not None and router.has_exchange(source):
-            queue.check_access(self.connection)
-        self.vhost.unbind(source, to_queue(name), key, method.arguments, user=self.connection.user)
-        self.reply(m.QueueUnbindOk())
-
-    def _queue_purge(self, method: m.QueuePurge) -> None:
-        count = self._readable_queue(method.queue).purge()
-        if not method.no_wait:
-            self.reply(m.QueuePurgeOk(count))
-
-    def _queue_delete(self, method: m.QueueDelete) -> None:
-        def answer(count: int) -> None:
-            if not method.no_wait:
-                self.reply(m.QueueDeleteOk(count))
-
-        name = self._named(_stripped(method.queue))
-        self.access.configure("queue", name)
-        if name in self.vhost.queues:
-            queue = self.vhost.queue(name, self.connection)
-            if method.if_empty and (queue.message_count or queue.delayed_count):
-                raise PreconditionFailed(f"{queue} not empty")
-            if method.if_unused and queue.consumers:
-                raise PreconditionFailed(f"{queue} in use")
-            self.vhost.delete_queue(queue, answer, user=self.connection.user)
-        else:
-            answer(0)
-
-    def _named(self, name: str) -> str:
-        """The name; an empty one means the queue last declared on this channel (specification 1.7.2.3)."""
-        if not name and not self._last_queue:
-            raise NotFound("no previously declared queue")
-        return name or self._last_queue
-
-    def _readable_queue(self, name: str) -> Queue:
-        name = self._named(name)
-        self.access.read("queue", name)
-        return self.vhost.queue(name, self.connection)
-
-    def _binding(self, method: m.QueueBind | m.QueueUnbind) -> tuple[str, str, str]:
-        """Exchange, queue and key of a binding; where the latter are empty, the queue's name is the key too."""
-        name = self._named(_stripped(method.queue))
-        key = method.routing_key if method.queue or method.routing_key else name
-        return _stripped(method.exchange), name, key
-
     # -- consuming -----------------------------------------------------------------------------------------------
 
     def _qos(self, method: m.BasicQos) -> None:
@@ -348,11 +227,11 @@ class Channel:
     def _consume(self, method: m.BasicConsume) -> None:
         if method.consumer_tag in self.consumers:
             raise NotAllowed(f"attempt to reuse consumer tag '{method.consumer_tag}'")
-        check_consumers(self)
+        check_consumers(self.connection.node.limits, len(self.consumers))
         if method.queue == PSEUDO_QUEUE:
             consumer = self._consume_replies(method)
         else:
-            queue = self._readable_queue(method.queue)
+            queue = self._topology.readable_queue(method.queue)
             check_consume_arguments(method.arguments, queue.type, str(queue), exclusive=method.exclusive)
             if method.arguments.get(BROWSE) and isinstance(queue, ClassicQueue):
                 queue = View(queue)
@@ -384,6 +263,7 @@ class Channel:
         self.vhost.reply_queues[queue.name] = queue
         consumer = self._make_consumer(method, queue)
         queue.add_consumer(consumer)
+        queue.consumer = consumer
         return consumer
 
     def _cancel(self, method: m.BasicCancel) -> None:
@@ -396,7 +276,7 @@ class Channel:
     def _forget(self, consumer: Consumer) -> None:
         consumer.cancelled = True
         self.consumers.pop(consumer.tag, None)
-        consumer.settle()
+        consumer.flush_counts()
         if consumer.queue is not self.replies:
             self.connection.node.events.consumer_deleted(consumer)
 
@@ -409,7 +289,7 @@ class Channel:
             self.replies = None
 
     def _get(self, method: m.BasicGet) -> None:
-        queue = self._readable_queue(method.queue)
+        queue = self._topology.readable_queue(method.queue)
         held = queue.take(None if method.no_ack else self)
         if held is None:
             self.counts.get_empty += 1
@@ -436,7 +316,7 @@ class Channel:
 
     def ack(self, method: m.BasicAck) -> None:
         if self.publisher.transaction is not None:
-            self._settlements.append(Settlement(self.unacked.take(method.delivery_tag, method.multiple)))
+            self._transactions.settle(Settlement(self.unacked.take(method.delivery_tag, method.multiple)))
         elif method.multiple:
             self.unacked.ack(self.unacked.take(method.delivery_tag, True))
         else:
@@ -451,16 +331,7 @@ class Channel:
     def _refuse(self, tag: int, multiple: bool, requeue: bool, *, failed: bool) -> None:
         taken = self.unacked.take(tag, multiple)
         check_negative(taken.values(), "basic.nack and basic.reject", requeue=requeue)
-        self._settle(Settlement(taken, positive=False, requeue=requeue, failed=failed))
-
-    def _settle(self, settlement: Settlement) -> None:
-        """Acknowledge or reject now, or at the commit of the transaction."""
-        if self.publisher.transaction is not None:
-            self._settlements.append(settlement)
-        elif settlement.positive:
-            self.unacked.ack(settlement.taken)
-        else:
-            self.unacked.reject(settlement.taken, settlement.requeue, failed=settlement.failed)
+        self._transactions.settle(Settlement(taken, positive=False, requeue=requeue, failed=failed))
 
     def _recover(self, method: m.BasicRecover) -> None:
         check_negative(self.unacked.entries.values(), "basic.recover", requeue=True)
@@ -481,89 +352,20 @@ class Channel:
             self.reply(m.ConfirmSelectOk())
 
     def _tx_select(self, method: m.TxSelect) -> None:
-        if self.publisher.confirms is not None:
-            raise PreconditionFailed("cannot switch from confirm to tx mode")
-        if self.publisher.transaction is None:
-            self.publisher.transaction = []
-        self.reply(m.TxSelectOk())
+        self._transactions.select()
 
     def _tx_commit(self, method: m.TxCommit) -> None:
-        """Publishes first, then acknowledgements (RabbitMQ's order); commit-ok when all of it is durable."""
-        publications = self._transaction()
-        self.publisher.transaction = []
-        accepted, stored = True, False
-        for target, message, queues in publications:
-            accepted &= self.publisher.deliver(target, message, self._still_there(queues))
-            stored |= target.stored or target.per_message
-        for target, _, _ in publications:  # the topology may have changed since, and they with it
-            self.counts.publish += target.settle(self.vhost)
-        settlements, self._settlements = self._settlements, []
-        self.publisher.transaction = None
-        for settlement in settlements:
-            if settlement.positive:  # not before the disk has what was published: a transaction is done as a whole
-                self.unacked.ack(settlement.taken, when_safe=True)
-            else:
-                self._settle(settlement)
-        self.publisher.transaction = []
-        if not accepted:
-            raise PreconditionFailed("partial tx completion")
-        if publications:
-            self._commits.commit(stored)
-        else:
-            self.reply(m.TxCommitOk())
-
-    def _still_there(self, sinks: tuple[Sink, ...]) -> tuple[Sink, ...]:
-        """A transaction's messages go to queues by name: to one that was declared anew since, to none that is gone."""
-        if not any(isinstance(sink, Queue) and sink.deleted for sink in sinks):
-            return sinks
-        there: list[Sink] = []
-        for sink in sinks:
-            if isinstance(sink, Queue) and sink.deleted:
-                queue = self.vhost.queues.get(sink.name)
-                if queue is not None:
-                    queue.enrich()  # it was not told what the messages need
-                    there.append(queue)
-            else:
-                there.append(sink)
-        return tuple(there)
+        self._transactions.commit()
 
     def _tx_rollback(self, method: m.TxRollback) -> None:
-        """Drop the publishes; what was acknowledged or rejected is unacknowledged again, and not redelivered."""
-        self._transaction().clear()
-        self._restore_settlements()
-        self.reply(m.TxRollbackOk())
-
-    def _transaction(self) -> list[tuple[Target, Message, tuple[Sink, ...]]]:
-        if self.publisher.transaction is None:
-            raise PreconditionFailed("channel is not transactional")
-        return self.publisher.transaction
-
-    def _restore_settlements(self) -> None:
-        for settlement in self._settlements:
-            self.unacked.restore(settlement.taken)
-        self._settlements.clear()
+        self._transactions.rollback()
 
 
-def _stripped(name: str) -> str:
-    """As RabbitMQ takes names of what is declared, bound and deleted: without carriage returns and line feeds."""
-    return name.replace("\r", "").replace("\n", "")
-
-
-_M = TypeVar("_M", bound=m.Method)
 Handler: TypeAlias = "Callable[[Channel, Any], None]"  # each takes the method type it stands behind in the table
 
 HANDLERS: Final[dict[type[m.Method], Handler]] = {
     m.ChannelFlow: Channel._flow,
     m.ChannelFlowOk: Channel._unasked,
-    m.ExchangeDeclare: Channel._exchange_declare,
-    m.ExchangeDelete: Channel._exchange_delete,
-    m.ExchangeBind: Channel._exchange_bind,
-    m.ExchangeUnbind: Channel._exchange_unbind,
-    m.QueueDeclare: Channel._queue_declare,
-    m.QueueBind: Channel._queue_bind,
-    m.QueueUnbind: Channel._queue_unbind,
-    m.QueuePurge: Channel._queue_purge,
-    m.QueueDelete: Channel._queue_delete,
     m.BasicQos: Channel._qos,
     m.BasicConsume: Channel._consume,
     m.BasicCancel: Channel._cancel,

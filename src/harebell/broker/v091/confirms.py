@@ -10,14 +10,23 @@ written to its log is synced when the log is closed, which makes the ticket good
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from harebell.broker.batch import Batch
+from harebell.broker.counts import ChannelCounts
 from harebell.protocol.v091.methods import BasicAck, BasicNack, Method, TxCommitOk
 
-if TYPE_CHECKING:
-    from harebell.broker.v091.channel import Channel
-
 __all__ = ["Confirms"]
+
+
+class ConfirmedChannel(Protocol):
+    """The channel whose publications are confirmed."""
+
+    counts: ChannelCounts
+    open: bool
+    batch: Batch
+
+    def reply(self, method: Method) -> None: ...
 
 
 class Confirms:
@@ -25,7 +34,7 @@ class Confirms:
 
     __slots__ = ("_channel", "_confirmed", "_in_batch", "_pending", "_rejected", "_replies", "_stored", "published")
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: ConfirmedChannel) -> None:
         self._channel = channel
         self.published = 0
         self._confirmed = 0
@@ -43,7 +52,7 @@ class Confirms:
             self._stored = True
         if not self._in_batch:
             self._in_batch = True
-            self._channel.connection.node.confirming.append(self)
+            self._channel.batch.confirming.append(self)
 
     @property
     def outstanding(self) -> int:
@@ -61,7 +70,7 @@ class Confirms:
         self._stored |= stored
         if not self._in_batch:
             self._in_batch = True
-            self._channel.connection.node.confirming.append(self)
+            self._channel.batch.confirming.append(self)
 
     def end_batch(self, ticket: int) -> bool:
         """Confirm what the batch published, or note what it waits for; whether anything waits."""
@@ -79,7 +88,7 @@ class Confirms:
 
     def confirm(self) -> bool:
         """Send the confirms whose sync is done; whether any are left."""
-        pending, synced = self._pending, self._channel.connection.node.commit.synced
+        pending, synced = self._pending, self._channel.batch.commit.synced
         if not self._channel.open:
             pending.clear()
         upto = 0

@@ -1,7 +1,7 @@
 """A connection as the broker sees it: login, channels, errors; bytes in, bytes out. It knows no sockets.
 
 `receive_data` is one batch: the engine splits it into events, publications go to their channel's publisher, methods to
-their channel's handler, and the node ends the batch (delivers, confirms, writes). A refusal (AmqpError) closes the
+their channel's handler, and the batch is ended (delivers, writes, confirms). A refusal (AmqpError) closes the
 channel or the connection, as its scope says, and the batch goes on.
 """
 
@@ -11,17 +11,19 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
-import harebell
-from harebell.broker.auth import Access, Login
-from harebell.broker.operations.limits import channel_refusal, check_connection
-from harebell.broker.queues.classic import Queue
+from harebell.broker.auth import Access
+from harebell.broker.node import Node
+from harebell.broker.operations.leases import LeaseRequest
+from harebell.broker.queues.base import Queue
+from harebell.broker.rules.limits import channel_refusal
 from harebell.broker.v091.channel import Channel
 from harebell.broker.v091.credit_flow import CreditFlow
-from harebell.broker.v091.pending_input import Waiting
+from harebell.broker.v091.deferred_input import DeferredInput
+from harebell.broker.v091.handshake import Handshake
 from harebell.broker.vhost import VirtualHost
-from harebell.errors import AccessRefused, AmqpError, ChannelError, InternalError, NotAllowed, RemoteProtocolError
+from harebell.errors import AmqpError, ChannelError, NotImplemented as NotImplemented540, RemoteProtocolError
 from harebell.protocol.v091 import (
     ChannelState,
     ConnectionState,
@@ -35,9 +37,6 @@ from harebell.protocol.v091 import (
 from harebell.protocol.v091.codec import encode_method
 from harebell.protocol.v091.engine import Event
 
-if TYPE_CHECKING:
-    from harebell.broker.node import Node
-
 __all__ = ["Connection", "Transport"]
 
 log = logging.getLogger("harebell.broker.connection")
@@ -48,20 +47,6 @@ WAITING_BYTES: Final = 1 << 17  # input that waits for the end of an alarm, befo
 OUTPUT_BYTES: Final = 8 << 20  # output that the client has not taken, before nothing more is done for it
 CLOSING_TIMEOUT: Final = 30.0  # seconds for the answer to our connection.close, RabbitMQ's
 LINGER: Final = 1.0  # seconds for an answer to reach a client that still sends
-SILENT_CLOSE_DELAY: Final = 3.0  # seconds; RabbitMQ's pause after a refused login of a client that knows no better
-
-CAPABILITIES: Final[Table] = {
-    "publisher_confirms": True,
-    "exchange_exchange_bindings": True,
-    "basic.nack": True,
-    "consumer_cancel_notify": True,
-    "connection.blocked": True,
-    "consumer_priorities": True,
-    "direct_reply_to": True,
-    "per_consumer_qos": True,
-    "authentication_failure_close": True,
-}
-
 
 _LISTENING: Final = frozenset({ChannelState.OPEN, ChannelState.AWAIT_OPEN_OK})
 
@@ -102,8 +87,11 @@ class Connection:
     `send_cnt` reads and writes.
     """
 
+    protocol = "{0,9,1}"
+
     def __init__(self, node: Node, transport: Transport) -> None:
         self.node = node
+        self.batch = node.batch
         self.transport = transport
         limits = node.limits
         self.engine = Engine(
@@ -119,15 +107,15 @@ class Connection:
         self.heartbeat = 0  # seconds, as agreed; in force from connection.open on: until then a time for the handshake
         self.connected_at = int(time.time() * 1000)
         self.access: Access  # from connection.open on
-        self._login: Login | None = None
         self.client_properties: Table = {}
         self.channels: dict[int, Channel] = {}
         self.exclusive_queues: list[Queue] = []
         self.recv_oct = self.recv_cnt = self.send_oct = self.send_cnt = 0
         self.writable = True
         self.blocked = self.held = self.choked = False
-        self._waiting = Waiting()
-        self._events: Iterator[Event] = iter(())  # of the batch that is worked off
+        self._handshake = Handshake(self, transport)
+        self._waiting = DeferredInput()
+        self._events: Iterator[Event] = iter(())  # of the batch that is processed
         self._credit = CreditFlow()
         self._paused = False
         self._targets = 0
@@ -151,7 +139,7 @@ class Connection:
 
     def receive_data(self, data: bytes) -> None:
         """One batch of input, to its end: everything that it causes has been handed to the transports."""
-        engine, node, failure = self.engine, self.node, None
+        engine, failure = self.engine, None
         self.recv_oct += len(data)
         self.recv_cnt += 1
         try:
@@ -159,18 +147,18 @@ class Connection:
         except RemoteProtocolError as error:
             failure = error
         events: Sequence[Event] = engine.events()
-        if self.choked or node.alarms:
+        if self.choked or self.node.alarms:
             events = self._sift(events)
-        self._work_off(events)
+        self._process(events)
         if failure is not None:
             self._fail(failure)
         elif engine.state is ConnectionState.AWAIT_START:
-            engine.send_method(0, self._start())
+            engine.send_method(0, self._handshake.start())
         if engine.outgoing:
             self.has_output(0)
-        node.end_batch(self, len(data))
+        self.batch.end(self, len(data))
 
-    def _work_off(self, events: Sequence[Event]) -> None:
+    def _process(self, events: Sequence[Event]) -> None:
         """Do what the events ask for, up to the point where `flush` finds that the client takes no answers."""
         if self.vhost.router.version != self._topology:
             self._forget_stale_targets()
@@ -191,7 +179,7 @@ class Connection:
             except RemoteProtocolError as error:
                 self._refuse(number, error.answer, event)
             except OSError as error:
-                self.node.store_failed(error)
+                self.batch.fail(error)
             if self.vhost.router.version != self._topology:
                 self._forget_stale_targets()
 
@@ -220,7 +208,7 @@ class Connection:
             return  # closed for an error earlier in this batch
         channel = self.channels.get(number)
         if isinstance(event, m.ChannelOpen):
-            refusal = channel_refusal(self)
+            refusal = channel_refusal(self.node, self)
             if refusal is not None:
                 self.close(refusal)  # RabbitMQ names no method in it
                 return
@@ -241,97 +229,42 @@ class Connection:
         elif isinstance(event, m.Method):
             channel.handle(event)
 
-    # -- login ---------------------------------------------------------------------------------------------------
-
     def _handle_connection(self, method: m.Method) -> None:
         match method:
             case m.ConnectionStartOk():
-                self.client_properties = method.client_properties
-                self.mechanism = method.mechanism
-                self._login = Login(self.node.logins, self, method.mechanism)
-                self._login.start(method.response)
-            case m.ConnectionSecureOk() if self._login is not None:
-                self._login.respond(method.response)
+                self._handshake.start_ok(method)
+            case m.ConnectionSecureOk():
+                self._handshake.secure_ok(method)
             case m.ConnectionTuneOk():
                 self.heartbeat = method.heartbeat
             case m.ConnectionOpen():
-                self._open(method.virtual_host)
+                self._handshake.open(method.virtual_host)
             case m.ConnectionClose():
                 self._release()
                 self.engine.send_method(0, m.ConnectionCloseOk())
-                self._end()
+                self.end()
             case m.ConnectionCloseOk():
-                self._end()
+                self.end()
             case m.ConnectionUpdateSecret():
-                self._update_secret(method)
+                self._handshake.update_secret(method)
             case _:
-                raise harebell.errors.NotImplemented(method.NAME)
-
-    def _start(self) -> m.ConnectionStart:
-        properties: Table = {
-            "product": "Harebell",
-            "version": harebell.__version__,
-            "platform": "Python",
-            "information": "AMQP 0-9-1 with RabbitMQ's extensions",
-            "copyright": "Apache-2.0",
-            "cluster_name": self.node.name,
-            "capabilities": CAPABILITIES,
-        }
-        mechanisms = " ".join(self.node.logins.offered(self.certificate_user)).encode()
-        return m.ConnectionStart(0, 9, properties, mechanisms, b"en_US")
-
-    # What a login needs to know, and how it answers: at once or in a batch of its own.
+                raise NotImplemented540(method.NAME)
 
     @property
     def peer(self) -> str:
         return self.transport.peer
 
     @property
-    def peer_host(self) -> str:
-        return self.transport.peer_host
+    def local(self) -> str:
+        return self.transport.local
 
     @property
-    def certificate_user(self) -> str | None:
-        return self.transport.certificate_user
+    def frame_max(self) -> int:
+        return self.engine.frame_max
 
-    def challenge(self, data: bytes) -> None:
-        self._answer_login(m.ConnectionSecure(data))
-
-    def admit(self, user: str) -> None:
-        self.user = user
-        self.node.events.authenticated(self, self.mechanism, user)
-        limits = self.node.limits
-        self._answer_login(m.ConnectionTune(limits.channel_max, limits.frame_max, limits.heartbeat))
-
-    def refuse(self, mechanism: str, user: str) -> None:
-        if self.phase is not Phase.OPENING:
-            return
-        self.node.events.authenticated(self, mechanism, user, f"user '{user}' - invalid credentials")
-        if self.capability("authentication_failure_close"):
-            refusal = f"Login was refused using authentication mechanism {mechanism}"
-            self.close(AccessRefused(f"{refusal}. For details see the broker logfile."))
-        else:
-            self._end(SILENT_CLOSE_DELAY)
-
-    def _answer_login(self, method: m.Method) -> None:
-        if self.phase is Phase.OPENING and self.engine.state is ConnectionState.AWAIT_TUNE:
-            self.engine.send_method(0, method)
-            self.has_output(0)
-
-    def _update_secret(self, method: m.ConnectionUpdateSecret) -> None:
-        """A new password for the user who is logged in: it must be the right one."""
-
-        def answer(right: bool) -> None:
-            if self.phase is not Phase.OPEN or self.engine.state is not ConnectionState.OPEN:
-                return
-            if right:
-                self.engine.send_method(0, m.ConnectionUpdateSecretOk())
-                self.has_output(0)
-            else:
-                refusal = NotAllowed("New secret was refused by one of the backends")
-                self.close(refusal, method.CLASS_ID, method.METHOD_ID)
-
-        self.node.logins.verifier.verify(self.node.users.users.get(self.user), method.new_secret, answer)
+    @property
+    def channel_max(self) -> int:
+        return self.engine.channel_max
 
     def capability(self, name: str) -> bool:
         """Whether the client said that it understands an extension."""
@@ -343,21 +276,20 @@ class Connection:
         """Logged in, in a virtual host, and not on its way out."""
         return self.phase is Phase.OPEN
 
-    def _open(self, name: str) -> None:
-        vhost = self.node.vhosts.get(name)
-        if vhost is None:
-            raise NotAllowed(f"vhost {name} not found")
-        check_connection(self, vhost)
-        if self.node.failed is not None:
-            raise InternalError(f"the broker's store failed: {self.node.failed.strerror}")
-        if (name, self.user) not in self.node.users.permissions:
-            raise NotAllowed(f"access to vhost '{name}' refused for user '{self.user}'")
-        self.vhost = vhost
-        self.access = Access(self.node.users, self.user, name, vhost.router)
+    @property
+    def is_opening(self) -> bool:
+        """Not in a virtual host yet, and not on its way out."""
+        return self.phase is Phase.OPENING
+
+    def enter(self, vhost: VirtualHost, access: Access) -> None:
+        """The handshake is over: the client may work in the virtual host."""
+        self.vhost, self.access = vhost, access
         self.phase = Phase.OPEN
         self.transport.set_heartbeat(self.heartbeat)
-        self.engine.send_method(0, m.ConnectionOpenOk())
-        self.node.events.connection_created(self)
+
+    def lease(self, channel: int, asked: LeaseRequest) -> list[int]:
+        """Give deliveries of that channel more time; their tags."""
+        return self.channels[channel].lease(asked)
 
     def give_back_overdue(self, now: int, default: int, least: int) -> None:
         """See Channel.give_back_overdue."""
@@ -393,7 +325,7 @@ class Connection:
         log.warning("%s: connection closed: %s", self.transport.peer, error)
         self._release()
         if self.engine.state.value <= ConnectionState.AWAIT_START.value:
-            self._end()  # nothing may be said before connection.start
+            self.end()  # nothing may be said before connection.start
             return
         self.phase = Phase.CLOSING
         self._pause_or_resume()  # its close-ok has to be read
@@ -409,19 +341,20 @@ class Connection:
         """
         if self.engine.state is ConnectionState.CLOSED:
             log.warning("%s: %s", self.transport.peer, error)
-            self._end(LINGER)
+            self.end(LINGER)
         else:
             self.close(error.answer, error.answer.class_id, error.answer.method_id)
             if self.engine.deaf:
-                self._end(LINGER)
+                self.end(LINGER)
 
     def lost(self) -> None:
         """The transport is gone: nothing more can be said."""
         self._release()
         self.phase = Phase.CLOSED
         self.writable = False
+        self.batch.held.discard(self)
         self.node.forget_connection(self)
-        self.node.end_batch()
+        self.batch.end()
 
     def _release(self) -> None:
         self._waiting.clear()
@@ -431,9 +364,10 @@ class Connection:
             channel.close()
         for queue in tuple(self.exclusive_queues):
             if not queue.deleted:
-                queue.vhost.delete_queue(queue)
+                self.vhost.delete_queue(queue)
 
-    def _end(self, after: float = 0.0) -> None:
+    def end(self, after: float = 0.0) -> None:
+        """Say what is left to say, and close the transport that many seconds from now."""
         self.phase = Phase.CLOSED
         self.flush()
         self.transport.close(after)
@@ -442,16 +376,16 @@ class Connection:
 
     def charge(self, ticket: int, size: int) -> None:
         """A batch of so many bytes waits for a sync: over the limit of `flow`, read no more until `grant`."""
-        if self._credit.charge(ticket, size, self.node.commit.synced) and self.phase is Phase.OPEN:
+        if self._credit.charge(ticket, size, self.batch.commit.synced) and self.phase is Phase.OPEN:
             self.held = True
-            self.node.held.add(self)
+            self.batch.held.add(self)
             self._pause_or_resume()
 
     def grant(self) -> None:
         """A sync is done: read again, if that was enough."""
-        if self._credit.grant(self.node.commit.synced):
+        if self._credit.grant(self.batch.commit.synced):
             self.held = False
-            self.node.held.discard(self)
+            self.batch.held.discard(self)
             self._pause_or_resume()
 
     def _pause_or_resume(self) -> None:
@@ -471,7 +405,7 @@ class Connection:
         self._pause_or_resume()
 
     def _sift(self, events: Sequence[Event]) -> Sequence[Event]:
-        """The events that may be worked off now; the others wait."""
+        """The events that may be processed now; the others wait."""
         if self.choked:
             self._waiting.add(events)
             return ()
@@ -481,10 +415,10 @@ class Connection:
         return events
 
     def _go_on(self) -> None:
-        """Work off what waited, as far as that may be now; the caller ends the batch."""
+        """Process what waited, as far as that may be now; the caller ends the batch."""
         if self._waiting and not self.choked:
             events: Sequence[Event] = self._waiting.take()
-            self._work_off(self._sift(events) if self.node.alarms else events)
+            self._process(self._sift(events) if self.node.alarms else events)
         self._pause_or_resume()
 
     @property
@@ -513,7 +447,7 @@ class Connection:
             self.has_output(0)
             size = self._waiting.size
             self._go_on()
-            self.node.end_batch(self, size)
+            self.batch.end(self, size)
 
     # -- output --------------------------------------------------------------------------------------------------
 
@@ -539,16 +473,16 @@ class Connection:
         """The engine holds output of about `size` bytes more; it leaves at the end of the batch, or when it is much."""
         if not self._dirty:
             self._dirty = True
-            self.node.unflushed.append(self)
+            self.batch.unflushed.append(self)
         self._output_bytes += size
         if self._output_bytes > FLUSH_BYTES:
-            self.node.write()  # first what was delivered: see Node.end_batch
+            self.batch.write()  # first what was delivered: see `Batch`
             self.flush()
             self._dirty = True  # still listed: the batch may add more
 
     def flush(self) -> None:
-        if self.node.catalog.changed:
-            self.node.save()  # before anybody hears of it
+        if self.batch.catalog.changed:
+            self.batch.save()  # before the client hears of it
         self._dirty = False
         self._output_bytes = 0
         data = self.engine.data_to_send()
@@ -573,4 +507,4 @@ class Connection:
         for channel in self.channels.values():
             for consumer in channel.consumers.values():
                 consumer.queue.schedule()
-        self.node.end_batch(self, size)
+        self.batch.end(self, size)

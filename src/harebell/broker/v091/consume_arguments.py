@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from harebell.broker.queues.browse import BROWSE
 from harebell.broker.queues.stream_filter import FILTER, MATCH_UNFILTERED
 from harebell.errors import PreconditionFailed
 from harebell.protocol.v091 import Table
 from harebell.protocol.v091.splice import STREAM_OFFSET
 from harebell.routing.values import type_name
 
-__all__ = ["BROWSE", "check_consume_arguments"]
-
-BROWSE: Final = "x-browse"
+__all__ = ["check_consume_arguments"]
 
 _OF_STREAMS: Final = (STREAM_OFFSET.name, FILTER, MATCH_UNFILTERED)
 

@@ -9,30 +9,56 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol, TypeAlias
 
-from harebell.broker.message import STORED_CHANNEL, Given, Held, Message
+from harebell.broker.clients import Channel
+from harebell.broker.message import STORED_CHANNEL, Address, Given, Held, Message
+from harebell.broker.queues.base import Queue
+from harebell.broker.queues.consumer import OUTPUT_BYTES
+from harebell.broker.store.journal import Journal
+from harebell.broker.store.stream_records import Record
+from harebell.broker.v091.link import Link
+from harebell.broker.vhost import VirtualHost
 from harebell.protocol.v091 import Table
 from harebell.protocol.v091.codec import END
 from harebell.protocol.v091.content import stored_content
 from harebell.protocol.v091.deliver import DeliverPrefixes, pack_tag
 
-if TYPE_CHECKING:
-    from harebell.broker.queues.classic import Queue
-    from harebell.broker.queues.journal import Journal
-    from harebell.broker.store.stream_log import Record
-    from harebell.broker.v091.channel import Channel
+__all__ = ["UNLIMITED", "Consumer", "ConsumerChannel", "Entry", "UnackedTable"]
 
-__all__ = ["OUTPUT_BYTES", "UNLIMITED", "Consumer"]
+Entry: TypeAlias = "tuple[Queue, Consumer | None, int, Given | None]"
+"""Queue, consumer (None: basic.get), position in the queue, message (None: it was seen and not taken)."""
 
 UNLIMITED: Final = 1 << 62  # prefetch 0: a window that is never used up
-OUTPUT_BYTES: Final = 1 << 18  # a consumer's share before the socket is asked whether it takes more
+
+
+class UnackedTable(Protocol):
+    """Deliveries by tag. `watched` once a queue wants to be told of each acknowledgement."""
+
+    entries: dict[int, Entry]
+    watched: bool
+
+
+class ConsumerChannel(Channel, Protocol):
+    """The channel of a consumer: its tag is the last delivery tag, its credit what is left of its window."""
+
+    vhost: VirtualHost
+    flowing: bool
+    credit: int
+    tag: int
+
+    @property
+    def connection(self) -> Link: ...
+    @property
+    def unacked(self) -> UnackedTable: ...
+    def cancelled_by_broker(self, consumer: Consumer) -> None:
+        """The consumer's queue is gone."""
 
 
 class Consumer:
     """One basic.consume. `credit` is how many more messages its window takes.
 
-    `delivered`, `redelivered` (those of them that were not the first) and `acked` count since `settle`.
+    `delivered`, `redelivered` (those of them that were not the first) and `acked` count since `flush_counts`.
     """
 
     __slots__ = (
@@ -42,7 +68,7 @@ class Consumer:
 
     def __init__(
         self,
-        channel: Channel,
+        channel: ConsumerChannel,
         queue: Queue,
         tag: str,
         *,
@@ -180,6 +206,8 @@ class Consumer:
         """Deliver records of a stream, which needs none back. As `feed`."""
         channel, prefixes = self.channel, self.prefixes
         connection = channel.connection
+        if channel.vhost.trace is not None:
+            self._trace_records(records)
         engine, number, frame_max, unacked = (
             connection.engine, channel.number, connection.engine.frame_max, channel.unacked.entries
         )  # fmt: skip
@@ -205,6 +233,13 @@ class Consumer:
         channel.credit -= delivered
         connection.has_output(size)
 
+    def _trace_records(self, records: Sequence[Record]) -> None:
+        trace = self.channel.vhost.trace
+        if trace is not None:
+            for record in records:
+                message = Message(Address.read(record.address), stored_content(STORED_CHANNEL, record.frames))
+                trace.delivered(self.channel, self.queue, message, redelivered=False)
+
     def redeliver(self, held: Held) -> None:
         """Deliver a message that was delivered before, or that has a place of its own in its queue."""
         address = held.message.address
@@ -228,7 +263,21 @@ class Consumer:
             channel.credit -= 1
         channel.connection.has_output(len(frames))
 
-    def settle(self) -> None:
+    def show(self, held: Held) -> None:
+        """Deliver a copy of a message that stays in its queue."""
+        address = held.message.address
+        frames = held.frames_for(self.channel.number, self.channel.connection.engine.frame_max)
+        self.send(held.position, None, address.again if held.count else address.fresh, frames)
+
+    def watch_acks(self) -> None:
+        """The queue wants to be told of each acknowledgement."""
+        self.channel.unacked.watched = True
+
+    def cancelled_by_broker(self) -> None:
+        """The queue is gone, or has nothing more to show."""
+        self.channel.cancelled_by_broker(self)
+
+    def flush_counts(self) -> None:
         """Carry the counts over to the channel and the queue."""
         for counts in (self.channel.counts, self.queue.counts):
             if self.no_ack:

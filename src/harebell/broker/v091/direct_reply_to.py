@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from harebell.broker.message import Held, Message
-from harebell.broker.queues.classic import Back, Queue
+from harebell.broker.queues.base import Back, Queue
+from harebell.broker.queues.consumer import Getter
+from harebell.broker.v091.consumer import Consumer
+from harebell.broker.vhost import VirtualHost
 from harebell.protocol.v091.fields import write_shortstr
 from harebell.routing.settings import QueueSettings
-
-if TYPE_CHECKING:
-    from harebell.broker.v091.channel import Channel
-    from harebell.broker.vhost import VirtualHost
 
 __all__ = ["PSEUDO_QUEUE", "WIRE_NAME", "ReplyQueue"]
 
@@ -27,7 +26,10 @@ WIRE_NAME: Final = write_shortstr(PSEUDO_QUEUE, "reply_to")
 
 
 class ReplyQueue(Queue):
-    """The address of one channel: what comes is delivered at once or dropped, so nothing is ever in it."""
+    """The address of one channel: what comes is delivered at once or dropped, so nothing is ever in it.
+
+    `consumer` is the channel's, once it consumes.
+    """
 
     type = "reply"
     message_count = 0
@@ -39,10 +41,11 @@ class ReplyQueue(Queue):
             settings=QueueSettings(),
         )  # fmt: skip
         self.wire_name = write_shortstr(name, "reply_to")
+        self.consumer: Consumer | None = None
 
     def publish(self, message: Message) -> bool:
-        consumer = self.consumers.only
-        if consumer is not None:
+        consumer = self.consumer
+        if consumer is not None and not consumer.cancelled:
             channel = consumer.channel
             frames = message.content.frames_for(channel.number, channel.connection.engine.frame_max)
             consumer.send(0, None, message.address.fresh, frames)
@@ -54,7 +57,7 @@ class ReplyQueue(Queue):
     def deliver(self) -> None:
         pass
 
-    def take(self, getter: Channel | None = None) -> Held | None:
+    def take(self, getter: Getter | None = None) -> Held | None:
         return None
 
     def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:

@@ -10,13 +10,16 @@ In a transaction (`transaction`) the message waits there, routed, for the commit
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
-from harebell.broker.exchanges.recent_history import hashed_properties
+from harebell.broker.clients import Channel
+from harebell.broker.forwarding import Sink, hashed_properties
 from harebell.broker.message import Address, MarkedMessage, Message
 from harebell.broker.operations.system_services import SERVICES, Service
 from harebell.broker.v091.confirms import Confirms
-from harebell.broker.v091.direct_reply_to import PSEUDO_QUEUE, WIRE_NAME
+from harebell.broker.v091.direct_reply_to import PSEUDO_QUEUE, WIRE_NAME, ReplyQueue
+from harebell.broker.v091.link import Link
+from harebell.broker.vhost import VirtualHost
 from harebell.errors import AmqpError, CommandInvalid, NoConsumers, NoRoute, PreconditionFailed
 from harebell.protocol.v091 import Content, OversizedContent, Properties, Table, encode_content
 from harebell.protocol.v091.content import DELIVERY_MODE_ONLY, FLAGS_AT, NO_PROPERTIES, SIZE_AND_FLAGS
@@ -24,11 +27,7 @@ from harebell.protocol.v091.methods import BasicPublish, BasicReturn
 from harebell.protocol.v091.splice import replace_reply_to
 from harebell.routing import SYSTEM_EXCHANGE, Route, bcc_keys, cc_bcc
 
-if TYPE_CHECKING:
-    from harebell.broker.v091.channel import Channel
-    from harebell.broker.vhost import VirtualHost
-
-__all__ = ["Publisher", "Sink", "Target"]
+__all__ = ["Publisher", "Target"]
 
 MAX_EXPIRATION: Final = 315_360_000_000  # milliseconds: ten years, RabbitMQ's limit
 
@@ -41,22 +40,21 @@ MAX_KNOWN: Final = 32  # different properties that a channel knows to be good
 MAX_KNOWN_SIZE: Final = 512  # bytes of them
 
 
-class Sink(Protocol):
-    """What takes a routed message: a queue, a channel's reply address, an exchange that keeps, a service."""
+class PublisherChannel(Channel, Protocol):
+    """The channel of a publisher; `replies` is its address for direct replies, once it has one."""
 
-    stored: bool
+    replies: ReplyQueue | None
 
-    def publish(self, message: Message) -> bool: ...
-    def can_deliver(self) -> bool: ...
-    def enrich(self) -> None: ...
+    @property
+    def connection(self) -> Link: ...
 
 
 class Target:
     """What the bytes of a basic.publish lead to, as long as the topology stays.
 
     `direct` is a reply address or a service, which its name alone leads to; the rest of `queues` was routed. `count` is
-    how many messages went to just these queues since `settle`. Where headers have a say, `narrowed` are the targets of
-    messages with certain headers, by their bytes; None: more than headers has a say.
+    how many messages went to just these queues since `flush_counts`. Where headers have a say, `narrowed` are the
+    targets of messages with certain headers, by their bytes; None: more than headers has a say.
     """
 
     __slots__ = (
@@ -85,13 +83,13 @@ class Target:
         self.narrowed: dict[bytes, Target] | None = {} if self.per_message and not direct else None
         self.count = 0
 
-    def settle(self, vhost: VirtualHost) -> int:
+    def flush_counts(self, vhost: VirtualHost) -> int:
         """Carry `count` over to the counts of the exchange and the queues; what it was."""
         count, self.count = self.count, 0
         if count:
             vhost.count_publications(self.address.exchange, self.queues, count)
         if self.narrowed:
-            count += sum(target.settle(vhost) for target in self.narrowed.values())
+            count += sum(target.flush_counts(vhost) for target in self.narrowed.values())
         return count
 
 
@@ -100,7 +98,7 @@ class Publisher:
 
     __slots__ = ("_channel", "_connection", "_known", "_targets", "confirms", "transaction")
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: PublisherChannel) -> None:
         self._channel = channel
         self._connection = channel.connection
         self._targets: dict[bytes, Target] = {}
@@ -173,14 +171,14 @@ class Publisher:
             f"{self._connection.engine.max_message_size}"
         )
 
-    def settle(self) -> None:
+    def flush_counts(self) -> None:
         """Carry the counts of the targets over to the channel, its exchanges and its queues."""
         vhost = self._connection.vhost
-        self._channel.counts.publish += sum(target.settle(vhost) for target in self._targets.values())
+        self._channel.counts.publish += sum(target.flush_counts(vhost) for target in self._targets.values())
 
     def forget_targets(self) -> None:
         """The topology changed: what publications lead to is asked anew."""
-        self.settle()
+        self.flush_counts()
         self._targets.clear()
 
     # -- routing -------------------------------------------------------------------------------------------------

@@ -6,23 +6,27 @@ order and a `multiple` takes from its front.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Protocol
 
-from harebell.broker.message import Given, to_held
-from harebell.broker.queues.classic import Back
-from harebell.broker.v091.consumer import Consumer
+from harebell.broker.counts import ChannelCounts
+from harebell.broker.message import to_held
+from harebell.broker.queues.base import Back, Queue
+from harebell.broker.v091.consumer import Consumer, Entry
 from harebell.errors import PreconditionFailed
 
-if TYPE_CHECKING:
-    from harebell.broker.queues.classic import Queue
-    from harebell.broker.v091.channel import Channel
+__all__ = ["Unacked", "check_negative"]
 
-__all__ = ["Entry", "Unacked", "check_negative"]
 
-Entry: TypeAlias = "tuple[Queue, Consumer | None, int, Given | None]"
-"""Queue, consumer (None: basic.get), position in the queue, message (None: it was seen and not taken)."""
+class UnackedChannel(Protocol):
+    """The channel of the deliveries: its window and its counts."""
+
+    counts: ChannelCounts
+    credit: int
+
+    @property
+    def consumers(self) -> Mapping[str, Consumer]: ...
 
 
 class Unacked:
@@ -30,7 +34,7 @@ class Unacked:
 
     __slots__ = ("_channel", "entries", "watched")
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: UnackedChannel) -> None:
         self._channel = channel
         self.entries: dict[int, Entry] = {}
         self.watched = False
@@ -98,7 +102,7 @@ class Unacked:
             consumer.acked += count
             stored = stored or consumer.queue.stored
             if consumer.cancelled:
-                consumer.settle()
+                consumer.flush_counts()
         if sum(opened.values()) < len(taken):
             for queue, got_by, _, _ in taken.values():
                 if got_by is None:  # basic.get
@@ -114,7 +118,7 @@ class Unacked:
                     by_queue.setdefault(queue, []).append(position)
             for queue, positions in by_queue.items():
                 if when_safe:
-                    queue.vhost.node.when_safe(partial(queue.settle, positions))
+                    queue.batch.when_safe(partial(queue.settle, positions))
                 else:
                     queue.settle(positions)
         if self.watched:

@@ -6,7 +6,7 @@ import pytest
 
 from harebell import errors
 from harebell.broker import Broker
-from harebell.broker.operations.policies import Policies
+from harebell.broker.rules.policies import Policies
 from harebell.protocol.v091 import Table, methods as m
 from harebell.routing.policies import Policy
 from tests.broker.kit import Client, NodeKit

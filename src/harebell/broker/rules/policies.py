@@ -8,27 +8,41 @@ are in a queue already keep the deadline that they came with (RabbitMQ's rule).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal, cast
+from collections.abc import Iterable, Mapping
+from typing import Literal, Protocol
 
-from harebell.broker.operations.events import INTERNAL_USER
+from harebell.broker.batch import Batch
+from harebell.broker.observers import Listener
+from harebell.broker.queues.base import Queue
 from harebell.broker.queues.settings import check_implemented
+from harebell.broker.store.catalog import Catalog
 from harebell.errors import NotImplemented as NotImplemented540
-from harebell.protocol.v091 import FieldValue, Table
-from harebell.routing import SYSTEM_EXCHANGE
+from harebell.protocol.v091 import Table
+from harebell.routing import SYSTEM_EXCHANGE, Router
 from harebell.routing.policies import Policy, Setting, check_policy, effective, matching
 from harebell.routing.settings import QueueSettings, QueueType, settings_of
 
-if TYPE_CHECKING:
-    from harebell.broker.vhost import VirtualHost
-
 __all__ = ["Policies"]
+
+
+class Governed(Protocol):
+    """A virtual host, as far as its policies need it."""
+
+    name: str
+    batch: Batch
+    catalog: Catalog
+    events: Listener
+
+    @property
+    def router(self) -> Router: ...
+    @property
+    def queues(self) -> Mapping[str, Queue]: ...
 
 
 class Policies:
     """`policies` and `operator_policies` by name."""
 
-    def __init__(self, vhost: VirtualHost) -> None:
+    def __init__(self, vhost: Governed) -> None:
         self._vhost = vhost
         self.policies: dict[str, Policy] = {}
         self.operator_policies: dict[str, Policy] = {}
@@ -49,7 +63,7 @@ class Policies:
             self._put_back(book, policy.name, before)
             raise
         self._set(policy, operator)
-        self._vhost.node.end_batch()
+        self._vhost.batch.end()
 
     def update(self, policies: Iterable[Policy], operator_policies: Iterable[Policy]) -> None:
         """Put many in force at once. They have been checked, each and with the queues that are there."""
@@ -72,7 +86,7 @@ class Policies:
             return False
         self._apply()
         self._cleared(name, operator)
-        self._vhost.node.end_batch()
+        self._vhost.batch.end()
         return True
 
     def forget(self) -> None:
@@ -123,30 +137,12 @@ class Policies:
                 self.apply_to_exchange(exchange.name)
 
     def _set(self, policy: Policy, operator: bool) -> None:
-        """Keep and tell it. Operator policies are parameters too, in RabbitMQ's events."""
-        self._vhost.node.catalog.put_policy(policy, operator=operator)
-        emit = self._vhost.node.events.emit
-        value: dict[str, FieldValue] = {
-            "pattern": policy.pattern,
-            "definition": cast("Table", policy.definition),
-            "priority": int(policy.priority),
-            "apply-to": policy.apply_to,
-        }
-        about: dict[str, FieldValue] = {"name": policy.name, **self._where()}
-        if operator:
-            emit("parameter.set", {**about, "component": "operator_policy", "value": value})
-        emit("policy.set", {**about, **value})
+        self._vhost.catalog.put_policy(policy, operator=operator)
+        self._vhost.events.policy_set(policy, operator=operator)
 
     def _cleared(self, name: str, operator: bool) -> None:
-        self._vhost.node.catalog.remove_policy(self._vhost.name, name, operator=operator)
-        emit = self._vhost.node.events.emit
-        about: dict[str, FieldValue] = {"name": name, **self._where()}
-        if operator:
-            emit("parameter.cleared", {**about, "component": "operator_policy"})
-        emit("operator.policy.cleared" if operator else "policy.cleared", about)
-
-    def _where(self) -> dict[str, FieldValue]:
-        return {"vhost": self._vhost.name, "user_who_performed_action": INTERNAL_USER}
+        self._vhost.catalog.remove_policy(self._vhost.name, name, operator=operator)
+        self._vhost.events.policy_cleared(self._vhost.name, name, operator=operator)
 
     def _put_back(self, book: dict[str, Policy], name: str, before: Policy | None) -> None:
         if before is None:

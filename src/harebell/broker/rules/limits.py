@@ -6,18 +6,15 @@ already stays. Texts, codes and the order in which limits are looked at are Rabb
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sized
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
+from harebell.broker.auth import Users
+from harebell.broker.clients import Connection
+from harebell.config import Limits
 from harebell.errors import InvalidArgument, NotAllowed, NotFound, PreconditionFailed
 from harebell.routing.values import Table, erlang_term
-
-if TYPE_CHECKING:
-    from harebell.broker.auth import Users
-    from harebell.broker.v091.channel import Channel
-    from harebell.broker.v091.connection import Connection
-    from harebell.broker.vhost import VirtualHost
 
 __all__ = [
     "USER_LIMITS",
@@ -34,6 +31,27 @@ __all__ = [
 
 VHOST_LIMITS: Final = frozenset({"max-connections", "max-queues"})
 USER_LIMITS: Final = frozenset({"max-connections", "max-channels"})
+
+
+class Population(Protocol):
+    """A node, as far as limits count what is on it."""
+
+    limits: Limits
+    users: Users
+
+    @property
+    def connections(self) -> Collection[Connection]: ...
+
+
+class LimitedVhost(Protocol):
+    """A virtual host with the limits that operators set for it."""
+
+    name: str
+
+    @property
+    def limits(self) -> Table: ...
+    @property
+    def queues(self) -> Sized: ...
 
 
 def check_vhost_limits(limits: Table) -> None:
@@ -72,28 +90,28 @@ def _problem(limits: Table, known: frozenset[str], called: str) -> str | None:
     return None
 
 
-def check_connection(connection: Connection, vhost: VirtualHost) -> None:
+def check_connection(node: Population, connection: Connection, vhost: LimitedVhost) -> None:
     """NotAllowed, when the broker, the virtual host or the user has as many connections as it may have."""
-    most = connection.node.limits.max_connections
-    if most is not None and _count(True for _ in _open(connection)) >= most:
+    most = node.limits.max_connections
+    if most is not None and _count(True for _ in _open(node)) >= most:
         raise NotAllowed(f"connection refused: node connection limit ({most}) is reached")
     limit = _limit(vhost.limits, "max-connections")
-    if limit is not None and _count(each.vhost is vhost for each in _open(connection)) >= limit:
+    if limit is not None and _count(each.vhost is vhost for each in _open(node)) >= limit:
         raise NotAllowed(
             f"access to vhost '{vhost.name}' refused for user '{connection.user}': "
             f"connection limit ({limit}) is reached"
         )
-    limit = _limit(_user_limits(connection), "max-connections")
-    if limit is not None and _count(each.user == connection.user for each in _open(connection)) >= limit:
+    limit = _limit(_user_limits(node, connection), "max-connections")
+    if limit is not None and _count(each.user == connection.user for each in _open(node)) >= limit:
         raise NotAllowed(f"connection refused for user '{connection.user}': user connection limit ({limit}) is reached")
 
 
-def channel_refusal(connection: Connection) -> NotAllowed | None:
+def channel_refusal(node: Population, connection: Connection) -> NotAllowed | None:
     """What one channel more is told, when the user has as many, on all connections, as it may have."""
-    limit = _limit(_user_limits(connection), "max-channels")
+    limit = _limit(_user_limits(node, connection), "max-channels")
     if limit is None:
         return None
-    if sum(len(each.channels) for each in _open(connection) if each.user == connection.user) < limit:
+    if sum(len(each.channels) for each in _open(node) if each.user == connection.user) < limit:
         return None
     return NotAllowed(
         f"number of channels opened for user '{connection.user}' "
@@ -101,14 +119,14 @@ def channel_refusal(connection: Connection) -> NotAllowed | None:
     )
 
 
-def check_consumers(channel: Channel) -> None:
-    """NotAllowed, when the channel has as many consumers as it may have."""
-    most = channel.connection.node.limits.max_consumers_per_channel
-    if most is not None and len(channel.consumers) >= most:
+def check_consumers(limits: Limits, count: int) -> None:
+    """NotAllowed, when a channel with so many consumers has as many as it may have."""
+    most = limits.max_consumers_per_channel
+    if most is not None and count >= most:
         raise NotAllowed(f"reached maximum ({most}) of consumers per channel")
 
 
-def check_queue(vhost: VirtualHost, name: str) -> None:
+def check_queue(vhost: LimitedVhost, name: str) -> None:
     """PreconditionFailed, when the virtual host has as many queues as it may have; `name` is the one to be made."""
     limit = _limit(vhost.limits, "max-queues")
     if limit is not None and len(vhost.queues) >= limit:
@@ -117,7 +135,7 @@ def check_queue(vhost: VirtualHost, name: str) -> None:
         )
 
 
-def check_new_queues(vhost: VirtualHost, count: int) -> None:
+def check_new_queues(vhost: LimitedVhost, count: int) -> None:
     """InvalidArgument, when so many more queues, all of one definitions file, are too many for the virtual host."""
     limit, now = _limit(vhost.limits, "max-queues"), len(vhost.queues)
     if limit is not None and count and now + count > limit:
@@ -132,13 +150,13 @@ def _limit(limits: Table, name: str) -> int | None:
     return value if isinstance(value, int) and value >= 0 else None
 
 
-def _user_limits(connection: Connection) -> Table:
-    user = connection.node.users.users.get(connection.user)
+def _user_limits(node: Population, connection: Connection) -> Table:
+    user = node.users.users.get(connection.user)
     return (user.limits if user is not None else None) or {}
 
 
-def _open(connection: Connection) -> Iterable[Connection]:
-    return (each for each in connection.node.connections if each.is_open)
+def _open(node: Population) -> Iterable[Connection]:
+    return (each for each in node.connections if each.is_open)
 
 
 def _count(wanted: Iterable[bool]) -> int:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from typing import Final, Protocol
 
-from harebell.broker.operations.events import Events
-from harebell.broker.operations.limits import check_vhost_limits
+from harebell.broker.observers import Listener
+from harebell.broker.rules.limits import check_vhost_limits
 from harebell.broker.store.catalog import Catalog
 from harebell.errors import InvalidArgument, NotFound
 from harebell.routing.definitions import GlobalParameter, Parameter
@@ -55,7 +55,7 @@ class Parameters:
         self,
         vhosts: Container[str],
         catalog: Catalog,
-        events: Events,
+        events: Listener,
         components: Mapping[str, Component] | None = None,
     ) -> None:
         self._vhosts, self._catalog, self._events = vhosts, catalog, events

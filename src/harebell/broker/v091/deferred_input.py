@@ -1,4 +1,4 @@
-"""Input of a connection that was received and is not worked off yet.
+"""Input of a connection that was received but not yet processed.
 
 It waits for two things: for an alarm to end, where it is a publication or stands behind one on its channel; or, all of
 it, for the client to take what it was sent. Other channels go on during an alarm, so that a client can acknowledge what
@@ -14,12 +14,12 @@ from typing import Final
 from harebell.protocol.v091 import Content, methods as m
 from harebell.protocol.v091.engine import Event
 
-__all__ = ["Waiting"]
+__all__ = ["DeferredInput"]
 
 METHOD_BYTES: Final = 64  # what a method counts for; a publication counts its frames
 
 
-class Waiting:
+class DeferredInput:
     """`size` is about how many bytes wait."""
 
     __slots__ = ("_channels", "_events", "size")
@@ -33,7 +33,7 @@ class Waiting:
         return bool(self._events)
 
     def sift(self, events: Iterable[Event]) -> list[Event]:
-        """Those that may be worked off during an alarm; the others wait."""
+        """Those that may be processed during an alarm; the others wait."""
         channels, free = self._channels, []
         for each in events:
             number, event = each

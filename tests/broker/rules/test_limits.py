@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from harebell.broker import Broker
-from harebell.broker.operations.limits import set_user_limits
+from harebell.broker.rules.limits import set_user_limits
 from harebell.config import Limits
 from harebell.errors import InvalidArgument, NotFound
 from harebell.protocol.v091 import methods as m

@@ -4,7 +4,7 @@ Delayed exchanges keep what they hold back in one too.
 
 - Persistent messages go into the log; transient ones stay in memory, and end with the process.
 - What leaves the queue is settled. Where that may not be known before something else is (a dead letter, the rest of a
-  transaction), the queue waits for the disk (`Node.when_safe`) before it says so.
+  transaction), the queue waits for the disk (`Batch.when_safe`) before it says so.
 - A long backlog stays on disk: once `ready` has PAGE_MESSAGES or takes about PAGE_BYTES, what comes is only written,
   and is read again when the queue gets there. Transient messages are then written too, flagged as such.
 - There are two ways back. A drain goes from the file to the consumer (`read_ahead`, `ahead`): a message is a slice of

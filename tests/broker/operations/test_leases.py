@@ -8,7 +8,7 @@ from typing import Any
 import pika
 import pytest
 
-from harebell.broker.v091.leases import MAX_LEASE
+from harebell.broker.operations.leases import MAX_LEASE
 from harebell.protocol.v091 import methods as m
 from tests.broker.kit import Client, NodeKit
 from tests.wire import BrokerThread

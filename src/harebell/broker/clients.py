@@ -1,0 +1,142 @@
+"""Clients as the node, limits, events and statistics know them, whatever dialect they speak.
+
+A dialect's connection, channel (or session) and subscription have at least this. What else they have is the dialect's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Protocol
+
+from harebell.broker.counts import ChannelCounts
+from harebell.broker.queues.base import Queue
+from harebell.errors import AmqpError
+from harebell.protocol.v091 import Table
+
+__all__ = ["Channel", "Connection", "Subscription", "Tenancy"]
+
+
+class Tenancy(Protocol):
+    """The virtual host that a connection is in."""
+
+    name: str
+
+
+class Connection(Protocol):
+    """One client.
+
+    pid, name           what it is called: by the broker, and by its two ends
+    peer, local         the ends, as "address:port"
+    user, mechanism     who logged in, and how; "" before that
+    heartbeat           seconds; connected_at: milliseconds since 1970
+    recv_..., send_...  bytes, reads and writes
+    """
+
+    pid: str
+    user: str
+    mechanism: str
+    heartbeat: int
+    connected_at: int
+    client_properties: Table
+    recv_oct: int
+    recv_cnt: int
+    send_oct: int
+    send_cnt: int
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def peer(self) -> str: ...
+    @property
+    def local(self) -> str: ...
+    @property
+    def protocol(self) -> str:
+        """The dialect, as RabbitMQ's events name it: "{0,9,1}"."""
+
+    @property
+    def frame_max(self) -> int: ...
+    @property
+    def channel_max(self) -> int: ...
+    @property
+    def state(self) -> str:
+        """In RabbitMQ's words: starting, running, blocked, flow, closing, closed."""
+
+    @property
+    def is_open(self) -> bool:
+        """Logged in, in a virtual host, and not on its way out."""
+
+    @property
+    def vhost(self) -> Tenancy: ...
+    @property
+    def channels(self) -> Mapping[int, Channel]: ...
+
+    def close(self, error: AmqpError) -> None:
+        """End the connection with a reply code."""
+
+    def retract(self) -> None:
+        """Do not send what has not left yet: the broker cannot stand by it."""
+
+    def unblock(self) -> None:
+        """The last alarm is over."""
+
+    def drain(self) -> None:
+        """The broker is about to stop: read nothing more."""
+
+    def give_back_overdue(self, now: int, default: int, least: int) -> None:
+        """Return deliveries that were not acknowledged within their queue's consumer timeout to their queues.
+
+        `default` is the timeout of queues without one of their own, `least` the smallest there is; milliseconds.
+        """
+
+
+class Channel(Protocol):
+    """One channel or session of a connection. `counts` are up to date after `flush_counts`."""
+
+    pid: str
+    number: int
+    counts: ChannelCounts
+
+    @property
+    def connection(self) -> Connection: ...
+    @property
+    def consumers(self) -> Collection[str]:
+        """The tags of its consumers."""
+
+    @property
+    def confirming(self) -> bool:
+        """Whether its publications are confirmed."""
+
+    @property
+    def transactional(self) -> bool: ...
+    @property
+    def unconfirmed(self) -> int:
+        """Publications that are neither confirmed nor refused yet."""
+
+    @property
+    def uncommitted(self) -> int:
+        """Publications of the current transaction."""
+
+    @property
+    def unacked_count(self) -> int:
+        """Deliveries that are not acknowledged."""
+
+    def unacked_queues(self) -> Iterable[Queue]:
+        """The queue of each delivery that is not acknowledged."""
+
+    def flush_counts(self) -> None:
+        """Bring `counts`, and those of queues and exchanges, up to date."""
+
+
+class Subscription(Protocol):
+    """One consumer of a channel."""
+
+    tag: str
+    exclusive: bool
+    no_ack: bool
+    prefetch: int
+    arguments: Table
+
+    @property
+    def channel(self) -> Channel: ...
+    @property
+    def queue(self) -> Queue: ...

@@ -1,0 +1,86 @@
+"""Counts of what passes, with RabbitMQ's names: plain integers that queues, channels and the node increment.
+
+Counting must not be felt, so hardly anything is counted per message. A publication adds one to its `Target`; a consumer
+adds the size of each share it is fed, and of each acknowledgement. `flush_counts` (of publishers and consumers) carries
+these over to the counts kept here, when the target or the consumer goes and when somebody asks. The report that puts
+them together is `operations.statistics`'s.
+"""
+
+from __future__ import annotations
+
+__all__ = ["ChannelCounts", "Churn", "ExchangeCounts", "QueueCounts"]
+
+
+class ExchangeCounts:
+    """`publish_in` messages came, and went on to `publish_out` queues, each queue counted."""
+
+    __slots__ = ("publish_in", "publish_out")
+
+    def __init__(self) -> None:
+        self.publish_in = self.publish_out = 0
+
+    def report(self) -> dict[str, int]:
+        return {"publish_in": self.publish_in, "publish_out": self.publish_out}
+
+
+class QueueCounts:
+    """What came to one queue and left it. `redeliver` is of the deliveries and gets those that were not the first."""
+
+    __slots__ = ("ack", "deliver", "deliver_no_ack", "get", "get_empty", "get_no_ack", "publish", "redeliver")
+
+    def __init__(self) -> None:
+        self.publish = self.ack = self.redeliver = 0
+        self.deliver = self.deliver_no_ack = 0
+        self.get = self.get_no_ack = self.get_empty = 0
+
+    def report(self) -> dict[str, int]:
+        return {
+            "publish": self.publish,
+            "ack": self.ack,
+            "deliver": self.deliver,
+            "deliver_no_ack": self.deliver_no_ack,
+            "get": self.get,
+            "get_no_ack": self.get_no_ack,
+            "get_empty": self.get_empty,
+            "deliver_get": self.deliver + self.deliver_no_ack + self.get + self.get_no_ack,
+            "redeliver": self.redeliver,
+        }
+
+
+class ChannelCounts(QueueCounts):
+    """The same of one channel or of many, with what becomes of its publications."""
+
+    __slots__ = ("confirm", "drop_unroutable", "return_unroutable")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.confirm = self.return_unroutable = self.drop_unroutable = 0
+
+    def add(self, other: ChannelCounts) -> None:
+        for name in (*QueueCounts.__slots__, *ChannelCounts.__slots__):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def report(self) -> dict[str, int]:
+        return {
+            **super().report(),
+            "confirm": self.confirm,
+            "return_unroutable": self.return_unroutable,
+            "drop_unroutable": self.drop_unroutable,
+        }
+
+
+class Churn:
+    """What came and went on the node since it started."""
+
+    __slots__ = (
+        "channel_closed", "channel_created", "connection_closed", "connection_created", "queue_created",
+        "queue_declared", "queue_deleted",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.connection_created = self.connection_closed = 0
+        self.channel_created = self.channel_closed = 0
+        self.queue_declared = self.queue_created = self.queue_deleted = 0
+
+    def report(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in self.__slots__}

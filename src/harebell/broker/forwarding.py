@@ -1,0 +1,60 @@
+"""How a message goes on inside a virtual host: what takes it (`Sink`), and what finds the sinks (`Forwarding`).
+
+A publisher, a dead letter, a delayed exchange and an announcement of the broker's own all route a message and hand it
+to sinks. They know the virtual host by `Forwarding` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from harebell.broker.message import Message
+from harebell.protocol.v091 import Properties
+from harebell.routing import Route, Router
+from harebell.routing.hashing import HASH_PROPERTIES
+
+__all__ = ["Forwarding", "Receiver", "Sink", "hashed_properties"]
+
+
+class Sink(Protocol):
+    """What takes a routed message: a queue, a channel's reply address, an exchange that keeps messages, a service.
+
+    `stored`: a publisher confirm has to wait for the disk.
+    """
+
+    stored: bool
+
+    def publish(self, message: Message) -> bool:
+        """Take the message, or refuse it (False)."""
+
+    def can_deliver(self) -> bool:
+        """Whether a message published now would go to a consumer at once."""
+
+    def enrich(self) -> None:
+        """A message with an expiration is coming."""
+
+
+class Receiver(Sink, Protocol):
+    """A queue, as those know it who route messages to it."""
+
+    name: str
+
+    def when_durable(self, callback: Callable[[], None]) -> None:
+        """Call back once what was published so far survives a crash, or the queue is deleted."""
+
+
+class Forwarding(Protocol):
+    """A virtual host, as those know it who forward messages in it."""
+
+    @property
+    def router(self) -> Router: ...
+    @property
+    def queues(self) -> Mapping[str, Receiver]: ...
+    def keepers(self, route: Route, keys: tuple[str, ...]) -> tuple[Sink, ...]:
+        """The exchanges on the route that keep the message: delayed ones and histories."""
+
+
+def hashed_properties(properties: Properties) -> Mapping[str, object]:
+    """The properties that an exchange may route by, as routing takes them."""
+    return {name: getattr(properties, name) for name in HASH_PROPERTIES}

@@ -1,0 +1,286 @@
+"""The broker as a program administers it: users, permissions, virtual hosts, policies, parameters, queues, statistics.
+
+It is the part of the public Broker that has nothing to do with listeners and sockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from harebell.broker.auth.passwords import SCRYPT
+from harebell.broker.auth.users import make_user
+from harebell.broker.node import Node
+from harebell.broker.operations.definitions import export_definitions, import_definitions
+from harebell.broker.operations.statistics import statistics
+from harebell.broker.rules.limits import set_user_limits
+from harebell.broker.vhost import VirtualHost
+from harebell.errors import InvalidArgument, NotFound, NotImplemented as NotImplemented540
+from harebell.protocol.v091 import FieldValue
+from harebell.routing import definitions as records
+from harebell.routing.definitions import Permission, TopicPermission
+from harebell.routing.policies import ApplyTo, Policy
+
+__all__ = ["Administration"]
+
+
+class Administration:
+    """Call these in the broker's own thread, once it has started. Changes hold at once, open connections included.
+
+    They are on disk when the call returns. OSError when the disk refuses: the broker has closed its connections then.
+    """
+
+    @property
+    def node(self) -> Node:
+        raise NotImplementedError
+
+    def _vhost(self, name: str) -> VirtualHost:
+        vhost = self.node.vhosts.get(name)
+        if vhost is None:
+            raise NotFound(f"no vhost '{name}'")
+        return vhost
+
+    # -- users and permissions -----------------------------------------------------------------------------------
+
+    def add_user(
+        self, name: str, password: str | None, *, tags: Sequence[str] = (), hashing_algorithm: str = SCRYPT
+    ) -> None:
+        """Add a user, or give the one of that name this password and these tags. It may do nothing yet.
+
+        password           None: it cannot log in with a password (a user of EXTERNAL, by a certificate)
+        tags               "administrator", "monitoring", "policymaker", "management": what it may manage;
+                           "impersonator": it may publish with any user-id
+        hashing_algorithm  how the password is kept; "rabbit_password_hashing_sha256" for users whose definitions are
+                           to go to a RabbitMQ, which does not know scrypt
+
+        Takes some 50 ms with scrypt. InvalidArgument for an empty password or an unknown algorithm.
+        """
+        self.node.users.put(make_user(name, password, tuple(tags), hashing_algorithm))
+        self.node.save()
+
+    def remove_user(self, name: str) -> bool:
+        """Remove the user, its permissions and its connections (320); whether there was one."""
+        there = name in self.node.users.users
+        self.node.users.remove(name)
+        self.node.save()
+        return there
+
+    def set_permissions(
+        self, user: str, configure: str = ".*", write: str = ".*", read: str = ".*", *, vhost: str = "/"
+    ) -> None:
+        """Let the user into the vhost, to do this with what the patterns find: regular expressions for names.
+
+        An empty pattern allows nothing, ".*" everything; the default exchange is "amq.default". NotFound for a user or
+        a vhost that is missing, InvalidArgument for a pattern that is none.
+        """
+        self._vhost(vhost)
+        self.node.users.set_permission(Permission(vhost, user, configure, write, read))
+        self.node.save()
+
+    def clear_permissions(self, user: str, *, vhost: str = "/") -> None:
+        """Let the user into the vhost no more. Connections stay, and everything they ask for is refused."""
+        self.node.users.clear_permission(vhost, user)
+        self.node.save()
+
+    def set_topic_permissions(self, user: str, exchange: str, write: str, read: str, *, vhost: str = "/") -> None:
+        """Narrow what the user may do at a topic exchange to the routing keys that the patterns find.
+
+        `write` is for publishing, `read` for binding; "{username}" and "{vhost}" stand for the connection's. Errors as
+        `set_permissions`.
+        """
+        self._vhost(vhost)
+        self.node.users.set_topic_permission(TopicPermission(vhost, user, exchange, write, read))
+        self.node.save()
+
+    def clear_topic_permissions(self, user: str, exchange: str | None = None, *, vhost: str = "/") -> None:
+        """For that exchange, or for all of the vhost."""
+        self.node.users.clear_topic_permission(vhost, user, exchange)
+        self.node.save()
+
+    # -- virtual hosts, policies, parameters, queues -------------------------------------------------------------
+
+    def set_policy(
+        self,
+        name: str,
+        pattern: str,
+        definition: Mapping[str, object],
+        *,
+        vhost: str = "/",
+        apply_to: ApplyTo = "all",
+        priority: float = 0,
+        operator: bool = False,
+    ) -> None:
+        """Put a policy (or an operator policy) in force, as `rabbitmqctl set_policy` does.
+
+        InvalidArgument when it is not valid, NotImplemented for settings that this broker does not have yet, NotFound
+        for a vhost that is missing.
+        """
+        policy = Policy(vhost, name, pattern, dict(definition), apply_to, priority)
+        self._vhost(vhost).policies.set(policy, operator=operator)
+        self.node.save()
+
+    def clear_policy(self, name: str, *, vhost: str = "/", operator: bool = False) -> bool:
+        """Take a policy out of force; whether there was one of that name."""
+        there = self._vhost(vhost).policies.clear(name, operator=operator)
+        self.node.save()
+        return there
+
+    def import_definitions(
+        self, source: str | Path | Mapping[str, object], *, vhost: str | None = None
+    ) -> tuple[str, ...]:
+        """Apply a RabbitMQ definitions file (its path, or the object in it); what it asks for in vain, as texts.
+
+        All of it or, when something of it cannot be, nothing. Nothing is deleted; queues and exchanges that exist stay
+        as they are. With a `vhost`, the exchanges, queues, bindings, policies and parameters of the file go into that
+        virtual host, and nothing else is looked at.
+
+        Raises OSError when the file cannot be read, InvalidArgument for what is wrong in it, NotImplemented for
+        settings that this broker does not have, NotFound when there is no such `vhost`.
+        """
+        if isinstance(source, Mapping):
+            remarks = import_definitions(self.node, records.parse_definitions(source, vhost=vhost), vhost)
+            self.node.save()
+            return remarks
+        try:
+            definitions = records.parse_definitions(Path(source).read_bytes(), vhost=vhost)
+            remarks = import_definitions(self.node, definitions, vhost)
+            self.node.save()
+            return remarks
+        except InvalidArgument as error:
+            raise InvalidArgument(f"definitions file {source}: {error}") from None
+        except NotImplemented540 as error:
+            raise NotImplemented540(f"definitions file {source}: {error.detail}") from None
+
+    def export_definitions(self, *, vhost: str | None = None) -> dict[str, object]:
+        """What this broker is made of, as RabbitMQ's definitions file has it: an object for `json.dumps`.
+
+        Virtual hosts, users with the hashes of their passwords, permissions, parameters, policies, queues that are not
+        exclusive, exchanges and bindings, without messages. With a `vhost`, that one's part alone. Raises NotFound.
+        """
+        return records.emit_definitions(export_definitions(self.node, vhost), vhost=vhost)
+
+    def add_vhost(
+        self,
+        name: str,
+        *,
+        description: str = "",
+        tags: Iterable[str] = (),
+        default_queue_type: str | None = None,
+        user: str | None = "guest",
+    ) -> None:
+        """Make a virtual host, or describe anew the one that is there.
+
+        default_queue_type   "classic", "quorum" or "stream": what a declaration without x-queue-type makes, where the
+                             queue is durable, not exclusive and not auto-deleted (RabbitMQ's rule)
+        user                 who gets all permissions in a new one; None: nobody
+
+        Raises InvalidArgument for another queue type, NotFound for an unknown user.
+        """
+        node, new = self.node, name not in self.node.vhosts
+        if user is not None and user not in node.users.users:
+            raise NotFound(f"no user '{user}'")
+        described = records.VirtualHost(name) if new else node.vhosts[name].definition
+        node.add_vhost(
+            replace(
+                described,
+                description=description,
+                tags=tuple(tags),
+                default_queue_type=default_queue_type,
+                metadata=None,
+            )
+        )
+        if new and user is not None:
+            node.users.set_permission(records.Permission(name, user, ".*", ".*", ".*"))
+        node.save()
+
+    def delete_vhost(self, name: str) -> None:
+        """Delete a virtual host and all that is in it; its clients get 320 CONNECTION_FORCED. Raises NotFound."""
+        self.node.delete_vhost(name)
+        self.node.save()
+
+    def set_vhost_limits(self, name: str, limits: Mapping[str, int]) -> None:
+        """Limit a virtual host: "max-connections", "max-queues". They take the place of those it has.
+
+        0 refuses all, a number below 0 or none is no limit. What is there already stays. Raises InvalidArgument and
+        NotFound.
+        """
+        self.node.parameters.set_limits(name, limits)
+        self.node.save()
+
+    def set_user_limits(self, name: str, limits: Mapping[str, int]) -> None:
+        """Limit a user, over all virtual hosts: "max-connections", "max-channels". Limits not named stay.
+
+        0 refuses all, a number below 0 is no limit. What is there already stays. Raises InvalidArgument, NotFound.
+        """
+        set_user_limits(self.node.users, name, limits)
+        self.node.save()
+
+    def change_queue(self, name: str, arguments: Mapping[str, FieldValue], *, vhost: str = "/") -> None:
+        """Change optional arguments of a queue in place, with everything that is in it.
+
+        `arguments` are those to set, as a declaration takes them; None takes one away. The others stay. Clients must
+        declare the queue with its new arguments from then on. All of the change is made or nothing.
+
+        NotFound for a queue or vhost that is missing; PreconditionFailed for what a declaration would refuse, for an
+        argument that no queue knows, and for `x-queue-type`, which cannot be changed; AccessRefused for a single active
+        consumer while one consumes exclusively.
+        """
+        self._vhost(vhost).change_queue(name, arguments)
+        self.node.save()
+
+    def revoke_delayed(self, exchange: str, message_id: str, *, vhost: str = "/") -> int:
+        """Take back the messages that a delayed exchange holds under this id; how many there were.
+
+        The id is the message's header `x-delay-id`, or else its property message_id. NotFound for an exchange or vhost
+        that is missing; PreconditionFailed for an exchange that delays nothing.
+        """
+        count = self._vhost(vhost).revoke_delayed(exchange, message_id)
+        self.node.batch.end()
+        return count
+
+    def statistics(self) -> dict[str, Any]:
+        """What the broker counts, with RabbitMQ's names, as plain dictionaries, lists, strings and integers.
+
+        node             its name
+        alarms           resources that it is low on
+        message_stats    totals of all channels since the start: publish, confirm, return_unroutable, drop_unroutable,
+                         deliver, deliver_no_ack, get, get_no_ack, deliver_get, get_empty, redeliver, ack
+        churn            connection_created, connection_closed, channel_..., queue_declared, _created, _deleted
+        object_totals    connections, channels, consumers, exchanges, queues
+        queue_totals     messages, messages_ready, messages_unacknowledged
+        vhosts           by name: tracing, message_stats, and by name
+                         exchanges: type, messages_delayed, message_stats (publish_in, publish_out)
+                         queues: type, messages, messages_ready, messages_unacknowledged,
+                         messages_delayed (that came back), messages_dlx (that died), consumers, message_stats,
+                         and dropped: messages by reason (expired, maxlen, rejected, delivery_limit, discarded, refused)
+        connections      name, user, vhost, state (running, flow, blocked, ...), recv_oct, recv_cnt, send_oct, send_cnt,
+                         and channels: number, confirm, transactional, consumer_count, messages_unacknowledged,
+                         messages_unconfirmed, messages_uncommitted, message_stats
+
+        It looks at every unacknowledged message: ask every few seconds, not every few milliseconds.
+        """
+        return statistics(self.node)
+
+    def set_parameter(self, component: str, name: str, value: object, *, vhost: str = "/") -> None:
+        """Set a parameter, as `rabbitmqctl set_parameter` does; `value` is what its JSON would be.
+
+        What acts on the component does so at once; without it the value is kept and exported. Raises InvalidArgument
+        for a value that the component refuses, NotFound for a vhost that is missing.
+        """
+        self.node.parameters.set(records.Parameter(vhost, component, name, value))
+
+    def clear_parameter(self, component: str, name: str, *, vhost: str = "/") -> bool:
+        """Forget a parameter; whether there was one."""
+        return self.node.parameters.clear(vhost, component, name)
+
+    def parameter_status(self, component: str) -> list[dict[str, object]]:
+        """What became of the component's parameters: of "shovel", state, counts and last error of each shovel.
+
+        Raises NotFound when nothing here acts on that component.
+        """
+        actor = self.node.parameters.components.get(component)
+        if actor is None:
+            raise NotFound(f"nothing here acts on parameters of component '{component}'")
+        return actor.status()

@@ -1,0 +1,94 @@
+"""Who is told what happens: `Listener` hears of changes (events), `Tracer` sees every message (the firehose).
+
+The rooms that change something are handed a listener and know it by this protocol; `operations.events` and
+`operations.firehose` implement them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from harebell.broker.clients import Channel, Connection, Subscription
+from harebell.broker.message import Message
+from harebell.broker.queues.base import Queue
+from harebell.protocol.v091 import FieldValue, Properties
+from harebell.routing import Binding, Exchange, Router
+from harebell.routing.definitions import Parameter, VirtualHost
+from harebell.routing.policies import Policy
+
+__all__ = ["INTERNAL_USER", "Listener", "Tracer", "VhostFacts"]
+
+INTERNAL_USER: Final = "rmq-internal"  # who did what no user did; RabbitMQ's name
+
+
+class VhostFacts(Protocol):
+    """A virtual host that was made."""
+
+    name: str
+    definition: VirtualHost
+
+    @property
+    def router(self) -> Router: ...
+    @property
+    def trace(self) -> object | None: ...
+
+
+class Listener(Protocol):
+    """What is told of changes, once they are made, inside the batch that makes them."""
+
+    def prepare_vhost(self, vhost: VhostFacts) -> None:
+        """A virtual host is about to be used: it gets what the listener needs there."""
+
+    def vhost_created(self, vhost: VhostFacts) -> None: ...
+    def vhost_deleted(self, name: str) -> None: ...
+
+    def connection_created(self, connection: Connection) -> None: ...
+    def connection_closed(self, connection: Connection) -> None: ...
+    def authenticated(self, connection: Connection, mechanism: str, user: str, error: str = "") -> None:
+        """Somebody logged in as `user`, or was refused with `error`."""
+
+    def channel_created(self, channel: Channel) -> None: ...
+    def channel_closed(self, channel: Channel) -> None: ...
+    def consumer_created(self, consumer: Subscription) -> None: ...
+    def consumer_deleted(self, consumer: Subscription) -> None: ...
+
+    def queue_created(self, vhost: str, queue: Queue, user: str) -> None: ...
+    def queue_deleted(self, vhost: str, queue: Queue, user: str) -> None: ...
+    def exchange_created(self, vhost: str, exchange: Exchange, user: str) -> None: ...
+    def exchange_deleted(self, vhost: str, name: str, user: str) -> None: ...
+    def binding(self, what: str, vhost: str, binding: Binding, user: str) -> None:
+        """`what` happened to the binding: created or deleted."""
+
+    def user(self, what: str, name: str, **more: FieldValue) -> None:
+        """`what` happened to the user: created, deleted, password.changed, tags.set."""
+
+    def user_limits(self, name: str, limits: Mapping[str, object]) -> None:
+        """Those that were set, or none when they were cleared."""
+
+    def permission(self, what: str, vhost: str, user: str, **patterns: str) -> None:
+        """`what` happened to the permission: permission.created, topic.permission.deleted, ..."""
+
+    def parameter(self, what: str, parameter: Parameter) -> None:
+        """`what` happened to the parameter: set or cleared."""
+
+    def global_parameter(self, name: str, value: object) -> None:
+        """It was set, or cleared when there is no value."""
+
+    def policy_set(self, policy: Policy, *, operator: bool) -> None: ...
+    def policy_cleared(self, vhost: str, name: str, *, operator: bool) -> None: ...
+
+    def alarm(self, what: str, resource: str) -> None:
+        """`what` happened to the alarm: set or cleared."""
+
+
+class Tracer(Protocol):
+    """What sees every message that is published in a virtual host or delivered there."""
+
+    def published(
+        self, channel: Channel, message: Message, keys: tuple[str, ...], properties: Properties, queues: tuple[str, ...]
+    ) -> None:
+        """A client published a message with these keys, and it was routed to these queues."""
+
+    def delivered(self, channel: Channel, queue: Queue, message: Message, redelivered: bool) -> None:
+        """A message of the queue goes to a consumer or to basic.get on this channel."""

@@ -1,0 +1,59 @@
+"""The start of a node: made, joined with what operates on it, and recovered from its store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from harebell.broker.node import DEFAULT_LIMITS, Node, monotonic_ms
+from harebell.broker.operations.events import Events
+from harebell.broker.operations.recovery import recover
+from harebell.broker.operations.user_changes import UserChanges
+from harebell.broker.rules.parameters import Component
+from harebell.broker.store.data_folder import LastStop
+from harebell.broker.store.files import Files
+from harebell.config import Limits
+
+__all__ = ["start_node"]
+
+
+def start_node(
+    data: Path,
+    call_soon: Callable[[Callable[[], None]], object],
+    *,
+    temporary: bool = False,
+    last_stop: LastStop = LastStop.KILLED,
+    sync: bool = True,
+    events: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
+    clock: Callable[[], int] = monotonic_ms,
+    components: Mapping[str, Component] | None = None,
+    files: Files = os,
+) -> Node:
+    """The node, with all that its store has. Arguments are those of `Node`.
+
+    `events`: what happens is told on the exchange amq.rabbitmq.event of vhost "/". OSError when the store cannot be
+    read or written, CatalogError when the catalog says what cannot be.
+    """
+    listener = Events(on=events)
+    node = Node(
+        data,
+        call_soon,
+        listener,
+        temporary=temporary,
+        last_stop=last_stop,
+        sync=sync,
+        limits=limits,
+        clock=clock,
+        components=components,
+        files=files,
+    )
+    listener.attach(node.name, node.vhosts)
+    node.users.watcher = UserChanges(node)
+    try:
+        recover(node)
+    except BaseException:
+        node.abandon()
+        raise
+    return node

@@ -1,0 +1,300 @@
+"""What all queues share: identity, ownership, consumers in turn, decorators, and x-expires.
+
+A queue knows its consumers by what they can take (`consumer.Consumer`), and its virtual host by `Home`: the batch, the
+timers, and how a queue is deleted. It knows no node, no dialect and no sockets. The kinds of queues differ in where
+their messages are and in how they leave.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeAlias
+
+from harebell.broker.batch import Batch
+from harebell.broker.counts import QueueCounts
+from harebell.broker.message import Given, Held, Message
+from harebell.broker.queues.consumer import Consumer, Getter
+from harebell.broker.queues.decorators import QueueDecorator, Verdict, overrides
+from harebell.broker.queues.turns import Consumers
+from harebell.broker.timers import Timer, Timers
+from harebell.errors import AccessRefused, ResourceLocked
+from harebell.protocol.v091 import Table
+from harebell.routing.settings import QueueSettings
+
+__all__ = ["Back", "DecoratorFactory", "Home", "Owner", "Queue"]
+
+Back: TypeAlias = "tuple[int, Given]"  # what was delivered: its position, and the message
+DecoratorFactory: TypeAlias = "Callable[[Queue], QueueDecorator | None]"
+
+
+class Home(Protocol):
+    """A virtual host, as far as a queue needs it."""
+
+    name: str
+    batch: Batch
+    timers: Timers
+
+    @property
+    def decorators(self) -> Sequence[DecoratorFactory]:
+        """What may decorate a queue when its settings change."""
+
+    @property
+    def trace(self) -> object | None:
+        """Not None while the firehose is on: each delivery is looked at then."""
+
+    def delete_queue(self, queue: Queue) -> None: ...
+    def watch_consumers(self, timeout: int) -> None:
+        """There is a queue with this consumer timeout, in milliseconds: look often enough."""
+
+
+class Owner(Protocol):
+    """The connection of an exclusive queue."""
+
+    pid: str
+    user: str
+    exclusive_queues: list[Queue]
+
+
+class Queue(ABC):
+    """A queue of any type: identity, ownership, consumers in turn."""
+
+    type: str
+    stored = False  # whether a publisher confirm has to wait for the disk
+
+    def __init__(
+        self, vhost: Home, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table,
+        owner: Owner | None, settings: QueueSettings,
+    ) -> None:  # fmt: skip
+        self.vhost = vhost
+        self.batch, self.timers = vhost.batch, vhost.timers
+        self.name = name
+        self.durable = durable
+        self.exclusive = exclusive
+        self.auto_delete = auto_delete
+        self.arguments = arguments
+        self.owner = owner  # the connection of an exclusive queue
+        self.settings = settings
+        self.counts = QueueCounts()
+        self.consumers = Consumers(single=bool(self.settings.single_active_consumer))
+        self.scheduled = False
+        self.deleted = False
+        self.decorators: tuple[QueueDecorator, ...] = ()
+        self.judges: tuple[QueueDecorator, ...] = ()  # the decorators that have a say about each message
+        self._judging: tuple[Callable[[Message], Verdict], ...] = ()  # what of the judges does anything
+        self._accepting: tuple[Callable[[Message], None], ...] = ()
+        self._enqueueing: tuple[Callable[[], None], ...] = ()
+        self._dropping: tuple[Callable[[Message, str], None], ...] = ()
+        self._decorated: dict[DecoratorFactory, QueueDecorator] = {}
+        self._lease: Timer | None = None
+        self.renew_lease()
+        if self.settings.consumer_timeout is not None:
+            vhost.watch_consumers(self.settings.consumer_timeout)
+
+    def __str__(self) -> str:
+        return f"queue '{self.name}' in vhost '{self.vhost.name}'"
+
+    # -- what the kinds differ in --------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def message_count(self) -> int:
+        """Messages ready for delivery."""
+
+    @abstractmethod
+    def publish(self, message: Message) -> bool:
+        """Take a message, or refuse it (False); delivery follows at the end of the batch."""
+
+    @abstractmethod
+    def deliver(self) -> None:
+        """Give consumers what their windows take."""
+
+    @abstractmethod
+    def take(self, getter: Getter | None = None) -> Held | None:
+        """The next message, for basic.get; `getter` will acknowledge it, None: nobody will."""
+
+    @abstractmethod
+    def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:
+        """Put delivered messages back where they stood.
+
+        `failed`: they were rejected, or taken from their consumer; otherwise it gave them back (delayed retry asks).
+        """
+
+    @abstractmethod
+    def reject(self, entries: Iterable[Back]) -> None:
+        """Drop delivered messages: dead-letter them where the queue says so."""
+
+    @abstractmethod
+    def purge(self) -> int:
+        """Drop the ready messages; how many."""
+
+    @abstractmethod
+    def can_deliver(self) -> bool:
+        """Whether a message published now would go to a consumer at once."""
+
+    @property
+    def delayed_count(self) -> int:
+        """Messages that came back and are not ready yet (delayed retry)."""
+        return 0
+
+    @property
+    def dead_letter_count(self) -> int:
+        """Messages that died here and are not safe elsewhere yet (at-least-once dead-lettering)."""
+        return 0
+
+    def when_durable(self, callback: Callable[[], None]) -> None:
+        """Call back once what was published so far is where a crash does not reach it, or the queue is deleted."""
+        callback()
+
+    def settle(self, positions: list[int]) -> None:  # noqa: B027  a hook
+        """Deliveries of messages at these positions, in order, are acknowledged."""
+
+    def flush(self) -> int:
+        """Write what the batch left in a stored queue; the ticket of the sync that will cover it."""
+        return 0
+
+    def advance(self) -> None:  # noqa: B027  a hook
+        """A sync is done."""
+
+    def rest(self) -> None:  # noqa: B027  a hook
+        """A minute has passed: let go of what an idle queue does not need."""
+
+    def close(self) -> None:  # noqa: B027  a hook
+        """The broker stops: write and sync what is left. OSError when the disk refuses."""
+
+    def before_requeue(self) -> None:  # noqa: B027  a hook
+        """Messages are coming back, and the windows of their consumers will open."""
+
+    def enrich(self) -> None:  # noqa: B027  a hook
+        """A message is coming that may leave from the middle of the queue."""
+
+    def everyone(self) -> tuple[Consumer, ...]:
+        """All who have to be told when the queue goes."""
+        return tuple(self.consumers)
+
+    def check_consume(self, no_ack: bool, prefetch: int) -> None:  # noqa: B027  a hook
+        """Raise when this kind of queue cannot serve such a consumer."""
+
+    def check_negative(self, methods: str, requeue: bool) -> None:  # noqa: B027  a hook
+        """Raise when this kind of queue takes nothing back, or drops nothing: no basic.nack, reject or recover."""
+
+    def acked(self, message: Given | None) -> None:  # noqa: B027  a hook
+        """A delivery of a channel whose acknowledgements somebody watches is acknowledged."""
+
+    # -- decorators ----------------------------------------------------------------------------------------------
+
+    def decorate(self, factories: Iterable[DecoratorFactory]) -> None:
+        """Attach what the factories make of the queue, of each at most one."""
+        attached = []
+        for factory in factories:
+            decorator = None if factory in self._decorated else factory(self)
+            if decorator is not None:
+                self._decorated[factory] = decorator
+                attached.append(decorator)
+        self.decorators = tuple(self._decorated.values())
+        self.judges = tuple(decorator for decorator in self.decorators if decorator.per_message)
+        self._judging = tuple(judge.judge for judge in self.judges if overrides(judge, "judge"))
+        self._accepting = tuple(judge.accepted for judge in self.judges if overrides(judge, "accepted"))
+        self._enqueueing = tuple(judge.enqueued for judge in self.judges if overrides(judge, "enqueued"))
+        self._dropping = tuple(each.dropped for each in self.decorators if overrides(each, "dropped"))
+        if self.judges:
+            self.enrich()
+        for decorator in attached:
+            decorator.started()
+
+    def _judge(self, message: Message) -> Verdict:
+        """What the decorators make of a message that comes; they are told of it."""
+        for judge in self._judging:
+            verdict = judge(message)
+            if verdict is not Verdict.ADMIT:
+                self._tell_dropped(message, verdict.value)
+                return verdict
+        for accepted in self._accepting:
+            accepted(message)
+        return Verdict.ADMIT
+
+    def _tell_enqueued(self) -> None:
+        for enqueued in self._enqueueing:
+            enqueued()
+
+    def _tell_returned(self) -> None:
+        for judge in self.judges:
+            judge.returned()
+
+    def _tell_dropped(self, message: Message, reason: str) -> None:
+        for dropped in self._dropping:
+            dropped(message, reason)
+
+    def _tell_consumers_changed(self) -> None:
+        for decorator in self.decorators:
+            decorator.consumers_changed()
+
+    # -- what they share -----------------------------------------------------------------------------------------
+
+    def schedule(self) -> None:
+        """Deliver at the end of the batch."""
+        if not self.scheduled:
+            self.scheduled = True
+            self.batch.scheduled.append(self)
+
+    def check_access(self, connection: Owner | None) -> None:
+        """ResourceLocked unless the connection may use the queue."""
+        if self.exclusive and self.owner is not connection:
+            raise self.locked()
+
+    def locked(self) -> ResourceLocked:
+        return ResourceLocked(
+            f"cannot obtain exclusive access to locked {self}. It could be originally declared on another "
+            "connection or the exclusive property value does not match that of the original declaration."
+        )
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        alone = consumer.exclusive and (self.consumers or self.consumers.single)
+        if alone or self.consumers.exclusive:
+            raise AccessRefused(f"{self} in exclusive use")
+        self.consumers.add(consumer)
+        self.renew_lease()
+        self.schedule()
+        self._tell_consumers_changed()
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """Forget a consumer; an auto-delete queue goes with its last one."""
+        if self.consumers.remove(consumer) and not self.deleted:
+            if self.auto_delete and not self.consumers:
+                self.vhost.delete_queue(self)
+            else:
+                self.renew_lease()
+                self.schedule()  # where only one is active at a time, another one is now
+                self._tell_consumers_changed()
+
+    def renew_lease(self) -> None:
+        """The queue is used: x-expires counts from now. It does not count while there are consumers."""
+        if self._lease is not None:
+            self._lease.cancel()
+            self._lease = None
+        expires = self.settings.expires
+        if expires is not None and not self.consumers:
+            self._lease = self.timers.at(self.timers.now() + expires, self._lease_over)
+
+    def _lease_over(self) -> None:
+        if not self.deleted:
+            self.vhost.delete_queue(self)
+
+    def reconfigure(self, settings: QueueSettings) -> None:
+        """Other settings are in force from now on: a policy came or went, or its arguments were changed."""
+        self.settings = settings
+        self.consumers.set_single(bool(settings.single_active_consumer))
+        self.renew_lease()
+        self.schedule()
+        if settings.consumer_timeout is not None:
+            self.vhost.watch_consumers(settings.consumer_timeout)
+        self.decorate(self.vhost.decorators)
+        for decorator in self.decorators:
+            decorator.settings_changed()
+
+    def forget(self) -> None:
+        """The queue was deleted: let go of its timers and consumers."""
+        self.deleted = True
+        self.consumers.clear()
+        if self._lease is not None:
+            self._lease.cancel()

@@ -1,0 +1,26 @@
+"""How many messages a queue dropped, by reason, as its decorator."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from harebell.broker.message import Message
+from harebell.broker.queues.base import Queue
+from harebell.broker.queues.decorators import QueueDecorator
+from harebell.broker.queues.settings import can_drop
+
+__all__ = ["Drops"]
+
+
+class Drops(QueueDecorator):
+    """`counts` by reason. Only queues whose settings make them drop anything have one."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    @classmethod
+    def of(cls, queue: Queue) -> Drops | None:
+        return cls() if can_drop(queue.settings) else None
+
+    def dropped(self, message: Message, reason: str) -> None:
+        self.counts[reason] += 1

@@ -1,0 +1,1 @@
+"""What operators set for virtual hosts and users: policies, parameters, limits."""

@@ -1,0 +1,54 @@
+"""The store of one node: the folders of messages, and how they are opened.
+
+- `queues/NAME` is the log of a durable queue; NAME was never used before.
+- `streams/NAME` is the log of a stream.
+- `delays/NAME` is what a durable delayed exchange holds back; NAME is made of the virtual host's and the exchange's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+from harebell.broker.store.data_folder import LastStop, make_folders
+from harebell.broker.store.files import Files
+from harebell.broker.store.group_commit import GroupCommit
+from harebell.broker.store.journal import Journal
+from harebell.broker.store.queue_log import QueueLog
+from harebell.broker.store.stream_folders import StreamStore
+
+__all__ = ["Store"]
+
+
+class Store:
+    """`suspect`: the machine went down with the broker before, so any message may have been delivered.
+
+    `now` gives milliseconds of the node's clock.
+    """
+
+    def __init__(
+        self, data: Path, commit: GroupCommit, now: Callable[[], int], *, last_stop: LastStop, files: Files
+    ) -> None:
+        make_folders(data, "queues", "delays", "streams")
+        self.suspect = last_stop is LastStop.POWER_CUT
+        self.streams = StreamStore(data, commit, clean=last_stop is LastStop.CLEAN, files=files)
+        self._data, self._commit, self._now, self._files = data, commit, now, files
+
+    def new_queue_folder(self) -> str:
+        """A name that no queue ever had, so that what a deleted one left behind is never another one's beginning."""
+        return f"queues/{secrets.token_hex(8)}"
+
+    def queue_folders(self) -> list[str]:
+        """All that there are, whether a queue has them or not."""
+        return [f"queues/{name}" for name in sorted(self._files.listdir(str(self._data / "queues")))]
+
+    def queue_journal(self, name: str, folder: str, changed: Callable[[], None]) -> Journal:
+        """The journal of a queue; `name` is for log lines, `changed` is called when there is something to write."""
+        return Journal(name, QueueLog(self._data / folder, self._commit, files=self._files), changed, self._now)
+
+    def delay_journal(self, vhost: str, exchange: str, changed: Callable[[], None]) -> Journal:
+        """The journal of a delayed exchange."""
+        folder = hashlib.sha256(f"{vhost}\0{exchange}".encode("utf-8", "surrogateescape")).hexdigest()[:32]
+        return self.queue_journal(exchange, f"delays/{folder}", changed)

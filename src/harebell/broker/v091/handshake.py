@@ -1,0 +1,163 @@
+"""The handshake of a connection as the broker sees it: connection.start, login, tune, open; and a new password later.
+
+A login may take time, so it answers in a batch of its own (`auth.login`), through this.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+import harebell
+from harebell.broker.auth import Access, Login
+from harebell.broker.node import Node
+from harebell.broker.rules.limits import check_connection
+from harebell.broker.v091.link import Link
+from harebell.broker.vhost import VirtualHost
+from harebell.errors import AccessRefused, AmqpError, InternalError, NotAllowed, NotImplemented as NotImplemented540
+from harebell.protocol.v091 import ConnectionState, Table, methods as m
+
+__all__ = ["CAPABILITIES", "SILENT_CLOSE_DELAY", "Handshake"]
+
+SILENT_CLOSE_DELAY: Final = 3.0  # seconds; RabbitMQ's pause after a refused login of a client that knows no better
+
+CAPABILITIES: Final[Table] = {
+    "publisher_confirms": True,
+    "exchange_exchange_bindings": True,
+    "basic.nack": True,
+    "consumer_cancel_notify": True,
+    "connection.blocked": True,
+    "consumer_priorities": True,
+    "direct_reply_to": True,
+    "per_consumer_qos": True,
+    "authentication_failure_close": True,
+}
+
+
+class Peer(Protocol):
+    """The socket's other end. `certificate_user` is the name in its verified TLS certificate."""
+
+    peer: str
+    peer_host: str
+    certificate_user: str | None
+
+
+class OpeningConnection(Link, Protocol):
+    """The connection whose handshake it is."""
+
+    @property
+    def is_opening(self) -> bool: ...
+    def enter(self, vhost: VirtualHost, access: Access) -> None:
+        """The handshake is over."""
+
+    def close(self, error: AmqpError, class_id: int = 0, method_id: int = 0) -> None:
+        """End the connection with a reply code."""
+
+    def end(self, after: float = 0.0) -> None:
+        """Close the transport, so many seconds from now, without a word."""
+
+
+class Handshake:
+    """One connection's; it is also the `Applicant` of its login."""
+
+    def __init__(self, connection: OpeningConnection, peer: Peer) -> None:
+        self._connection, self._peer = connection, peer
+        self._node: Node = connection.node
+        self._login: Login | None = None
+
+    def start(self) -> m.ConnectionStart:
+        """What the broker says first."""
+        properties: Table = {
+            "product": "Harebell",
+            "version": harebell.__version__,
+            "platform": "Python",
+            "information": "AMQP 0-9-1 with RabbitMQ's extensions",
+            "copyright": "Apache-2.0",
+            "cluster_name": self._node.name,
+            "capabilities": CAPABILITIES,
+        }
+        mechanisms = " ".join(self._node.logins.offered(self.certificate_user)).encode()
+        return m.ConnectionStart(0, 9, properties, mechanisms, b"en_US")
+
+    def start_ok(self, method: m.ConnectionStartOk) -> None:
+        connection = self._connection
+        connection.client_properties = method.client_properties
+        connection.mechanism = method.mechanism
+        self._login = Login(self._node.logins, self, method.mechanism)
+        self._login.start(method.response)
+
+    def secure_ok(self, method: m.ConnectionSecureOk) -> None:
+        if self._login is None:
+            raise NotImplemented540(method.NAME)
+        self._login.respond(method.response)
+
+    def open(self, name: str) -> None:
+        """Enter the virtual host. NotAllowed, InternalError."""
+        connection, node = self._connection, self._node
+        vhost = node.vhosts.get(name)
+        if vhost is None:
+            raise NotAllowed(f"vhost {name} not found")
+        check_connection(node, connection, vhost)
+        if node.batch.failed is not None:
+            raise InternalError(f"the broker's store failed: {node.batch.failed.strerror}")
+        if (name, connection.user) not in node.users.permissions:
+            raise NotAllowed(f"access to vhost '{name}' refused for user '{connection.user}'")
+        connection.enter(vhost, Access(node.users, connection.user, name, vhost.router))
+        connection.engine.send_method(0, m.ConnectionOpenOk())
+        node.events.connection_created(connection)
+
+    def update_secret(self, method: m.ConnectionUpdateSecret) -> None:
+        """A new password for the user who is logged in: it must be the right one."""
+        connection = self._connection
+
+        def answer(right: bool) -> None:
+            if not connection.is_open or connection.engine.state is not ConnectionState.OPEN:
+                return
+            if right:
+                connection.engine.send_method(0, m.ConnectionUpdateSecretOk())
+                connection.has_output(0)
+            else:
+                refusal = NotAllowed("New secret was refused by one of the backends")
+                connection.close(refusal, method.CLASS_ID, method.METHOD_ID)
+
+        user = self._node.users.users.get(connection.user)
+        self._node.logins.verifier.verify(user, method.new_secret, answer)
+
+    # -- the applicant of the login ------------------------------------------------------------------------------
+
+    @property
+    def peer(self) -> str:
+        return self._peer.peer
+
+    @property
+    def peer_host(self) -> str:
+        return self._peer.peer_host
+
+    @property
+    def certificate_user(self) -> str | None:
+        return self._peer.certificate_user
+
+    def challenge(self, data: bytes) -> None:
+        self._answer(m.ConnectionSecure(data))
+
+    def admit(self, user: str) -> None:
+        connection, limits = self._connection, self._node.limits
+        connection.user = user
+        self._node.events.authenticated(connection, connection.mechanism, user)
+        self._answer(m.ConnectionTune(limits.channel_max, limits.frame_max, limits.heartbeat))
+
+    def refuse(self, mechanism: str, user: str) -> None:
+        connection = self._connection
+        if not connection.is_opening:
+            return
+        self._node.events.authenticated(connection, mechanism, user, f"user '{user}' - invalid credentials")
+        if connection.capability("authentication_failure_close"):
+            refusal = f"Login was refused using authentication mechanism {mechanism}"
+            connection.close(AccessRefused(f"{refusal}. For details see the broker logfile."))
+        else:
+            connection.end(SILENT_CLOSE_DELAY)
+
+    def _answer(self, method: m.Method) -> None:
+        connection = self._connection
+        if connection.is_opening and connection.engine.state is ConnectionState.AWAIT_TUNE:
+            connection.engine.send_method(0, method)
+            connection.has_output(0)

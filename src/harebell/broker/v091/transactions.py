@@ -1,0 +1,138 @@
+"""The transactions of one channel (tx): what it publishes, acknowledges and rejects is done at the commit, or never.
+
+A commit publishes first and acknowledges then (RabbitMQ's order); commit-ok is sent when all of it is durable.
+Publications wait, routed, in `Publisher.transaction`; acknowledgements wait here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from harebell.broker.counts import ChannelCounts
+from harebell.broker.forwarding import Sink
+from harebell.broker.message import Message
+from harebell.broker.queues.base import Queue
+from harebell.broker.v091.confirms import Confirms
+from harebell.broker.v091.consumer import Entry
+from harebell.broker.v091.publisher import Publisher, Target
+from harebell.broker.v091.unacked import Unacked
+from harebell.broker.vhost import VirtualHost
+from harebell.errors import PreconditionFailed
+from harebell.protocol.v091 import methods as m
+
+__all__ = ["Settlement", "Transactions"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """Deliveries that a client acknowledged (`positive`), or rejected, with or without putting them back.
+
+    `failed` tells basic.reject from basic.nack, for delayed retry.
+    """
+
+    taken: dict[int, Entry]
+    positive: bool = True
+    requeue: bool = False
+    failed: bool = False
+
+
+class TransactionalChannel(Protocol):
+    """The channel with what its transactions are about."""
+
+    counts: ChannelCounts
+    vhost: VirtualHost
+
+    @property
+    def publisher(self) -> Publisher: ...
+    @property
+    def unacked(self) -> Unacked: ...
+    def reply(self, method: m.Method) -> None: ...
+
+
+class Transactions:
+    """One transaction after the other. `commits` is the line in which tx.commit-ok waits for the disk."""
+
+    def __init__(self, channel: TransactionalChannel, commits: Confirms) -> None:
+        self._channel = channel
+        self._publisher, self._unacked = channel.publisher, channel.unacked
+        self._commits = commits
+        self._settlements: list[Settlement] = []
+
+    @property
+    def committing(self) -> bool:
+        """Whether a commit-ok is due."""
+        return self._commits.awaited
+
+    def select(self) -> None:
+        """The channel is transactional from now on."""
+        if self._publisher.confirms is not None:
+            raise PreconditionFailed("cannot switch from confirm to tx mode")
+        if self._publisher.transaction is None:
+            self._publisher.transaction = []
+        self._channel.reply(m.TxSelectOk())
+
+    def settle(self, settlement: Settlement) -> None:
+        """Acknowledge or reject now, or at the commit of the transaction."""
+        if self._publisher.transaction is not None:
+            self._settlements.append(settlement)
+        elif settlement.positive:
+            self._unacked.ack(settlement.taken)
+        else:
+            self._unacked.reject(settlement.taken, settlement.requeue, failed=settlement.failed)
+
+    def commit(self) -> None:
+        """Do all of it; commit-ok when it is durable."""
+        publications = self._publications()
+        publisher, unacked = self._publisher, self._unacked
+        publisher.transaction = []
+        accepted, stored = True, False
+        for target, message, queues in publications:
+            accepted &= publisher.deliver(target, message, self._still_there(queues))
+            stored |= target.stored or target.per_message
+        for target, _, _ in publications:  # the topology may have changed since, and they with it
+            self._channel.counts.publish += target.flush_counts(self._channel.vhost)
+        settlements, self._settlements = self._settlements, []
+        for settlement in settlements:
+            if settlement.positive:  # not before the disk has what was published: a transaction is done as a whole
+                unacked.ack(settlement.taken, when_safe=True)
+            else:
+                unacked.reject(settlement.taken, settlement.requeue, failed=settlement.failed)
+        if not accepted:
+            raise PreconditionFailed("partial tx completion")
+        if publications:
+            self._commits.commit(stored)
+        else:
+            self._channel.reply(m.TxCommitOk())
+
+    def rollback(self) -> None:
+        """Drop the publishes; what was acknowledged or rejected is unacknowledged again, and not redelivered."""
+        self._publications().clear()
+        self.restore()
+        self._channel.reply(m.TxRollbackOk())
+
+    def restore(self) -> None:
+        """What was acknowledged or rejected since the last commit is unacknowledged again."""
+        for settlement in self._settlements:
+            self._unacked.restore(settlement.taken)
+        self._settlements.clear()
+
+    def _publications(self) -> list[tuple[Target, Message, tuple[Sink, ...]]]:
+        if self._publisher.transaction is None:
+            raise PreconditionFailed("channel is not transactional")
+        return self._publisher.transaction
+
+    def _still_there(self, sinks: tuple[Sink, ...]) -> tuple[Sink, ...]:
+        """The sinks by name: a queue that was declared anew since in place of the old one, none that is gone."""
+        if not any(isinstance(sink, Queue) and sink.deleted for sink in sinks):
+            return sinks
+        there: list[Sink] = []
+        for sink in sinks:
+            if isinstance(sink, Queue) and sink.deleted:
+                queue = self._channel.vhost.queues.get(sink.name)
+                if queue is not None:
+                    queue.enrich()  # it was not told what the messages need
+                    there.append(queue)
+            else:
+                there.append(sink)
+        return tuple(there)
