@@ -1,4 +1,4 @@
-"""The thread on which the blocking face's connections live: one of a process, with the asyncio client on its loop.
+"""The thread on which blocking connections live: one of a process, with the asyncio client on its loop.
 
 Rules:
 1. Whoever touches the loop, or what lives on it, holds `turn`. The loop's thread holds it all the time, but for the
@@ -107,7 +107,7 @@ class IoThread:
                 self.loop.wake_waiters()
                 self.loop.close()
 
-    # -- for the faces -----------------------------------------------------------------------------------------------
+    # -- for the blocking API ----------------------------------------------------------------------------------------
 
     @property
     def usable(self) -> bool:
