@@ -174,9 +174,7 @@ class Writer:
         self.lines.append(f"    def {name}({ast.unparse(arguments)}) -> {ast.unparse(node.returns)}:")
         if (doc := ast.get_docstring(node, clean=False)) is not None:
             if "await" in doc or "async" in doc or "\\" in doc:
-                raise SystemExit(
-                    f"{forwarded.model.__name__}.{name}: write its docstring by hand, it speaks of asyncio"
-                )
+                raise SystemExit(f"{forwarded.model.__name__}.{name} is documented for asyncio alone: write it by hand")
             self.lines.append(f'        """{doc}"""')
         self.lines += body(name, member, node, copied=name in forwarded.copied)
 

@@ -32,10 +32,10 @@ class Events:
 
     def __next__(self) -> e.Event:
         try:
-            return self._inner._waiting.popleft()
+            return self._inner.waiting.popleft()
         except IndexError:
             pass
         try:
-            return self._io.run_or_undo(self._inner._waiting.appendleft, self._inner.__anext__)
+            return self._io.run_or_undo(self._inner.waiting.appendleft, self._inner.__anext__)
         except StopAsyncIteration:
             raise StopIteration from None
