@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint torture bench clean
+.PHONY: help setup demo test lint generate torture bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,12 @@ test: setup ## install the test servers where that is possible, then lint and ru
 	@$(MAKE) --no-print-directory lint
 	@echo "test: pytest, one process for each core"
 	@$(BIN)/python -m pytest -n logical --dist worksteal $(PYTEST_ARGS)
+
+generate: setup ## write again what is generated from the specification, the asyncio API, the hooks and the docstrings
+	@$(BIN)/python tools/generate_v091.py
+	@PYTHONPATH=src:. $(BIN)/python -m tools.generate_blocking
+	@PYTHONPATH=src:. $(BIN)/python -m tools.generate_providers
+	@PYTHONPATH=src:. $(BIN)/python tools/client_reference.py
 
 torture: setup ## kill the broker 200 times, cut and stall its connections for 10 minutes, break its disk, cut the client, torment Spark
 	@echo "torture: python -m tests.torture"

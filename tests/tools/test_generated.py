@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tools import generate_providers, generated
+from harebell.client.channel import Channel
+from tools import generate_blocking, generate_providers, generated
 
 HAND_WRITTEN = "x = 1\n"
 
 
-@pytest.mark.parametrize("generator", [generate_providers], ids=lambda generator: str(generator.__name__))
-def test_generated_files_are_current(generator: object) -> None:
-    assert generated.outdated(generator.files()) == []  # type: ignore[attr-defined]
+@pytest.mark.parametrize("files", [generate_blocking.files, generate_providers.files], ids=["blocking", "providers"])
+def test_generated_files_are_current(files: Callable[[], dict[Path, str]]) -> None:
+    assert generated.outdated(files()) == []
 
 
 def test_check_says_which_file_differs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,3 +48,77 @@ def test_imports_of_what_an_annotation_names() -> None:
         "from harebell.client.connection import Opening",
         "from harebell.client.channel import Channel",
     }
+
+
+class Model:
+    """Stands for a class of the asyncio API."""
+
+    async def plain(self, name: str = "x", *, flag: bool = False) -> int:
+        """Say it."""
+        return 1
+
+    async def several(self, *names: str) -> None: ...
+
+    async def awaiting(self) -> None:
+        """Call it with await."""
+
+    def told(self) -> None: ...
+
+    @property
+    def state(self) -> str:
+        return ""
+
+
+BY_HAND = {"several": "takes any number", "awaiting": "speaks of await"}
+
+
+def written(**by_hand: str) -> list[str]:
+    writer = generate_blocking.Writer()
+    writer.write_class(generate_blocking.Forwarded(Model, by_hand=by_hand))
+    return writer.lines
+
+
+def test_each_kind_of_member_is_forwarded_in_its_way() -> None:
+    text = "\n".join(written(**BY_HAND))
+    assert (
+        '''\
+    def plain(self, name: str='x', *, flag: bool=False) -> int:
+        """Say it."""
+        return self.io.run(self.inner.plain, name, flag=flag)'''
+        in text
+    )
+    assert (
+        """\
+    def told(self) -> None:
+        with self.io.turn:
+            self.inner.told()"""
+        in text
+    )
+    assert (
+        """\
+    @property
+    def state(self) -> str:
+        return self.inner.state"""
+        in text
+    )
+    assert "several" not in text
+
+
+@pytest.mark.parametrize(
+    "by_hand, message",
+    [
+        ({**BY_HAND, "gone": "was there once"}, "Model has no gone"),
+        ({"awaiting": ""}, r"Model.several: \*args, \*\*kwargs and / are not forwarded"),
+        ({"several": ""}, "Model.awaiting is documented for asyncio alone: write it by hand"),
+    ],
+)
+def test_what_cannot_be_forwarded_is_refused(by_hand: dict[str, str], message: str) -> None:
+    with pytest.raises(SystemExit, match=message):
+        written(**by_hand)
+
+
+def test_what_is_written_by_hand_is_not_generated() -> None:
+    (forwarded,) = generate_blocking.FILES["channel"]
+    text = generated.path_of(f"{generate_blocking.PACKAGE}.forwarded_channel").read_text()
+    for name, _ in generate_blocking.members(Channel):
+        assert (f"    def {name}(" in text) != (name in forwarded.by_hand), name

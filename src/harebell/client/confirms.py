@@ -242,7 +242,7 @@ class Confirmations:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._waiting: deque[Confirmation] = deque()
+        self.waiting: deque[Confirmation] = deque()  # that the program has not taken
         self._returns: dict[int, Returned] = {}
         self._waiter: asyncio.Future[None] | None = None
         self._ended = False
@@ -267,7 +267,7 @@ class Confirmations:
             self._wake()
 
     def put(self, confirmation: Confirmation) -> None:
-        self._waiting.append(confirmation)
+        self.waiting.append(confirmation)
         self._wake()
 
     def _wake(self) -> None:
@@ -278,7 +278,7 @@ class Confirmations:
         return self
 
     async def __anext__(self) -> Confirmation:
-        while not self._waiting:
+        while not self.waiting:
             if self._ended:
                 if self._reason is not None:
                     raise copy_of(self._reason)
@@ -286,4 +286,4 @@ class Confirmations:
             if self._waiter is None or self._waiter.done():
                 self._waiter = self._loop.create_future()
             await asyncio.shield(self._waiter)
-        return self._waiting.popleft()
+        return self.waiting.popleft()

@@ -142,12 +142,12 @@ class Events:
     def __init__(self, loop: asyncio.AbstractEventLoop, forget: Callable[[Events], None]) -> None:
         self._loop = loop
         self._forget = forget
-        self._waiting: deque[Event] = deque(maxlen=MAX_WAITING)
+        self.waiting: deque[Event] = deque(maxlen=MAX_WAITING)  # that the program has not taken
         self._ended = False
         self._waiter: asyncio.Future[None] | None = None
 
     def put(self, event: Event) -> None:
-        self._waiting.append(event)
+        self.waiting.append(event)
         if isinstance(event, Closed):
             self._ended = True
         if self._waiter is not None and not self._waiter.done():
@@ -164,10 +164,10 @@ class Events:
         return self
 
     async def __anext__(self) -> Event:
-        while not self._waiting:
+        while not self.waiting:
             if self._ended:
                 raise StopAsyncIteration
             if self._waiter is None or self._waiter.done():
                 self._waiter = self._loop.create_future()
             await asyncio.shield(self._waiter)
-        return self._waiting.popleft()
+        return self.waiting.popleft()

@@ -23,7 +23,7 @@ from harebell.spark.streams.positions import STREAM_OFFSET
 
 if TYPE_CHECKING:
     from harebell.client.blocking import Channel, Consumer
-    from harebell.client.blocking.channel import Bulk
+    from harebell.client.blocking.confirms import Bulk
     from harebell.client.messages import Delivery, Publication, Returned
     from harebell.protocol.v091 import Table
     from harebell.spark.sink.encoding import Part

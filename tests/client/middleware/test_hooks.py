@@ -653,7 +653,7 @@ async def test_connection_reconnect(harebell_url: str, name: str) -> None:
         assert "a middleware failed in connection_reconnect: LookupError('not at the first" in str(seen[1].error)
         assert wires[0].peer == b.connection.parameters.peer
         assert wires[0].server_properties["product"]
-        recovered = [event for event in events._waiting if isinstance(event, e.Recovered)]
+        recovered = [event for event in events.waiting if isinstance(event, e.Recovered)]
         assert [skip.entity for skip in recovered[0].skipped] == ["mine"]
 
 
@@ -769,7 +769,7 @@ def _consumer(b: Bench) -> list[Any]:
 
 def _reader(b: Bench) -> list[Any]:
     b.reader = b.connection.events()  # type: ignore[attr-defined]
-    return b.reader._waiting  # type: ignore[attr-defined,no-any-return]
+    return b.reader.waiting  # type: ignore[attr-defined,no-any-return]
 
 
 async def _deliver(b: Bench) -> None:

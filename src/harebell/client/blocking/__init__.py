@@ -1,21 +1,23 @@
-"""The blocking face: the asyncio client for programs that have no loop, usable from any thread.
+"""The blocking API: the asyncio client for programs that have no loop, usable from any thread.
 
     with harebell.blocking.connect("amqp://guest:guest@localhost/") as connection, connection.channel() as channel:
         for delivery in channel.consume("work", prefetch=500):
             ...
             delivery.ack()
 
-It has the names, arguments and errors of the asyncio face, without `await`, and nothing of its own but the thread that
+It has the names, arguments and errors of the asyncio API, without `await`, and nothing of its own but the thread that
 it runs on: recovery, deadlines, confirms and numbers are the same code. In addition a consumer gives its deliveries in
-batches (`Consumer.receive`). The modules are named as their counterparts in `harebell.client`; the rules of threads
-stand at the top of `thread`.
+batches (`Consumer.receive`). The modules are named as their counterparts in `harebell.client`. Methods that only
+forward are generated (`forwarded_...`); the rules of threads stand at the top of `thread`.
 """
 
 from __future__ import annotations
 
-from harebell.client.blocking.channel import Bulk, Channel, Confirmations
-from harebell.client.blocking.connection import Connection, Events, connect
+from harebell.client.blocking.channel import Channel
+from harebell.client.blocking.confirms import Bulk, Confirmations
+from harebell.client.blocking.connection import Connection, connect
 from harebell.client.blocking.consumer import Consumer
+from harebell.client.blocking.events import Events
 from harebell.client.blocking.harness import ChannelHarness, ConnectionHarness, ReconnectSignal
 
 __all__ = [

@@ -11,25 +11,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from harebell import errors
-from harebell.client import consumer as asyncio_face
+from harebell.client import consumer as asyncio_api
 from harebell.client.blocking.docs import documented_by
-from harebell.client.blocking.thread import Waiter
+from harebell.client.blocking.thread import IoThread, Waiter
 from harebell.client.core.slots import copy_of
 from harebell.client.messages import Delivery
 from harebell.client.recovery.subscription import Subscription
-
-if TYPE_CHECKING:
-    from harebell.client.blocking.channel import Channel
 
 __all__ = ["Consumer"]
 
 AHEAD: Final = 256  # deliveries taken from the loop at a time
 
 
-@documented_by(asyncio_face.Consumer)
+@documented_by(asyncio_api.Consumer)
 class Consumer:
     """An iterator of Delivery, made by `channel.consume`; it subscribes when it is entered or first asked.
 
@@ -37,9 +34,9 @@ class Consumer:
     dropping the iterator, cancels the subscription and gives back what was not taken.
     """
 
-    def __init__(self, channel: Channel, inner: asyncio_face.Consumer) -> None:
-        self._channel = channel  # which keeps the connection
-        self._io = channel._io
+    def __init__(self, owner: object, io: IoThread, inner: asyncio_api.Consumer) -> None:
+        self._owner = owner  # keeps the connection
+        self._io = io
         self._inner = inner
         self._ahead = inner._subscription.ahead
 

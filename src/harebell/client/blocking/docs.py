@@ -1,4 +1,4 @@
-"""One text for both faces: what a blocking method does not say itself, its asyncio counterpart says."""
+"""Docstrings of the asyncio API for blocking methods that are written by hand and have none; others are generated."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _C = TypeVar("_C", bound=type)
 def documented_by(model: type) -> Callable[[_C], _C]:
     """A class decorator: public members without a docstring get that of the same name in `model`."""
 
-    def document(face: _C) -> _C:
-        for name, member in vars(face).items():
+    def document(cls: _C) -> _C:
+        for name, member in vars(cls).items():
             if not name.startswith("_") and member.__doc__ is None:
                 member.__doc__ = getattr(model, name).__doc__
-        return face
+        return cls
 
     return document

@@ -1,4 +1,4 @@
-"""The thread on which the blocking face's connections live: one of a process, with the asyncio client on its loop.
+"""The thread on which blocking connections live: one of a process, with the asyncio client on its loop.
 
 Rules:
 1. Whoever touches the loop, or what lives on it, holds `turn`. The loop's thread holds it all the time, but for the
@@ -25,14 +25,11 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeVar, cast
+from typing import Any, Final, NoReturn, ParamSpec, Protocol, TypeVar, cast
 
 from harebell import errors
 from harebell.client.blocking.loop import TurnLoop
-
-if TYPE_CHECKING:
-    from harebell.client.channel import Channel
-    from harebell.client.connection import Connection
+from harebell.client.channel import Channel
 
 __all__ = ["IoThread", "Waiter", "io_thread"]
 
@@ -40,6 +37,12 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 LEAVE_SECONDS: Final = 2.0  # for all goodbyes together when the interpreter ends
+
+
+class Closing(Protocol):
+    """An asyncio connection, as the interpreter's end knows it."""
+
+    async def close(self, *, timeout: float | None = None) -> None: ...
 
 
 class Waiter:
@@ -93,7 +96,7 @@ class IoThread:
     def __init__(self) -> None:
         self.loop = TurnLoop()
         self.turn: AbstractContextManager[object] = self.loop.lock
-        self.connections: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self.connections: weakref.WeakSet[Closing] = weakref.WeakSet()
         self._refused: _Refused | None = None
         self._thread = threading.Thread(target=self._serve, name="harebell-io", daemon=True)
         self._thread.start()
@@ -107,7 +110,7 @@ class IoThread:
                 self.loop.wake_waiters()
                 self.loop.close()
 
-    # -- for the faces -----------------------------------------------------------------------------------------------
+    # -- for the blocking API ----------------------------------------------------------------------------------------
 
     @property
     def usable(self) -> bool:

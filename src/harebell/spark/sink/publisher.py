@@ -25,7 +25,7 @@ from harebell.spark.sink.encoding import Part
 from harebell.spark.sink.rate import Rate
 
 if TYPE_CHECKING:
-    from harebell.client.blocking.channel import Bulk
+    from harebell.client.blocking.confirms import Bulk
     from harebell.spark.options import SinkOptions
 
 __all__ = ["TaskPublisher", "publish_in_transaction"]

@@ -1,4 +1,4 @@
-"""Middlewares and callbacks in the blocking face: the same hooks, whichever thread calls."""
+"""Middlewares and callbacks in the blocking API: the same hooks, whichever thread calls."""
 
 from __future__ import annotations
 

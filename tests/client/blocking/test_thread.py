@@ -1,9 +1,8 @@
-"""The blocking face: the same methods as the asyncio face, for any thread, whatever befalls the connection."""
+"""The blocking API from many threads, in signals, forks and at the interpreter's end."""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 import subprocess
 import sys
@@ -16,82 +15,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from harebell import blocking, errors, events as e
-from harebell.client import channel, confirms as awaited, connection, consumer, harness
 from harebell.client.blocking import thread
 from harebell.client.messages import Publication
-from harebell.client.patterns import openers as faces
 from harebell.testing import FaultProxy
 from tests.client.outages import FAST
-
-# -- one face like the other -------------------------------------------------------------------------------------------
-
-PAIRS = [
-    (connection.Connection, blocking.Connection),
-    (channel.Channel, blocking.Channel),
-    (consumer.Consumer, blocking.Consumer),
-    (awaited.Confirmations, blocking.Confirmations),
-    (e.Events, blocking.Events),
-    (harness.ConnectionHarness, blocking.ConnectionHarness),
-    (harness.ChannelHarness, blocking.ChannelHarness),
-    (harness.ReconnectSignal, blocking.ReconnectSignal),
-]
-# What stands behind the asyncio face's objects, and no program calls.
-INTERNAL = {
-    awaited.Confirmations: {"settle", "returned", "orphaned", "fail", "end", "put"},
-    e.Events: {"put"},
-}
-# What the blocking face has not: handlers, calls and pools, which are made of tasks.
-ASYNCIO_ONLY: dict[type, set[str]] = {connection.Connection: set(vars(faces.Faces))}
-# What the blocking face has in addition.
-MORE = {blocking.Consumer: {"receive"}, blocking.Channel: {"parked"}}
-DUNDERS = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__", "__anext__": "__next__"}
-TYPES = {"Opening[Channel]": "Channel", "e.Events": "Events", " | AsyncIterable[Publication]": "", "Event": "e.Event"}
-
-
-def public(cls: type) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for base in reversed(cls.__mro__[:-1]):
-        found.update(vars(base))
-    return {name: member for name, member in found.items() if name in DUNDERS or not name.startswith("_")}
-
-
-def shape(member: Any) -> list[object]:
-    """A property's or a method's parameters and types, as the blocking face spells them."""
-    function: Any = member.fget if isinstance(member, property) else member
-    signature = inspect.signature(function)
-    parts: list[object] = [isinstance(member, property)]
-    for parameter in signature.parameters.values():
-        parts += [parameter.name, parameter.kind, parameter.default, spelled(parameter.annotation)]
-    return [*parts, spelled(signature.return_annotation)]
-
-
-def spelled(annotation: object) -> str:
-    text = str(annotation)
-    for theirs, ours in TYPES.items():
-        text = ours if text == theirs else text.replace(theirs, ours) if theirs.startswith(" ") else text
-    return text
-
-
-@pytest.mark.parametrize("model, face", PAIRS, ids=lambda cls: f"{cls.__module__}.{cls.__name__}")
-def test_both_faces_have_the_same_methods(model: type, face: type) -> None:
-    wanted = {
-        DUNDERS.get(name, name): member
-        for name, member in public(model).items()
-        if name not in INTERNAL.get(model, ()) and name not in ASYNCIO_ONLY.get(model, ())
-    }
-    there = {**public(face), **{name: getattr(face, name) for name in DUNDERS.values() if hasattr(face, name)}}
-    assert sorted(set(there) - MORE.get(face, set())) == sorted(wanted)
-    for name, member in wanted.items():
-        assert shape(there[name]) == shape(member), name
-        assert not inspect.iscoroutinefunction(there[name])
-        assert there[name].__doc__ or name.startswith("__") or not member.__doc__, name
-
-
-def test_both_connect_alike() -> None:
-    theirs, ours = inspect.signature(connection.connect), inspect.signature(blocking.connect)
-    assert ours.parameters == theirs.parameters
-    assert theirs.return_annotation == f"Opening[{ours.return_annotation}]"
-
 
 # -- threads -----------------------------------------------------------------------------------------------------------
 
@@ -366,14 +293,14 @@ async def test_inside_a_running_loop_it_refuses(broker_url: str) -> None:
 
 
 def test_a_call_in_the_middle_of_another_is_refused(shared: blocking.Connection) -> None:
-    with shared._io.turn, pytest.raises(errors.LocalProtocolError, match="signal handler"):
+    with shared.io.turn, pytest.raises(errors.LocalProtocolError, match="signal handler"):
         shared.channel()
     shared.channel()
 
 
 def test_a_connection_that_is_dropped_says_so_and_is_closed(broker_url: str) -> None:
     held = [blocking.connect(broker_url, timeout=20)]
-    inner = held[0]._inner
+    inner = held[0].inner
     with pytest.warns(ResourceWarning, match="unclosed connection to"):
         held.clear()
     assert "closed by this client" in str(thread.io_thread().run(inner.wait_closed))
@@ -399,7 +326,7 @@ def test_a_result_that_an_interrupt_hides_is_undone(
     delivery = channel.get(name)
     assert delivery is not None
     assert delivery.redelivered
-    assert len(shared._inner._channels) == 1
+    assert len(shared.inner._channels) == 1
 
 
 def test_an_unnumbered_publication_costs_the_transport(
@@ -411,13 +338,13 @@ def test_an_unnumbered_publication_costs_the_transport(
     channel.confirm_select()
     signal = shared.test().signal_on_reconnect()
     with monkeypatch.context() as patch:
-        add = channel._inner._core.publishes.add
+        add = channel.inner._core.publishes.add
 
         def interrupted(*args: Any) -> int:
             add(*args)
             raise KeyboardInterrupt
 
-        patch.setattr(type(channel._inner._core.publishes), "add", lambda self, *args: interrupted(*args))
+        patch.setattr(type(channel.inner._core.publishes), "add", lambda self, *args: interrupted(*args))
         with pytest.raises(KeyboardInterrupt):
             channel.publish(b"torn", "", name)
     signal.wait()
@@ -486,7 +413,8 @@ with blocking.connect(url, timeout=20) as connection, connection.channel() as ch
     plain = connection.channel()
     interrupted(lambda: plain.publish(b"plain", "", queue), 40)
     interrupted(lambda: plain.queue_declare(queue, passive=True), 40)
-    deliveries = connection.channel().consume(queue, prefetch=50)
+    reading = connection.channel()
+    deliveries = reading.consume(queue, prefetch=50)
     seen = 0
 
     def consume():
@@ -502,7 +430,7 @@ with blocking.connect(url, timeout=20) as connection, connection.channel() as ch
     while deliveries.receive(timeout=0.2):
         pass
     deliveries.cancel()
-    deliveries._channel.close()
+    reading.close()
     assert channel.publish(b"still", "", queue).acked
     channel.queue_delete(queue)
 print("usable")

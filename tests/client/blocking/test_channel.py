@@ -1,4 +1,4 @@
-"""The blocking face against both brokers: what it shares with the asyncio face, called without await."""
+"""The blocking API against both brokers: what it shares with the asyncio API, called without await."""
 
 from __future__ import annotations
 
