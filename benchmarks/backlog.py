@@ -3,8 +3,8 @@
     python benchmarks/backlog.py [--messages 5000000] [--size 1024] [--drain 1000000] [--data FOLDER]
 
 Fills one durable queue of `harebell serve` with persistent messages, all confirmed, kills the broker, starts it again
-on what it left, and takes some of them with acknowledgements. The figures are the process's peaks of resident memory in
-each phase. The messages need room on the disk: some 6 GB at the numbers above; it is given back at the end.
+on its data folder, and consumes some of the messages with acknowledgements. The figures are the process's peaks of
+resident memory in each phase. The messages need disk space: some 6 GB with the defaults; it is freed at the end.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python benchmarks/broker.py [--rounds 2] [--scale 1.0] [--only drain,topic] [--list] [--json FILE]
 
 Ratios come first: both brokers run on the same machine in the same minutes, so the ratio holds where single figures
-drift. CPU is the broker process's own (user and system, all threads), which is steadier than wall time on a shared
-machine. Both do the same work, and a run in which a message is missing fails.
+drift. CPU is that of the broker process (user and system, all threads), which is steadier than wall time on a shared
+machine. Both brokers do the same work, and a run in which a message is missing fails.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PERSISTENT = (Properties(delivery_mode=2),)
 
 @dataclass(frozen=True)
 class Case:
-    """`work` takes the broker's port and pid. `once`: it needs a broker that has done nothing yet."""
+    """`work` takes the broker's port and pid. `once`: the case needs a newly started broker."""
 
     name: str
     work: Callable[[int, int], Result]
@@ -122,7 +122,7 @@ def cases(scale: float) -> list[Case]:
 
 @contextmanager
 def harebell_server(folder: Path | None = None) -> Iterator[tuple[int, int]]:
-    """`harebell serve` on a free port: (port, pid). Its data goes into the folder, or into one that goes with it."""
+    """`harebell serve` on a free port: (port, pid). Its data folder is `folder`, or a temporary one."""
     with tempfile.TemporaryDirectory() as temporary:
         data = str(folder or temporary)
         process = subprocess.Popen(

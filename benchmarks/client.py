@@ -2,14 +2,14 @@
 
     python benchmarks/client.py [--rounds 3] [--count 20000] [--rabbitmq | --url amqp://...] [--only consume,window]
 
-Each run is a process of its own, and its CPU (user and system, all threads) is the client's cost: the ratio to count
-on. Messages per second are often the broker's limit, not the client's. The broker is `harebell serve` in its own
+Each run is a process of its own, and its CPU (user and system, all threads) is the client's cost: the figure to
+compare. Messages per second are often the broker's limit, not the client's. The broker is `harebell serve` in its own
 process, a RabbitMQ with --rabbitmq, or whatever --url names.
 
 What a client does is in `clients.py`. Bodies have 100 bytes and no properties, the queue is transient, every delivery
-is acknowledged on its own. Asyncio clients run on asyncio's loop and on uvloop; the others know no loop. A ratio
-compares with Harebell on the same loop, and a client without one with Harebell on asyncio's. Where a client lacks what
-the row asks for, it does the best it can, and its name says what. Clients that are not installed are left out.
+is acknowledged on its own. Asyncio clients run on asyncio's loop and on uvloop; the others use no loop. A ratio
+compares with Harebell on the same loop, and a client without a loop with Harebell on asyncio's. If a client lacks a
+row's feature, it does the nearest it can, and its name says what. Clients that are not installed are left out.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def chosen(rows: list[str], clients: list[str], loops: tuple[str, ...]) -> Itera
 
 
 def installed(name: str) -> bool:
-    """Whether the package is there that the client or loop of this name needs."""
+    """Whether the package of this client or loop is installed."""
     return all(find_spec(module) is not None for peer, module in PEERS.items() if name.startswith(peer))
 
 
@@ -125,7 +125,7 @@ def measure(row: str, client: str, loop: str, url: str, count: int) -> Result:
 
 
 def prepare(url: str, fill: int) -> None:
-    """The queue, with just that many messages in it."""
+    """Declare the queue, with exactly so many messages in it."""
     import harebell
 
     async def main() -> None:

@@ -1,9 +1,9 @@
 """What each client does in `client.py`: one function for a client and a row, written as its documentation advises.
 
-A function connects, works through `count` messages of QUEUE, checks what it got, and gives a Result that leaves out the
-connecting. Publishing without confirms ends with the answer to a queue.declare: then all of it was written. A coroutine
-function runs on whichever event loop it is started on. To add a client, write its functions and name them in CASES. As
-a program, this runs one of them and prints its Result as JSON:
+A function connects, processes `count` messages of QUEUE, checks them, and returns a Result that leaves out the
+connecting. Publishing without confirms ends with the answer to a queue.declare: then all messages were written. A
+coroutine function runs on whichever event loop it is started on. To add a client, write its functions and name them in
+CASES. As a program, this runs one of them and prints its Result as JSON:
 
     python benchmarks/clients.py "publish_many" "harebell" asyncio amqp://... 20000
 """
@@ -362,7 +362,7 @@ def pika_iterator(url: str, count: int) -> Result:
 
 
 async def _pika_asyncio(url: str, work: Callable[[Any], Awaitable[Result]]) -> Result:
-    """What `work` makes of a channel of pika's asyncio adapter."""
+    """The result of `work`, given a channel of pika's asyncio adapter."""
     import pika
     from pika.adapters.asyncio_connection import AsyncioConnection
 

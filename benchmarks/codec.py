@@ -3,8 +3,8 @@
     python benchmarks/codec.py
 
 Each figure is the best of several rounds. The first column of figures says how many times faster Harebell is. pamqp
-decodes every frame when it reads it; Harebell keeps content as bytes until somebody asks, so that splitting is compared
-both without and with decoding method and properties.
+decodes every frame when it reads it; Harebell decodes content only on demand, so splitting is compared both without and
+with decoding method and properties.
 """
 
 from __future__ import annotations

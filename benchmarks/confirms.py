@@ -1,4 +1,4 @@
-"""How long one confirm takes, beside what the disk takes by itself, in turn.
+"""How long one confirm takes, and beside it, in turn, how long the disk alone takes.
 
     python benchmarks/confirms.py [--count 300] [--rounds 5] [--data FOLDER]
 

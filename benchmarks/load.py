@@ -47,11 +47,11 @@ class Load:
     """What is sent: `count` messages of `size` bytes through one queue, or through `queues` of them at once.
 
     `prefetch` 0: the consumer takes without acknowledging; `ack_each`: one basic.ack a message instead of a multiple
-    one now and then. `drain`: fill the queue first, then start the consumer; `get`: with basic.get. `reject`: the
-    consumer rejects, and what counts is what arrives in the dead-letter queue. `keep`: so many are left in the queue at
-    the end, and nobody consumes. `confirm`: the publisher has at most WINDOW unconfirmed; `commit`: messages per
-    tx.commit. `exchange`: the type of an exchange on the way; `bindings`: how many it has besides the one that matches.
-    `variants`: messages take these properties in turn, which are all of the same length on the wire.
+    one periodically. `drain`: fill the queue first, then start the consumer; `get`: with basic.get. `reject`: the
+    consumer rejects, and messages count when they arrive in the dead-letter queue. `keep`: so many are left in the
+    queue at the end, and there is no consumer. `confirm`: the publisher has at most WINDOW unconfirmed; `commit`:
+    messages per tx.commit. `exchange`: the type of an exchange on the way; `bindings`: how many it has besides the one
+    that matches. `variants`: messages take these properties in turn, which are all of the same length on the wire.
     """
 
     count: int
@@ -78,7 +78,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of one run; None where the case does not measure it.
+    """The figures of one run; None for what the case does not measure.
 
     per_second: messages (or operations) from the first to the last; cpu_us: the broker's CPU for each; p50 and p99:
     round trips in milliseconds; size: bytes of memory for each.
@@ -119,7 +119,7 @@ class Peer:
         self.socket.sendall(self.engine.data_to_send())
 
     def message_count(self, queue: str) -> int:
-        """Ready messages; answered when everything that this connection sent before is dealt with."""
+        """Ready messages; answered when the broker has processed everything that this connection sent before."""
         answer = self.call(m.QueueDeclare(queue, passive=True), m.QueueDeclareOk)
         assert isinstance(answer, m.QueueDeclareOk)
         return answer.message_count
@@ -133,7 +133,7 @@ class Peer:
             time.sleep(0.005)
 
     def events(self) -> list[EngineEvent]:
-        """What has come; waits when nothing has."""
+        """The events that have arrived; waits for one if there are none."""
         while not (events := self.engine.events()):
             data = self.socket.recv(1 << 16)
             if not data:
@@ -151,7 +151,7 @@ class Peer:
                     raise RuntimeError(f"{event.reply_code} {event.reply_text}")
 
     def content(self) -> Content:
-        """The next message. For peers that have one at a time on its way."""
+        """The next message, for peers with at most one message on its way."""
         while True:
             for _, event in self.events():
                 if isinstance(event, Content):
@@ -175,7 +175,7 @@ class Peer:
 
 
 class Stage:
-    """What the processes of a run share. Each is `ready` once; who comes `after` others waits for them."""
+    """What the processes of a run share. Each is `ready` once; a process that comes `after` others waits for them."""
 
     def __init__(self, workers: int) -> None:
         context = multiprocessing.get_context("fork")
@@ -323,7 +323,7 @@ def consume(port: int, name: str, load: Load, stage: Stage) -> None:
 
 
 def encode_settlement(load: Load) -> Callable[[int, int], bytes]:
-    """From the tag settled last and the tag delivered last to the frames that settle what is between."""
+    """The frames that settle the deliveries after the tag settled last, up to the tag delivered last."""
     if load.reject:
         return lambda last, tag: encode_method(1, m.BasicNack(tag, multiple=True, requeue=False))
     if not load.ack_each:
@@ -346,7 +346,7 @@ def get(port: int, name: str, load: Load, stage: Stage) -> None:
 
 
 def read_stream(port: int, name: str, load: Load) -> None:
-    """Read a stream from its beginning: is everything in it?"""
+    """Read a stream from its beginning, and check that it has every message."""
     peer = Peer(port)
     peer.call(m.BasicQos(0, 2000), m.BasicQosOk)
     peer.send(1, m.BasicConsume(f"{name}-0", "0", arguments={"x-stream-offset": "first"}))

@@ -3,7 +3,7 @@
     python benchmarks/recovery.py [--messages 1000000] [--queues 1000] [--size 100] [--rounds 3]
 
 Fills durable queues with persistent messages, all confirmed, kills the broker, and then starts it again and again. Each
-start is timed from the call that makes the process to its ready line, and all messages have to be there. The start of
+start is timed from the call that starts the process to its ready line, and every message must be there. The start of
 an empty broker is measured in between and printed too: the difference is recovery.
 """
 

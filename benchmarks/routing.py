@@ -3,7 +3,8 @@
     python benchmarks/routing.py [--bindings 1000] [--queues 300] [--keys 20000] [--seconds 2]
 
 Naive matching compares a key with every binding in turn, word by word; the regular expressions are one compiled
-pattern a binding. "Cold" builds the automaton's states on the way, "warm" finds them; both count splitting the key.
+pattern a binding. "Cold" builds the automaton's states as it runs, "warm" finds them built; both include splitting the
+key.
 Answers are compared before anything is timed.
 """
 
@@ -39,7 +40,7 @@ def made_patterns(count: int, queues: int, chance: random.Random) -> list[tuple[
 
 
 def made_keys(count: int, chance: random.Random) -> list[str]:
-    """Keys of two to five words; one word in ten is one that no pattern has."""
+    """Keys of two to five words; one word in ten is in no pattern."""
     return [
         ".".join(
             f"unknown{chance.randrange(10**6)}" if chance.random() < 0.1 else chance.choice(WORDS)

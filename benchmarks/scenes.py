@@ -100,9 +100,9 @@ def many_connections(port: int, pid: int, *, connections: int, rounds: int, batc
 
 
 def drain(port: int, pid: int, *, count: int, durable: bool, prefetch: int = 0) -> Result:
-    """Take `count` messages that wait in a queue; what is measured begins when all are there.
+    """Consume `count` messages that wait in a queue; the measurement begins when all are there.
 
-    `durable`: they are persistent, in a durable queue, and confirmed. 1,000,000 of them: `--only drain --scale 5`.
+    `durable`: persistent messages, in a durable queue, and confirmed. For 1,000,000 messages: `--only drain --scale 5`.
     """
     name, properties = f"bench-{os.getpid()}", (Properties(delivery_mode=2 if durable else 1),)
     peer = Peer(port)
@@ -190,7 +190,7 @@ def round_trips(port: int, pid: int, *, per_second: int, seconds: float, direct:
 def confirms_one_by_one(port: int, pid: int, *, count: int) -> Result:
     """Publish a persistent message to a durable queue and wait for its confirm, again and again.
 
-    What the disk needs by itself is `disk_sync` beside it: Harebell confirms what is on disk, RabbitMQ does not wait.
+    `confirms.py` measures the disk alone. Harebell confirms after the sync; RabbitMQ's classic queues do not.
     """
     name, took = f"bench-{os.getpid()}", []
     peer = Peer(port)
@@ -255,7 +255,7 @@ def connection_churn(port: int, pid: int, *, count: int) -> Result:
 
 
 def connection_memory(port: int, pid: int, *, count: int) -> Result:
-    """Of a connection with one open channel, that does nothing."""
+    """Of an idle connection with one open channel."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY or hard >= count + 100:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count + 100), hard))
@@ -268,7 +268,7 @@ def connection_memory(port: int, pid: int, *, count: int) -> Result:
 
 
 def queue_memory(port: int, pid: int, *, count: int) -> Result:
-    """Of an empty queue with one binding, that nobody uses."""
+    """Of an empty, unused queue with one binding."""
     peer, before = Peer(port), memory(pid)
     names = [f"bench-{os.getpid()}-{number:05}" for number in range(count)]
     for name in names:

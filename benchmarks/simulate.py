@@ -6,7 +6,7 @@ The first table is the counting alone: Arrow batches of messages in, sums out, i
 job in local[2]: read Parquet, add up, route, sum; beside it a plain read of the same files that only sums the bodies'
 bytes, which is the limit. "Distinct" is how many different routing keys the messages have. "JVM", "Python" and "all"
 are microseconds of processor time a message, user and system: they hold on a machine that others use, a rate does not.
-What two cores could do is told by them. The first round is the first such job of a session (the very first starts the
+They also show what two cores could do. The first round is the first such job of a session (the very first starts the
 Python workers, too); of the later ones it is the median.
 """
 
@@ -80,7 +80,7 @@ def made_messages(rows: int, distinct: int, chance: random.Random) -> pa.Table:
 
 
 def counted(messages: pa.Table) -> list[pa.RecordBatch]:
-    """The same, as the counting takes them."""
+    """The same messages, in the form that the counting takes."""
     rows = messages.num_rows
     table = messages.select(["exchange", "routing_key"])
     table = table.append_column("at", pa.array(np.arange(rows) * 4 // rows))
@@ -94,7 +94,7 @@ def own_cpu() -> Spent:
 
 
 def processes_cpu() -> Spent:
-    """Of this process and all below it, those that have ended included."""
+    """Of this process and all its descendants, including those that have ended."""
     java = python = 0.0
     this = psutil.Process()
     for process in (this, *this.children(recursive=True)):

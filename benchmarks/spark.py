@@ -1,15 +1,15 @@
-"""Spark over AMQP: rows a second and CPU a row, beside what Spark does without a broker and people do without Spark.
+"""Spark over AMQP: rows a second and CPU a row, beside Spark without a broker, and consumer loops without Spark.
 
     python benchmarks/spark.py [--rows 300000] [--rounds 3] [--sizes 100,1024] [--rabbitmq] [--only source,sink]
 
 One session, local[2], as harebell.spark.runtime.session starts it; the broker is `harebell serve` in a process of its
-own, or a RabbitMQ. Messages are persistent, with a message_id and a timestamp. CPU is user and system time of
-everything that is Spark's (driver, JVM, Python workers), never the broker's; of a loop in pika or aio-pika, that of its
-process. The ratio compares the CPU of a row with a plain Parquet read of the same rows and columns: the limit. Medians
-of the rounds; one round before them is thrown away.
+own, or a RabbitMQ. Messages are persistent, with a message_id and a timestamp. CPU is user and system time of the
+driver, the JVM and the Python workers, never the broker's; of a loop in pika or aio-pika, that of its process. The
+ratio compares the CPU of a row with a plain Parquet read of the same rows and columns: the limit. Medians of the
+rounds; one round before them is not counted.
 
 source: into Spark's sink `noop`. end to end: a streaming query, available now, into Parquet. sink: rows from Parquet,
-two tasks, every message confirmed, by Python workers that run already. micro-batch: what a batch of 100 rows takes,
+two tasks, every message confirmed, by Python workers that already run. micro-batch: the time of a batch of 100 rows,
 nearly all of it Spark's.
 """
 
@@ -163,7 +163,7 @@ class Bench:
         return Result(rows, wall, self.cpu() - cpu)
 
     def cpu(self) -> float:
-        """Seconds of this process and all below it, those that ended too, but for the broker."""
+        """Seconds of this process and all its descendants, including those that ended, without the broker."""
         total = 0.0
         me = psutil.Process()
         for process in (me, *me.children(recursive=True)):
@@ -196,7 +196,7 @@ class Bench:
 
     @contextmanager
     def queue(self, kind: str, count: int) -> Iterator[str]:
-        """A queue with so many messages, confirmed; gone afterwards."""
+        """A queue with so many confirmed messages, deleted afterwards."""
         name = f"benchmark.spark.{kind}"
         with connect(self.url, timeout=TIMEOUT) as connection:
             channel = connection.channel()

@@ -1,4 +1,4 @@
-"""What people do without Spark: a loop that consumes a queue and writes Parquet with pyarrow, in pika and in aio-pika.
+"""Consumer loops without Spark: each consumes a queue and writes Parquet with pyarrow, in pika and in aio-pika.
 
 Each takes `count` messages (message_id and body), writes a row group for every 20,000, and prints wall and CPU seconds
 and the rows as JSON. It acknowledges ahead of the file, as such loops do: it guarantees less than Spark's source.
@@ -33,7 +33,7 @@ class Writer:
         self.rows = 0
 
     def add(self, message_id: str | None, body: bytes) -> bool:
-        """Whether a row group is on its way to the disk, so that what came before may be acknowledged."""
+        """Whether a row group was written to the file, so that the messages before it may be acknowledged."""
         self._ids.append(message_id)
         self._bodies.append(body)
         self.rows += 1

@@ -19,7 +19,7 @@ def free_port() -> int:
 
 
 def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    """Until somebody listens there."""
+    """Wait until a server listens on the port."""
     for _ in range(300):
         if process.poll() is not None:
             sys.exit(f"{' '.join(map(str, process.args))} ended with {process.returncode}")  # type: ignore[arg-type]

@@ -16,7 +16,6 @@ import pika
 import pytest
 
 from harebell.broker.auth.passwords import RABBITMQ_SHA256
-from harebell.broker.operations.firehose import set_tracing
 from harebell.routing.definitions import GlobalParameter
 from harebell.testing.rabbitmq import RabbitMQ, free_ports
 from tests.wire import BrokerThread
@@ -47,7 +46,7 @@ class OurBroker:
         self.thread, self.port = thread, thread.port
 
     def trace(self, on: bool) -> None:
-        self.thread.run(lambda: set_tracing(self.thread.broker.node, "/", on))
+        self.thread.run(lambda: self.thread.broker.set_tracing("/", on))
 
     def set_policy(self, operator: bool) -> None:
         self.thread.run(lambda: self.thread.broker.set_policy("p", "^z", {"max-length": 5}, operator=operator))

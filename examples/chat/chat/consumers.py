@@ -1,4 +1,4 @@
-"""A room: who is connected is in the room's group; what one writes, all get."""
+"""A chat room: connected users are members of the room's group, and every message goes to all members."""
 
 from typing import Any
 

@@ -14,6 +14,7 @@ from harebell.broker.auth.passwords import SCRYPT
 from harebell.broker.auth.users import make_user
 from harebell.broker.node import Node
 from harebell.broker.operations.definitions import export_definitions, import_definitions
+from harebell.broker.operations.firehose import set_tracing
 from harebell.broker.operations.statistics import statistics
 from harebell.broker.rules.limits import set_user_limits
 from harebell.broker.vhost import VirtualHost
@@ -239,6 +240,10 @@ class Administration:
         count = self._vhost(vhost).revoke_delayed(exchange, message_id)
         self.node.batch.end()
         return count
+
+    def set_tracing(self, vhost: str, on: bool) -> None:
+        """Switch the firehose of a virtual host on or off. NotFound when there is none of that name."""
+        set_tracing(self.node, vhost, on)
 
     def statistics(self) -> dict[str, Any]:
         """What the broker counts, with RabbitMQ's names, as plain dictionaries, lists, strings and integers.
