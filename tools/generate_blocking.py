@@ -135,13 +135,17 @@ class Writer:
         kind = model.__name__
         inner = f"asyncio_api.{kind}"
         bases = ""
+        parts = "io, inner, callbacks" if forwarded.notifies else "io, inner"
         if forwarded.base is not None:
             self.imports.add(f"from {forwarded.base[1]} import {forwarded.base[0]}")
             bases = f"({forwarded.base[0]})"
         self.lines += [
             "",
             f"class {forwarded.name}{bases}:",
-            f'    """The members of a blocking {kind} that only call those of the asyncio {kind}."""',
+            f'    """The members of a blocking {kind} that only call those of the asyncio {kind}.',
+            "",
+            f"    {parts}  the client's own parts, which are no public API",
+            '    """',
             "",
         ]
         if forwarded.notifies:

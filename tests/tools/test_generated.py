@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from harebell.client.blocking import connection
 from harebell.client.channel import Channel
 from tools import generate_blocking, generate_providers, generated
 
@@ -39,15 +40,17 @@ def test_a_file_is_written_as_ruff_formats_it(monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_imports_of_what_an_annotation_names() -> None:
-    from harebell.client import connection
-
     node = generated.definition(connection.Connection.events)
-    assert generated.needed([node.returns], connection) == {"from harebell.client import events as e"}
-    node = generated.definition(connection.Connection.channel)
-    assert generated.needed([node.returns], connection) == {
-        "from harebell.client.connection import Opening",
-        "from harebell.client.channel import Channel",
+    assert generated.needed([node.returns], connection) == {"from harebell.client.blocking.events import Events"}
+    node = generated.definition(connection.Connection.test)
+    assert generated.needed([node.returns, None], connection) == {
+        "from harebell.client.blocking.harness import ConnectionHarness"
     }
+    node = generated.definition(connection.connect)
+    notes = [argument.annotation for argument in node.args.kwonlyargs]
+    assert {"import ssl", "from harebell.client.blocking.connection import Connection"} <= generated.needed(
+        [*notes, node.returns], connection
+    )
 
 
 class Model:

@@ -23,7 +23,10 @@ __all__ = ["ForwardedChannel"]
 
 
 class ForwardedChannel(Settler):
-    """The members of a blocking Channel that only call those of the asyncio Channel."""
+    """The members of a blocking Channel that only call those of the asyncio Channel.
+
+    io, inner, callbacks  the client's own parts, which are no public API
+    """
 
     def __init__(self, io: IoThread, inner: asyncio_api.Channel, callbacks: Callbacks) -> None:
         super().__init__(io, inner)

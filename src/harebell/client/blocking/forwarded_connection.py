@@ -22,7 +22,10 @@ __all__ = ["ForwardedConnection"]
 
 
 class ForwardedConnection:
-    """The members of a blocking Connection that only call those of the asyncio Connection."""
+    """The members of a blocking Connection that only call those of the asyncio Connection.
+
+    io, inner, callbacks  the client's own parts, which are no public API
+    """
 
     def __init__(self, io: IoThread, inner: asyncio_api.Connection, callbacks: Callbacks) -> None:
         self.io = io

@@ -13,7 +13,10 @@ __all__ = ["ForwardedReconnectSignal", "ForwardedConnectionHarness", "ForwardedC
 
 
 class ForwardedReconnectSignal:
-    """The members of a blocking ReconnectSignal that only call those of the asyncio ReconnectSignal."""
+    """The members of a blocking ReconnectSignal that only call those of the asyncio ReconnectSignal.
+
+    io, inner  the client's own parts, which are no public API
+    """
 
     def __init__(self, io: IoThread, inner: asyncio_api.ReconnectSignal) -> None:
         self.io = io
@@ -28,7 +31,10 @@ class ForwardedReconnectSignal:
 
 
 class ForwardedConnectionHarness:
-    """The members of a blocking ConnectionHarness that only call those of the asyncio ConnectionHarness."""
+    """The members of a blocking ConnectionHarness that only call those of the asyncio ConnectionHarness.
+
+    io, inner  the client's own parts, which are no public API
+    """
 
     def __init__(self, io: IoThread, inner: asyncio_api.ConnectionHarness) -> None:
         self.io = io
@@ -64,7 +70,10 @@ class ForwardedConnectionHarness:
 
 
 class ForwardedChannelHarness:
-    """The members of a blocking ChannelHarness that only call those of the asyncio ChannelHarness."""
+    """The members of a blocking ChannelHarness that only call those of the asyncio ChannelHarness.
+
+    io, inner  the client's own parts, which are no public API
+    """
 
     def __init__(self, io: IoThread, inner: asyncio_api.ChannelHarness) -> None:
         self.io = io
