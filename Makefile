@@ -3,6 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+SEED ?= $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint generate torture bench clean
@@ -28,11 +29,12 @@ lint: setup ## check style (ruff), types (mypy --strict) and the arrows between 
 	@echo "lint: import-linter"
 	@PYTHONPATH=. $(BIN)/lint-imports --no-logo
 
+test: seed := $(SEED)
 test: setup ## install the test servers where that is possible, then lint and run every test
 	@tools/test_servers.sh
 	@$(MAKE) --no-print-directory lint
-	@echo "test: pytest, one process for each core"
-	@$(BIN)/python -m pytest -n logical --dist worksteal $(PYTEST_ARGS)
+	@echo "test: pytest, one process for each core, in the order of \`make test SEED=$(seed)\`"
+	@$(BIN)/python -m pytest -n logical --dist worksteal --seed $(seed) $(PYTEST_ARGS)
 
 generate: setup ## write again what is generated from the specification, the asyncio API, the hooks and the docstrings
 	@$(BIN)/python tools/generate_v091.py

@@ -276,11 +276,17 @@ async def test_c14_acks_from_two_connections_ago(connection: Connection, channel
 async def test_c17_reconnects_leave_nothing_behind(connection: Connection, queue: str) -> None:
     """Channels that were closed are not opened again, and what stood on lost ones goes."""
 
-    def alive() -> list[int]:
+    def everything() -> list[list[object]]:
         gc.collect()
         objects = gc.get_objects()
-        return [sum(issubclass(type(o), kind) for o in objects) for kind in (Channel, ChannelCore, Subscription)]
+        return [[o for o in objects if issubclass(type(o), kind)] for kind in (Channel, ChannelCore, Subscription)]
 
+    def alive() -> list[int]:
+        """How many there are, without those of earlier tests."""
+        return [len({*map(id, now)} - {*map(id, then)}) for now, then in zip(everything(), others, strict=True)]
+
+    own = [*connection._channels, *connection._core.channels.values()]
+    others = [[o for o in group if o not in own] for group in everything()]
     kept = await connection.channel()
     consumer = kept.consume(queue)
     await consumer.start()

@@ -17,7 +17,9 @@ ROOT = Path(__file__).parents[2]
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
-GROUPS: dict[str, list[str]] = PYPROJECT["dependency-groups"]
+GROUPS: dict[str, list[str]] = {
+    name: [line for line in lines if isinstance(line, str)] for name, lines in PYPROJECT["dependency-groups"].items()
+}
 
 
 def test_the_base_install_has_no_dependencies() -> None:

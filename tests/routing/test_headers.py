@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -103,3 +105,16 @@ def test_the_index_finds_what_matches_in_the_order_of_binding(
     for headers in messages:
         expected = tuple(number for number in kept if HeadersMatch(bound[number]).matches(headers))
         assert index.match(headers) == expected
+
+
+def test_a_copy_goes_on_by_itself() -> None:
+    """An import of definitions is tried on a copy of what there is. What counts must be copied, too, on any Python."""
+    index: HeadersIndex[str] = HeadersIndex()
+    for name in ("first", "second"):
+        index.add(name, {"a": 1}, name)
+    copied = copy.deepcopy(index)
+    index.remove("first")
+    index.add("third", {"a": 1}, "third")
+    copied.add("other", {"a": 1}, "other")
+    assert index.match({"a": 1}) == ("second", "third")
+    assert copied.match({"a": 1}) == ("first", "second", "other")

@@ -15,7 +15,6 @@ has, so that its cost follows the headers of the message and not the number of b
 from __future__ import annotations
 
 from collections.abc import Hashable
-from itertools import count
 from typing import Final, Generic, TypeVar
 
 from harebell.errors import PreconditionFailed
@@ -81,19 +80,20 @@ class HeadersMatch:
 class HeadersIndex(Generic[T]):
     """Matches with a value each, found by the headers of a message."""
 
-    __slots__ = ("_always", "_by_clue", "_entries", "_order", "_wanted")
+    __slots__ = ("_added", "_always", "_by_clue", "_entries", "_wanted")
 
     def __init__(self) -> None:
         self._entries: dict[Hashable, tuple[int, HeadersMatch, T]] = {}
         self._by_clue: dict[Clue, dict[Hashable, None]] = {}
         self._always: dict[Hashable, None] = {}
         self._wanted: dict[str, int] = {}  # names whose values are clues, and of how many
-        self._order = count()
+        self._added = 0  # how many ever were: an entry's number decides its place among those that match
 
     def add(self, key: Hashable, arguments: Table, value: T) -> None:
         """Raises PreconditionFailed for a bad `x-match`."""
         match = HeadersMatch(arguments)
-        self._entries[key] = (next(self._order), match, value)
+        self._entries[key] = (self._added, match, value)
+        self._added += 1
         if match.clues is None:
             self._always[key] = None
         for clue in match.clues or ():

@@ -152,6 +152,24 @@ def test_what_comes_back_to_a_place_that_was_read_ahead_is_seen_there(client: Cl
     assert [(redelivered, body) for _, redelivered, body in client.deliveries()] == [(True, b"2")]
 
 
+@pytest.mark.parametrize("ahead", [2, browsing.AHEAD])
+def test_what_comes_back_behind_the_last_one_shown_is_seen(
+    client: Client, monkeypatch: pytest.MonkeyPatch, ahead: int
+) -> None:
+    """Though the view has asked for it before, while it was away."""
+    monkeypatch.setattr(browsing, "AHEAD", ahead)
+    client.declare()
+    fill(client, 3)
+    browse(client, 1)  # and has read the rest
+    assert seen(client) == numbers(0)
+    for _ in range(3):
+        assert client.get(no_ack=False)
+    client.send(1, m.BasicAck(1))
+    assert seen(client) == []
+    client.send(1, m.BasicNack(4, requeue=True))  # 2
+    assert [(redelivered, body) for _, redelivered, body in client.deliveries()] == [(True, b"2")]
+
+
 def test_what_came_back_and_was_delivered_again_is_not_seen(kit: NodeKit) -> None:
     client, consumer = kit.client(), kit.client()
     client.declare()

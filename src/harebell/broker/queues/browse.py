@@ -2,9 +2,9 @@
 
 `basic.consume` with the argument `x-browse` gets a view of the queue instead of the queue. The view walks through the
 ready messages in the order of their delivery and then shows those that come; with "once" it stops at those that came
-after it, and its consumer is cancelled. It only goes forward: a message that comes back to a place that it has passed
-is not shown, nor is one that left before its turn. To the queue the consumer does not exist: not for turns, x-expires,
-auto-delete, exclusive use, or in a count.
+after it, and its consumer is cancelled. It only goes forward: a message that comes back to a place before the last
+one shown is not shown, nor is one that left before its turn. To the queue the consumer does not exist: not for turns,
+x-expires, auto-delete, exclusive use, or in a count.
 
 A queue cannot be entered in its middle for nothing (a deque or an ordered dictionary has to be walked through), so the
 view reads ahead by the more messages the further it had to walk, and asks at each one's turn whether it is still there.
@@ -118,7 +118,7 @@ class View(Queue):
 
 
 class _Cursor:
-    """A place among the messages of one priority: everything before `_passed` was shown, or was not there."""
+    """A place among the messages of one priority, behind the last one that was shown: position `_passed`."""
 
     __slots__ = ("_ahead", "_level", "_passed", "_read")
 
@@ -133,8 +133,8 @@ class _Cursor:
         while True:
             while self._ahead and self._ahead[0].position < end:
                 held = self._ahead.popleft()
-                self._passed = held.position + 1
-                if _is_ready(source, held):
+                if _is_ready(source, held):  # else it may be put back, and was not shown
+                    self._passed = held.position + 1
                     return held
             if self._ahead or self._read >= end:
                 return None

@@ -9,7 +9,7 @@ import pika
 import pytest
 
 from harebell.testing import RabbitMQ
-from tests.routing.test_definitions_rabbitmq import comparable, export, fill
+from tests.differential.routing.test_definitions import comparable, export, fill
 from tests.wire import BrokerThread
 
 

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Runs tests on every supported Python that this machine has, each in a virtual environment of its own: .venvs/3.12, ...
+#
+#     tools/pythons.sh                        the tests of everything but Spark, without RabbitMQ
+#     tools/pythons.sh tests/routing -x       these, with pytest's options
+#     PYTHONS="3.13 3.14" tools/pythons.sh    on these only; one that is missing is then an error
+#
+# A Python is looked for on PATH and in pyenv's folder. What was run, and which Python is missing, is said at the end.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+wanted=${PYTHONS:-}
+versions=${wanted:-3.11 3.12 3.13 3.14}
+tests=("$@")
+[ ${#tests[@]} -gt 0 ] || tests=(tests --ignore tests/spark --ignore tests/docs --ignore tests/examples --ignore tests/typing)
+
+find_python() {
+    local candidate
+    for candidate in "python$1" "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"$1".*/bin/python python3; do
+        # A name on PATH proves nothing: version managers put there names that only print an error.
+        if [ "$("$candidate" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)" = "$1" ]; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    return 1
+}
+
+failed=0
+said=()
+for version in $versions; do
+    if ! python=$(find_python "$version"); then
+        said+=("$version: not on this machine")
+        [ -z "$wanted" ] || failed=1
+        continue
+    fi
+    venv=.venvs/$version
+    stamp=$venv/.installed
+    if [ ! -e "$stamp" ] || [ pyproject.toml -nt "$stamp" ]; then
+        echo "pythons: $version: $venv with $python"
+        if ! { [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"; } ||
+            ! "$venv/bin/python" -m pip install --quiet --upgrade 'pip>=25.1' ||
+            ! "$venv/bin/python" -m pip install --quiet --editable '.[server,channels,otel,speed]' --group test; then
+            said+=("$version: the environment could not be made")
+            failed=1
+            continue
+        fi
+        touch "$stamp"
+    fi
+    echo "pythons: $version: $("$venv/bin/python" -VV): pytest ${tests[*]}"
+    log=$(mktemp)
+    "$venv/bin/python" -m pytest -q -p no:cacheprovider -n "${PROCESSES:-logical}" --dist worksteal \
+        -m "not spark and not rabbitmq and not slow" "${tests[@]}" | tee "$log"
+    [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1
+    said+=("$("$venv/bin/python" -V): $(tail -n 1 "$log")")
+    rm -f "$log"
+done
+printf 'pythons: %s\n' "${said[@]}"
+exit $failed
