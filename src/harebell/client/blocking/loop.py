@@ -1,7 +1,7 @@
-"""An event loop that takes turns: its thread runs it, and gives the turn away while it waits for the network.
+"""An event loop that runs under a lock, which its thread releases while it waits for the network.
 
-Any thread that holds `TurnLoop.lock` is as good as on the loop for the length of a plain call, and saves two changes of
-threads. It is asyncio's own loop underneath; uvloop has no selector in which turns could be taken.
+A thread that holds `TurnLoop.lock` may call what belongs to the loop, as a callback of the loop would: that saves two
+changes of threads. The loop is asyncio's own: uvloop has no selector that could release a lock.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GIVE_WAY_SECONDS: Final = 50e-6  # about what a thread takes to wake up and take
 
 
 class _Selector(selectors.DefaultSelector):
-    """Gives the turn away while it waits for the network."""
+    """Releases the lock while it waits for the network."""
 
     def __init__(self, loop: TurnLoop) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class _Selector(selectors.DefaultSelector):
                 loop.wake_waiters()
             ready = super().select(timeout)
             if loop.wanted:
-                # A free lock goes to whoever tries first, and a thread that was just woken is never the first.
+                # A free lock goes to the thread that tries first, and a thread that was just woken is never the first.
                 loop.wanted = False
                 time.sleep(GIVE_WAY_SECONDS)
         finally:
@@ -45,7 +45,7 @@ class _Selector(selectors.DefaultSelector):
             loop.asleep = False
         return ready
 
-    # Not every kind of selector sees a change while it waits.
+    # Not every kind of selector notices a change while it waits.
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         key = super().register(fileobj, events, data)
@@ -61,10 +61,10 @@ class _Selector(selectors.DefaultSelector):
 class TurnLoop(asyncio.SelectorEventLoop):
     """asyncio's loop, also for threads that hold its lock.
 
-    lock    held by whoever runs what belongs to the loop
-    asleep  nobody but a holder of the lock has something to do: what he schedules must wake the loop
-    wanted  somebody is about to wait for the lock; advice, not a fact
-    woken   locks of those whose wait is over; released when the loop goes to sleep, as nobody can run before that
+    lock    held by the thread that runs what belongs to the loop: the loop's own, or another
+    asleep  the loop waits for the network: what another thread schedules must wake it
+    wanted  a thread is about to wait for the lock; a hint, set without the lock
+    woken   locks of waiters whose wait is over; released when the loop goes to sleep, since they cannot run before that
     """
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class TurnLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.Handle:
         if self.asleep:
             handle = super().call_soon_threadsafe(callback, *args, context=context)
-            self.asleep = False  # once is enough; not before it is done, which a signal may prevent
+            self.asleep = False  # one wake-up is enough; set after it, because a signal may prevent it
             return handle
         return super().call_soon(callback, *args, context=context)
 
@@ -97,7 +97,7 @@ class TurnLoop(asyncio.SelectorEventLoop):
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         handle = super().call_at(when, callback, *args, context=context)
-        self.wake()  # to sleep no longer than this
+        self.wake()  # it has to compute again how long it may sleep
         return handle
 
 

@@ -1,19 +1,19 @@
 """The thread on which blocking connections live: one of a process, with the asyncio client on its loop.
 
 Rules:
-1. Whoever touches the loop, or what lives on it, holds `turn`. The loop's thread holds it all the time, but for the
-   moments in which it waits for the network. Any other thread takes it for the length of a plain call, and is then as
-   good as on the loop: a publish or an acknowledgement costs no change of threads. The loop is woken when such a call
-   has left it something to do (`TurnLoop`).
-2. Nobody waits while holding it. A coroutine is a task of the loop that the caller waits for (`run`), or the caller
-   takes each of its steps himself (`drive`): for publishing, whose coroutines await nothing but futures.
-3. A signal's exception may strike the main thread anywhere. In a wait it cancels the call. Elsewhere: `turn` is taken
-   by `with` alone, which a signal cannot divide; what must not be torn apart is one call of C, or put right (`step`).
-4. A program's own code never runs here, so nothing of it starves a heartbeat (`callbacks`).
-5. A forked child has no such thread. What it inherited raises, and its first `connect` makes a thread of its own.
-6. The interpreter's end says goodbye on what is still open, after writing what was published.
+1. A thread that touches the loop, or an object of the loop, holds `turn` (the loop's lock). The loop's thread holds it
+   except while it waits for the network. Another thread takes it for one plain call, and may then do what a callback of
+   the loop may do: a publish or an acknowledgement costs no change of threads. The loop is woken when such a call has
+   scheduled something (`TurnLoop`).
+2. No thread waits while it holds the turn. A coroutine runs as a task of the loop, and the caller waits for it (`run`);
+   or the calling thread runs each of its steps (`drive`): for publishing, whose coroutines await nothing but futures.
+3. A signal handler may raise in the main thread anywhere. In a wait, that cancels the call. Elsewhere, `turn` is taken
+   by `with` alone, which a signal cannot split; what must stay whole is one call of C, or is repaired (`step`).
+4. A program's own code never runs on this thread, so it cannot delay a heartbeat (`callbacks`).
+5. A forked child has no such thread. The objects that it inherited raise, and its first `connect` makes a new thread.
+6. At the interpreter's end, what was published is written, and open connections are closed.
 
-One thread for all connections: Python runs one at a time anyway, and more would only change places more often.
+There is one thread for all connections: Python runs one at a time anyway, and more would only switch more often.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Waiter:
 
 
 class _Refused(AbstractContextManager[None]):
-    """A turn that is never given."""
+    """A turn that cannot be taken."""
 
     def __init__(self, why: str) -> None:
         self._why = why
@@ -86,11 +86,11 @@ class _Refused(AbstractContextManager[None]):
 
 
 class IoThread:
-    """The loop, its thread, and how other threads get something done there.
+    """The loop, its thread, and how other threads run something there.
 
-    turn         to hold while touching what belongs to the loop; where a call may meet a busy loop, ask for it first:
+    turn         to hold while touching what belongs to the loop; where the loop may be busy, set the hint first:
                  `if not io.loop.asleep: io.loop.wanted = True`
-    connections  those that are open, for the interpreter's end
+    connections  the open ones, for the interpreter's end
     """
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class IoThread:
         return self._refused is None
 
     def check(self) -> None:
-        """LocalProtocolError where waiting would never end, or hold up somebody else's loop."""
+        """LocalProtocolError where waiting would never end, or would block an event loop of the program."""
         if self._refused is not None:
             self._refused.__enter__()
         if asyncio._get_running_loop() is not None:
@@ -139,7 +139,7 @@ class IoThread:
     def run_or_undo(
         self, undo: Callable[[T], object], call: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """As `run`; a result that came at the moment of an interrupt, which nobody will see, is given to `undo`."""
+        """As `run`; `undo` gets a result that the caller cannot get, because an interrupt came at the same moment."""
         self.check()
         waiter = Waiter(self)
         task: asyncio.Task[T] | None = None
@@ -161,11 +161,10 @@ class IoThread:
             raise errors.ChannelClosed("the interpreter is ending: no call is answered any more") from None
 
     def step(self, channel: Channel, work: Callable[[], T]) -> T:
-        """What `work` gives, something that may publish on the channel. With the turn in hand.
+        """What `work` gives, which may publish on the channel. The caller holds the turn, and flushes afterwards.
 
-        What it published is the caller's to flush. A publication that was numbered and not written, because a signal
-        came between, would give every later confirm to the wrong one: then the transport is dropped, and what
-        is unconfirmed is told as orphaned.
+        If a signal comes after a publication was numbered and before it was written, every later confirm would go to
+        the wrong publication: then the transport is dropped, and unconfirmed publications are orphaned.
         """
         connection, publishes = channel._connection, channel._core.publishes
         outgoing = connection.engine.outgoing
@@ -198,7 +197,7 @@ class IoThread:
                     if connection.engine.outgoing:
                         connection.flush()
                     return cast(T, stop.value)
-                if awaited is None:  # asyncio.sleep(0): others have their turn now
+                if awaited is None:  # asyncio.sleep(0): releasing the turn lets the loop run
                     continue
                 connection.flush_now()
                 waiter = Waiter(self)
@@ -214,7 +213,7 @@ class IoThread:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def refuse(self, why: str) -> None:
-        """No call is taken any more."""
+        """Let every call raise from now on."""
         self._refused = refused = _Refused(why)
         self.turn = refused
 
@@ -238,7 +237,7 @@ class IoThread:
 
 
 def _nobody(result: object) -> None:
-    """Nothing has to be undone."""
+    """There is nothing to undo."""
 
 
 def _cancel(steps: Coroutine[Any, Any, Any]) -> None:
@@ -255,7 +254,7 @@ _abandoned: list[IoThread] = []  # a forked child keeps them: collecting them wo
 
 
 def io_thread() -> IoThread:
-    """The process's own; made when it is first asked for."""
+    """The process's I/O thread, made at the first call."""
     global _io
     with _making:
         if _io is None:
