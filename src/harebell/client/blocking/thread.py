@@ -168,8 +168,8 @@ class IoThread:
         is unconfirmed is told as orphaned.
         """
         connection, publishes = channel._connection, channel._core.publishes
-        outgoing = connection.engine.outgoing
-        tag, written, due = publishes.last_tag, len(outgoing), connection.flush_due
+        engine = connection.engine
+        tag, written, due = publishes.last_tag, engine.pending, connection.flush_due
         try:
             connection.flush_due = True  # `drive` may write it at once
             return work()
@@ -177,7 +177,7 @@ class IoThread:
             raise
         except BaseException:
             # Each publication is two entries, method and content, and one number.
-            if publishes.confirming and len(outgoing) - written != 2 * (publishes.last_tag - tag):
+            if publishes.confirming and engine.pending - written != 2 * (publishes.last_tag - tag):
                 connection.lost("a signal interrupted a publish")
                 connection.abort()
             raise
@@ -195,7 +195,7 @@ class IoThread:
                 try:
                     awaited = self.step(channel, lambda: steps.send(None))
                 except StopIteration as stop:
-                    if connection.engine.outgoing:
+                    if connection.engine.pending:
                         connection.flush()
                     return cast(T, stop.value)
                 if awaited is None:  # asyncio.sleep(0): others have their turn now
