@@ -11,9 +11,8 @@ import pytest
 
 import harebell
 from harebell.broker import Broker
-from harebell.client.transport.protocol import AsyncCore
 from harebell.client.url import QUERY_KEYS
-from harebell.protocol.v091 import methods as m
+from harebell.protocol.v091 import Engine, Role, methods as m
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "client-methods.md"
 ROW = re.compile(r"^\| ([a-z]+\.[a-z-]+) \| (.*) \|$", re.MULTILINE)
@@ -51,13 +50,15 @@ def test_every_argument_of_the_url_is_listed() -> None:
 
 async def test_each_call_sends_its_method(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[bytes] = []
-    plain = AsyncCore.flush_now
+    plain = Engine.data_to_send
 
-    def flush_now(core: AsyncCore) -> None:
-        written.append(b"".join(core.engine.outgoing))
-        plain(core)
+    def data_to_send(engine: Engine) -> bytes:
+        data = plain(engine)
+        if engine.role is Role.CLIENT:
+            written.append(data)
+        return data
 
-    monkeypatch.setattr(AsyncCore, "flush_now", flush_now)
+    monkeypatch.setattr(Engine, "data_to_send", data_to_send)
     async with Broker() as broker:
         names: dict[str, object] = {"harebell": harebell, "url": broker.url}
         last = ""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
-from harebell.protocol.v091 import Content, encode_content
+from harebell.protocol.v091 import Content
 from harebell.protocol.v091.codec import END
 from harebell.protocol.v091.content import stored_content
 from harebell.protocol.v091.fields import read_shortstr, write_shortstr
-from harebell.protocol.v091.splice import DELIVERY_COUNT
+from harebell.protocol.v091.splice import DELIVERY_COUNT, header_frame_size, replace_properties
 
 __all__ = ["STORED_CHANNEL", "Address", "Given", "Held", "MarkedMessage", "Message", "to_held"]
 
@@ -108,7 +108,10 @@ class Held:
         return self.message.content.body_size
 
     def frames_for(self, channel: int, frame_max: int) -> bytes:
-        """The message's frames, with x-delivery-count among its headers when it was delivered before."""
+        """The message's frames, with x-delivery-count among its headers when it was delivered before and that fits.
+
+        LocalProtocolError when its properties alone do not fit a frame.
+        """
         content = self.message.content
         frames = content.frames_for(channel, frame_max)
         if not self.count:
@@ -116,8 +119,14 @@ class Held:
         if DELIVERY_COUNT.may_be_in(frames):  # a publisher's own, or one of another broker's: ours takes its place
             properties = content.decode_properties()
             properties.headers = {k: v for k, v in (properties.headers or {}).items() if k != DELIVERY_COUNT.name}
-            frames = encode_content(channel, properties, content.body, frame_max)
-        return DELIVERY_COUNT.put_into(frames, self.count)
+            frames = replace_properties(frames, properties)
+        counted = DELIVERY_COUNT.put_into(frames, self.count)
+        return counted if header_frame_size(counted) <= frame_max else frames
+
+    def fits(self, frame_max: int) -> bool:
+        """Whether a peer that takes frames of that length (0: of any) can be sent the message."""
+        frames = self.message.content.frames
+        return not frame_max or len(frames) <= frame_max or header_frame_size(frames) <= frame_max
 
 
 Given: TypeAlias = Message | Held | tuple[Address, bytes]

@@ -364,6 +364,9 @@ class Channel(SubscribingChannel):
         queue, PublishOrphaned (or what `confirm_select` said) when the connection was lost meanwhile. After
         DeadlineExceeded the message may or may not have arrived. With confirms off, give None once it is on its way to
         the transport. Waits while the broker or the transport takes nothing, or there is no connection.
+
+        LocalProtocolError, and nothing is sent, when the message does not fit the wire: a property its type, or all
+        properties together a frame (`frame_max`, agreed on with the broker). So it is with every way to publish.
         """
         connection, core = self._connection, self._core
         raw, body = encoded(message)
@@ -377,7 +380,7 @@ class Channel(SubscribingChannel):
             core.publish(raw, body, exchange, routing_key, mandatory, None)
             connection.flush()
             self._unyielded += 1
-            if self._unyielded >= CHUNK or len(connection.engine.outgoing) >= MAX_GATHERED:
+            if self._unyielded >= CHUNK or connection.engine.pending >= MAX_GATHERED:
                 await self._yield()
             return None
         future: asyncio.Future[object] = connection.loop.create_future()
@@ -459,7 +462,7 @@ class Channel(SubscribingChannel):
         connection.expecting()
         connection.flush()
         self._unyielded_sends += 1
-        if self._unyielded_sends >= CHUNK or len(connection.engine.outgoing) >= MAX_GATHERED:
+        if self._unyielded_sends >= CHUNK or connection.engine.pending >= MAX_GATHERED:
             await self._yield()
         return tag
 
@@ -514,9 +517,10 @@ class Channel(SubscribingChannel):
         raw_properties  of each message, as `Properties.encode` gives them; nobody looks into them
         exchange, routing_key  one for all messages, or one for each
 
-        All are written, or none. Waits, at most `timeout` seconds, while the broker or the transport takes nothing;
-        how many are under way is up to the caller, who waits for earlier ones (`Bulk.wait`). What is orphaned is told
-        there and not published again, whatever `confirm_select` said. No middleware stands around this call.
+        All are written, or none: LocalProtocolError when the properties of one do not fit a frame. Waits, at most
+        `timeout` seconds, while the broker or the transport takes nothing; how many are under way is up to the caller,
+        who waits for earlier ones (`Bulk.wait`). What is orphaned is told there and not published again, whatever
+        `confirm_select` said. No middleware stands around this call.
         """
         if len(bodies) != len(raw_properties):
             raise errors.InvalidArgument(f"{len(bodies)} bodies and {len(raw_properties)} raw_properties: one of each")
@@ -529,6 +533,7 @@ class Channel(SubscribingChannel):
             connection = self._connection
         bulk = Bulk(len(bodies), connection.loop)
         if "publish" in vars(core):  # somebody is told of each (`notices`)
+            connection.engine.check_properties(raw_properties)
             places = zip(_each(exchange, len(bodies)), _each(routing_key, len(bodies)), strict=True)
             for raw, body, (to, key) in zip(raw_properties, bodies, places, strict=True):
                 tag = core.publish(raw, body, to, key, mandatory, bulk)
@@ -567,6 +572,7 @@ class Channel(SubscribingChannel):
         timeout  seconds for the whole of it, the source of the publications included
 
         All are sent even when some are refused or orphaned; then Nacked, PublishOrphaned or Unroutable says which.
+        A message that does not fit the wire (see `publish`) is the last that is looked at: those before it were sent.
         After DeadlineExceeded, or when the channel is closed, those without an answer may or may not have arrived.
         """
         if window < 1:

@@ -158,7 +158,7 @@ async def _confirmed(rpc: PlainRpc) -> bool:
 async def test_an_outage_before_the_confirm(connection: Connection, rpc: PlainRpc, queue: str) -> None:
     calling = asyncio.ensure_future(rpc.call(b"m", queue))
     await asyncio.sleep(0)
-    connection._core.engine.outgoing.clear()
+    connection._core.engine.data_to_send()
     await connection.test().force_reconnect()
     with pytest.raises(errors.PublishOrphaned, match="may or may not have arrived"):
         await calling

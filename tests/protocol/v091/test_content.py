@@ -63,12 +63,17 @@ def test_any_content_survives(props: Properties, body: bytes, came: int, goes: i
     assert content.persistent == (props.delivery_mode == 2)
     content.checked_properties()
     goes = goes if goes > 8 else 0
-    sent = content.frames_for(channel, goes)
+    sent = content.recut(channel, goes)
     again = Content(channel, METHOD, sent, len(body))
     assert (again.body, again.raw_properties) == (body, content.raw_properties)
     assert not goes or max(frame_sizes(sent)[1:], default=0) <= goes
     if came <= (goes or came):
         assert again.frames_for(1, 0) == content.frames  # only channel numbers were changed
+    if not goes or frame_sizes(sent)[0] <= goes:
+        assert content.frames_for(channel, goes) == sent
+    else:
+        with pytest.raises(errors.LocalProtocolError, match=f"negotiated frame_max is {goes}: shorten its properties"):
+            content.frames_for(channel, goes)
 
 
 def test_reframing_only_where_a_frame_is_too_large() -> None:
@@ -76,13 +81,13 @@ def test_reframing_only_where_a_frame_is_too_large() -> None:
     assert content.frames_for(1, 4096) is content.frames
     assert content.frames_for(1, 0) is content.frames
     assert content.frames_for(1, 131_072) is content.frames
-    assert frame_sizes(content.frames_for(1, 100))[1:3] == [100, 100]
+    assert frame_sizes(content.recut(1, 100))[1:3] == [100, 100]
     assert len(content.frames_for(9, 4096)) == len(content.frames)
 
 
 def test_a_header_frame_is_never_cut() -> None:
     content = content_of(Properties(headers={"k": "x" * 300}), b"y" * 200)
-    sizes = frame_sizes(content.frames_for(2, 100))
+    sizes = frame_sizes(content.recut(2, 100))
     assert sizes[0] > 300
     assert max(sizes[1:]) == 100
 

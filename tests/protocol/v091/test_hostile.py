@@ -47,7 +47,7 @@ def survive(engine: Engine, pieces: list[bytes]) -> tuple[list[Event], int]:
             for look in (event.decode_method, event.decode_properties, event.checked_properties):
                 with contextlib.suppress(errors.RemoteProtocolError):
                     look()
-            assert Content(9, b"", event.frames_for(9, 20), event.body_size).body == event.body
+            assert Content(9, b"", event.recut(9, 20), event.body_size).body == event.body
     return events, code
 
 

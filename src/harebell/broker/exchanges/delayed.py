@@ -22,13 +22,13 @@ from harebell.broker.forwarding import Forwarding, hashed_properties
 from harebell.broker.message import MarkedMessage, Message
 from harebell.broker.store.journal import Journal
 from harebell.broker.timers import Timer, Timers
-from harebell.protocol.v091 import Content, encode_content
+from harebell.protocol.v091 import Content
+from harebell.protocol.v091.splice import replace_properties
 from harebell.routing.keeping import DelayedMessageExchange
 
 __all__ = ["Delayed", "Delays", "Hold"]
 
 DELAY_ID: Final = "x-delay-id"
-FRAME_MAX: Final = 131_072
 SLACK: Final = 1024  # entries of messages taken back, before it is worth while to clear them away
 
 
@@ -193,7 +193,7 @@ class Delays:
         headers = dict(properties.headers or {})
         headers["x-delay"] = -entry.delay  # what the plugin leaves for consumers to see
         properties.headers = headers
-        frames = encode_content(source.channel, properties, source.body, FRAME_MAX)
+        frames = replace_properties(source.frames, properties)
         content = Content(source.channel, source.method, frames, source.body_size)
         released = MarkedMessage(
             message.address, content, message.keys, message.bcc, died=message.died, ttl=message.ttl

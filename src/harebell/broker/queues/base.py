@@ -110,8 +110,11 @@ class Queue(ABC):
         """Give consumers what their windows take."""
 
     @abstractmethod
-    def take(self, getter: Getter | None = None) -> Held | None:
-        """The next message, for basic.get; `getter` will acknowledge it, None: nobody will."""
+    def take(self, getter: Getter | None = None, fits: Callable[[Held], bool] | None = None) -> Held | None:
+        """The next message, for basic.get; `getter` will acknowledge it, None: nobody will.
+
+        One that does not fit what its client can be sent comes back, whoever the getter is.
+        """
 
     @abstractmethod
     def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:

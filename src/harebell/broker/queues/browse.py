@@ -13,7 +13,7 @@ view reads ahead by the more messages the further it had to walk, and asks at ea
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from operator import attrgetter
 from typing import Final
@@ -104,7 +104,7 @@ class View(Queue):
     def can_deliver(self) -> bool:
         return False
 
-    def take(self, getter: Getter | None = None) -> Held | None:
+    def take(self, getter: Getter | None = None, fits: Callable[[Held], bool] | None = None) -> Held | None:
         return None
 
     def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:

@@ -300,7 +300,8 @@ class ClassicQueue(Queue):
 
     def _hand(self, held: Held, consumer: Consumer) -> None:
         if self.journal is not None:
-            self.journal.fed(held.position, 1, consumer.no_ack)  # before it can leave the process
+            # Before the message can leave the process; one that does not fit comes back.
+            self.journal.fed(held.position, 1, consumer.no_ack and consumer.takes(held))
         consumer.redeliver(held)
 
     def _show(self) -> None:
@@ -318,21 +319,21 @@ class ClassicQueue(Queue):
                 room = room if consumers.only is not None or consumers.single else 1
                 run = self.backlog.pop_many(room, OUTPUT_BYTES)
                 if self.journal is not None:
-                    for held in run:
-                        self.journal.fed(held.position, 1, consumer.no_ack)  # before it can leave the process
+                    for held in run:  # as in `_hand`
+                        self.journal.fed(held.position, 1, consumer.no_ack and consumer.takes(held))
                 consumer.feed_held(run)
             elif (one := self._pop()) is not None:
                 self._hand(one, consumer)
         if self.views:
             self._show()
 
-    def take(self, getter: Getter | None = None) -> Held | None:
+    def take(self, getter: Getter | None = None, fits: Callable[[Held], bool] | None = None) -> Held | None:
         self.renew_lease()
         if self.backlog is not None:
             self._drop_expired(self.backlog)
         held = self._pop()
         if held is not None and self.journal is not None:
-            self.journal.fed(held.position, 1, getter is None)
+            self.journal.fed(held.position, 1, getter is None and (fits is None or fits(held)))
         return held
 
     def _pop(self) -> Held | None:

@@ -56,6 +56,9 @@ class Consumer(Protocol):
     def redeliver(self, held: Held) -> None:
         """Deliver a message that was delivered before, or that has a place of its own in its queue."""
 
+    def takes(self, held: Held) -> bool:
+        """Whether its client can be sent this message at all; one that cannot comes back when it is delivered."""
+
     def show(self, held: Held) -> None:
         """Deliver a copy of a message that stays in the queue."""
 

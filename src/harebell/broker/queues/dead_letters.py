@@ -26,9 +26,9 @@ from harebell.broker.forwarding import Forwarding, Receiver, hashed_properties
 from harebell.broker.message import Address, MarkedMessage, Message
 from harebell.broker.timers import Timer, Timers
 from harebell.errors import LocalProtocolError
-from harebell.protocol.v091 import Content, FieldValue, encode_content
+from harebell.protocol.v091 import Content, FieldValue
 from harebell.protocol.v091.fields import write_table
-from harebell.protocol.v091.splice import append_headers
+from harebell.protocol.v091.splice import append_headers, replace_properties
 from harebell.routing import Reason, Route, cc_keys, dead_letter_headers, dead_letter_keys, without_cycles
 from harebell.routing.settings import QueueSettings
 
@@ -36,7 +36,6 @@ __all__ = ["RETRY_MS", "DeadLetters", "Obituary", "dead_letter"]
 
 log = logging.getLogger("harebell.broker.dead_letters")
 
-FRAME_MAX: Final = 131_072
 RETRY_MS: Final = 5_000
 SHARE: Final = 256  # letters tried again in one go
 _HEADERS, _EXPIRATION = 0x2000, 0x0100  # property flags
@@ -110,7 +109,7 @@ def _address(queue: DyingQueue, message: Message, reason: Reason, died: int) -> 
         return None
     source = message.content
     try:
-        frames = encode_content(source.channel, properties, source.body, FRAME_MAX)
+        frames = replace_properties(source.frames, properties)
     except LocalProtocolError as error:  # its headers fill a frame already: the letter goes on without
         log.warning("%s: dead letter without x-death: %s", queue, error)
         frames = source.frames

@@ -14,7 +14,7 @@ holds, and one for each holder.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import TypeAlias
 
 from harebell.broker.message import Given, Held, Message
@@ -269,14 +269,14 @@ class GroupQueue(ClassicQueue):
             return False
         return True
 
-    def take(self, getter: Getter | None = None) -> Held | None:
+    def take(self, getter: Getter | None = None, fits: Callable[[Held], bool] | None = None) -> Held | None:
         self.renew_lease()
         self._drop_expired(self.groups)
         if getter is not None:
             getter.watch_acks()
         held = self.groups.take(getter)
         if held is not None and self.journal is not None:
-            self.journal.fed(held.position, 1, getter is None)
+            self.journal.fed(held.position, 1, getter is None and (fits is None or fits(held)))
         return held
 
     def _held(self, held: Held) -> Held:

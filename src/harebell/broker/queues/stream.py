@@ -26,8 +26,8 @@ from harebell.broker.queues.stream_filter import StreamFilter, stream_filter
 from harebell.broker.store.stream_log import SEGMENT_BYTES, Cursor, SegmentLog
 from harebell.broker.timers import Timer
 from harebell.errors import NotImplemented as NotImplemented540, PreconditionFailed
-from harebell.protocol.v091 import FieldValue, Table, encode_content
-from harebell.protocol.v091.splice import STREAM_OFFSET
+from harebell.protocol.v091 import FieldValue, Table
+from harebell.protocol.v091.splice import STREAM_OFFSET, replace_properties
 from harebell.routing.settings import QueueSettings
 from harebell.routing.values import erlang_term, type_name
 
@@ -77,11 +77,11 @@ class StreamQueue(Queue):
         if self.judges and (verdict := self._judge(message)) is not Verdict.ADMIT:
             return verdict is Verdict.DISCARD
         content = message.content
-        frames = content.frames_for(STORED_CHANNEL, FRAME_MAX)
+        frames = content.recut(STORED_CHANNEL, FRAME_MAX)
         if STREAM_OFFSET.may_be_in(frames):
             properties = content.decode_properties()
             properties.headers = {k: v for k, v in (properties.headers or {}).items() if k != STREAM_OFFSET.name}
-            frames = encode_content(STORED_CHANNEL, properties, content.body, FRAME_MAX)
+            frames = replace_properties(frames, properties)
         self.log.append(message.address.wire, STREAM_OFFSET.pieces(frames, self.log.next_offset))
         if not self._unwritten:
             self._unwritten = True
@@ -218,7 +218,7 @@ class StreamQueue(Queue):
     def check_negative(self, methods: str, requeue: bool) -> None:
         raise NotImplemented540(f"{methods} not supported by stream queues {self}")
 
-    def take(self, getter: Getter | None = None) -> Held | None:
+    def take(self, getter: Getter | None = None, fits: Callable[[Held], bool] | None = None) -> Held | None:
         raise NotImplemented540(f"basic.get not supported by stream queues {self}")
 
     def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:

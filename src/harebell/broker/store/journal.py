@@ -77,7 +77,7 @@ class Journal:
             return
         frames = content.frames
         if content.channel != STORED_CHANNEL or len(frames) > FRAME_MAX:
-            frames = content.frames_for(STORED_CHANNEL, FRAME_MAX)
+            frames = content.recut(STORED_CHANNEL, FRAME_MAX)
         expiry = 0 if not deadline else _wall_clock() + deadline - self._now()
         marks = b"" if type(message) is Message else _encode_marks(message)
         self.log.append(position, message.address.wire, frames, expiry, 0 if persistent else TRANSIENT, marks)

@@ -36,6 +36,7 @@ from harebell.errors import (
 )
 from harebell.protocol.v091 import methods as m
 from harebell.protocol.v091.deliver import encode_get_ok
+from harebell.protocol.v091.splice import header_frame_size
 
 __all__ = ["Channel"]
 
@@ -139,6 +140,21 @@ class Channel:
         self._forget(consumer)
         if self.open and self.connection.capability("consumer_cancel_notify"):
             self.reply(m.BasicCancel(consumer.tag, no_wait=True))
+
+    def refuse_delivery(self, queue: Queue, frames: bytes) -> None:
+        """A message cannot be sent to this client: deliver nothing more here, and close the channel with the reason.
+
+        Not at once, because the queue is in the middle of delivering. What the channel holds then goes back.
+        """
+        self.flowing = False
+        error, timers = self._too_long(queue, frames), self.connection.node.timers
+        timers.at(timers.now(), lambda: self.connection.refuse_channel(self.number, error) if self.open else None)
+
+    def _too_long(self, queue: Queue, frames: bytes) -> PreconditionFailed:
+        return PreconditionFailed(
+            f"a message of {queue} has properties that take a frame of {header_frame_size(frames)} bytes, the "
+            f"negotiated frame_max is {self.connection.engine.frame_max}"
+        )
 
     def lease(self, asked: LeaseRequest) -> list[int]:
         """Give deliveries more time; their tags. PreconditionFailed for a tag that is not outstanding."""
@@ -290,7 +306,9 @@ class Channel:
 
     def _get(self, method: m.BasicGet) -> None:
         queue = self._topology.readable_queue(method.queue)
-        held = queue.take(None if method.no_ack else self)
+        connection = self.connection
+        frame_max = connection.engine.frame_max
+        held = queue.take(None if method.no_ack else self, lambda held: held.fits(frame_max))
         if held is None:
             self.counts.get_empty += 1
             queue.counts.get_empty += 1
@@ -305,13 +323,15 @@ class Channel:
         if self.vhost.trace is not None:
             self.vhost.trace.delivered(self, queue, held.message, held.count > 0)
         self.tag += 1
-        if not method.no_ack:
+        fits, again = held.fits(frame_max), held.count > 0
+        if not method.no_ack or not fits:
             self.unacked.entries[self.tag] = (queue, None, held.position, held)
-        connection, again = self.connection, held.count > 0
+        if not fits:
+            raise self._too_long(queue, held.message.content.frames)
         if connection.listens(self.number):
-            frames = held.frames_for(self.number, connection.engine.frame_max)
+            frames = held.frames_for(self.number, frame_max)
             answer = encode_get_ok(self.number, self.tag, again, held.message.address.wire, queue.message_count)
-            connection.engine.outgoing += (answer, frames)
+            connection.engine.send_frames(answer, frames)
             connection.has_output(len(frames))
 
     def ack(self, method: m.BasicAck) -> None:

@@ -154,7 +154,7 @@ class Connection:
             self._fail(failure)
         elif engine.state is ConnectionState.AWAIT_START:
             engine.send_method(0, self._handshake.start())
-        if engine.outgoing:
+        if engine.pending:
             self.has_output(0)
         self.batch.end(self, len(data))
 
@@ -297,10 +297,14 @@ class Connection:
             try:
                 channel.give_back_overdue(now, default, least)
             except AmqpError as error:
-                self._refuse(number, error, m.BasicAck())
-                self.has_output(0)
+                self.refuse_channel(number, error)
 
     # -- errors and the end --------------------------------------------------------------------------------------
+
+    def refuse_channel(self, number: int, error: AmqpError) -> None:
+        """Close a channel for something that no method of the client's asked for."""
+        self._refuse(number, error, m.BasicAck())
+        self.has_output(0)
 
     def _refuse(self, number: int, error: AmqpError, event: m.Method | Content | OversizedContent) -> None:
         class_id, method_id = error.class_id, error.method_id
@@ -459,7 +463,7 @@ class Connection:
         """
         if self.listens(number):
             if frames:
-                self.engine.outgoing += (encode_method(number, method), frames)
+                self.engine.send_frames(encode_method(number, method), frames)
             else:
                 self.engine.send_method(number, method)
             self.has_output(len(frames))

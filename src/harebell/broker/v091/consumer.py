@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, Protocol, TypeAlias
 
 from harebell.broker.clients import Channel
@@ -19,6 +19,7 @@ from harebell.broker.store.journal import Journal
 from harebell.broker.store.stream_records import Record
 from harebell.broker.v091.link import Link
 from harebell.broker.vhost import VirtualHost
+from harebell.errors import LocalProtocolError
 from harebell.protocol.v091 import Table
 from harebell.protocol.v091.codec import END
 from harebell.protocol.v091.content import stored_content
@@ -53,6 +54,9 @@ class ConsumerChannel(Channel, Protocol):
     def unacked(self) -> UnackedTable: ...
     def cancelled_by_broker(self, consumer: Consumer) -> None:
         """The consumer's queue is gone."""
+
+    def refuse_delivery(self, queue: Queue, frames: bytes) -> None:
+        """A message with these frames does not fit the client's."""
 
 
 class Consumer:
@@ -112,24 +116,35 @@ class Consumer:
         before any of it can leave the process.
         """
         channel, prefixes, keep = self.channel, self.prefixes, not self.no_ack
-        number, frame_max, unacked = channel.number, channel.connection.engine.frame_max, channel.unacked.entries
-        out, popleft, queue, tag, size = channel.connection.engine.outgoing, ready.popleft, self.queue, channel.tag, 0
-        first, start = tag, position
+        engine, number, unacked = channel.connection.engine, channel.number, channel.unacked.entries
+        out, popleft, queue, tag, size = list[bytes](), ready.popleft, self.queue, channel.tag, 0
+        first, start, frame_max = tag, position, engine.frame_max
+        prefix = end = b""
         for _ in range(count):
             message = popleft()
             content = message.content
             frames = content.frames
-            if content.channel != number or len(frames) > frame_max:
-                frames = content.frames_for(number, frame_max)
-            end = message.address.fresh
+            length = len(frames)
+            if content.channel != number or length > frame_max:
+                try:
+                    frames = content.frames_for(number, frame_max)
+                except LocalProtocolError:
+                    ready.appendleft(message)
+                    channel.refuse_delivery(queue, frames)
+                    break
+                length = len(frames)
+            if message.address.fresh is not end:  # nearly always it is that of the message before
+                end = message.address.fresh
+                prefix = prefixes[len(end)]
             tag += 1
-            out += (prefixes[len(end)], pack_tag(tag), end, frames)
+            out += (prefix, pack_tag(tag), end, frames)
             if keep:
                 unacked[tag] = (queue, self, position, message)
                 position += 1
-            size += len(frames)
+            size += length
             if size > OUTPUT_BYTES:
                 break
+        engine.send_deliveries(out)
         channel.tag = tag
         delivered = tag - first
         self.delivered += delivered
@@ -147,22 +162,33 @@ class Consumer:
         As `feed`, for a backlog on disk.
         """
         channel, prefixes, keep = self.channel, self.prefixes, not self.no_ack
-        number, frame_max, unacked = channel.number, channel.connection.engine.frame_max, channel.unacked.entries
-        out, queue, tag, size = channel.connection.engine.outgoing, self.queue, channel.tag, 0
-        first, position = tag, journal.page_at
+        engine, number, unacked = channel.connection.engine, channel.number, channel.unacked.entries
+        out, queue, tag, size = list[bytes](), self.queue, channel.tag, 0
+        first, position, frame_max = tag, journal.page_at, engine.frame_max
+        prefix = end = b""
         for given in islice(journal.ahead, count):
             address, frames = given
-            if number != STORED_CHANNEL or len(frames) > frame_max:
-                frames = stored_content(STORED_CHANNEL, frames).frames_for(number, frame_max)
-            end = address.fresh
+            length = len(frames)
+            if number != STORED_CHANNEL or length > frame_max:
+                try:
+                    frames = stored_content(STORED_CHANNEL, frames).frames_for(number, frame_max)
+                except LocalProtocolError:
+                    journal.ahead = chain((given,), journal.ahead)
+                    channel.refuse_delivery(queue, frames)
+                    break
+                length = len(frames)
+            if address.fresh is not end:
+                end = address.fresh
+                prefix = prefixes[len(end)]
             tag += 1
-            out += (prefixes[len(end)], pack_tag(tag), end, frames)
+            out += (prefix, pack_tag(tag), end, frames)
             if keep:
                 unacked[tag] = (queue, self, position, given)
                 position += 1
-            size += len(frames)
+            size += length
             if size > OUTPUT_BYTES:
                 break
+        engine.send_deliveries(out)
         channel.tag = tag
         delivered = tag - first
         self.delivered += delivered
@@ -175,26 +201,35 @@ class Consumer:
 
     def feed_held(self, messages: Sequence[Held]) -> None:
         """Deliver these messages. As `feed`, for a queue whose messages have places of their own."""
-        channel, prefixes, keep = self.channel, self.prefixes, not self.no_ack
-        number, frame_max, unacked = channel.number, channel.connection.engine.frame_max, channel.unacked.entries
-        out, queue, tag, size, again = channel.connection.engine.outgoing, self.queue, channel.tag, 0, 0
+        channel, prefixes, keep, misfits = self.channel, self.prefixes, not self.no_ack, list[Held]()
+        engine, number, unacked = channel.connection.engine, channel.number, channel.unacked.entries
+        out, queue, tag, size, again = list[bytes](), self.queue, channel.tag, 0, 0
+        frame_max = engine.frame_max
         for held in messages:
             message = held.message
             frames = message.content.frames
             end = message.address.fresh
-            if held.count:
-                again += 1
-                end = message.address.again
-                frames = held.frames_for(number, frame_max)
-            elif message.content.channel != number or len(frames) > frame_max:
-                frames = message.content.frames_for(number, frame_max)
+            try:
+                if held.count:
+                    end = message.address.again
+                    frames = held.frames_for(number, frame_max)
+                    again += 1
+                elif message.content.channel != number or len(frames) > frame_max:
+                    frames = message.content.frames_for(number, frame_max)
+            except LocalProtocolError:
+                misfits.append(held)
+                channel.refuse_delivery(queue, frames)
+                continue
             tag += 1
             out += (prefixes[len(end)], pack_tag(tag), end, frames)
             if keep:
                 unacked[tag] = (queue, self, held.position, held)
             size += len(frames)
+        engine.send_deliveries(out)
         channel.tag = tag
-        delivered = len(messages)
+        for held in misfits:
+            self._hold(held)
+        delivered = len(messages) - len(misfits)
         self.delivered += delivered
         self.redelivered += again
         if keep:
@@ -211,23 +246,31 @@ class Consumer:
         engine, number, frame_max, unacked = (
             connection.engine, channel.number, connection.engine.frame_max, channel.unacked.entries
         )  # fmt: skip
-        out, queue, tag, size = engine.outgoing, self.queue, channel.tag, 0
-        ends: dict[bytes, bytes] = {}  # by address: a few, again and again
+        out, queue, tag, size = list[bytes](), self.queue, channel.tag, 0
+        first = tag
+        around: dict[bytes, tuple[bytes, bytes]] = {}  # what stands around the tag, by address: a few, again and again
         for offset, _, address, frames in records:
             if number != STORED_CHANNEL or len(frames) > frame_max:
-                frames = stored_content(STORED_CHANNEL, frames).frames_for(number, frame_max)
-            end = ends.get(address)
-            if end is None:
-                end = ends[address] = b"\0" + address + END
+                try:
+                    frames = stored_content(STORED_CHANNEL, frames).frames_for(number, frame_max)
+                except LocalProtocolError:
+                    channel.refuse_delivery(queue, frames)
+                    break
+            known = around.get(address)
+            if known is None:
+                end = b"\0" + address + END
+                known = around[address] = (prefixes[len(end)], end)
             tag += 1
-            out += (prefixes[len(end)], pack_tag(tag), end, frames)
+            out += (known[0], pack_tag(tag), known[1], frames)
             unacked[tag] = (queue, self, offset, None)
             size += len(frames)
             if size > OUTPUT_BYTES:
+                engine.send_deliveries(out)
                 connection.has_output(size)
-                out, size = engine.outgoing, 0
+                out, size = [], 0
+        engine.send_deliveries(out)
         channel.tag = tag
-        delivered = len(records)
+        delivered = tag - first
         self.delivered += delivered
         self.credit -= delivered
         channel.credit -= delivered
@@ -243,20 +286,37 @@ class Consumer:
     def redeliver(self, held: Held) -> None:
         """Deliver a message that was delivered before, or that has a place of its own in its queue."""
         address = held.message.address
+        try:
+            frames = held.frames_for(self.channel.number, self.channel.connection.engine.frame_max)
+        except LocalProtocolError:
+            self._hold(held)
+            self.channel.refuse_delivery(self.queue, held.message.content.frames)
+            return
         if held.count:
             self.redelivered += 1
         trace = self.channel.vhost.trace
         if trace is not None:
             trace.delivered(self.channel, self.queue, held.message, held.count > 0)
-        frames = held.frames_for(self.channel.number, self.channel.connection.engine.frame_max)
         self.send(held.position, held, address.again if held.count else address.fresh, frames)
+
+    def _hold(self, held: Held) -> None:
+        """Count a message that does not fit as delivered, whatever the mode: it goes back when the channel closes."""
+        channel = self.channel
+        channel.tag += 1
+        channel.unacked.entries[channel.tag] = (self.queue, self, held.position, held)
+        self.credit -= 1
+        channel.credit -= 1
+
+    def takes(self, held: Held) -> bool:
+        """Whether the client can be sent this message."""
+        return held.fits(self.channel.connection.engine.frame_max)
 
     def send(self, position: int, message: Given | None, end: bytes, frames: bytes) -> None:
         """Deliver one message from its parts; `message` is None where the queue needs none back (a stream)."""
         channel = self.channel
         channel.tag += 1
         self.delivered += 1
-        channel.connection.engine.outgoing += (self.prefixes[len(end)], pack_tag(channel.tag), end, frames)
+        channel.connection.engine.send_deliveries((self.prefixes[len(end)], pack_tag(channel.tag), end, frames))
         if not self.no_ack:
             channel.unacked.entries[channel.tag] = (self.queue, self, position, message)
             self.credit -= 1
@@ -266,7 +326,11 @@ class Consumer:
     def show(self, held: Held) -> None:
         """Deliver a copy of a message that stays in its queue."""
         address = held.message.address
-        frames = held.frames_for(self.channel.number, self.channel.connection.engine.frame_max)
+        try:
+            frames = held.frames_for(self.channel.number, self.channel.connection.engine.frame_max)
+        except LocalProtocolError:
+            self.channel.refuse_delivery(self.queue, held.message.content.frames)
+            return
         self.send(held.position, None, address.again if held.count else address.fresh, frames)
 
     def watch_acks(self) -> None:

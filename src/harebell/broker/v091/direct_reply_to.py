@@ -8,7 +8,7 @@ goes straight to the consumer; when the channel is gone it goes nowhere.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from harebell.broker.message import Held, Message
@@ -16,6 +16,7 @@ from harebell.broker.queues.base import Back, Queue
 from harebell.broker.queues.consumer import Getter
 from harebell.broker.v091.consumer import Consumer
 from harebell.broker.vhost import VirtualHost
+from harebell.errors import LocalProtocolError
 from harebell.protocol.v091.fields import write_shortstr
 from harebell.routing.settings import QueueSettings
 
@@ -47,7 +48,11 @@ class ReplyQueue(Queue):
         consumer = self.consumer
         if consumer is not None and not consumer.cancelled:
             channel = consumer.channel
-            frames = message.content.frames_for(channel.number, channel.connection.engine.frame_max)
+            try:
+                frames = message.content.frames_for(channel.number, channel.connection.engine.frame_max)
+            except LocalProtocolError:
+                channel.refuse_delivery(self, message.content.frames)
+                return True
             consumer.send(0, None, message.address.fresh, frames)
         return True
 
@@ -57,7 +62,7 @@ class ReplyQueue(Queue):
     def deliver(self) -> None:
         pass
 
-    def take(self, getter: Getter | None = None) -> Held | None:
+    def take(self, getter: Getter | None = None, fits: Callable[[Held], bool] | None = None) -> Held | None:
         return None
 
     def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:

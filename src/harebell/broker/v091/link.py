@@ -11,6 +11,7 @@ from harebell.broker.node import Node
 from harebell.broker.operations.leases import LeaseRequest
 from harebell.broker.queues.base import Queue
 from harebell.broker.vhost import VirtualHost
+from harebell.errors import AmqpError
 from harebell.protocol.v091 import Engine, methods as m
 
 __all__ = ["Link"]
@@ -38,6 +39,9 @@ class Link(Connection, Protocol):
 
     def capability(self, name: str) -> bool:
         """Whether the client said that it understands an extension."""
+
+    def refuse_channel(self, number: int, error: AmqpError) -> None:
+        """Close a channel for something that no method of the client's asked for."""
 
     def remember_target(self) -> None:
         """A publisher remembers one more target."""

@@ -20,11 +20,12 @@ from harebell.broker.v091.confirms import Confirms
 from harebell.broker.v091.direct_reply_to import PSEUDO_QUEUE, WIRE_NAME, ReplyQueue
 from harebell.broker.v091.link import Link
 from harebell.broker.vhost import VirtualHost
-from harebell.errors import AmqpError, CommandInvalid, NoConsumers, NoRoute, PreconditionFailed
-from harebell.protocol.v091 import Content, OversizedContent, Properties, Table, encode_content
+from harebell.errors import AmqpError, CommandInvalid, LocalProtocolError, NoConsumers, NoRoute, PreconditionFailed
+from harebell.protocol.v091 import Content, OversizedContent, Properties, Table
 from harebell.protocol.v091.content import DELIVERY_MODE_ONLY, FLAGS_AT, NO_PROPERTIES, SIZE_AND_FLAGS
+from harebell.protocol.v091.fields import write_shortstr
 from harebell.protocol.v091.methods import BasicPublish, BasicReturn
-from harebell.protocol.v091.splice import replace_reply_to
+from harebell.protocol.v091.splice import replace_properties, replace_reply_to
 from harebell.routing import SYSTEM_EXCHANGE, Route, bcc_keys, cc_bcc
 
 __all__ = ["Publisher", "Target"]
@@ -269,7 +270,7 @@ class Publisher:
             properties.headers = {name: value for name, value in headers.items() if name != "BCC"}
             rewritten = True
         if rewritten:
-            frames = encode_content(content.channel, properties, content.body, self._connection.engine.frame_max)
+            frames = replace_properties(content.frames, properties)
             content = Content(content.channel, content.method, frames, content.body_size)
         if ttl is not None:
             for queue in queues:
@@ -309,8 +310,19 @@ class Publisher:
     def _return(self, target: Target, content: Content, why: type[AmqpError]) -> None:
         """Give a message that found nobody back: before its confirm, as RabbitMQ does."""
         method = BasicReturn(why.reply_code, why.reply_name, target.address.exchange, target.address.routing_key)
-        frames = content.frames_for(self._channel.number, self._connection.engine.frame_max)
-        self._connection.send(self._channel.number, method, frames)
+        number, frame_max = self._channel.number, self._connection.engine.frame_max
+        try:
+            frames = content.frames_for(number, frame_max)
+        except LocalProtocolError:
+            frames = _with_short_reply_to(content).frames_for(number, frame_max)
+        self._connection.send(number, method, frames)
+
+
+def _with_short_reply_to(content: Content) -> Content:
+    """The message as it came: an address of direct reply-to, which the broker put in, made it longer."""
+    given = write_shortstr(content.decode_properties().reply_to or "", "reply_to")
+    frames = replace_reply_to(content.frames, given, WIRE_NAME) or content.frames
+    return Content(content.channel, content.method, frames, content.body_size)
 
 
 def _expiring(target: Target, content: Content, ttl: int) -> MarkedMessage:

@@ -167,8 +167,8 @@ class IoThread:
         the wrong publication: then the transport is dropped, and unconfirmed publications are orphaned.
         """
         connection, publishes = channel._connection, channel._core.publishes
-        outgoing = connection.engine.outgoing
-        tag, written, due = publishes.last_tag, len(outgoing), connection.flush_due
+        engine = connection.engine
+        tag, written, due = publishes.last_tag, engine.pending, connection.flush_due
         try:
             connection.flush_due = True  # `drive` may write it at once
             return work()
@@ -176,7 +176,7 @@ class IoThread:
             raise
         except BaseException:
             # Each publication is two entries, method and content, and one number.
-            if publishes.confirming and len(outgoing) - written != 2 * (publishes.last_tag - tag):
+            if publishes.confirming and engine.pending - written != 2 * (publishes.last_tag - tag):
                 connection.lost("a signal interrupted a publish")
                 connection.abort()
             raise
@@ -194,7 +194,7 @@ class IoThread:
                 try:
                     awaited = self.step(channel, lambda: steps.send(None))
                 except StopIteration as stop:
-                    if connection.engine.outgoing:
+                    if connection.engine.pending:
                         connection.flush()
                     return cast(T, stop.value)
                 if awaited is None:  # asyncio.sleep(0): releasing the turn lets the loop run

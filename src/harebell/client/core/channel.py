@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import chain, repeat
+from itertools import repeat
 from typing import Protocol, cast
 
 from harebell import errors
@@ -33,8 +33,7 @@ from harebell.client.core.unacked import Deliveries
 from harebell.client.core.unconfirmed import Publishes, PublishWaiter
 from harebell.client.messages import Acknowledger, Delivery, Returned
 from harebell.client.url import ConnectionParameters
-from harebell.protocol.v091 import Content, Engine, encode_content, methods as m
-from harebell.protocol.v091.bulk import encode_contents
+from harebell.protocol.v091 import Content, Engine, methods as m
 from harebell.protocol.v091.codec import decode_method
 from harebell.protocol.v091.hot import DELIVER, GET_OK, ClientFrames, DeliverReader
 
@@ -109,8 +108,8 @@ class ChannelCore:
         self.slots: deque[Slot] = deque()
         self.consumers: dict[bytes, ConsumerCore] = {}
         self.active = self.ready = self._flowing = True
-        self._outgoing = connection.engine.outgoing
-        self.settlement = Settlement(self, deliveries, self.frames, self._outgoing, connection.flush)
+        self._engine = connection.engine
+        self.settlement = Settlement(self, deliveries, self.frames, connection.engine.send_frame, connection.flush)
         self.settler: Acknowledger = self.settlement
         self._reader = DeliverReader()
         self._names = self._reader.names
@@ -217,10 +216,9 @@ class ChannelCore:
         if self.reason is not None:
             self.check_open()
         method = self.frames.publish(exchange, routing_key, mandatory)
-        content = encode_content(self.number, raw_properties, body, self.connection.engine.frame_max)
-        tag = self.publishes.add(waiter, method, raw_properties, body, mandatory) if self.publishes.confirming else 0
-        self._outgoing += (method, content)  # both or none, whatever interrupts a thread here
-        return tag
+        self._engine.send_message(self.number, method, raw_properties, body)
+        publishes = self.publishes
+        return publishes.add(waiter, method, raw_properties, body, mandatory) if publishes.confirming else 0
 
     def publish_bulk(
         self,
@@ -244,13 +242,9 @@ class ChannelCore:
             exchanges = repeat(exchange, count) if isinstance(exchange, str) else exchange
             keys = repeat(routing_key, count) if isinstance(routing_key, str) else routing_key
             methods = [frame(name, key, mandatory) for name, key in zip(exchanges, keys, strict=True)]
-        contents = encode_contents(self.number, raw_properties, bodies, self.connection.engine.frame_max)
-        pieces = list(chain.from_iterable(zip(methods, contents, strict=True)))
-        first = 0
-        if self.publishes.confirming:
-            first = self.publishes.add_many(waiter, methods, raw_properties, bodies, mandatory)
-        self._outgoing += pieces
-        return first
+        self._engine.send_messages(self.number, methods, raw_properties, bodies)
+        publishes = self.publishes
+        return publishes.add_many(waiter, methods, raw_properties, bodies, mandatory) if publishes.confirming else 0
 
     # -- what the broker sends ---------------------------------------------------------------------------------------
 

@@ -42,13 +42,13 @@ class ConnectionCore:
     # -- hooks of the I/O layer ---------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Something is in `engine.outgoing`: have it written."""
+        """The engine has output: have it written."""
 
     def expecting(self) -> None:
         """An answer will be waited for."""
 
     def ask(self) -> None:
-        """Something is in `engine.outgoing` whose answer will be waited for: have it written."""
+        """The engine has output whose answer will be waited for: have it written."""
         self.expecting()
         self.flush()
 

@@ -39,13 +39,13 @@ class Settlement:
         channel: DeliveringChannel,
         deliveries: Deliveries,
         frames: ClientFrames,
-        outgoing: list[bytes],
+        send: Callable[[bytes], None],
         flush: Callable[[], None],
     ) -> None:
         self._channel = channel
         self._deliveries = deliveries
         self._frames = frames
-        self._outgoing = outgoing
+        self._send = send
         self._flush = flush
         self._offset = deliveries.offset
         self._at_once = deliveries.unacked  # what is acknowledged without asking the table; empty on a closed channel
@@ -57,7 +57,7 @@ class Settlement:
             self._settle(delivery_tag, multiple, lambda tag: self._frames.ack(tag, multiple))
             return
         unacked.remove(delivery_tag)
-        self._outgoing.append(self._ack % (delivery_tag - self._offset).to_bytes(8, "big"))
+        self._send(self._ack % (delivery_tag - self._offset).to_bytes(8, "big"))
         self._flush()
 
     def nack(self, delivery_tag: int, *, multiple: bool = False, requeue: bool = True) -> None:
@@ -74,7 +74,7 @@ class Settlement:
         send, error = self._deliveries.settle(delivery_tag, multiple)
         if send:
             self._channel.check_open()
-            self._outgoing.append(frame(delivery_tag - self._offset if delivery_tag else 0))
+            self._send(frame(delivery_tag - self._offset if delivery_tag else 0))
             self._flush()
         if error is not None:
             raise error

@@ -383,6 +383,8 @@ class Producer(Generic[T]):
                     await channel.wait_publish(timeout=self._timeout)
                     self._send(self._again[0])
                     self._again.popleft()
+                except errors.LocalProtocolError as error:  # this broker takes shorter frames than the last one
+                    self._again.popleft().fail(error)
                 except errors.DeadlineExceeded as error:
                     logger.warning("%d orphaned publications wait to be sent again: %s", len(self._again), error)
                 except errors.HarebellError as error:

@@ -108,7 +108,7 @@ class AsyncCore(ConnectionCore, asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self.lost(f"the connection broke: {exc}" if exc else "the broker closed the connection without a word", exc)
-        self.engine.outgoing.clear()
+        self.engine.data_to_send()  # unsent for ever
         for timer in (self._heart, self._goodbye):
             if timer is not None:
                 timer.cancel()
@@ -139,8 +139,8 @@ class AsyncCore(ConnectionCore, asyncio.BufferedProtocol):
         """Write what was gathered, in this turn of the loop."""
         transport, engine = self._transport, self.engine
         if transport is None or transport.is_closing():
-            engine.outgoing.clear()
-        elif engine.outgoing:
+            engine.data_to_send()
+        elif engine.pending:
             self._quiet = False
             transport.write(engine.data_to_send())
             self._last_sent = self.loop.time()

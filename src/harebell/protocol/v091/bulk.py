@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Any, Final
 
 from harebell.errors import LocalProtocolError
-from harebell.protocol.v091.codec import FRAME_OVERHEAD
+from harebell.protocol.v091.codec import FRAME_OVERHEAD, too_long
 from harebell.protocol.v091.content import BASIC_CLASS, HEADER_FIXED, encode_content
 from harebell.protocol.v091.fields import FieldValue, write_octet, write_shortstr, write_table, write_timestamp
 from harebell.protocol.v091.methods import FRAME_BODY, FRAME_HEADER
@@ -105,13 +105,25 @@ def _encoded(name: str, write: Callable[[Any, str], bytes], values: Sequence[Any
     return [b"" if value is None else write(value, name) for value in values]
 
 
+def _check_header(length: int, room: int) -> None:
+    if HEADER_FIXED.size + length > room:
+        raise too_long(
+            "basic.publish", "properties", FRAME_OVERHEAD + HEADER_FIXED.size + length, room + FRAME_OVERHEAD
+        )
+
+
 def encode_contents(
     channel: int, raw_properties: Sequence[bytes], bodies: Sequence[bytes], frame_max: int
 ) -> list[bytes]:
-    """Header and body frames of each message, as `encode_content` gives them one by one."""
+    """Header and body frames of each message, as `encode_content` gives them one by one.
+
+    LocalProtocolError when the properties of one do not fit a frame.
+    """
     room = (frame_max or 1 << 31) - FRAME_OVERHEAD
     sizes = list(map(len, bodies))
     if not sizes or min(sizes) == 0 or max(sizes) > room:
+        for raw in raw_properties:
+            _check_header(len(raw), room)
         return [encode_content(channel, raw, body, frame_max) for raw, body in zip(raw_properties, bodies, strict=True)]
     heads: dict[tuple[int, int], tuple[bytes, bytes]] = {}  # messages of one job are much alike in their lengths
     contents = []
@@ -119,6 +131,7 @@ def encode_contents(
         lengths = len(raw), size
         head = heads.get(lengths)
         if head is None:
+            _check_header(lengths[0], room)
             head = heads[lengths] = (
                 _HEAD.pack(FRAME_HEADER, channel, HEADER_FIXED.size + lengths[0], BASIC_CLASS, 0, size),
                 _BODY.pack(206, FRAME_BODY, channel, size),

@@ -22,6 +22,7 @@ __all__ = [
     "encode_frame",
     "encode_method",
     "encode_properties",
+    "too_long",
 ]
 
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
@@ -54,6 +55,14 @@ def encode_properties(properties: Properties) -> bytes:
         return properties.encode()
     except MISFITS as error:
         raise errors.LocalProtocolError(f"{properties!r} does not fit the wire: {error}") from None
+
+
+def too_long(what: str, part: str, size: int, frame_max: int) -> errors.LocalProtocolError:
+    """The refusal of a method or message whose `part` would need a frame longer than the peer takes."""
+    return errors.LocalProtocolError(
+        f"{what} with its {part} takes a frame of {size} bytes, the negotiated frame_max is {frame_max}: "
+        f"shorten its {part}"
+    )
 
 
 def decode_method(payload: bytes, channel: int = 0) -> Method:

@@ -20,6 +20,7 @@ from harebell.protocol.v091.codec import (
     decode_method,
     decode_properties,
     encode_properties,
+    too_long,
 )
 from harebell.protocol.v091.methods import FRAME_BODY, FRAME_HEADER, Method, Properties
 
@@ -209,10 +210,16 @@ class Content:
         return FRAME_OVERHEAD + int(_LENGTH.unpack_from(self.frames, 3)[0])
 
     def frames_for(self, channel: int, frame_max: int) -> bytes:
-        """The frames for another connection: on that channel, body frames cut to `frame_max` bytes (0: no limit).
+        """The frames to send to a peer: on that channel, no frame longer than `frame_max` bytes (0: no limit).
 
-        A header frame cannot be cut: one that is larger goes out as it is, and the peer may refuse it.
+        LocalProtocolError when the header frame is longer: it cannot be cut.
         """
+        if 0 < frame_max < self._header_end:
+            raise too_long("the message", "properties", self._header_end, frame_max)
+        return self.recut(channel, frame_max)
+
+    def recut(self, channel: int, frame_max: int) -> bytes:
+        """The frames to store: on that channel, body frames cut to `frame_max` bytes, the header frame as it is."""
         if 0 < frame_max < len(self.frames) and self._largest_body_frame() > frame_max:
             return encode_content(channel, self.raw_properties, self.body, frame_max)
         if channel == self.channel:
@@ -254,8 +261,20 @@ def stored_content(channel: int, frames: bytes) -> Content:
     return Content(channel, b"", frames, HEADER_FIXED.unpack_from(frames, FLAGS_AT - HEADER_FIXED.size)[2])
 
 
+def check_frames(frames: bytes, frame_max: int) -> None:
+    """LocalProtocolError when any frame of a content is longer than that."""
+    at = 0
+    while at < len(frames):
+        size = FRAME_OVERHEAD + _LENGTH.unpack_from(frames, at + 3)[0]
+        if size > frame_max:
+            raise too_long("a message", "body" if at else "properties", size, frame_max)
+        at += size
+
+
 def encode_content(channel: int, properties: Properties | bytes, body: bytes, frame_max: int) -> bytes:
     """Header frame and body frames, the body cut to frames of at most `frame_max` bytes (0: no limit).
+
+    The header frame is as long as the properties make it: `Engine.send_message` refuses one that is too long.
 
     LocalProtocolError when a property does not fit its type.
     """

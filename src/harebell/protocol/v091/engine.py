@@ -18,7 +18,9 @@ Rules:
 1. On any input, `receive_data` either returns or raises RemoteProtocolError. Where the peer broke framing, nothing is
    received after that; otherwise the next call goes on behind the offending frame, so that the answer to the
    connection.close that the caller sends is understood.
-2. `send_*` raises LocalProtocolError for what the tables forbid now, and sends nothing then.
+2. `send_*` is the only way out. It raises LocalProtocolError for a frame longer than the peer's `frame_max`, and sends
+   nothing then. What takes Method objects also refuses what the tables forbid now; what takes encoded frames, for the
+   hot paths, leaves that to its caller.
 3. After a close was sent, everything but close and close-ok is dropped, per channel or for the connection. After
    the connection's last close-ok everything is.
 4. The peer's frames may not exceed `frame_max`, its channels `channel_max`, its bodies `max_message_size`.
@@ -27,11 +29,14 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import chain
 from struct import Struct
 from typing import Final, TypeAlias
 
 from harebell import errors
 from harebell.protocol.v091 import methods as m
+from harebell.protocol.v091.bulk import encode_contents
 from harebell.protocol.v091.codec import (
     FRAME_OVERHEAD,
     FRAME_PREFIX,
@@ -42,8 +47,9 @@ from harebell.protocol.v091.codec import (
     decode_method,
     encode_method,
     encode_properties,
+    too_long,
 )
-from harebell.protocol.v091.content import HEADER_FIXED, Content, OversizedContent, encode_content
+from harebell.protocol.v091.content import HEADER_FIXED, Content, OversizedContent, check_frames, encode_content
 from harebell.protocol.v091.states import (
     CHANNEL_CLOSED_BY,
     CHANNEL_TRANSITIONS,
@@ -71,6 +77,7 @@ _ACK_FRAME: Final = Struct(">BHIIQBB")  # all of a basic.ack
 _ACK: Final = 60 << 16 | 80
 _BASIC_WEIGHT_0: Final = 60 << 16
 _MIN_HEADER_PAYLOAD: Final = HEADER_FIXED.size + 2  # class, weight, size, flags
+_HEADER_OVERHEAD: Final = FRAME_OVERHEAD + HEADER_FIXED.size  # of a header frame, beside flags and properties
 _CONTENT_KEYS: Final = {
     role: frozenset(key for key, cls in m.METHODS.items() if cls in m.CARRIES_CONTENT & MAY_SEND[role]) for role in Role
 }
@@ -122,7 +129,7 @@ class Engine:
     frame_max         largest frame in bytes; what was negotiated from tune-ok on
     channel_max       largest channel number; likewise
     max_message_size  largest body accepted, in bytes
-    outgoing          whole frames that wait for `data_to_send`; a broker may append its own
+    pending           how many pieces of output wait for `data_to_send`
     """
 
     def __init__(
@@ -139,7 +146,7 @@ class Engine:
         self.max_message_size = max_message_size
         self.state = ConnectionState.AWAIT_HEADER
         self.channels: dict[int, ChannelState] = {}
-        self.outgoing: list[bytes] = []  # the hot path appends whole frames here; data_to_send takes them
+        self._outgoing: list[bytes] = []  # pieces of whole frames, until `data_to_send` takes them
         self._peer = role.peer
         self._content_keys = _CONTENT_KEYS[role.peer]
         self._plain = _PLAIN[role.peer]
@@ -292,7 +299,7 @@ class Engine:
             self.state = ConnectionState.AWAIT_START
             return 8
         self._end()
-        self.outgoing.append(PROTOCOL_HEADER)  # specification 2.2.1: answer with the version that is spoken here
+        self._outgoing.append(PROTOCOL_HEADER)  # specification 2.2.1: answer with the version that is spoken here
         raise errors.RemoteProtocolError(errors.NotImplemented, f"not an AMQP 0-9-1 protocol header: {data[:8]!r}")
 
     def _receive_method(self, channel: int, payload: bytes) -> None:
@@ -504,7 +511,7 @@ class Engine:
         if self.role is not Role.CLIENT or self.state is not ConnectionState.AWAIT_HEADER:
             raise errors.LocalProtocolError("the protocol header is sent once, by the client, first")
         self.state = ConnectionState.AWAIT_START
-        self.outgoing.append(PROTOCOL_HEADER)
+        self._outgoing.append(PROTOCOL_HEADER)
 
     def send_method(self, channel: int, method: m.Method) -> None:
         """A method without content. LocalProtocolError when it may not be sent now or does not fit the wire."""
@@ -513,7 +520,7 @@ class Engine:
         frame = encode_method(channel, method)
         self._check_size(len(frame), method, "arguments")
         self._step_out(channel, method)
-        self.outgoing.append(frame)
+        self._outgoing.append(frame)
 
     def send_content(self, channel: int, method: m.Method, properties: m.Properties | bytes, body: bytes) -> None:
         """A method with its message: basic.publish, deliver, return or get-ok. Raises as `send_method`.
@@ -525,30 +532,84 @@ class Engine:
         frame = encode_method(channel, method)
         raw = properties if isinstance(properties, bytes) else encode_properties(properties)
         self._check_size(len(frame), method, "arguments")
-        self._check_size(FRAME_OVERHEAD + HEADER_FIXED.size + len(raw), method, "properties")
+        self._check_size(_HEADER_OVERHEAD + len(raw), method, "properties")
         content = encode_content(channel, raw, body, self.frame_max)
         self._step_out(channel, method)
-        self.outgoing.append(frame)
-        self.outgoing.append(content)
+        self._outgoing += (frame, content)
+
+    # For the hot paths: encoded frames, and no Method object. The caller knows that the channel is open.
+
+    def send_message(self, channel: int, method: bytes, raw_properties: bytes, body: bytes) -> None:
+        """One message: the frame of its method, which names the channel too, and its parts.
+
+        LocalProtocolError when the properties do not fit a frame.
+        """
+        frame_max = self.frame_max
+        if len(raw_properties) + _HEADER_OVERHEAD > frame_max:
+            raise too_long("basic.publish", "properties", len(raw_properties) + _HEADER_OVERHEAD, frame_max)
+        # Both or none, whatever interrupts a thread here.
+        self._outgoing += (method, encode_content(channel, raw_properties, body, frame_max))
+
+    def send_messages(
+        self, channel: int, methods: Sequence[bytes], raw_properties: Sequence[bytes], bodies: Sequence[bytes]
+    ) -> None:
+        """As `send_message` for each of many, all or none."""
+        contents = encode_contents(channel, raw_properties, bodies, self.frame_max)
+        self._outgoing += list(chain.from_iterable(zip(methods, contents, strict=True)))
+
+    def check_properties(self, raw_properties: Sequence[bytes]) -> None:
+        """LocalProtocolError when `send_message` would refuse one of these."""
+        longest = _HEADER_OVERHEAD + max(map(len, raw_properties), default=0)
+        if longest > self.frame_max:
+            raise too_long("basic.publish", "properties", longest, self.frame_max)
+
+    def send_frame(self, method: bytes) -> None:
+        """The frame of a method without content."""
+        if len(method) > self.frame_max:
+            raise too_long("a method", "arguments", len(method), self.frame_max)
+        self._outgoing.append(method)
+
+    def send_frames(self, method: bytes, content: bytes) -> None:
+        """The frame of a method, and the frames of its content."""
+        frame_max = self.frame_max
+        if len(method) > frame_max:
+            raise too_long("a method", "arguments", len(method), frame_max)
+        if len(content) > frame_max:
+            check_frames(content, frame_max)
+        self._outgoing += (method, content)
+
+    def send_deliveries(self, pieces: Sequence[bytes]) -> None:
+        """Messages, all or none, in four pieces each: the frame of basic.deliver in three, and the content's frames.
+
+        The first three are a prefix of `deliver.DeliverPrefixes`, a delivery tag and an address: they always fit.
+        """
+        frame_max = self.frame_max
+        if pieces and max(map(len, pieces[3::4])) > frame_max:
+            for frames in pieces[3::4]:
+                check_frames(frames, frame_max)
+        self._outgoing += pieces
 
     def send_heartbeat(self) -> None:
         """LocalProtocolError before the protocol header and after the connection is closed."""
         if self.state is ConnectionState.AWAIT_HEADER or self.state is ConnectionState.CLOSED:
             raise errors.LocalProtocolError(f"heartbeat: the connection is {self.state.name.lower()}")
-        self.outgoing.append(HEARTBEAT_FRAME)
+        self._outgoing.append(HEARTBEAT_FRAME)
 
     def data_to_send(self) -> bytes:
         """Everything sent since the last call, as bytes for the transport."""
-        data = b"".join(self.outgoing)
-        self.outgoing.clear()  # the same list: the hot path holds on to it
+        data = b"".join(self._outgoing)
+        self._outgoing.clear()
         return data
 
+    @property
+    def pending(self) -> int:
+        return len(self._outgoing)
+
     def _check_size(self, size: int, method: m.Method, part: str) -> None:
-        if size > self.frame_max and self.state is ConnectionState.OPEN:
-            raise errors.LocalProtocolError(
-                f"{method.NAME} with its {part} takes a frame of {size} bytes, the negotiated frame_max is "
-                f"{self.frame_max}: shorten its {part}"
-            )
+        tuned = self.state.value >= ConnectionState.AWAIT_OPEN.value
+        frame_max = self.frame_max if tuned else max(self.frame_max, HANDSHAKE_FRAME_MAX)
+        if size > frame_max:
+            raise too_long(method.NAME, part, size, frame_max)
 
     def _step_out(self, channel: int, method: m.Method) -> None:
         if type(method) not in MAY_SEND[self.role]:

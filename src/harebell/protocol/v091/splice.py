@@ -11,9 +11,10 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-from harebell.protocol.v091.codec import FRAME_OVERHEAD
-from harebell.protocol.v091.content import FLAGS_AT
+from harebell.protocol.v091.codec import FRAME_OVERHEAD, encode_properties
+from harebell.protocol.v091.content import FLAGS_AT, HEADER_FIXED
 from harebell.protocol.v091.fields import skip_value
+from harebell.protocol.v091.methods import Properties
 
 __all__ = [
     "DELIVERY_COUNT",
@@ -21,6 +22,7 @@ __all__ = [
     "LongHeader",
     "append_headers",
     "header_frame_size",
+    "replace_properties",
     "replace_reply_to",
 ]
 
@@ -94,6 +96,16 @@ class LongHeader:
                 flags = bytes((properties[0] & ~_HEADERS, properties[1]))
                 return flags + properties[2:start] + properties[end:]
         return properties
+
+
+def replace_properties(frames: bytes, properties: Properties) -> bytes:
+    """The frames (header frame first) with these properties; the body frames stay as they are.
+
+    LocalProtocolError when a property does not fit its type.
+    """
+    raw = encode_properties(properties)
+    size = _LENGTH.pack(HEADER_FIXED.size + len(raw))
+    return b"".join((frames[:3], size, frames[7:FLAGS_AT], raw, frames[header_frame_size(frames) - 1 :]))
 
 
 def replace_reply_to(frames: bytes, old: bytes, new: bytes) -> bytes | None:
