@@ -15,22 +15,14 @@ to it. `layer` and `asgi1` know no AMQP.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from harebell.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from harebell.channels.asgi1 import AsgiChannelLayer as AsgiChannelLayer
-    from harebell.channels.layer import ChannelLayer as ChannelLayer
+    from harebell.channels.asgi1 import AsgiChannelLayer
+    from harebell.channels.layer import ChannelLayer
+else:  # what needs no Django, `names` for one, can be imported without it
+    __getattr__ = lazy_names(__name__, {"asgi1": ("AsgiChannelLayer",), "layer": ("ChannelLayer",)})
 
 __all__ = ["AsgiChannelLayer", "ChannelLayer"]
-
-# Loaded at the first use: what needs no Django, `names` for one, can be imported without it.
-_HOMES: Final = {"AsgiChannelLayer": "harebell.channels.asgi1", "ChannelLayer": "harebell.channels.layer"}
-
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'harebell.channels' has no attribute {name!r}")
-    value: object = getattr(import_module(home), name)
-    return value
