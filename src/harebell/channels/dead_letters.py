@@ -1,8 +1,8 @@
-"""What died on the broker, and what follows from it: memberships end. In the I/O thread.
+"""The broker's dead letters, and what follows from them: memberships end. In the I/O thread.
 
 Every layer listens to one queue of dead letters; each letter goes to one of them. It says from which queue it came:
-- a marker, expired: nobody has asked for that membership for the group's expiry, so it ends; unless somebody has asked
-  meanwhile, which a look at the marker's queue tells (a letter may be older than the marker that stands there now);
+- a marker, expired: that membership was not added again within the group's expiry, so it ends; unless the marker's
+  queue holds a marker again (a dead letter may be older than the marker that is there now);
 - a marker, pushed out by the next one: nothing;
 - a channel's queue, expired: its reader is gone, so the channel leaves all its groups; unless the queue has a consumer,
   for then its reader lives and was slow.
@@ -16,7 +16,7 @@ import logging
 from collections import Counter
 
 from harebell import errors
-from harebell.channels.connection import Core
+from harebell.channels.connection import LayerConnection
 from harebell.channels.groups import Groups
 from harebell.channels.names import is_local
 from harebell.channels.publishing import CHANNEL_HEADER
@@ -33,47 +33,49 @@ class DeadLetters:
     counted  how many letters it took, by reason: "expired", "maxlen"...
     """
 
-    def __init__(self, core: Core, groups: Groups) -> None:
-        self._core = core
+    def __init__(self, connection: LayerConnection, groups: Groups) -> None:
+        self._connection = connection
         self._groups = groups
         self.counted: Counter[str] = Counter()
 
-    def start(self, core: Core) -> None:
-        core.thread.start(self._listen())
+    def start(self, connection: LayerConnection) -> None:
+        connection.thread.start(self._listen())
 
     async def _listen(self) -> None:
-        core = self._core
-        while not core.closed:
+        connection = self._connection
+        while not connection.closed:
             try:
-                async with core.connection.channel() as channel:
+                async with connection.client.channel() as channel:
                     await channel.queue_declare(
-                        core.names.dead_letters, durable=True, arguments=core.settings.dead_letter_arguments()
+                        connection.names.dead_letters,
+                        durable=True,
+                        arguments=connection.settings.dead_letter_arguments(),
                     )
-                    await channel.queue_bind(core.names.dead_letters, core.names.dead_letters)
-                    async for delivery in channel.consume(core.names.dead_letters, prefetch=50):
+                    await channel.queue_bind(connection.names.dead_letters, connection.names.dead_letters)
+                    async for delivery in channel.consume(connection.names.dead_letters, prefetch=50):
                         try:
                             await self._handle(delivery)
                             delivery.ack()
                         except errors.AcknowledgeOrphans:
                             pass  # another one gets it
             except errors.HarebellError as error:
-                if core.closed:
+                if connection.closed:
                     return
                 logger.warning("listening to dead letters: %s", error)
                 await asyncio.sleep(0.5)
 
     async def _handle(self, delivery: Delivery) -> None:
-        headers, names = delivery.headers, self._core.names
+        headers, names = delivery.headers, self._connection.names
         queue, reason = headers.get("x-first-death-queue"), headers.get("x-first-death-reason")
         if not isinstance(queue, str) or not isinstance(reason, str):
-            return  # somebody's own message
+            return  # not a dead letter: a message that a program published here
         self.counted[reason] += 1
         if reason != "expired":
             return
         marked = names.marked(queue)
         if marked is not None:
             group, channel = marked
-            if not await self._stands(queue):
+            if not await self._has_marker(queue):
                 await self._groups.discard(group, channel)
             return
         channel = names.channel_of("queue", queue) or ""
@@ -86,17 +88,17 @@ class DeadLetters:
             channel += local
         await self._groups.leave_all(channel)
 
-    async def _stands(self, marker: str) -> bool:
-        """Whether a marker is there again."""
-        core = self._core
-        arguments = core.settings.marker_arguments(core.names)
-        info = await core.declaring.queue_declare(marker, durable=True, arguments=arguments)
+    async def _has_marker(self, marker: str) -> bool:
+        """Whether the marker's queue holds a marker again."""
+        connection = self._connection
+        arguments = connection.settings.marker_arguments(connection.names)
+        info = await connection.declaring.queue_declare(marker, durable=True, arguments=arguments)
         if not info.message_count:
-            await core.declaring.queue_delete(marker, if_empty=True)
+            await connection.declaring.queue_delete(marker, if_empty=True)
         return info.message_count > 0
 
     async def _has_reader(self, queue: str, channel: str) -> bool:
-        core = self._core
-        arguments = core.settings.queue_arguments(core.names, channel, core.on_harebell)
-        info = await core.declaring.queue_declare(queue, durable=True, arguments=arguments)
+        connection = self._connection
+        arguments = connection.settings.queue_arguments(connection.names, channel, connection.on_harebell)
+        info = await connection.declaring.queue_declare(queue, durable=True, arguments=arguments)
         return info.consumer_count > 0

@@ -1,4 +1,4 @@
-"""What both faces have in common: settings, bodies, and the office of the process they run in."""
+"""What both layers have in common: settings, message bodies, and the machinery of the process they run in."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from typing import Any, Final
 from channels.exceptions import MessageTooLarge
 
 from harebell.channels.io_thread import this_process
-from harebell.channels.mailbox import Letter
+from harebell.channels.mailbox import MailboxEntry
 from harebell.channels.names import check_channel
-from harebell.channels.parts import Office
-from harebell.channels.serializing import ChannelMessage, Serializer, Unreadable, serializer_of
+from harebell.channels.runtime import LayerRuntime
+from harebell.channels.serializers import ChannelMessage, Serializer, Unreadable, serializer_of
 from harebell.channels.settings import Capacities, Settings, urls_of
 
-__all__ = ["Face", "random_letters"]
+__all__ = ["BaseLayer", "random_letters"]
 
 RESERVED: Final = "__asgi_channel__"  # Channels keeps this key to itself
 
 
-class Face:
-    """A layer without its methods.
+class BaseLayer:
+    """The settings of a layer, and what its methods need. Attributes without a line here are for the two layers only.
 
     url, hosts        of the broker; several are tried in turn. "embedded://" starts one in this process
     prefix            the beginning of all names on the broker
     expiry            seconds that a message waits for its reader
-    group_expiry      seconds that a membership lasts when nobody asks for it again
+    group_expiry      seconds that a membership lasts unless it is added again
     capacity          messages that may wait in a channel; one more is ChannelFull
     channel_capacity  another capacity for channels, by the first pattern (glob or compiled) that matches
     symmetric_encryption_keys  the first one encrypts what leaves this process, all of them are tried on what comes in
@@ -76,32 +76,33 @@ class Face:
             history=Capacities(0, group_history, "group_history"),
         )
         self._on_missed = on_missed
-        self._made: Office | None = None
+        self._made: LayerRuntime | None = None
         self._made_in: object = None
 
     @property
-    def _office(self) -> Office:
-        """The layer's machinery in this process; another one after a fork."""
+    def runtime(self) -> LayerRuntime:
+        """The layer's machinery in this process; a new one after a fork."""
         process = this_process()
         if self._made is None or self._made_in is not process:
-            self._made, self._made_in = Office(self._settings, self._on_missed), process
+            self._made, self._made_in = LayerRuntime(self._settings, self._on_missed), process
         return self._made
 
-    def _left(self) -> Office | None:
-        """The machinery, which is then to be closed; the next call makes another one."""
-        office, self._made = self._made, None
-        return office if self._made_in is this_process() else None
+    def detach_runtime(self) -> LayerRuntime | None:
+        """The machinery, for the caller to close; the next call makes a new one. None when this process has none."""
+        runtime, self._made = self._made, None
+        return runtime if self._made_in is this_process() else None
 
     def statistics(self) -> dict[str, int]:
-        """What this process counted: see `Office.statistics`."""
-        return self._office.statistics()
+        """What this process counted: see `LayerRuntime.statistics`."""
+        return self.runtime.statistics()
 
     def missed(self, channel: str) -> int:
-        """How many messages to a channel of this process were dropped since this was asked last."""
-        box = self._office.boxes.get(check_channel(channel))
+        """How many messages to a channel of this process were dropped since the last call."""
+        box = self.runtime.mailboxes.get(check_channel(channel))
         return 0 if box is None else box.take_missed()
 
-    def _written(self, message: ChannelMessage) -> bytes:
+    def encode(self, message: ChannelMessage) -> bytes:
+        """The message as bytes. Raises TypeError, AssertionError for a reserved key, MessageTooLarge."""
         if not isinstance(message, dict):
             raise TypeError(f"a message is a dict, not a {type(message).__name__}")
         if RESERVED in message:
@@ -111,19 +112,21 @@ class Face:
             raise MessageTooLarge(f"the message has {len(body)} bytes; max_message_size is {self.max_message_size}")
         return body
 
-    def _read(self, office: Office, letter: Letter) -> ChannelMessage | None:
-        """None, and it was told, when it is not of this layer's format."""
-        return self._loaded(office, letter.channel, letter.body)
+    def decode(self, runtime: LayerRuntime, entry: MailboxEntry) -> ChannelMessage | None:
+        """The message; None, which is logged, when it is not of this layer's format."""
+        return self.decode_body(runtime, entry.channel, entry.body)
 
-    def _loaded(self, office: Office, where: str, body: bytes) -> ChannelMessage | None:
+    def decode_body(self, runtime: LayerRuntime, where: str, body: bytes) -> ChannelMessage | None:
+        """A body that was read from `where`, as `decode` gives it."""
         try:
             return self._serializer.loads(body)
         except Unreadable as error:
-            office.unreadable(where, error)
+            runtime.unreadable(where, error)
             return None
 
-    def _full(self, office: Office, channel: str) -> str:
-        office.full += 1
+    def full(self, runtime: LayerRuntime, channel: str) -> str:
+        """Counts a ChannelFull, and gives its text."""
+        runtime.full += 1
         return f"channel {channel!r} holds {self._settings.capacities.of(channel)} messages, its capacity"
 
 

@@ -1,109 +1,53 @@
 """Reading the queues of this process's own process-local channels. In the I/O thread.
 
 One consumer a queue, as long as the layer is open. What it delivers is acknowledged on receipt and put into mailboxes
-of bounded size: a channel that nobody reads fills its own mailbox and holds up no other. A delivery is
+of bounded size: a channel without a reader fills its own mailbox and holds up no other. A delivery is
 - for one channel, which its header names (sent to that channel),
 - for the members of a group (through the groups' exchange; `members` knows them),
 - for one channel that another process has put into a group: the broker handed it on through the member queue of that
   channel, whose name it bears (x-first-death-queue), or
-- a word of another layer: a membership is to end, or a question (`presence`).
+- a control message of another layer: a membership is to end, or a question (`presence`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from collections.abc import Callable
 from typing import Final, cast
 
 from harebell import errors
-from harebell.channels.connection import Core
-from harebell.channels.local_members import Members
-from harebell.channels.mailbox import Letter, Mailbox
+from harebell.channels.connection import LayerConnection
+from harebell.channels.local_members import LocalMembers
+from harebell.channels.mailbox import MailboxEntry
+from harebell.channels.mailboxes import Mailboxes
 from harebell.channels.publishing import CHANNEL_HEADER, CONTROL_HEADER, GROUP_HEADER, ID_HEADER
 from harebell.client.channel import Channel
 from harebell.client.consumer import Consumer
 from harebell.client.messages import Delivery
 from harebell.protocol.v091 import Table
 
-__all__ = ["Mailboxes", "ProcessReader"]
+__all__ = ["LocalQueueReader"]
 
 logger = logging.getLogger("harebell.channels")
 
-# A word from layer to layer: the process queue it came to, its headers, body and reply_to.
+# Handles a control message of another layer: the process queue it came to, its headers, body and reply_to.
 Control = Callable[[str, Table, bytes, str], None]
 
 ACK_EVERY: Final = 500  # messages
-ACK_SECONDS: Final = 0.02  # later at most: nobody waits for it, and one for several costs less
+ACK_SECONDS: Final = 0.02  # later at most: no caller waits for it, and one for several costs less
 ABANDONED: Final = 10  # expiries without a reader after which a channel whose messages expire leaves its groups
 
 
-class Mailboxes:
-    """The mailboxes of the channels of this process."""
-
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self._lock = threading.Lock()
-        self._boxes: dict[str, Mailbox] = {}
-        self.dropped = 0
-
-    def get(self, channel: str) -> Mailbox | None:
-        """The mailbox of a channel, if it has one."""
-        return self._boxes.get(channel)
-
-    def of(self, channel: str) -> Mailbox:
-        """The mailbox of a channel, for a letter."""
-        box = self._boxes.get(channel)
-        if box is None:
-            with self._lock:
-                box = Mailbox(self._core.settings.capacities.of(channel), time.monotonic())
-                box = self._boxes.setdefault(channel, box)
-        return box
-
-    def reading(self, channel: str) -> Mailbox:
-        """The mailbox of a channel, for its reader: it stays."""
-        while True:
-            box = self.of(channel)
-            with self._lock:
-                if self._boxes.get(channel) is box:
-                    box.last_read = time.monotonic()
-                    return box
-
-    def items(self) -> list[tuple[str, Mailbox]]:
-        with self._lock:
-            return list(self._boxes.items())
-
-    def forget(self, channel: str, unread_since: float) -> None:
-        """Drop an empty mailbox that nobody has looked into since then."""
-        with self._lock:
-            box = self._boxes.get(channel)
-            if box is not None and box.retire(unread_since):
-                del self._boxes[channel]
-
-    def clear(self) -> None:
-        for box in self._all():
-            box.empty()
-
-    def fail(self, failure: errors.HarebellError) -> None:
-        """No letters come any more: whoever waits is told why."""
-        for box in self._all():
-            box.fail(failure)
-
-    def _all(self) -> list[Mailbox]:
-        with self._lock:
-            return list(self._boxes.values())
-
-
-class ProcessReader:
+class LocalQueueReader:
     """The consumers of the process's queues, and where their deliveries go.
 
     on_missed  told of a channel whose message was dropped
     """
 
-    def __init__(self, core: Core, boxes: Mailboxes, members: Members) -> None:
-        self._core = core
+    def __init__(self, connection: LayerConnection, boxes: Mailboxes, members: LocalMembers) -> None:
+        self._connection = connection
         self._boxes = boxes
         self._members = members
         self._reading: dict[str, asyncio.Task[None]] = {}
@@ -115,7 +59,7 @@ class ProcessReader:
         """Read the queue of all channels that begin like this, with "!" at the end."""
         task = self._reading.get(process)
         if task is None:
-            task = self._reading[process] = self._core.thread.loop.create_task(self._begin(process))
+            task = self._reading[process] = self._connection.thread.loop.create_task(self._begin(process))
         try:
             await asyncio.shield(task)
         except Exception:
@@ -129,17 +73,17 @@ class ProcessReader:
         return task is not None and task.done() and not task.cancelled() and task.exception() is None
 
     async def _begin(self, process: str) -> None:
-        core = self._core
-        await core.ready()
-        await core.declare(process)
-        channel = await core.connection.channel()
-        consumer = channel.consume(core.names.queue(process))
+        connection = self._connection
+        await connection.ready()
+        await connection.declare(process)
+        channel = await connection.client.channel()
+        consumer = channel.consume(connection.names.queue(process))
         await consumer.start()
-        core.thread.start(self._read(process, channel, consumer))
+        connection.thread.start(self._read(process, channel, consumer))
 
     async def _read(self, process: str, channel: Channel, deliveries: Consumer) -> None:
-        acks = _Acks(self._core, channel)
-        while not self._core.closed:
+        acks = _Acks(self._connection, channel)
+        while not self._connection.closed:
             try:
                 async for delivery in deliveries:
                     try:
@@ -148,18 +92,18 @@ class ProcessReader:
                         logger.exception("a message of %s cannot be understood", process)
                     acks.took(delivery.delivery_tag)
             except errors.ConsumerCancelled:
-                pass  # somebody deleted the queue
+                pass  # the queue was deleted
             except errors.HarebellError as error:
-                if self._core.closed:
+                if self._connection.closed:
                     return
                 logger.warning("reading %s: %s", process, error)
                 await asyncio.sleep(0.1)
-            if self._core.closed:
+            if self._connection.closed:
                 return
             try:
-                self._core.undeclared(process)
-                await self._core.declare(process)
-                deliveries = channel.consume(self._core.names.queue(process))
+                self._connection.undeclared(process)
+                await self._connection.declare(process)
+                deliveries = channel.consume(self._connection.names.queue(process))
                 await deliveries.start()
             except errors.HarebellError as error:
                 logger.warning("reading %s: %s", process, error)
@@ -169,30 +113,30 @@ class ProcessReader:
 
     def _take(self, process: str, delivery: Delivery) -> None:
         self.received += 1
-        core, headers = self._core, delivery.headers
+        connection, headers = self._connection, delivery.headers
         sent, word = headers.get(ID_HEADER), headers.get(CONTROL_HEADER)
         if isinstance(word, str):
             control = self.on_control.get(word)
             if control is not None:
                 control(process, headers, delivery.body, delivery.properties.reply_to or "")
             return
-        if delivery.exchange == core.names.groups:
-            if core.is_new(sent, process):
+        if delivery.exchange == connection.names.groups:
+            if connection.is_new(sent, process):
                 self._fan_out(process, delivery)
             return
         hopped = headers.get("x-first-death-queue")
         if isinstance(hopped, str):
-            channel = core.names.channel_of("member", hopped)
+            channel = connection.names.channel_of("member", hopped)
             group = _first_routing_key(headers)
             if channel is None or (group is not None and self._members.contains(group, channel)):
                 return  # it has this one from its own membership
-            if core.is_new(sent, hopped):
+            if connection.is_new(sent, hopped):
                 self._put(channel, delivery.body)
             return
         local = headers.get(CHANNEL_HEADER)
         if not isinstance(local, str):
             logger.warning("a message to %s names no channel: it was dropped", process)
-        elif core.is_new(sent, process):
+        elif connection.is_new(sent, process):
             self._put(process + local, delivery.body)
 
     def _discard(self, process: str, headers: Table, body: bytes, reply_to: str) -> None:
@@ -201,15 +145,15 @@ class ProcessReader:
 
     def _fan_out(self, process: str, delivery: Delivery) -> None:
         members, body = self._members.of(delivery.routing_key), delivery.body
-        expires = time.monotonic() + self._core.settings.expiry
+        expires = time.monotonic() + self._connection.settings.expiry
         boxes = self._boxes
         for channel in members:
-            if channel.startswith(process) and not boxes.of(channel).put(Letter(channel, body, expires)):
+            if channel.startswith(process) and not boxes.of(channel).put(MailboxEntry(channel, body, expires)):
                 self._missed(channel)
 
     def _put(self, channel: str, body: bytes) -> None:
-        letter = Letter(channel, body, time.monotonic() + self._core.settings.expiry)
-        if not self._boxes.of(channel).put(letter):
+        entry = MailboxEntry(channel, body, time.monotonic() + self._connection.settings.expiry)
+        if not self._boxes.of(channel).put(entry):
             self._missed(channel)
 
     def _missed(self, channel: str) -> None:
@@ -217,12 +161,12 @@ class ProcessReader:
         if self.on_missed is not None:
             self.on_missed(channel)
 
-    # -- now and then ------------------------------------------------------------------------------------------------
+    # -- periodically ------------------------------------------------------------------------------------------------
 
     def sweep(self, now: float) -> list[tuple[str, str]]:
-        """Drop expired letters and mailboxes of nobody; the memberships that end, as (group, channel)."""
+        """Drop expired entries and mailboxes without a reader; the memberships that end, as (group, channel)."""
         over = self._members.expired(now)
-        patience = ABANDONED * self._core.settings.expiry
+        patience = ABANDONED * self._connection.settings.expiry
         for channel, box in self._boxes.items():
             expired = box.drop_expired(now)
             if expired:
@@ -243,10 +187,10 @@ class ProcessReader:
 class _Acks:
     """The acknowledgements of one consumer, for many deliveries at a time."""
 
-    __slots__ = ("_channel", "_core", "_count", "_due", "_tag")
+    __slots__ = ("_channel", "_connection", "_count", "_due", "_tag")
 
-    def __init__(self, core: Core, channel: Channel) -> None:
-        self._core = core
+    def __init__(self, connection: LayerConnection, channel: Channel) -> None:
+        self._connection = connection
         self._channel = channel
         self._tag = self._count = 0
         self._due = False
@@ -259,7 +203,7 @@ class _Acks:
             self._write()
         elif not self._due:
             self._due = True
-            self._core.thread.loop.call_later(ACK_SECONDS, self._late)
+            self._connection.thread.loop.call_later(ACK_SECONDS, self._late)
 
     def _late(self) -> None:
         self._due = False
@@ -271,7 +215,7 @@ class _Acks:
         try:
             self._channel.ack(self._tag, multiple=True)
         except (errors.AcknowledgeOrphans, errors.ChannelClosed):
-            pass  # it comes again, and is known; or nobody reads the queue any more
+            pass  # it comes again, and is recognised; or the reader ends
 
 
 def _first_routing_key(headers: object) -> str | None:

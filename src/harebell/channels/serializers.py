@@ -44,7 +44,7 @@ class MessagePack:
         self._unpackb = msgpack.unpackb
 
     def loads(self, body: bytes) -> ChannelMessage:
-        return _a_dict(self._unpackb(body, strict_map_key=False))
+        return _dict_or_unreadable(self._unpackb(body, strict_map_key=False))
 
 
 class Json:
@@ -54,7 +54,7 @@ class Json:
         return json.dumps(message, separators=(",", ":"), default=_bytes_out).encode()
 
     def loads(self, body: bytes) -> ChannelMessage:
-        return _a_dict(json.loads(body, object_hook=_bytes_in))
+        return _dict_or_unreadable(json.loads(body, object_hook=_bytes_in))
 
 
 class Encrypted:
@@ -120,7 +120,7 @@ def serializer_of(serializer: str | Serializer, keys: Sequence[str | bytes] | No
     return Checked(Encrypted(inner, keys) if keys else inner)
 
 
-def _a_dict(value: object) -> ChannelMessage:
+def _dict_or_unreadable(value: object) -> ChannelMessage:
     if not isinstance(value, dict):
         raise Unreadable(f"a {type(value).__name__} instead of a dict")
     return value
