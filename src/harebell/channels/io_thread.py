@@ -2,8 +2,9 @@
 
 A caller may be any thread, with an event loop or without one, and its loop may end before the answer comes. So nothing
 that waits for the network runs in the caller: `IOThread.post` has a function called as the thread would call it, by
-the caller itself while the thread sleeps (`TurnLoop`), and an Answer brings the result to the caller, as a future of its
-loop or as one that a thread waits for. Many posts wake the thread once, many answers for one loop wake that loop once.
+the caller itself while the thread sleeps (`TurnLoop`), and an Answer brings the result to the caller: a future of the
+caller's loop, or one that its thread waits for. Many posts wake the thread once, many answers for one loop wake that
+loop once.
 
 After a fork there is no thread in the child: `io_thread` gives a new one.
 """

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harebell.spark.jobs import deadletters
-from harebell.spark.jobs.deadletters.payload_shapes import shape
 from harebell.spark.jobs.deadletters.redriving import Target, plan_of, selection
 
 if TYPE_CHECKING:
@@ -154,20 +153,3 @@ def test_a_plan_for_a_redrive(spark: SparkSession, dead: DataFrame) -> None:
     assert plan_of(selection(numbered, queue="it's \\ odd")).chosen == {}
     twins = plan_of(numbered.withColumn("digest", numbered.digest.substr(0, 0)), Target(exchange="x"))
     assert (twins.messages, len(twins.chosen)) == (6, 1)
-
-
-SHAPES = [
-    (b"user 3f2504e0-4f89-11d3-9a0c-0305e82c3301 gone", "user <uuid> gone"),
-    (b"mail to a.b+c@example.org  bounced\n", "mail to <email> bounced"),
-    (b"commit deadbeef01 by x", "commit <hex> by x"),
-    (b"took 1,234.5 ms, facade left", "took <n> ms, facade left"),
-    (b'[{"a": 1}, {"a": null}]', "ARRAY<OBJECT<a: NUMBER>>"),
-    (b"{not json", "{not json"),
-    (b'"text"', '"text"'),
-]
-
-
-def test_shapes(spark: SparkSession) -> None:
-    frame = spark.createDataFrame([(n, bytearray(body)) for n, (body, _) in enumerate(SHAPES)], "n INT, body BINARY")
-    found = frame.orderBy("n").selectExpr(shape("body")).collect()
-    assert [row[0] for row in found] == [pattern for _, pattern in SHAPES]

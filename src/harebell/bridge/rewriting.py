@@ -11,19 +11,19 @@ import time
 from typing import Any
 
 from harebell.bridge.options import ShovelOptions, without_credentials
-from harebell.bridge.window import Parcel
+from harebell.bridge.window import InFlightMessage
 from harebell.client.messages import Delivery
 from harebell.protocol.v091 import Properties, Table
 from harebell.protocol.v091.codec import decode_properties
 from harebell.protocol.v091.splice import DELIVERY_COUNT, STREAM_OFFSET
 
-__all__ = ["Packer"]
+__all__ = ["Rewriter"]
 
 
-class Packer:
-    """Makes parcels of deliveries, for one pair of connections.
+class Rewriter:
+    """Prepares deliveries for the destination, for one pair of connections.
 
-    about  who shovels: the first entries of x-shovelled
+    about  which shovel moves them: the first entries of x-shovelled
     """
 
     def __init__(self, options: ShovelOptions, source_uri: str, destination_uri: str, about: Table) -> None:
@@ -35,11 +35,11 @@ class Packer:
         self._shovelled = _shovelled(options, source_uri, destination_uri, about)
         self._rewrites = bool(self._properties or self._stamps or destination.forward_headers)
 
-    def pack(self, delivery: Delivery, offset: int | None) -> Parcel:
+    def prepare(self, delivery: Delivery, offset: int | None) -> InFlightMessage:
         properties = DELIVERY_COUNT.take_from(delivery.raw_properties)
         if offset is not None:
             properties = STREAM_OFFSET.take_from(properties)
-        return Parcel(
+        return InFlightMessage(
             delivery.delivery_tag,
             offset,
             self._rewritten(properties) if self._rewrites else properties,
