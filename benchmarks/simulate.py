@@ -186,7 +186,7 @@ def check(router: Router, table: pa.Table) -> None:
 
 def in_spark(topic: Topology, tables: dict[int, pa.Table], folder: Path, rounds: int) -> None:
     from harebell.spark import session
-    from harebell.spark.jobs.simulate.job import simulate
+    from harebell.spark.jobs.simulate.simulation import simulate
 
     spark = session("benchmark of simulate")
     try:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from harebell.bridge.window import Parcel, Receipts, Window
+from harebell.bridge.window import Acknowledgements, InFlightMessage, Window
 from harebell.client.channel import Channel
 from harebell.errors import ConnectionLost
 
@@ -41,9 +41,10 @@ class Back:
     reply_code, reply_text = 312, "NO_ROUTE"
 
 
-def parcels(count: int, offset: int | None = None) -> list[Parcel]:
+def messages(count: int, offset: int | None = None) -> list[InFlightMessage]:
     return [
-        Parcel(tag, None if offset is None else offset + tag, b"", b"%d" % tag, "", "q") for tag in range(1, count + 1)
+        InFlightMessage(tag, None if offset is None else offset + tag, b"", b"%d" % tag, "", "q")
+        for tag in range(1, count + 1)
     ]
 
 
@@ -53,25 +54,25 @@ def source() -> Source:
 
 
 @pytest.fixture
-def receipts(source: Source) -> Receipts:
-    return Receipts(cast(Channel, source))
+def receipts(source: Source) -> Acknowledgements:
+    return Acknowledgements(cast(Channel, source))
 
 
-def test_in_order_one_acknowledgement_for_all(source: Source, receipts: Receipts) -> None:
-    for parcel in parcels(5):
-        receipts.take(parcel)
-        if parcel.delivery_tag < 4:
-            receipts.done(parcel)
+def test_in_order_one_acknowledgement_for_all(source: Source, receipts: Acknowledgements) -> None:
+    for message in messages(5):
+        receipts.take(message)
+        if message.delivery_tag < 4:
+            receipts.done(message)
     receipts.flush()
     assert source.acks == [(3, True)]
     receipts.flush()
     assert len(source.acks) == 1
 
 
-def test_behind_one_that_is_open_each_for_itself(source: Source, receipts: Receipts) -> None:
-    all_of_them = parcels(5)
-    for parcel in all_of_them:
-        receipts.take(parcel)
+def test_behind_one_that_is_open_each_for_itself(source: Source, receipts: Acknowledgements) -> None:
+    all_of_them = messages(5)
+    for message in all_of_them:
+        receipts.take(message)
     for number in (0, 2, 4):
         receipts.done(all_of_them[number])
     receipts.flush()
@@ -81,29 +82,29 @@ def test_behind_one_that_is_open_each_for_itself(source: Source, receipts: Recei
     assert source.acks[3:] == [(2, True)]
 
 
-def test_a_source_that_is_gone_gets_none(source: Source, receipts: Receipts) -> None:
-    (parcel,) = parcels(1)
-    receipts.take(parcel)
-    receipts.done(parcel)
+def test_a_source_that_is_gone_gets_none(source: Source, receipts: Acknowledgements) -> None:
+    (message,) = messages(1)
+    receipts.take(message)
+    receipts.done(message)
     source.is_open = False
     receipts.flush()
     assert source.acks == []
 
 
 def test_without_acknowledgements(source: Source) -> None:
-    receipts = Receipts(cast(Channel, source), acknowledges=False)
-    (parcel,) = parcels(1)
-    receipts.take(parcel)
-    receipts.done(parcel)
+    receipts = Acknowledgements(cast(Channel, source), acknowledges=False)
+    (message,) = messages(1)
+    receipts.take(message)
+    receipts.done(message)
     receipts.flush()
     assert source.acks == []
 
 
-def test_a_stream_is_read_on_at_the_first_that_is_not_done(receipts: Receipts) -> None:
+def test_a_stream_is_read_on_at_the_first_that_is_not_done(receipts: Acknowledgements) -> None:
     assert receipts.next_offset is None
-    all_of_them = parcels(3, offset=100)
-    for parcel in all_of_them:
-        receipts.take(parcel)
+    all_of_them = messages(3, offset=100)
+    for message in all_of_them:
+        receipts.take(message)
     receipts.done(all_of_them[1])
     assert receipts.next_offset == 101
     receipts.done(all_of_them[0])
@@ -117,7 +118,7 @@ class Bench:
         self.destination = Destination()
         self.accepted: list[int] = []
         self.window = Window(
-            cast(Channel, self.destination), size, lambda parcel: self.accepted.append(parcel.delivery_tag), mode, 0.1
+            cast(Channel, self.destination), size, lambda message: self.accepted.append(message.delivery_tag), mode, 0.1
         )
 
     async def has_sent(self, count: int) -> None:
@@ -132,9 +133,9 @@ class Bench:
 
 async def test_confirmed_in_any_order() -> None:
     bench = Bench()
-    for parcel in parcels(3):
+    for message in messages(3):
         assert bench.window.has_room()
-        bench.window.send(parcel)
+        bench.window.send(message)
     assert not bench.window.has_room()
     for tag in (2, 1, 3):
         bench.window.settle(tag, True)
@@ -151,8 +152,8 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("at_once")
 async def test_a_refused_one_stops_the_line_until_it_is_taken() -> None:
     bench = Bench(size=10)
-    for parcel in parcels(2):
-        bench.window.send(parcel)
+    for message in messages(2):
+        bench.window.send(message)
     bench.window.settle(1, False)
     bench.window.settle(2, False)
     assert not bench.window.has_room()
@@ -171,7 +172,7 @@ async def test_a_refused_one_stops_the_line_until_it_is_taken() -> None:
 @pytest.mark.usefixtures("at_once")
 async def test_a_returned_one_lets_others_pass() -> None:
     bench = Bench(size=2)
-    first, second = parcels(2)
+    first, second = messages(2)
     bench.window.send(first)
     bench.back(1)
     assert bench.window.has_room()
@@ -188,8 +189,8 @@ async def test_a_returned_one_lets_others_pass() -> None:
 @pytest.mark.parametrize("mode", ["on-publish", "no-ack"])
 async def test_modes_that_do_not_insist(mode: str) -> None:
     bench = Bench(mode)
-    for parcel in parcels(2):
-        bench.window.send(parcel)
+    for message in messages(2):
+        bench.window.send(message)
     bench.window.settle(1, False)
     bench.window.settle(2, True)
     assert (bench.accepted, bench.window.lost, bench.window.pending) == ([2], 1, 0)
@@ -199,8 +200,8 @@ async def test_modes_that_do_not_insist(mode: str) -> None:
 @pytest.mark.usefixtures("at_once")
 async def test_nothing_is_sent_again_after_the_end() -> None:
     bench = Bench()
-    (parcel,) = parcels(1)
-    bench.window.send(parcel)
+    (message,) = messages(1)
+    bench.window.send(message)
     bench.window.settle(1, False)
     bench.window.close()
     await asyncio.sleep(0.01)

@@ -93,17 +93,17 @@ class Churn:
         layer = self.layers[0]
         got, quiet = -1, 0
         while quiet < QUIET_LOOKS and self.work_sent - set(self.work_got):
-            office = layer._office
-            waiting = await office.call(lambda office=office: office.core.pending("work"))  # type: ignore[misc]
+            runtime = layer.runtime
+            waiting = await runtime.call(lambda runtime=runtime: runtime.connection.pending("work"))  # type: ignore[misc]
             quiet = 0 if waiting or got != len(self.work_got) else quiet + 1
             got = len(self.work_got)
             await asyncio.sleep(0.2)
 
     def mailboxes(self) -> int:
-        return sum(len(layer._office.boxes.items()) for layer in self.layers)
+        return sum(len(layer.runtime.mailboxes.items()) for layer in self.layers)
 
     def memberships(self) -> int:
-        return sum(len(layer._office.members) for layer in self.layers)
+        return sum(len(layer.runtime.members) for layer in self.layers)
 
     async def watch(self) -> None:
         began = time.monotonic()
@@ -161,7 +161,7 @@ class Client:
             await self.layer.group_discard(room, self.channel)
         reader.cancel()
         await asyncio.gather(reader, return_exceptions=True)
-        self.layer._office.boxes.forget(self.channel, time.monotonic() + 1)
+        self.layer.runtime.mailboxes.forget(self.channel, time.monotonic() + 1)
 
     async def say(self, room: str) -> None:
         churn = self.churn

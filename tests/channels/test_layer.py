@@ -348,25 +348,30 @@ async def test_leaving_while_joining_leaves_the_group_as_it_should_be(layer: Cha
         await layer.group_add(group, stays)
         await layer.group_send(group, {"type": "x", "n": number})
         assert (await layer.receive(stays))["n"] == number
-        assert layer._office.members.of(group) == (stays,)
+        assert layer.runtime.members.of(group) == (stays,)
     assert await layer.group_channels(group, seconds=2) == [stays]
 
 
 async def test_a_call_that_is_refused_disturbs_no_other(layer: ChannelLayer) -> None:
     channel = await layer.new_channel()
     await layer.group_add("g", channel)
-    office = layer._office
+    runtime = layer.runtime
 
     async def refused() -> None:
         with pytest.raises(errors.NotFound):
-            await office.core.declaring.exchange_bind("no.such.exchange", "none")
+            await runtime.connection.declaring.exchange_bind("no.such.exchange", "none")
 
     async def together() -> list[object]:
-        work = refused(), office.groups.discard("g", channel), office.groups.add("h", channel), office.core.declare("w")
+        work = (
+            refused(),
+            runtime.groups.discard("g", channel),
+            runtime.groups.add("h", channel),
+            runtime.connection.declare("w"),
+        )
         return [*await asyncio.gather(*work, return_exceptions=True)]
 
-    assert await office.call(together) == [None] * 4
-    assert (office.members.of("g"), office.members.of("h")) == ((), (channel,))
+    assert await runtime.call(together) == [None] * 4
+    assert (runtime.members.of("g"), runtime.members.of("h")) == ((), (channel,))
 
 
 async def test_layers_that_start_together_share_the_embedded_broker(prefix: str) -> None:

@@ -1,4 +1,4 @@
-"""Stand-ins for a broker behind `harebell.spark.amqp.Link`: one classic queue, one stream queue. No sockets."""
+"""Stand-ins for a broker behind `harebell.spark.connection.Link`: one classic queue, one stream queue. No sockets."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ class FakeStreamLink(FakeLinkBase):
 
 
 class FakeFeed(FakeStreamLink):
-    """The same as a Feed: what comes is one list of deliveries."""
+    """The same as a SocketReader: what comes is one list of deliveries."""
 
     def receive(self, timeout: float) -> list[Any]:  # type: ignore[override]
         got = super().receive(10**9, timeout)

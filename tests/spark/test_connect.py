@@ -32,8 +32,8 @@ files = stream.writeStream.format("parquet").option("path", folder + "/out")
 files.option("checkpointLocation", folder + "/checkpoint").trigger(availableNow=True).start().awaitTermination()
 from harebell.spark.jobs import archive
 from harebell.spark.jobs import replay
-from harebell.spark.jobs.simulate.job import simulate, topology_of
-from harebell.spark.jobs.traffic.tables import events, talkers
+from harebell.spark.jobs.simulate.simulation import simulate, topology_of
+from harebell.spark.jobs.traffic.event_tables import events, talkers
 from harebell.errors import InvalidArgument
 
 kept = folder + "/archive"

@@ -6,7 +6,7 @@ import pytest
 
 from harebell.errors import InvalidArgument
 from harebell.spark.options import default_spool, payload_options, refuse, sink_options, source_options
-from harebell.spark.payload.options import PayloadOptions
+from harebell.spark.options.payload import PayloadOptions
 
 
 def test_defaults_of_a_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ import pytest
 from harebell.broker import Broker, Tls
 from harebell.client.messages import Message
 from harebell.errors import InvalidArgument
-from harebell.spark import address
-from harebell.spark.amqp import Link
+from harebell.spark.connection import Link
+from harebell.spark.options.address import address
 from harebell.testing import EmbeddedBroker
 from tests.spark.bad_days import evidence
 from tests.spark.conftest import cause
@@ -108,7 +108,7 @@ def test_a_url_with_its_password_shows_in_no_plan(
 
 
 def test_a_broker_that_nobody_vouches_for_is_refused_at_once(secured: Secured) -> None:
-    where = address.address({"url": secured.whole_url.partition("?")[0]})
+    where = address({"url": secured.whole_url.partition("?")[0]})
     with pytest.raises(InvalidArgument, match="option 'cacertFile'") as caught:
         Link(where, timeout=10)
     assert SECRET not in str(caught.value)
@@ -121,5 +121,5 @@ def test_an_address_by_environment_and_by_file(
     (tmp_path / "url").write_text(secured.whole_url)
     evidence.declare(secured.whole_url, "found", "classic")
     for options in ({"urlenv": "ORDERS_URL"}, {"urlfile": str(tmp_path / "url")}):
-        with Link(address.address(options), timeout=10) as link:
+        with Link(address(options), timeout=10) as link:
             assert link.count("found") == 0

@@ -8,18 +8,18 @@ again to the next session.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from harebell.bridge.parcels import Packer
-from harebell.bridge.window import Parcel, Receipts, Window
+from harebell.bridge.rewriting import Rewriter
+from harebell.bridge.window import Acknowledgements, InFlightMessage, Window
 from harebell.client.core.slots import copy_of
 from harebell.errors import DeadlineExceeded, HarebellError, InvalidArgument, NotFound
 
 if TYPE_CHECKING:
-    from harebell.bridge.options import Destination, Source
-    from harebell.bridge.shovel import Shovel
+    from harebell.bridge.options import Destination, ShovelOptions, Source
+    from harebell.bridge.progress import Progress
     from harebell.client.channel import Channel
     from harebell.client.connection import Connection
     from harebell.client.consumer import Consumer
@@ -27,22 +27,40 @@ if TYPE_CHECKING:
 
 __all__ = ["Session", "at"]
 
-LOOK: Final = 0.1  # seconds between two looks whether the source queue is empty
+EMPTY_CHECK_SECONDS: Final = 0.1  # between two checks whether the source queue is empty
 QUIET: Final = 3.0  # seconds without a delivery after which a stream, which is never empty, has been read to its end
 
 
 class Session:
-    """A shovel's work over one pair of open connections."""
+    """Moves messages over one pair of open connections.
 
-    def __init__(self, shovel: Shovel, source: Connection, destination: Connection, uris: tuple[str, str]) -> None:
-        self._shovel = shovel
-        self._options = shovel.options
+    running  called when everything is declared and the first message may be taken
+    ended    called after that when the last message was taken or a connection was lost
+    """
+
+    def __init__(
+        self,
+        options: ShovelOptions,
+        progress: Progress,
+        source: Connection,
+        destination: Connection,
+        rewriter: Rewriter,
+        *,
+        name: str,
+        running: Callable[[Session], None],
+        ended: Callable[[], None],
+    ) -> None:
+        self._options = options
+        self._progress = progress
         self._connections = (source, destination)
-        self._packer = Packer(shovel.options, *uris, shovel.about)
+        self._rewriter = rewriter
+        self._name = name
+        self._running = running
+        self._ended = ended
         self._taken = 0
         self._streaming: bool | None = None  # known from the first delivery on
         self._flush_due = False
-        self._receipts: Receipts
+        self._acknowledgements: Acknowledgements
         self.window: Window
 
     async def run(self) -> None:
@@ -56,31 +74,33 @@ class Session:
                 await prepare_destination(destination, self._options.destination)
                 giving = await stack.enter_async_context(destination.channel())
                 await giving.confirm_select()
-            self._receipts = Receipts(taking, acknowledges=self._options.ack_mode != "no-ack")
+            self._acknowledgements = Acknowledgements(taking, acknowledges=self._options.ack_mode != "no-ack")
             self.window = Window(
                 giving,
                 self._options.source.prefetch,
                 self._accepted,
                 self._options.ack_mode,
                 self._options.reconnect_delay,
-                self._shovel.name,
+                self._name,
             )
-            self._shovel.running(self)
+            self._running(self)
             try:
                 await self._supervise(taking, giving, queue)
                 await taking.drain()
             finally:
                 self.window.close()
-                self._shovel.went_as_far_as(self._receipts.next_offset, self.window.lost)
+                if self._acknowledgements.next_offset is not None:
+                    self._progress.next_offset = self._acknowledgements.next_offset
+                self._ended()
 
     async def _count(self, channel: Channel, queue: str) -> None:
         """How many messages there are to move, where that is to be known."""
-        shovel = self._shovel
-        if shovel.expected is None:
+        progress = self._progress
+        if progress.expected is None:
             ready = (await channel.queue_declare(queue, passive=True)).message_count
             if self._options.source.delete_after == "queue-length":
-                shovel.limit = ready
-            shovel.expected = ready if shovel.limit is None else shovel.limit
+                progress.limit = ready
+            progress.expected = ready if progress.limit is None else progress.limit
 
     async def _supervise(self, taking: Channel, giving: Channel, queue: str) -> None:
         """Move messages until that is done; raise as soon as either side is lost, also while nothing moves."""
@@ -115,41 +135,41 @@ class Session:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _prefetch(self) -> int:
-        left, most = self._shovel.left, self._options.source.prefetch
+        left, most = self._progress.left(), self._options.source.prefetch
         return most if left is None else max(1, min(left, most))
 
     def _consumer_arguments(self) -> Table | None:
         arguments = dict(self._options.source.consumer_arguments)
-        if self._shovel.next_offset is not None:
-            arguments["x-stream-offset"] = self._shovel.next_offset
+        if self._progress.next_offset is not None:
+            arguments["x-stream-offset"] = self._progress.next_offset
         return arguments or None
 
     # -- moving ------------------------------------------------------------------------------------------------------
 
     async def _pump(self, consumer: Consumer, giving: Channel) -> None:
-        left = self._shovel.left
+        left = self._progress.left()
         if left != 0:
             async with consumer:
                 async for delivery in consumer:
                     if self._streaming is None:
                         self._streaming = delivery.stream_offset is not None
-                    parcel = self._packer.pack(delivery, delivery.stream_offset if self._streaming else None)
-                    self._receipts.take(parcel)
+                    message = self._rewriter.prepare(delivery, delivery.stream_offset if self._streaming else None)
+                    self._acknowledgements.take(message)
                     if not (giving.may_publish and self.window.has_room()) and not await self._room(giving):
                         break
-                    self.window.send(parcel)
+                    self.window.send(message)
                     self._taken += 1
                     if self._options.ack_mode != "on-confirm":
-                        self._acknowledge(parcel)
+                        self._acknowledge(message)
                     if self._taken == left:
                         break
-        while self.window.sent or (self.window.held and not self._shovel.stopping.is_set()):
+        while self.window.sent or (self.window.held and not self._progress.stopping.is_set()):
             await self.window.changed()
         self._flush()
 
     async def _room(self, giving: Channel) -> bool:
         """Wait until the window and the destination take another one; False when the shovel is to stop instead."""
-        while not self._shovel.stopping.is_set():
+        while not self._progress.stopping.is_set():
             try:
                 await giving.wait_publish()
             except DeadlineExceeded:
@@ -161,50 +181,50 @@ class Session:
             await self.window.changed()
         return False
 
-    def _accepted(self, parcel: Parcel) -> None:
-        self._shovel.forwarded += 1
+    def _accepted(self, message: InFlightMessage) -> None:
+        self._progress.forwarded += 1
         if self._options.ack_mode == "on-confirm":
-            self._acknowledge(parcel)
+            self._acknowledge(message)
 
-    def _acknowledge(self, parcel: Parcel) -> None:
-        self._receipts.done(parcel)
+    def _acknowledge(self, message: InFlightMessage) -> None:
+        self._acknowledgements.done(message)
         if not self._flush_due:
             self._flush_due = True
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
         self._flush_due = False
-        self._receipts.flush()
+        self._acknowledgements.flush()
 
     # -- ending ------------------------------------------------------------------------------------------------------
 
     async def _end(self, consumer: Consumer, source: Connection, queue: str) -> None:
         """Cancel the subscription when the shovel is told to stop, or when there is nothing left to move."""
-        stopping = self._shovel.stopping
-        if not self._shovel.until_empty:
+        stopping = self._progress.stopping
+        if not self._progress.until_empty:
             await stopping.wait()
         else:
-            async with source.channel() as looking:
-                await self._emptied(consumer, looking, queue)
+            async with source.channel() as asking:
+                await self._emptied(consumer, asking, queue)
         await consumer.cancel()
         self.window.wake()
 
-    async def _emptied(self, consumer: Consumer, looking: Channel, queue: str) -> None:
-        stopping, loop = self._shovel.stopping, asyncio.get_running_loop()
+    async def _emptied(self, consumer: Consumer, asking: Channel, queue: str) -> None:
+        stopping, loop = self._progress.stopping, asyncio.get_running_loop()
         taken, since = -1, loop.time()
         while not stopping.is_set():
             try:
-                await asyncio.wait_for(stopping.wait(), LOOK)
+                await asyncio.wait_for(stopping.wait(), EMPTY_CHECK_SECONDS)
             except TimeoutError:
                 pass
             if self._taken != taken:
                 taken, since = self._taken, loop.time()
-            elif consumer.buffered or self._receipts.open:
+            elif consumer.buffered or self._acknowledgements.open:
                 continue
             elif self._reads_stream():
                 if loop.time() - since >= QUIET:
                     return
-            elif not (await looking.queue_declare(queue, passive=True)).message_count:
+            elif not (await asking.queue_declare(queue, passive=True)).message_count:
                 return
 
     def _reads_stream(self) -> bool:
@@ -212,9 +232,9 @@ class Session:
 
 
 async def prepare_source(connection: Connection, source: Source) -> str:
-    """The queue to consume from, which is there then."""
+    """Declares what is to be declared at the source; the queue to consume from."""
     if source.queue is not None:
-        await have_queue(connection, source.queue, source.queue_arguments, declare=not source.predeclared)
+        await ensure_queue(connection, source.queue, source.queue_arguments, declare=not source.predeclared)
         return source.queue
     if source.exchange is None:
         raise InvalidArgument("a shovel needs a queue or an exchange to take messages from")
@@ -225,9 +245,9 @@ async def prepare_source(connection: Connection, source: Source) -> str:
 
 
 async def prepare_destination(connection: Connection, destination: Destination) -> None:
-    """The queue or the exchange that is published to is there then."""
+    """Makes sure that the queue or exchange to publish to is there, and declares the queue where that is allowed."""
     if destination.queue is not None:
-        await have_queue(
+        await ensure_queue(
             connection, destination.queue, destination.queue_arguments, declare=not destination.predeclared
         )
     elif destination.exchange:
@@ -235,7 +255,7 @@ async def prepare_destination(connection: Connection, destination: Destination) 
             await channel.exchange_declare(destination.exchange, passive=True)
 
 
-async def have_queue(connection: Connection, name: str, arguments: Table, *, declare: bool) -> None:
+async def ensure_queue(connection: Connection, name: str, arguments: Table, *, declare: bool) -> None:
     """The queue as it is, or a new durable one. NotFound when it is missing and not to be declared."""
     try:
         async with connection.channel() as channel:

@@ -22,6 +22,8 @@ from socket import socket
 from typing import Final, Literal
 
 from harebell.bridge.options import ShovelOptions, is_local
+from harebell.bridge.progress import Progress
+from harebell.bridge.rewriting import Rewriter
 from harebell.bridge.session import Session, at
 from harebell.client.connection import Connection, connect
 from harebell.client.url import parse_url
@@ -88,32 +90,49 @@ class Shovel:
     ) -> None:
         self.options = options
         self.name = name
-        self.until_empty = until_empty
         self.about: Table = about or {}
         self._patient = patient
         self._open_local = open_local
         self.state: State = "starting"
-        self.expected: int | None = None
-        self.limit = options.source.delete_after if isinstance(options.source.delete_after, int) else None
-        self.forwarded = 0
+        limit = options.source.delete_after if isinstance(options.source.delete_after, int) else None
+        self._progress = Progress(limit, until_empty=until_empty)
         self.redials = 0
         self.last_error: str | None = None
-        self.next_offset: int | None = None  # where a stream is read on
-        self.stopping = asyncio.Event()
-        self._lost = 0
         self._session: Session | None = None
         self._has_run = False
         self.attempts = 0
         self._began = (0, 0.0)  # messages and time, at the start of the session
 
     @property
+    def stopping(self) -> asyncio.Event:
+        """Set once `stop` was called."""
+        return self._progress.stopping
+
+    @property
+    def expected(self) -> int | None:
+        return self._progress.expected
+
+    @property
+    def forwarded(self) -> int:
+        return self._progress.forwarded
+
+    @property
     def left(self) -> int | None:
         """How many messages are still to be moved; None: no end is set."""
-        return None if self.limit is None else max(0, self.limit - self.forwarded - self.lost)
+        return self._progress.left(self._lost_now)
+
+    @property
+    def next_offset(self) -> int | None:
+        """Where a stream is read on; None at its beginning."""
+        return self._progress.next_offset
 
     @property
     def lost(self) -> int:
-        return self._lost + (self._session.window.lost if self._session is not None else 0)
+        return self._progress.lost + self._lost_now
+
+    @property
+    def _lost_now(self) -> int:
+        return 0 if self._session is None else self._session.window.lost
 
     @property
     def pending(self) -> int:
@@ -150,32 +169,38 @@ class Shovel:
         finally:
             self.state = "terminated"
 
-    # -- what a session tells ----------------------------------------------------------------------------------------
-
-    def running(self, session: Session) -> None:
-        self._session = session
-        self._has_run = True
-        self._began = (self.forwarded, asyncio.get_running_loop().time())
-        self.state = "running"
-        log.info("%s: running", self.name)
-
-    def went_as_far_as(self, next_offset: int | None, lost: int) -> None:
-        """The session is over."""
-        self._session = None
-        self._lost += lost
-        forwarded, since = self._began
-        if self.forwarded > forwarded or asyncio.get_running_loop().time() - since > self.options.reconnect_delay:
-            self.attempts = 0
-        if next_offset is not None:
-            self.next_offset = next_offset
-
     # -- dialling ----------------------------------------------------------------------------------------------------
 
     async def _once(self) -> None:
         async with AsyncExitStack() as stack:
             source, source_uri = await self._dial(stack, "source", self.options.source.uris)
             destination, destination_uri = await self._dial(stack, "destination", self.options.destination.uris)
-            await Session(self, source, destination, (source_uri, destination_uri)).run()
+            rewriter = Rewriter(self.options, source_uri, destination_uri, self.about)
+            session = Session(
+                self.options,
+                self._progress,
+                source,
+                destination,
+                rewriter,
+                name=self.name,
+                running=self._running,
+                ended=self._ended,
+            )
+            await session.run()
+
+    def _running(self, session: Session) -> None:
+        self._session = session
+        self._has_run = True
+        self._began = (self.forwarded, asyncio.get_running_loop().time())
+        self.state = "running"
+        log.info("%s: running", self.name)
+
+    def _ended(self) -> None:
+        self._progress.lost += self._lost_now
+        self._session = None
+        forwarded, since = self._began
+        if self.forwarded > forwarded or asyncio.get_running_loop().time() - since > self.options.reconnect_delay:
+            self.attempts = 0
 
     async def _dial(self, stack: AsyncExitStack, end: str, uris: tuple[str, ...]) -> tuple[Connection, str]:
         """A connection to the first of these that answers, and its URI."""

@@ -8,7 +8,7 @@ Rules:
 - A message that the destination refuses (a nack: a full queue) or cannot route (a return) stays, and is sent again
   after a while, first 0.1 s, then twice as long each time. While one is refused the line stops, so that nothing
   overtakes it; one that cannot be routed lets others pass, as long as there is room.
-- Acknowledgements are gathered during a turn of the loop, and go as one where nothing older is open.
+- Acknowledgements are gathered during a turn of the loop, and leave as one where nothing older is open.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from harebell.client.channel import Channel
 from harebell.client.messages import Returned
 from harebell.errors import HarebellError
 
-__all__ = ["Parcel", "Receipts", "Window"]
+__all__ = ["InFlightMessage", "Acknowledgements", "Window"]
 
 log = logging.getLogger("harebell.bridge")
 
 FIRST_RETRY: Final = 0.1  # seconds
 
 
-class Parcel:
+class InFlightMessage:
     """A message on its way: what is published, and where to; the tag, and the offset in a stream, that it came with."""
 
     __slots__ = ("body", "delivery_tag", "exchange", "offset", "properties", "routing_key")
@@ -46,10 +46,10 @@ class Parcel:
         self.routing_key = routing_key
 
 
-class Receipts:
-    """What is to be acknowledged at the source, if it wants acknowledgements at all.
+class Acknowledgements:
+    """The acknowledgements that the source is still to get, if it wants any.
 
-    open   taken and not done, with their stream offsets, in the order of the delivery tags
+    open   messages received and not yet safe, with their stream offsets, in the order of the delivery tags
     """
 
     def __init__(self, channel: Channel, *, acknowledges: bool = True) -> None:
@@ -59,13 +59,13 @@ class Receipts:
         self._done: list[int] = []
         self._last_offset: int | None = None
 
-    def take(self, parcel: Parcel) -> None:
-        self.open[parcel.delivery_tag] = parcel.offset
-        self._last_offset = parcel.offset
+    def take(self, message: InFlightMessage) -> None:
+        self.open[message.delivery_tag] = message.offset
+        self._last_offset = message.offset
 
-    def done(self, parcel: Parcel) -> None:
-        """It is safe; `flush` tells the source."""
-        tag = parcel.delivery_tag
+    def done(self, message: InFlightMessage) -> None:
+        """The message is safe at the destination; `flush` acknowledges it."""
+        tag = message.delivery_tag
         del self.open[tag]
         self._done.append(tag)
 
@@ -93,7 +93,7 @@ class Receipts:
 class Window:
     """At most `size` messages on their way to the destination; it hears of their confirms and returns.
 
-    accepted  called with each parcel that the destination has
+    accepted  called with each message that the destination has confirmed
     name      what the log calls the shovel
     failed    done, with the reason, when the destination's channel has ended
     refusal   why the destination did not take the last one it did not take; None when nothing is held back
@@ -103,7 +103,7 @@ class Window:
         self,
         channel: Channel,
         size: int,
-        accepted: Callable[[Parcel], None],
+        accepted: Callable[[InFlightMessage], None],
         ack_mode: AckMode,
         longest_retry: float,
         name: str = "shovel",
@@ -117,26 +117,26 @@ class Window:
         self._loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[HarebellError] = self._loop.create_future()
         self.refusal: str | None = None
-        self.sent: dict[int, Parcel] = {}  # by publish tag
-        self.held: list[Parcel] = []
+        self.sent: dict[int, InFlightMessage] = {}  # by publish tag
+        self.held: list[InFlightMessage] = []
         self.lost = 0  # refused or returned, and acknowledged all the same (on-publish, no-ack)
-        self._refused: set[Parcel] = set()
+        self._refused: set[InFlightMessage] = set()
         self._returned: dict[int, Returned] = {}
         self._retry: asyncio.TimerHandle | None = None
         self._delay = FIRST_RETRY
         self._change: asyncio.Future[None] | None = None
 
-    def send(self, parcel: Parcel) -> None:
+    def send(self, message: InFlightMessage) -> None:
         """Publish it. Ask `room` first."""
         tag = self._channel.publish_nowait(
-            parcel.body,
-            parcel.exchange,
-            parcel.routing_key,
+            message.body,
+            message.exchange,
+            message.routing_key,
             mandatory=self._insists,
-            raw_properties=parcel.properties,
+            raw_properties=message.properties,
             waiter=self,
         )
-        self.sent[tag] = parcel
+        self.sent[tag] = message
 
     @property
     def pending(self) -> int:
@@ -155,24 +155,24 @@ class Window:
         if self._retry is not None:
             self._retry.cancel()
 
-    # -- what the client tells (PublishWaiter) -----------------------------------------------------------------------
+    # -- called by the client (PublishWaiter) -----------------------------------------------------------------------
 
     def settle(self, publish_tag: int, acked: bool) -> None:
-        parcel = self.sent.pop(publish_tag)
+        message = self.sent.pop(publish_tag)
         returned = self._returned.pop(publish_tag, None) if self._returned else None
         if acked and returned is None:
-            self._take(parcel)
+            self._take(message)
         elif not self._insists:
             self.lost += 1
         else:
-            self._hold(parcel, returned)
+            self._hold(message, returned)
         self.wake()
 
     def returned(self, publish_tag: int, returned: Returned) -> None:
         self._returned[publish_tag] = returned
 
     def orphaned(self, publish_tag: int) -> None:
-        """Nothing: a connection of a shovel does not come back by itself, so `fail` tells of every loss."""
+        """Nothing: a connection of a shovel does not come back by itself, so `fail` reports every loss."""
 
     def fail(self, reason: HarebellError) -> None:
         if not self.failed.done():
@@ -181,18 +181,18 @@ class Window:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _take(self, parcel: Parcel) -> None:
+    def _take(self, message: InFlightMessage) -> None:
         if self._refused:
-            self._refused.discard(parcel)
+            self._refused.discard(message)
         if self.refusal is not None and not self._refused and not self.held:
             self.refusal, self._delay = None, FIRST_RETRY
-        self._accepted(parcel)
+        self._accepted(message)
 
-    def _hold(self, parcel: Parcel, returned: Returned | None) -> None:
+    def _hold(self, message: InFlightMessage, returned: Returned | None) -> None:
         new = self.refusal is None
-        where = f"exchange '{parcel.exchange}' with routing key '{parcel.routing_key}'"
+        where = f"exchange '{message.exchange}' with routing key '{message.routing_key}'"
         if returned is None:
-            self._refused.add(parcel)
+            self._refused.add(message)
             self.refusal = f"the destination refused a message to {where}: is its queue full?"
         else:
             self.refusal = (
@@ -200,7 +200,7 @@ class Window:
             )
         if new:
             log.warning("%s: %s", self._name, self.refusal)
-        self.held.append(parcel)
+        self.held.append(message)
         if self._retry is None:
             self._retry = self._loop.call_later(self._delay, self._send_again)
             self._delay = min(2 * self._delay, self._longest)
@@ -209,8 +209,8 @@ class Window:
         self._retry = None
         held, self.held = self.held, []
         if self._channel.is_open:
-            for parcel in held:
-                self.send(parcel)
+            for message in held:
+                self.send(message)
 
     def wake(self) -> None:
         """Have `changed` return."""

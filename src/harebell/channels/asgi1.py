@@ -13,13 +13,13 @@ from typing import Any, ClassVar, Final
 
 from channels.exceptions import ChannelFull, MessageTooLarge
 
-from harebell.channels.base import Face, random_letters
+from harebell.channels.base_layer import BaseLayer, random_letters
 from harebell.channels.io_thread import SyncAnswer
 from harebell.channels.mailbox import SyncWaiter
 from harebell.channels.names import check_channel, check_group, non_local
-from harebell.channels.parts import Office
-from harebell.channels.publishing import Full
-from harebell.channels.serializing import ChannelMessage
+from harebell.channels.publishing import QueueFull
+from harebell.channels.runtime import LayerRuntime
+from harebell.channels.serializers import ChannelMessage
 
 __all__ = ["AsgiChannelLayer"]
 
@@ -27,8 +27,8 @@ BLOCK_SECONDS: Final = 5.0
 UNIQUE: Final = 20  # random letters of a single-reader channel
 
 
-class AsgiChannelLayer(Face):
-    """A channel layer over AMQP with ASGI 1's methods; the settings are those of `Face`.
+class AsgiChannelLayer(BaseLayer):
+    """A channel layer over AMQP with ASGI 1's methods; the settings are those of `BaseLayer`.
 
     block_seconds  after which a blocking receive gives (None, None), as the specification allows
     """
@@ -47,14 +47,14 @@ class AsgiChannelLayer(Face):
     def send(self, channel: str, message: ChannelMessage) -> None:
         """Send to a channel. ChannelFull when its capacity is reached; MessageTooLarge; TypeError for a bad name."""
         check_channel(channel)
-        body = self._written(message)
-        office = self._office
+        body = self.encode(message)
+        runtime = self.runtime
         answer: SyncAnswer[None] = SyncAnswer()
-        office.thread.post(lambda: office.sender.send(channel, body, answer))
+        runtime.thread.post(lambda: runtime.publisher.send(channel, body, answer))
         try:
             answer.wait()
-        except Full:
-            raise ChannelFull(self._full(office, channel)) from None
+        except QueueFull:
+            raise ChannelFull(self.full(runtime, channel)) from None
         self._sent += 1
 
     def receive(self, channels: Sequence[str], block: bool = False) -> tuple[str | None, ChannelMessage | None]:
@@ -68,23 +68,23 @@ class AsgiChannelLayer(Face):
             if non_local(name) != name:
                 raise TypeError(f"{name!r}: in receive() a process-local channel is named up to its !")
         random.shuffle(names)  # else a busy channel would starve those behind it
-        office = self._office
+        runtime = self.runtime
         for name in names:
-            while (letter := office.call_blocking(lambda name=name: office.shared.get(name))) is not None:  # type: ignore[misc]
-                if (message := self._read(office, letter)) is not None:
-                    return letter.channel, message
-        return self._receive_blocking(office, names) if block and names else (None, None)
+            while (entry := runtime.call_blocking(lambda name=name: runtime.shared_queues.get(name))) is not None:  # type: ignore[misc]
+                if (message := self.decode(runtime, entry)) is not None:
+                    return entry.channel, message
+        return self._receive_blocking(runtime, names) if block and names else (None, None)
 
-    def _receive_blocking(self, office: Office, names: list[str]) -> tuple[str | None, ChannelMessage | None]:
+    def _receive_blocking(self, runtime: LayerRuntime, names: list[str]) -> tuple[str | None, ChannelMessage | None]:
         deadline = time.monotonic() + self.block_seconds
-        boxes = [office.shared.reading(name) for name in names]
+        boxes = [runtime.shared_queues.reading(name) for name in names]
         try:
             while True:
                 for box in boxes:
-                    while (letter := box.take(time.monotonic())) is not None:
-                        secured = office.call_blocking(lambda letter=letter: office.shared.secure(letter))  # type: ignore[misc]
-                        if secured and (message := self._read(office, letter)) is not None:
-                            return letter.channel, message
+                    while (entry := box.take(time.monotonic())) is not None:
+                        secured = runtime.call_blocking(lambda entry=entry: runtime.shared_queues.secure(entry))  # type: ignore[misc]
+                        if secured and (message := self.decode(runtime, entry)) is not None:
+                            return entry.channel, message
                 waiter = SyncWaiter()
                 try:
                     if all(box.wait(waiter) for box in boxes):
@@ -96,7 +96,7 @@ class AsgiChannelLayer(Face):
                         box.leave(waiter)
         finally:
             for name in names:
-                office.shared.done(name)
+                runtime.shared_queues.done(name)
 
     def new_channel(self, pattern: str) -> str:
         """The name of a single-reader channel: the pattern, which ends in "?", and random letters."""
@@ -104,13 +104,13 @@ class AsgiChannelLayer(Face):
             raise TypeError(f"{pattern!r}: the pattern of a single-reader channel ends in ?")
         channel = pattern + random_letters(UNIQUE)
         check_channel(channel)
-        office = self._office
+        runtime = self.runtime
 
         async def declare() -> None:
-            await office.core.ready()
-            await office.core.declare(channel)
+            await runtime.connection.ready()
+            await runtime.connection.declare(channel)
 
-        office.call_blocking(declare)
+        runtime.call_blocking(declare)
         return channel
 
     # -- groups ------------------------------------------------------------------------------------------------------
@@ -119,51 +119,51 @@ class AsgiChannelLayer(Face):
         """Put a channel into a group; again to have it stay longer."""
         check_group(group)
         check_channel(channel)
-        office = self._office
-        office.call_blocking(lambda: office.groups.add(group, channel))
+        runtime = self.runtime
+        runtime.call_blocking(lambda: runtime.groups.add(group, channel))
 
     def group_discard(self, group: str, channel: str) -> None:
         """Take a channel out of a group; no error when it is not in it."""
         check_group(group)
         check_channel(channel)
-        office = self._office
-        office.call_blocking(lambda: office.groups.discard(group, channel))
+        runtime = self.runtime
+        runtime.call_blocking(lambda: runtime.groups.discard(group, channel))
 
     def send_group(self, group: str, message: ChannelMessage) -> None:
         """Send to all channels of a group; one that is full misses it."""
         check_group(group)
-        body = self._written(message)
-        office = self._office
+        body = self.encode(message)
+        runtime = self.runtime
         answer: SyncAnswer[None] = SyncAnswer()
-        office.thread.post(lambda: office.sender.send_group(group, body, answer))
+        runtime.thread.post(lambda: runtime.publisher.send_group(group, body, answer))
         answer.wait()
         self._sent += 1
 
     def group_channels(self, group: str, seconds: float = 1.0) -> list[str]:
         """The channels in a group, of every process, as far as they answer within `seconds`; see `presence`."""
         check_group(group)
-        office = self._office
-        return office.call_blocking(lambda: office.presence.of(group, seconds))
+        runtime = self.runtime
+        return runtime.call_blocking(lambda: runtime.presence.of(group, seconds))
 
     # -- the whole ---------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """No message waits any more, and no group has a member, of those that this layer knows."""
-        office = self._office
-        office.call_blocking(office.flush)
+        runtime = self.runtime
+        runtime.call_blocking(runtime.flush)
 
     def close(self) -> None:
         """Say goodbye to the broker. The layer opens again when it is used again."""
-        office = self._left()
-        if office is not None:
-            office.call_blocking(office.close)
+        runtime = self.detach_runtime()
+        if runtime is not None:
+            runtime.call_blocking(runtime.close)
 
     def global_statistics(self) -> dict[str, int]:
         """messages_count: sent by this layer; channel_full_count: how often it was told ChannelFull."""
-        return {"messages_count": self._sent, "channel_full_count": self._office.full}
+        return {"messages_count": self._sent, "channel_full_count": self.runtime.full}
 
     def channel_statistics(self, channel: str) -> dict[str, int]:
         """messages_pending: how many wait in the channel now."""
         check_channel(channel)
-        office = self._office
-        return {"messages_pending": office.call_blocking(lambda: office.core.pending(channel))}
+        runtime = self.runtime
+        return {"messages_pending": runtime.call_blocking(lambda: runtime.connection.pending(channel))}

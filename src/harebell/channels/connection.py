@@ -1,4 +1,4 @@
-"""One layer's connection to the broker, and what its parts share. Lives in the I/O thread.
+"""One layer's connection to the broker: its AMQP channels, and which queues are declared. In the I/O thread.
 
 The robust client brings back the connection, its topology and its consumers. Each kind of work has an AMQP channel of
 its own, so that a refused declaration (406) disturbs no publication.
@@ -25,17 +25,17 @@ from harebell.client.connection import Connection
 from harebell.client.messages import QueueInfo
 from harebell.client.recovery.policy import Backoff, Recovery
 
-__all__ = ["Core"]
+__all__ = ["LayerConnection"]
 
 logger = logging.getLogger("harebell.channels")
 
 FAST: Final = Recovery(backoff=Backoff(0.1, 5.0), first="retry")
 DISTURBED: Final = 20  # times that a declaration may fail because of another call
-REMEMBERED: Final = 20_000  # messages by which one that comes twice is known
+REMEMBERED: Final = 20_000  # message ids by which duplicates are recognised
 
 
-class Core:
-    """What is open, and what is known to be declared.
+class LayerConnection:
+    """The client's connection with its channels, and the queues that are known to be declared.
 
     client_id  of this layer in this process: the part of its channels' names before the "!"
     """
@@ -46,11 +46,11 @@ class Core:
         self.thread = thread
         self.client_id = uuid.uuid4().hex[:12]
         self.closed = False
-        self.connection: Connection
+        self.client: Connection
         self.publishing: Channel
         self.declaring: Channel
-        self.on_harebell = False  # whether the broker is one: it deduplicates, and says who is bound
-        self.on_open: list[Callable[[Core], None]] = []
+        self.on_harebell = False  # whether the broker is Harebell: it deduplicates, and lists bindings
+        self.on_open: list[Callable[[LayerConnection], None]] = []
         self._opening: asyncio.Future[None] | None = None
         self._declared: dict[str, float] = {}  # queues, and when
         self._declaring: dict[str, asyncio.Task[QueueInfo]] = {}
@@ -81,7 +81,7 @@ class Core:
             self._opening.result()
 
     async def _open(self, opened: asyncio.Future[None]) -> None:
-        """Connect, however long that takes; what is wrong with the settings ends it."""
+        """Connect, and try again until the broker answers; an error in the settings ends it."""
         delay = 0.1
         while not self.closed:
             try:
@@ -90,7 +90,7 @@ class Core:
                 self._opening = None  # the next call tries again: a password may have been set meanwhile
                 if not opened.done():
                     opened.set_exception(error)
-                    opened.exception()  # nobody may be left to hear it
+                    opened.exception()  # no caller may be left to retrieve it
                 return
             except errors.PreconditionFailed as error:
                 self._opening = None
@@ -110,30 +110,30 @@ class Core:
     async def _connect(self) -> None:
         settings, names = self.settings, self.names
         urls = [await embedded.url() if url.startswith("embedded:") else url for url in settings.urls]
-        connection = await harebell.connect(urls, timeout=settings.timeout, recovery=FAST)
+        client = await harebell.connect(urls, timeout=settings.timeout, recovery=FAST)
         try:
-            self.on_harebell = connection.server_properties.get("product") == "Harebell"
-            self.declaring = declaring = await connection.channel()
+            self.on_harebell = client.server_properties.get("product") == "Harebell"
+            self.declaring = declaring = await client.channel()
             await declaring.exchange_declare(names.groups, "direct", durable=True)
             await declaring.exchange_declare(names.dead_letters, "fanout", durable=True)
             await declaring.queue_declare(names.dead_letters, durable=True, arguments=settings.dead_letter_arguments())
             await declaring.queue_bind(names.dead_letters, names.dead_letters)
             await declaring.queue_declare(names.dropped, durable=True, arguments=settings.dropped_arguments())
             await declaring.queue_bind(names.dropped, names.dead_letters)
-            self.publishing = await connection.channel()
+            self.publishing = await client.channel()
             await self.publishing.confirm_select()
         except BaseException:
-            await connection.close()
+            await client.close()
             raise
         if self.closed:  # meanwhile
-            await connection.close()
+            await client.close()
             return
-        self.connection = connection
-        for tell in self.on_open:
-            tell(self)
+        self.client = client
+        for callback in self.on_open:
+            callback(self)
 
     async def close(self) -> None:
-        """Say goodbye. What waits fails."""
+        """Close the connection; calls that wait for it fail."""
         if self.closed:
             return
         was_open = self.is_open
@@ -142,12 +142,12 @@ class Core:
             self._opening.set_exception(errors.ChannelClosed("the channel layer was closed"))
             self._opening.exception()
         if was_open:
-            await self.connection.close()
+            await self.client.close()
 
     # -- queues ------------------------------------------------------------------------------------------------------
 
     def is_declared(self, channel: str) -> bool:
-        """Whether its queue was declared lately: a queue ends when nobody has asked for it for two expiries."""
+        """Whether its queue was declared recently: the broker deletes a queue that is unused for two expiries."""
         at = self._declared.get(non_local(channel))
         return at is not None and time.monotonic() - at < self.settings.expiry / 2
 
@@ -189,7 +189,7 @@ class Core:
         """The channels whose queues this layer has declared, by their non-local names."""
         return list(self._declared)
 
-    # -- what came twice ---------------------------------------------------------------------------------------------
+    # -- duplicates ---------------------------------------------------------------------------------------------------
 
     def is_new(self, sent: object, place: str) -> bool:
         """Whether this message is seen for the first time there; it comes again when a connection was lost.

@@ -15,7 +15,7 @@ _starting: asyncio.Task[Any] | None = None
 
 
 async def url() -> str:
-    """Where it listens; the first call starts it, in the loop of the I/O thread."""
+    """The broker's URL; the first call starts the broker, in the loop of the I/O thread."""
     global _starting
     if _starting is None or (_starting.done() and _starting.exception() is not None):
         _starting = asyncio.ensure_future(_start())

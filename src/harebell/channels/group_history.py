@@ -1,4 +1,4 @@
-"""The last messages of a group, for those who come later: a stream queue behind its exchange. In the I/O thread.
+"""The last messages of a group, for members that join later: a stream queue behind its exchange. In the I/O thread.
 
 Only for groups that the setting `group_history` names. Reading goes from the oldest message kept to a marker that the
 reader itself puts at the end, so that it ends exactly there, on brokers too that do not say how long a stream is.
@@ -12,36 +12,36 @@ from collections import deque
 from typing import Final
 
 from harebell import errors
-from harebell.channels.connection import Core
+from harebell.channels.connection import LayerConnection
 from harebell.channels.publishing import CONTROL_HEADER
 from harebell.client.messages import Message
 from harebell.protocol.v091 import Table
 
-__all__ = ["History"]
+__all__ = ["GroupHistory"]
 
 KEPT_BYTES: Final = 5_000_000  # of each group, at least; a stream drops whole segments
 SEGMENT_BYTES: Final = 500_000
 PREFETCH: Final = 1000
 
 
-class History:
-    """Keeps and reads; `known` are the groups whose stream is there."""
+class GroupHistory:
+    """Stores and reads the messages of groups; `known` are the groups whose stream queue is declared."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, connection: LayerConnection) -> None:
+        self._connection = connection
         self.known: set[str] = set()
 
     def keeps(self, group: str) -> bool:
         """Whether the messages of a group are kept."""
-        return self._core.settings.history.of(group) > 0
+        return self._connection.settings.history.of(group) > 0
 
     async def ensure(self, group: str) -> None:
-        """Have the group's messages kept from now on."""
-        core, names = self._core, self._core.names
+        """Declare the group's stream queue: its messages are stored from now on."""
+        connection, names = self._connection, self._connection.names
         if group in self.known:
             return
-        await core.ready()
-        declaring = core.declaring
+        await connection.ready()
+        declaring = connection.declaring
         arguments: Table = {
             "x-queue-type": "stream",
             "x-max-length-bytes": KEPT_BYTES,
@@ -55,13 +55,13 @@ class History:
 
     async def read(self, group: str, seconds: float) -> list[bytes]:
         """The bodies of the group's last messages, the oldest first, as many as the setting says."""
-        core = self._core
+        connection = self._connection
         await self.ensure(group)
-        queue, marker = core.names.history(group), uuid.uuid4().hex
-        await core.publishing.publish(Message(b"", headers={CONTROL_HEADER: marker}), "", queue)
-        found: deque[bytes] = deque(maxlen=core.settings.history.of(group))
+        queue, marker = connection.names.history(group), uuid.uuid4().hex
+        await connection.publishing.publish(Message(b"", headers={CONTROL_HEADER: marker}), "", queue)
+        found: deque[bytes] = deque(maxlen=connection.settings.history.of(group))
         try:
-            async with asyncio.timeout(seconds), core.connection.channel() as channel:
+            async with asyncio.timeout(seconds), connection.client.channel() as channel:
                 consumer = channel.consume(queue, prefetch=PREFETCH, arguments={"x-stream-offset": "first"})
                 async for delivery in consumer:
                     delivery.ack()

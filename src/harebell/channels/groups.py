@@ -1,4 +1,4 @@
-"""Joining channels to groups and leaving them. In the I/O thread.
+"""Adds channels to groups and takes them out. In the I/O thread.
 
 A group is a fanout exchange behind the groups' exchange, which knows it by its name: publishing to a group that is gone
 is no error, and the exchange goes with its last member. All of it is durable: after the broker was restarted, what the
@@ -8,8 +8,8 @@ first process to come back sends reaches those that come later. Behind it stand
   broker hands each message on to that process's queue;
 - for any other channel: an exchange of the channel's name, auto-deleted with its queue, so that a channel can leave all
   its groups at once, and the channel's queue behind it.
-The last two have a marker queue, whose message dies when nobody has asked for the membership for the group's expiry
-(`expiry` hears of it); a second group_add pushes out the marker of the first.
+The last two have a marker queue, whose message dies when the membership was not added again within the group's expiry
+(`dead_letters` handles it); a second group_add pushes out the marker of the first.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
 from harebell import errors
-from harebell.channels.connection import Core
-from harebell.channels.local_channels import ProcessReader
-from harebell.channels.local_members import Members
+from harebell.channels.connection import LayerConnection
+from harebell.channels.local_members import LocalMembers
+from harebell.channels.local_queues import LocalQueueReader
 from harebell.channels.names import is_local, local_part, non_local
 from harebell.channels.publishing import CHANNEL_HEADER, CONTROL_HEADER, GROUP_HEADER
 from harebell.client.messages import Message
@@ -30,28 +30,28 @@ from harebell.protocol.v091 import Table
 
 __all__ = ["Groups"]
 
-TRIES: Final = 50  # somebody else may delete an exchange, its last member gone, between our two calls
+TRIES: Final = 50  # another process may delete an exchange, its last member gone, between our two calls
 
 
 class Groups:
     """The memberships of one layer."""
 
-    def __init__(self, core: Core, members: Members, process: ProcessReader) -> None:
-        self._core = core
+    def __init__(self, connection: LayerConnection, members: LocalMembers, local_queues: LocalQueueReader) -> None:
+        self._connection = connection
         self._members = members
-        self._process = process
+        self._local_queues = local_queues
         self._binding: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._unbinding: dict[tuple[str, str], asyncio.Task[None]] = {}
         self.known: set[str] = set()  # groups that this layer has added something to, but for its own channels
 
     def is_own(self, channel: str) -> bool:
         """Whether it is a process-local channel of this layer."""
-        return non_local(channel).endswith(f".{self._core.client_id}!")
+        return non_local(channel).endswith(f".{self._connection.client_id}!")
 
     # -- add ---------------------------------------------------------------------------------------------------------
 
     async def add(self, group: str, channel: str) -> None:
-        await self._core.ready()
+        await self._connection.ready()
         if self.is_own(channel):
             await self._add_own(group, channel)
         elif is_local(channel):
@@ -61,13 +61,13 @@ class Groups:
 
     async def _add_own(self, group: str, channel: str) -> None:
         process, members = non_local(channel), self._members
-        await self._process.ensure(process)
-        members.add(group, channel, time.monotonic() + self._core.settings.group_expiry)
+        await self._local_queues.ensure(process)
+        members.add(group, channel, time.monotonic() + self._connection.settings.group_expiry)
         # It may be taken out again while we wait; then it stays out, and needs no binding.
         while members.contains(group, channel) and not members.is_bound(group, process):
             task = self._binding.get((group, process))
             if task is None:
-                task = self._core.thread.loop.create_task(self._bind(group, process))
+                task = self._connection.thread.loop.create_task(self._bind(group, process))
                 self._binding[group, process] = task
                 task.add_done_callback(lambda _: self._binding.pop((group, process), None))
             try:
@@ -77,7 +77,7 @@ class Groups:
                 raise
 
     async def _bind(self, group: str, process: str) -> None:
-        names, declaring = self._core.names, self._core.declaring
+        names, declaring = self._connection.names, self._connection.declaring
         unbinding = self._unbinding.get((group, process))
         if unbinding is not None:  # after an outage it might be made again behind this
             await asyncio.wait([unbinding])
@@ -90,40 +90,42 @@ class Groups:
         self._members.bound(group, process)
 
     async def _add_foreign(self, group: str, channel: str) -> None:
-        core, names = self._core, self._core.names
-        if not core.is_declared(channel):
-            await core.declare(channel)
+        connection, names = self._connection, self._connection.names
+        if not connection.is_declared(channel):
+            await connection.declare(channel)
         await self._mark(group, channel)
-        arguments = core.settings.member_arguments(names, channel)
+        arguments = connection.settings.member_arguments(names, channel)
         await _together(
             *self._group(group),
-            core.declaring.queue_declare(names.member(channel), durable=True, arguments=arguments),
-            core.declaring.queue_bind(names.member(channel), names.group(group)),
+            connection.declaring.queue_declare(names.member(channel), durable=True, arguments=arguments),
+            connection.declaring.queue_bind(names.member(channel), names.group(group)),
         )
 
     async def _add_shared(self, group: str, channel: str) -> None:
-        core, names = self._core, self._core.names
-        await core.declare(channel)
+        connection, names = self._connection, self._connection.names
+        await connection.declare(channel)
         await self._mark(group, channel)
         await _together(
             *self._group(group),
-            core.declaring.exchange_declare(names.channel(channel), "fanout", durable=True, auto_delete=True),
-            core.declaring.queue_bind(names.queue(channel), names.channel(channel)),
-            core.declaring.exchange_bind(names.channel(channel), names.group(group)),
+            connection.declaring.exchange_declare(names.channel(channel), "fanout", durable=True, auto_delete=True),
+            connection.declaring.queue_bind(names.queue(channel), names.channel(channel)),
+            connection.declaring.exchange_bind(names.channel(channel), names.group(group)),
         )
 
     def _group(self, group: str) -> Iterable[Coroutine[Any, Any, object]]:
         """The calls that make the group's exchange."""
-        names, declaring = self._core.names, self._core.declaring
+        names, declaring = self._connection.names, self._connection.declaring
         self.known.add(group)
         yield declaring.exchange_declare(names.group(group), "fanout", durable=True, auto_delete=True)
         yield declaring.exchange_bind(names.group(group), names.groups, group)
 
     async def _mark(self, group: str, channel: str) -> None:
-        core = self._core
-        marker = core.names.marker(group, channel)
-        await core.declaring.queue_declare(marker, durable=True, arguments=core.settings.marker_arguments(core.names))
-        await core.publishing.publish(b"", "", marker)
+        connection = self._connection
+        marker = connection.names.marker(group, channel)
+        await connection.declaring.queue_declare(
+            marker, durable=True, arguments=connection.settings.marker_arguments(connection.names)
+        )
+        await connection.publishing.publish(b"", "", marker)
 
     async def _repeated(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Do it again where something was deleted on the way, be it on that of another call of the same channel."""
@@ -138,10 +140,10 @@ class Groups:
     # -- discard -----------------------------------------------------------------------------------------------------
 
     async def discard(self, group: str, channel: str) -> None:
-        """Take a channel out of a group, whoever put it there. It is no error that it is not in it."""
-        core, names = self._core, self._core.names
-        await core.ready()
-        declaring = core.declaring
+        """Take a channel out of a group, whichever process added it. No error when it is not in it."""
+        connection, names = self._connection, self._connection.names
+        await connection.ready()
+        declaring = connection.declaring
         if not is_local(channel):
             await self._repeated(lambda: declaring.exchange_unbind(names.channel(channel), names.group(group)))
             return
@@ -152,32 +154,32 @@ class Groups:
             if binding is not None:  # else its end would be taken for a binding that this unbinds
                 await asyncio.wait([binding])
             if self._members.discard(group, channel, process):
-                unbinding = core.thread.loop.create_task(
+                unbinding = connection.thread.loop.create_task(
                     self._repeated(lambda: declaring.queue_unbind(names.queue(process), names.group(group)))
                 )
                 self._unbinding[group, process] = unbinding
                 unbinding.add_done_callback(lambda _: self._unbinding.pop((group, process), None))
                 await asyncio.shield(unbinding)
         else:
-            # Its own process may have put it there; the word comes before any message that is sent from now on.
+            # Its own process may have added it; the control message comes before any message that is sent from now on.
             headers: Table = {CHANNEL_HEADER: local_part(channel), CONTROL_HEADER: "discard", GROUP_HEADER: group}
-            await core.publishing.publish(Message(b"", headers=headers), "", names.queue(channel))
+            await connection.publishing.publish(Message(b"", headers=headers), "", names.queue(channel))
 
     async def leave_all(self, channel: str) -> None:
         """Its message has expired: out of all its groups."""
-        core, names = self._core, self._core.names
+        connection, names = self._connection, self._connection.names
         if not is_local(channel):
-            await core.declaring.exchange_delete(names.channel(channel))
+            await connection.declaring.exchange_delete(names.channel(channel))
         else:
-            await core.declaring.queue_delete(names.member(channel))
+            await connection.declaring.queue_delete(names.member(channel))
 
     async def forget(self) -> None:
         """End every group that this layer knows."""
-        core, names = self._core, self._core.names
+        connection, names = self._connection, self._connection.names
         for group, process in self._members.clear():
-            await core.declaring.queue_unbind(names.queue(process), names.group(group))
+            await connection.declaring.queue_unbind(names.queue(process), names.group(group))
         for group in list(self.known):
-            await core.declaring.exchange_delete(names.group(group))
+            await connection.declaring.exchange_delete(names.group(group))
         self.known.clear()
 
 

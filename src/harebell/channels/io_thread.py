@@ -1,11 +1,12 @@
-"""The thread that does all input and output of the channel layers of this process, and the way to it and back.
+"""The thread that does all input and output of the channel layers of this process: calls into it, results out of it.
 
 A caller may be any thread, with an event loop or without one, and its loop may end before the answer comes. So nothing
-that waits for the network runs in the caller: `IOThread.post` has something called in the thread's name, by the caller
-himself while the thread sleeps (`TurnLoop`), and an Answer brings the result to whoever waits, in the form that he
-waits in. Many posts wake the thread once, many answers for one loop wake that loop once.
+that waits for the network runs in the caller: `IOThread.post` has a function called as the thread would call it, by
+the caller itself while the thread sleeps (`TurnLoop`), and an Answer brings the result to the caller: a future of the
+caller's loop, or one that its thread waits for. Many posts wake the thread once, many answers for one loop wake that
+loop once.
 
-After a fork there is no thread in the child: `the_thread` gives a new one.
+After a fork there is no thread in the child: `io_thread` gives a new one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from harebell.client.blocking.loop import TurnLoop
 
-__all__ = ["Answer", "AsyncAnswer", "IOThread", "SyncAnswer", "the_thread", "this_process"]
+__all__ = ["Answer", "AsyncAnswer", "IOThread", "SyncAnswer", "io_thread", "this_process"]
 
 logger = logging.getLogger("harebell.channels")
 
@@ -74,8 +75,8 @@ class SyncAnswer(Generic[_T]):
         return self._future.result()
 
 
-class _Homeward:
-    """What is on its way to one loop."""
+class _LoopResults:
+    """Results that wait for one loop to take them."""
 
     __slots__ = ("due", "results")
 
@@ -104,7 +105,7 @@ class IOThread:
         self.loop = TurnLoop()
         self._work: deque[Callable[[], object]] = deque()
         self._woken = self._doing = False
-        self._homeward: dict[asyncio.AbstractEventLoop, _Homeward] = {}
+        self._loop_results: dict[asyncio.AbstractEventLoop, _LoopResults] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._run, name="harebell-channels", daemon=True)
         self._thread.start()
@@ -179,40 +180,40 @@ class IOThread:
     def deliver(
         self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], result: Any, error: BaseException | None
     ) -> bool:
-        """Settle a future of another loop. False when that loop has ended: nobody waits there any more."""
-        homeward = self._homeward.get(loop)
-        if homeward is None:
+        """Set the result of a future of another loop. False when that loop has ended."""
+        results = self._loop_results.get(loop)
+        if results is None:
             self._forget_ended()
-            homeward = self._homeward[loop] = _Homeward()
-        homeward.results.append((future, result, error))
-        if homeward.due and not loop.is_closed():
+            results = self._loop_results[loop] = _LoopResults()
+        results.results.append((future, result, error))
+        if results.due and not loop.is_closed():
             return True
-        homeward.due = True
+        results.due = True
         try:
-            loop.call_soon_threadsafe(homeward.arrive)
+            loop.call_soon_threadsafe(results.arrive)
         except RuntimeError:  # it was closed
-            self._homeward.pop(loop, None)
+            self._loop_results.pop(loop, None)
             return False
         return True
 
     def _forget_ended(self) -> None:
-        for loop in [loop for loop in list(self._homeward) if loop.is_closed()]:
-            self._homeward.pop(loop, None)
+        for loop in [loop for loop in list(self._loop_results) if loop.is_closed()]:
+            self._loop_results.pop(loop, None)
 
 
 _lock = threading.Lock()
-_the_thread: IOThread | None = None
+_io_thread: IOThread | None = None
 _process = object()
 
 
-def the_thread() -> IOThread:
-    """The one of this process, which is started at the first call."""
-    global _the_thread
-    if _the_thread is None:
+def io_thread() -> IOThread:
+    """The I/O thread of this process, started at the first call."""
+    global _io_thread
+    if _io_thread is None:
         with _lock:
-            if _the_thread is None:
-                _the_thread = IOThread()
-    return _the_thread
+            if _io_thread is None:
+                _io_thread = IOThread()
+    return _io_thread
 
 
 def this_process() -> object:
@@ -221,8 +222,8 @@ def this_process() -> object:
 
 
 def _forked() -> None:
-    global _the_thread, _lock, _process
-    _the_thread, _lock, _process = None, threading.Lock(), object()
+    global _io_thread, _lock, _process
+    _io_thread, _lock, _process = None, threading.Lock(), object()
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,17 +1,17 @@
 """Which process-local channels of this process are in which groups: a table in memory, for any thread.
 
 The broker only knows that this process's queue is bound to a group; one message comes, whatever the number of members.
-A membership ends when it is discarded, or when nobody has asked for it for the group's expiry.
+A membership ends when it is discarded, or when it was not added again within the group's expiry.
 """
 
 from __future__ import annotations
 
 import threading
 
-__all__ = ["Members"]
+__all__ = ["LocalMembers"]
 
 
-class Members:
+class LocalMembers:
     """Groups, their local channels, and until when."""
 
     def __init__(self) -> None:

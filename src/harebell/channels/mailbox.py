@@ -1,7 +1,7 @@
-"""Messages that wait in this process for their reader, who may be in any loop or thread.
+"""Messages that wait in this process for their reader, in any loop or thread.
 
-The I/O thread puts, readers take. A message leaves the mailbox in the reader's own hands and nowhere else: a reader who
-is cancelled while he waits has taken nothing, and two loops that read one channel get each message once.
+The I/O thread puts, readers take. A message leaves the mailbox only when a reader takes it: a reader that
+is cancelled while it waits has taken nothing, and two loops that read one channel get each message once.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Final, Protocol
 from harebell.channels.io_thread import IOThread
 from harebell.client.messages import Delivery
 
-__all__ = ["FOREVER", "AsyncWaiter", "Letter", "Mailbox", "SyncWaiter"]
+__all__ = ["FOREVER", "AsyncWaiter", "MailboxEntry", "Mailbox", "SyncWaiter"]
 
 FOREVER: Final = float("inf")
 
 
-class Letter:
+class MailboxEntry:
     """One message, not read yet: its bytes, and until when it may be read."""
 
     __slots__ = ("body", "channel", "claim", "delivery", "expires")
@@ -31,18 +31,18 @@ class Letter:
         self.channel = channel
         self.body = body
         self.expires = expires  # of the monotonic clock
-        self.delivery: Delivery | None = None  # while it is still its queue's
-        self.claim: asyncio.Future[bool] | None = None  # in the I/O thread, while a reader makes it his own
+        self.delivery: Delivery | None = None  # while the broker still counts it as unacknowledged
+        self.claim: asyncio.Future[bool] | None = None  # in the I/O thread, while a reader secures it
 
     def __repr__(self) -> str:
-        return f"Letter({self.channel!r}, {len(self.body)} bytes)"
+        return f"MailboxEntry({self.channel!r}, {len(self.body)} bytes)"
 
 
 class Waiter(Protocol):
-    """Somebody who waits for a letter, in one mailbox or in several."""
+    """A reader that waits for a entry, in one mailbox or in several."""
 
     def wake(self) -> bool:
-        """False when he is gone: the next in line is woken."""
+        """False when it is gone: the next in line is woken."""
         ...
 
 
@@ -75,13 +75,13 @@ class SyncWaiter:
 
 
 class Mailbox:
-    """The letters of one channel.
+    """The entries of one channel.
 
-    last_read  when somebody asked last, of the monotonic clock
-    missed     how many letters were dropped since the reader was told last: over capacity, or expired
+    last_read  when a reader asked last, of the monotonic clock
+    missed     how many entries were dropped since the reader was told last: over capacity, or expired
     """
 
-    __slots__ = ("_letters", "_lock", "_retired", "_waiters", "capacity", "dropped", "failure", "last_read", "missed")
+    __slots__ = ("_entries", "_lock", "_retired", "_waiters", "capacity", "dropped", "failure", "last_read", "missed")
 
     def __init__(self, capacity: int, now: float) -> None:
         self.capacity = capacity
@@ -90,21 +90,21 @@ class Mailbox:
         self.dropped = 0
         self.failure: Exception | None = None
         self._retired = False
-        self._letters: deque[Letter] = deque()
+        self._entries: deque[MailboxEntry] = deque()
         self._waiters: deque[Waiter] = deque()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._letters)
+        return len(self._entries)
 
-    def put(self, letter: Letter) -> bool:
-        """Leave a letter; False when there is no room for it: the newest is the one that goes."""
+    def put(self, entry: MailboxEntry) -> bool:
+        """Leave a entry; False when there is no room for it: the newest is the one that goes."""
         with self._lock:
-            if len(self._letters) >= self.capacity:
+            if len(self._entries) >= self.capacity:
                 self.missed += 1
                 self.dropped += 1
                 return False
-            self._letters.append(letter)
+            self._entries.append(entry)
             self._wake_one()
         return True
 
@@ -114,10 +114,10 @@ class Mailbox:
             missed, self.missed = self.missed, 0
         return missed
 
-    def put_back(self, letter: Letter) -> None:
-        """Leave a letter that was taken: it is the first again."""
+    def put_back(self, entry: MailboxEntry) -> None:
+        """Leave a entry that was taken: it is the first again."""
         with self._lock:
-            self._letters.appendleft(letter)
+            self._entries.appendleft(entry)
             self._wake_one()
 
     def _wake_one(self) -> None:
@@ -125,15 +125,15 @@ class Mailbox:
         while waiters and not waiters.popleft().wake():
             pass
 
-    def take(self, now: float) -> Letter | None:
-        """The first letter that has not expired; None when there is none. Raises the failure when none will come."""
+    def take(self, now: float) -> MailboxEntry | None:
+        """The first entry that has not expired; None when there is none. Raises the failure when none will come."""
         self.last_read = now
         with self._lock:
-            letters = self._letters
-            while letters:
-                letter = letters.popleft()
-                if letter.expires > now:
-                    return letter
+            entries = self._entries
+            while entries:
+                entry = entries.popleft()
+                if entry.expires > now:
+                    return entry
                 self.missed += 1
                 self.dropped += 1
         if self.failure is not None:
@@ -141,15 +141,15 @@ class Mailbox:
         return None
 
     def wait(self, waiter: Waiter) -> bool:
-        """Have the next letter wake this one; False when there is one already, or when it will come to another box."""
+        """Have the next entry wake this one; False when there is one already, or when it will come to another box."""
         with self._lock:
-            if self._letters or self.failure is not None or self._retired:
+            if self._entries or self.failure is not None or self._retired:
                 return False
             self._waiters.append(waiter)
             return True
 
-    async def letter_comes(self, thread: IOThread) -> bool:
-        """Wait, in the caller's loop, until there may be a letter; False at once when `wait` says so."""
+    async def wait_entry(self, thread: IOThread) -> bool:
+        """Wait, in the caller's loop, until there may be a entry; False at once when `wait` says so."""
         waiter = AsyncWaiter(thread)
         if not self.wait(waiter):
             return False
@@ -161,51 +161,51 @@ class Mailbox:
         return True
 
     def leave(self, waiter: Waiter) -> None:
-        """This one waits no more. If he was woken already, the next in line is."""
+        """This waiter waits no more. If it was woken already, the next in line is."""
         with self._lock:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
-            elif self._letters:
+            elif self._entries:
                 self._wake_one()
 
     def retire(self, unread_since: float) -> bool:
-        """No letter comes here any more, if it is empty, nobody waits, and nobody has looked into it since then."""
+        """Close the mailbox if it is empty, no reader waits, and none has read since then; whether it is closed."""
         with self._lock:
-            self._retired = not self._letters and not self._waiters and self.last_read < unread_since
+            self._retired = not self._entries and not self._waiters and self.last_read < unread_since
             return self._retired
 
     @property
     def awaited(self) -> bool:
-        """Whether somebody waits."""
+        """Whether a reader waits."""
         return bool(self._waiters)
 
     def drop_expired(self, now: float) -> int:
-        """How many letters had expired."""
+        """How many entries had expired."""
         with self._lock:
             count = 0
-            while self._letters and self._letters[0].expires <= now:
-                self._letters.popleft()
+            while self._entries and self._entries[0].expires <= now:
+                self._entries.popleft()
                 count += 1
             self.missed += count
             self.dropped += count
         return count
 
     def fail(self, failure: Exception) -> None:
-        """No letter will come any more: whoever takes, now or later, is told why."""
+        """Readers get this error, now and later: no entry will come any more."""
         with self._lock:
             self.failure = failure
             while self._waiters:
                 self._waiters.popleft().wake()
 
-    def remove(self, unwanted: Callable[[Letter], bool]) -> None:
-        """Take out letters that nobody shall read."""
+    def remove(self, unwanted: Callable[[MailboxEntry], bool]) -> None:
+        """Take out entries that are not to be read."""
         with self._lock:
-            if any(map(unwanted, self._letters)):
-                self._letters = deque(letter for letter in self._letters if not unwanted(letter))
+            if any(map(unwanted, self._entries)):
+                self._entries = deque(entry for entry in self._entries if not unwanted(entry))
 
-    def empty(self) -> list[Letter]:
-        """All letters, for whoever gives them back."""
+    def empty(self) -> list[MailboxEntry]:
+        """Take out all entries, for the caller to give back."""
         with self._lock:
-            letters = list(self._letters)
-            self._letters.clear()
-        return letters
+            entries = list(self._entries)
+            self._entries.clear()
+        return entries

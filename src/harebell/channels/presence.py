@@ -1,6 +1,6 @@
 """Who is in a group: asked of the processes that have members in it. In the I/O thread.
 
-Each process knows its own channels' memberships and nobody else's. A Harebell broker says which processes a group is
+Each process knows the memberships of its own channels only. A Harebell broker says which processes a group is
 bound to, so that exactly these are asked and awaited, and which normal channels are in it. A RabbitMQ does not say that
 over AMQP: the question goes to the whole group, and what is answered within `seconds` is the result, without normal
 channels.
@@ -14,9 +14,9 @@ import json
 from typing import Final
 
 from harebell import errors
-from harebell.channels.connection import Core
-from harebell.channels.local_channels import ProcessReader
-from harebell.channels.local_members import Members
+from harebell.channels.connection import LayerConnection
+from harebell.channels.local_members import LocalMembers
+from harebell.channels.local_queues import LocalQueueReader
 from harebell.channels.names import is_local
 from harebell.channels.publishing import CONTROL_HEADER, GROUP_HEADER
 from harebell.client.messages import Message
@@ -31,21 +31,21 @@ ASKED_HEADER: Final = "asgi_asked"
 class Presence:
     """Asks, and answers."""
 
-    def __init__(self, core: Core, members: Members, process: ProcessReader) -> None:
-        self._core = core
+    def __init__(self, connection: LayerConnection, members: LocalMembers, local_queues: LocalQueueReader) -> None:
+        self._connection = connection
         self._members = members
-        self._process = process
+        self._local_queues = local_queues
         self._numbers = itertools.count(1)
         self._open: dict[int, _Question] = {}
-        process.on_control["who"] = self._answer
-        process.on_control["members"] = self._answered
+        local_queues.on_control["who"] = self._answer
+        local_queues.on_control["members"] = self._answered
 
     async def of(self, group: str, seconds: float) -> list[str]:
         """The channels in a group, in their order."""
-        core, names = self._core, self._core.names
-        await core.ready()
-        mine = f"presence.{core.client_id}!"
-        await self._process.ensure(mine)
+        connection, names = self._connection, self._connection.names
+        await connection.ready()
+        mine = f"presence.{connection.client_id}!"
+        await self._local_queues.ensure(mine)
         found: set[str] = set()
         number = next(self._numbers)
         question = self._open[number] = _Question()
@@ -58,33 +58,33 @@ class Presence:
             b"", headers=headers, reply_to=names.queue(mine), expiration=str(max(1, round(seconds * 1000)))
         )
         try:
-            if core.on_harebell:
+            if connection.on_harebell:
                 asked, normal = await self._routes(group)
                 found.update(normal)
                 for process in asked:
-                    await core.publishing.publish(message, "", process)
+                    await connection.publishing.publish(message, "", process)
                 question.awaited = len(asked)
             else:
-                await core.publishing.publish(message, names.groups, group)
+                await connection.publishing.publish(message, names.groups, group)
             if question.awaited is None or question.answers < question.awaited:
                 try:
                     async with asyncio.timeout(seconds):
                         await question.complete.wait()
                 except TimeoutError:
-                    pass  # a process that died, or a broker that does not say who is to answer
+                    pass  # a process that died, or a broker that does not say which processes will answer
         finally:
             del self._open[number]
         return sorted(found | question.channels)
 
     async def _routes(self, group: str) -> tuple[list[str], list[str]]:
         """The queues of the processes with members in a group, and the other channels in it."""
-        core, names = self._core, self._core.names
-        queue = await core.declaring.queue_declare("", exclusive=True, auto_delete=True)
+        connection, names = self._connection, self._connection.names
+        queue = await connection.declaring.queue_declare("", exclusive=True, auto_delete=True)
         try:
-            await core.publishing.publish(Message(b"", reply_to=queue.name), SYSTEM, "amq.routes")
-            reply = await core.declaring.get(queue.name, no_ack=True)
+            await connection.publishing.publish(Message(b"", reply_to=queue.name), SYSTEM, "amq.routes")
+            reply = await connection.declaring.get(queue.name, no_ack=True)
         finally:
-            await core.declaring.queue_delete(queue.name)
+            await connection.declaring.queue_delete(queue.name)
         processes: list[str] = []
         channels: list[str] = []
         for binding in json.loads(reply.body)["bindings"] if reply is not None else []:
@@ -103,13 +103,13 @@ class Presence:
         group = str(headers.get(GROUP_HEADER))
         channels = [channel for channel in self._members.of(group) if channel.startswith(process)]
         answer: Table = {CONTROL_HEADER: "members", ASKED_HEADER: headers.get(ASKED_HEADER)}
-        self._core.thread.start(self._say(Message(json.dumps(channels).encode(), headers=answer), reply_to))
+        self._connection.thread.start(self._say(Message(json.dumps(channels).encode(), headers=answer), reply_to))
 
     async def _say(self, message: Message, queue: str) -> None:
         try:
-            await self._core.publishing.publish(message, "", queue)
+            await self._connection.publishing.publish(message, "", queue)
         except errors.HarebellError:
-            pass  # who asked has a deadline
+            pass  # the asking process has a deadline
 
     def _answered(self, process: str, headers: Table, body: bytes, reply_to: str) -> None:
         question = self._open.get(int(str(headers.get(ASKED_HEADER))))

@@ -61,7 +61,7 @@ class Settings:
     urls          of brokers, tried in turn; "embedded://" is a broker in this process
     prefix        the beginning of every name on the broker: layers with different ones know nothing of each other
     expiry        seconds that a message waits for its reader
-    group_expiry  seconds that a membership lasts when nobody asks for it again
+    group_expiry  seconds that a membership lasts unless it is added again
     capacities    how many messages may wait in a channel
     timeout       seconds after which a call fails when the broker does not answer or is not there
     history       groups (patterns as of channel_capacity) and how many of their last messages are kept
@@ -89,7 +89,7 @@ class Settings:
                 raise errors.InvalidArgument(f"{name}={seconds!r}: seconds are needed, from 0.001 to 4,000,000")
 
     def queue_arguments(self, names: Names, channel: str, deduplicates: bool) -> Table:
-        """Of a channel's queue. It ends when nobody has declared or read it for two expiries.
+        """Of a channel's queue. The broker deletes it when it is unused for two expiries.
 
         A full one refuses, and says so to the publisher; dead letters are what has expired.
         deduplicates  the broker knows x-message-deduplication: what is sent again after a lost connection arrives once

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["STREAM_OFFSET", "headers_from_json", "headers_to_json", "headers_to_texts"]
 
 STREAM_OFFSET: Final = "x-stream-offset"
+"""The header that says a message's number in its stream, and the consumer argument that says where to begin."""
 DEATHS: Final = "x-death"
 DEATH_TIME: Final = "time"
 

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 )
 
 from harebell.errors import InvalidArgument
-from harebell.spark.headers import STREAM_OFFSET, headers_from_json, headers_to_json
+from harebell.spark.headers import headers_from_json, headers_to_json
 
 if TYPE_CHECKING:
     from harebell.client.messages import Delivery
@@ -37,7 +37,6 @@ __all__ = [
     "COLUMNS",
     "HEADERS_MAP",
     "PROPERTY_COLUMNS",
-    "STREAM_OFFSET",
     "Rows",
     "arrow_schema",
     "check_schema",
@@ -75,7 +74,7 @@ COLUMNS: Final[dict[str, DataType]] = {
     **PROPERTY_COLUMNS,
     "body": BinaryType(),
 }
-HEADERS_MAP: Final = "headers_map"  # by request only; made by harebell.spark.payload.step out of `headers`
+HEADERS_MAP: Final = "headers_map"  # by request only; made by harebell.spark.payload.projection out of `headers`
 
 
 def row_schema() -> StructType:

@@ -22,12 +22,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StringType
 
 from harebell.errors import InvalidArgument
-from harebell.spark.amqp import probe_family, retrying
+from harebell.spark.connection import probe_family, retrying
 from harebell.spark.options import SourceOptions, payload_options, refuse, sink_options, source_options
 from harebell.spark.payload.avro import avro_type, schema_text
-from harebell.spark.payload.infer import sampled_type
-from harebell.spark.payload.step import check_rows, payload_schema
+from harebell.spark.payload.projection import check_rows, payload_schema
 from harebell.spark.queues.reader import SpoolReader, SpoolStreamReader
+from harebell.spark.sampling import sampled_type
 from harebell.spark.schema import row_schema
 from harebell.spark.sink.writer import StreamWriter, Writer
 from harebell.spark.streams.reader import StreamQueueReader, StreamQueueStreamReader

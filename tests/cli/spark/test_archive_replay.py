@@ -14,8 +14,8 @@ from harebell.cli.display import Display
 from harebell.cli.spark.replay import Chosen, How
 from harebell.client.blocking import connect
 from harebell.errors import InvalidArgument
-from harebell.spark.jobs.archive.job import Archived
-from harebell.spark.jobs.replay.job import Pace, Selection, Target
+from harebell.spark.jobs.archive import Archived
+from harebell.spark.jobs.replay import Pace, Selection, Target
 from tests.cli.administering import Command, runner
 from tests.wire import BrokerThread
 
@@ -102,7 +102,7 @@ def test_a_tap_takes_the_place_of_a_work_queue(
         return Archived((), 0, 0)
 
     monkeypatch.setattr("harebell.cli.spark.archive.job", job)
-    monkeypatch.setattr("harebell.spark.jobs.archive.job.archive", archive)
+    monkeypatch.setattr("harebell.spark.jobs.archive.archive", archive)
     with connect(url, timeout=30) as connection, connection.channel() as channel:
         for name, kind in (("work", "classic"), ("log", "stream"), ("aged.tap", "stream"), ("aged", "classic")):
             channel.queue_declare(name, durable=True, arguments={"x-queue-type": kind})
@@ -122,7 +122,7 @@ def test_a_tap_takes_the_place_of_a_work_queue(
 
 
 def test_an_archive_that_is_not_there(tmp_path: Path) -> None:
-    from harebell.spark.jobs.replay.job import replay
+    from harebell.spark.jobs.replay import replay
 
     with pytest.raises(InvalidArgument, match="there is no archive in"):
         replay(None, "amqp://localhost/", tmp_path / "none")  # type: ignore[arg-type]

@@ -9,8 +9,8 @@ from datetime import date, datetime, timedelta
 import pytest
 
 from harebell.cli.spark import deadletters_page, traffic_page
-from harebell.spark.jobs.deadletters.tables import Triage
-from harebell.spark.jobs.traffic.survey import Survey
+from harebell.spark.jobs.deadletters.triage_tables import Triage
+from harebell.spark.jobs.traffic.report import Survey
 from tests.cli.html.checker import checked
 
 NOON = datetime(2026, 1, 5, 12)

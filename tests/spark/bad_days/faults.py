@@ -19,7 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
-from harebell.spark import amqp
+from harebell.spark.connection import Link
 from harebell.spark.source import AmqpDataSource
 
 READING = ("read", "before-link", "after-link", "after-ack", "yielded")
@@ -57,7 +57,7 @@ class FaultyRead:
         faults = self._faults
         strike(faults, "read")
         patch(os, "link", faults, "before-link", "after-link")
-        patch(amqp.Link, "ack", faults, None, "after-ack")
+        patch(Link, "ack", faults, None, "after-ack")
         fill_up(faults)
         for batch in self._read(partition):
             yield batch
@@ -70,7 +70,7 @@ class FaultyWrite:
 
     def __call__(self, iterator: Iterator[Any]) -> Any:
         strike(self._faults, "write")
-        patch(amqp.Link, "publish_part", self._faults, None, "published")
+        patch(Link, "publish_part", self._faults, None, "published")
         return self._write(iterator)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from harebell.spark.jobs.archive.files import Cutter, write_rows
+from harebell.spark.jobs.archive.layout import DataFile, Table
 from harebell.spark.jobs.archive.manifest import Manifest
-from harebell.spark.jobs.archive.tables import DataFile, Table
 from harebell.spark.schema import arrow_schema, row_schema
 
 DAY = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)

@@ -11,8 +11,8 @@ import pytest
 from harebell.errors import DataLoss
 from harebell.spark.jobs.archive import manifest
 from harebell.spark.jobs.archive.delta import Delta
+from harebell.spark.jobs.archive.layout import DataFile, Table, Written
 from harebell.spark.jobs.archive.manifest import Manifest
-from harebell.spark.jobs.archive.tables import DataFile, Table, Written
 from tests.spark.jobs.filling import data
 
 Make = Callable[[Path], Table]

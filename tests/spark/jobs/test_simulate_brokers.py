@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from harebell.client.blocking import connect
 from harebell.client.messages import Message, Publication
 from harebell.spark.jobs.simulate.counting import Counting
-from harebell.spark.jobs.simulate.job import topology_of
+from harebell.spark.jobs.simulate.simulation import topology_of
 from tests.routing.topologies import EXCHANGES, QUEUES, definitions, messages
 from tests.spark.conftest import Broker
 

@@ -1,4 +1,4 @@
-"""Where a job's messages come from: looked at, drained, streamed, archived."""
+"""Where a job's messages come from: peeked at, drained, streamed, archived."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from harebell.client.messages import Message
 from harebell.errors import InvalidArgument
-from harebell.spark.jobs.archive import job as archives
-from harebell.spark.jobs.peek import Look
+from harebell.spark.jobs import archive as archives
+from harebell.spark.jobs.peek import Peeked
 from harebell.spark.jobs.sources import Origin, messages
 from tests.spark.conftest import Broker
 
@@ -27,15 +27,15 @@ def test_every_origin(harebell_server: Any, spark: SparkSession, tmp_path: Path)
         broker.publish(queue, [Message(b"%d" % n) for n in range(7)])
         broker.numbered(stream, 3)
 
-        seen = messages(spark, Origin(broker.url, queue), tmp_path / "looked")
-        assert (seen.what, seen.looked) == (f"queue {queue}, browsed", Look(queue, 7, True))
+        seen = messages(spark, Origin(broker.url, queue), tmp_path / "peeked")
+        assert (seen.what, seen.peeked) == (f"queue {queue}, browsed", Peeked(queue, 7, True))
         assert sorted(bytes(row.body) for row in seen.frame.collect()) == [b"%d" % n for n in range(7)]
         assert messages(spark, Origin(broker.url, queue), tmp_path / "part", limit=2).frame.count() == 2
 
         taking = Origin(broker.url, queue, take=True, ticket="monday", spool=str(tmp_path / "spool"))
         for _ in range(2):  # the same ticket, the same messages
             taken = messages(spark, taking, tmp_path)
-            assert (taken.what, taken.looked) == (f"queue {queue}, drained as ticket monday", None)
+            assert (taken.what, taken.peeked) == (f"queue {queue}, drained as ticket monday", None)
             assert taken.frame.count() == 7
         assert broker.ready(queue) == 0
 

@@ -15,8 +15,8 @@ from harebell.cli.main import application
 from harebell.cli.spark.traffic import length
 from harebell.client.messages import Message
 from harebell.errors import InvalidArgument
-from harebell.spark.jobs.traffic.firehose import watch, watched_schema
-from harebell.spark.jobs.traffic.tables import TRACE, events, talkers
+from harebell.spark.jobs.traffic.event_tables import TRACE, events, talkers
+from harebell.spark.jobs.traffic.firehose import firehose_schema, watch
 from tests.cli.html.checker import checked
 from tests.spark.conftest import Broker
 from tests.spark.jobs.commands import Command
@@ -61,7 +61,7 @@ def test_the_firehose_live(broker: Broker, firehose: None, spark: SparkSession, 
     thread.start()
     assert watch(broker.url, 60.0, tmp_path, progress=told, started=watching.set, stop=stop) == 10
     thread.join()
-    rows = events(spark.read.schema(watched_schema()).parquet(str(tmp_path)))
+    rows = events(spark.read.schema(firehose_schema()).parquet(str(tmp_path)))
     kinds = {row.kind: row["count"] for row in rows.groupBy("kind").count().collect()}
     assert kinds == {"publish": 5, "deliver": 5}
     (queue,) = talkers(rows, "queue", 9).collect()

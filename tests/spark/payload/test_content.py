@@ -6,9 +6,9 @@ import zlib
 import pyarrow as pa
 import pytest
 
+from harebell.spark.options.payload import PayloadOptions
 from harebell.spark.payload import content as module
 from harebell.spark.payload.content import Content, contents
-from harebell.spark.payload.options import PayloadOptions
 from harebell.spark.payload.text import text_column
 
 

@@ -7,10 +7,7 @@ import pytest
 from pyspark.sql.types import NullType
 
 from harebell.errors import InvalidArgument
-from harebell.spark.options import source_options
-from harebell.spark.payload import infer
-from harebell.spark.payload.infer import ddl, infer_schema, type_of_bodies, variant_type
-from tests.spark.fakes import FakeStream
+from harebell.spark.payload.infer import ddl, type_of_bodies, variant_type
 
 
 def inferred(*values: Any) -> str:
@@ -81,15 +78,3 @@ def test_what_spark_says_of_a_sample() -> None:
 def test_what_spark_may_say_and_is_refused(text: str, said: str) -> None:
     with pytest.raises(InvalidArgument, match=said):
         variant_type(text)
-
-
-def test_a_stream_is_sampled_from_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = FakeStream(10, 40)
-    monkeypatch.setattr("harebell.spark.streams.bounds.Link", stream.link)
-    monkeypatch.setattr("harebell.spark.streams.ranges.Feed", stream.feed)
-    with pytest.raises(InvalidArgument, match="no JSON object in the sample of s"):  # its bodies are numbers
-        infer_schema("amqp://broker/", "s")
-    seen = list(infer._sample(source_options({"queue": "s", "payload": "json", "samplemessages": "3"}, False)))
-    assert seen == [b"10", b"11", b"12"]
-    with pytest.raises(InvalidArgument, match="needs the name of a stream queue"):
-        infer_schema("amqp://broker/")

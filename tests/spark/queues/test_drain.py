@@ -16,8 +16,9 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from harebell.errors import DeadlineExceeded, InvalidArgument, NotFound, SpoolError
 from harebell.protocol.v091 import Properties
 from harebell.spark.options import SourceOptions, source_options
-from harebell.spark.queues import drain as drains, spool
+from harebell.spark.queues import drain as drain_module
 from harebell.spark.queues.drain import Limit, drain
+from harebell.spark.queues.segments import read_segment
 from harebell.spark.queues.spool import Spool, Ticket
 from tests.spark.fakes import FakeQueue
 
@@ -36,7 +37,7 @@ class Bench:
     """One spool folder and one fake queue, drained with a window of 4: segments of 2."""
 
     def __init__(self, folder: Path, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch, **more: str) -> None:
-        monkeypatch.setattr(drains, "Link", queue.link)
+        monkeypatch.setattr(drain_module, "Link", queue.link)
         self.queue = queue
         self.options: SourceOptions = source_options(
             {"queue": "q", "spool": str(folder), "prefetch": "4", "readTimeout": "0.05", "retryTimeout": "0", **more},
@@ -84,7 +85,7 @@ def test_reading_a_ticket_again_needs_no_broker(bench: Callable[..., Bench], mon
     work = bench(FakeQueue(bodies(9)))
     first = work.read("t")
     work.queue.ready.append((b"later", False))
-    monkeypatch.setattr(drains, "Link", None)
+    monkeypatch.setattr(drain_module, "Link", None)
     assert work.read("t") == first
 
 
@@ -206,7 +207,7 @@ def test_two_attempts_on_one_machine_take_turns(bench: Callable[..., Bench]) -> 
 def test_an_attempt_that_was_overtaken_reads_the_winners_segment(
     bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spool, "fcntl", None)
+    monkeypatch.setattr("harebell.spark.queues.spool.fcntl", None)
     work = bench(FakeQueue(bodies(10)))
     overtaken = False
 
@@ -261,11 +262,11 @@ def test_a_limit_in_bytes_is_met_when_messages_grow(bench: Callable[..., Bench])
 
 
 def test_large_bodies_end_a_segment_earlier(bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drains, "SEGMENT_BYTES", 2000)
+    monkeypatch.setattr(drain_module, "SEGMENT_BYTES", 2000)
     messages = sized(9, 1000)
     work = bench(FakeQueue(messages, properties=lambda body: Properties()), prefetch="10")
     assert work.read("t") == messages
-    assert [spool.read_segment(path).num_rows for path in work.ticket("t").segments()] == [5, 4, 0]
+    assert [read_segment(path).num_rows for path in work.ticket("t").segments()] == [5, 4, 0]
 
 
 @pytest.mark.parametrize(("size", "windows"), [(5, [10, 1000]), (1 << 20, [10, 64])])

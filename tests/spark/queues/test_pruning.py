@@ -13,7 +13,8 @@ import pytest
 
 from harebell.errors import InvalidArgument
 from harebell.spark.queues.pruning import prune, tickets
-from harebell.spark.queues.spool import Spool, mark_acked, write_once
+from harebell.spark.queues.segments import mark_acked, write_once
+from harebell.spark.queues.spool import Spool
 
 HOUR = 3600.0
 STREAM = "0123456789abcdef" * 2

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pytest
 
 from harebell.protocol.v091 import Properties
-from harebell.spark.queues.redelivery import Known, identities
-from harebell.spark.queues.spool import Spool, is_acked, mark_acked, no_step, write_once
+from harebell.spark.queues.redelivery import KnownMessages, identities
+from harebell.spark.queues.segments import is_acked, mark_acked, write_once
+from harebell.spark.queues.spool import Spool, no_step
 from harebell.spark.schema import Rows, row_schema
 from tests.spark.fakes import FakeDelivery
 
@@ -57,7 +58,7 @@ def store(spool: Spool) -> Store:
     return write
 
 
-def left(known: Known, *deliveries: FakeDelivery) -> list[bytes]:
+def left(known: KnownMessages, *deliveries: FakeDelivery) -> list[bytes]:
     bodies: list[bytes] = known.without_known(batch(*deliveries)).column("body").to_pylist()
     return bodies
 
@@ -79,17 +80,20 @@ def test_an_identity_ignores_what_redelivery_adds() -> None:
 
 def test_only_a_redelivered_message_is_known(spool: Spool, store: Store) -> None:
     store(message(b"a"), message(b"b", "id"))
-    assert left(Known(spool, 600), message(b"a"), message(b"b", "id")) == [b"a", b"b"]
-    assert left(Known(spool, 600), message(b"a", None, True), message(b"b", "id", True), message(b"c", None, True)) == [
-        b"c"
+    assert left(KnownMessages(spool, 600), message(b"a"), message(b"b", "id")) == [b"a", b"b"]
+    assert left(
+        KnownMessages(spool, 600), message(b"a", None, True), message(b"b", "id", True), message(b"c", None, True)
+    ) == [b"c"]
+    assert left(KnownMessages(spool, 600), message(b"b", "other", True), message(b"other", "id", True)) == [
+        b"b",
+        b"other",
     ]
-    assert left(Known(spool, 600), message(b"b", "other", True), message(b"other", "id", True)) == [b"b", b"other"]
 
 
 def test_copies_are_counted(spool: Spool, store: Store) -> None:
     store(message(b"a"), message(b"a"), acked=0)
     store(message(b"a"))
-    known = Known(spool, 600)
+    known = KnownMessages(spool, 600)
     assert left(known, *[message(b"a", None, True)] * 2, message(b"a")) == [b"a"]
     assert left(known, *[message(b"a", None, True)] * 3) == [b"a", b"a"]
 
@@ -98,18 +102,18 @@ def test_a_marked_segment_counts_for_the_window(spool: Spool, store: Store) -> N
     store(message(b"young"), acked=10)
     store(message(b"old"), acked=700)
     again = message(b"young", None, True), message(b"old", None, True)
-    assert left(Known(spool, 600), *again) == [b"old"]
-    assert left(Known(spool, 5), *again) == [b"young", b"old"]
+    assert left(KnownMessages(spool, 600), *again) == [b"old"]
+    assert left(KnownMessages(spool, 5), *again) == [b"young", b"old"]
 
 
 def test_a_segment_that_has_come_back_whole_is_marked(spool: Spool, store: Store) -> None:
     path, other = store(message(b"a"), message(b"b")), store(message(b"c"), message(b"d"))
-    known = Known(spool, 600)
+    known = KnownMessages(spool, 600)
     assert left(known, message(b"a", None, True), message(b"c", None, True)) == []
-    known.settle()
+    known.mark_returned()
     assert not is_acked(path)
     assert left(known, message(b"b", None, True)) == []
     assert not is_acked(path)  # not before the broker has the acknowledgement
-    known.settle()
+    known.mark_returned()
     assert is_acked(path)
     assert not is_acked(other)

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from harebell.errors import SpoolError
-from harebell.spark.queues.spool import Spool, mark_acked, read_segment, write_once
+from harebell.spark.queues.segments import mark_acked, read_segment, write_once
+from harebell.spark.queues.spool import Spool
 
 ROW = pa.RecordBatch.from_pydict({"body": [b"x"]})
 

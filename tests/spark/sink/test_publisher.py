@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from harebell import errors
-from harebell.spark.address import Address
 from harebell.spark.options import sink_options
-from harebell.spark.sink.encoding import Part
+from harebell.spark.options.address import Address
 from harebell.spark.sink.publisher import TaskPublisher, publish_in_transaction
+from harebell.spark.sink.row_encoding import Part
 
 
 class Returned:

@@ -16,10 +16,10 @@ from harebell.client.messages import Message
 from harebell.errors import AccessRefused, ConnectionLost, DataLoss, InvalidArgument, NotFound
 from harebell.spark.options import SourceOptions, source_options
 from harebell.spark.streams import bounds as ends_module
-from harebell.spark.streams.bounds import StreamEnds
-from harebell.spark.streams.listing import management, queue_names
+from harebell.spark.streams.bounds import BoundsReader
+from harebell.spark.streams.discovery import management, queue_names
 from harebell.spark.streams.offsets import UNKNOWN, Range
-from harebell.spark.streams.ranges import read_range
+from harebell.spark.streams.range_reader import read_range
 from tests.spark.conftest import Broker
 
 
@@ -30,7 +30,7 @@ def asked(broker: Broker, **more: str) -> SourceOptions:
 def test_ends_and_places(broker: Broker) -> None:
     queue, empty = broker.queue("stream"), broker.queue("stream")
     broker.numbered(queue, 2500)
-    ends = StreamEnds(asked(broker, queue=queue))
+    ends = BoundsReader(asked(broker, queue=queue))
     try:
         found = ends.of([queue, empty])
         assert [(found[name].first, found[name].tail) for name in (queue, empty)] == [(0, 2500), (0, 0)]
@@ -53,7 +53,7 @@ def test_a_moment_divides_what_was_stored_before_from_what_came_after(broker: Br
     while int(time.time()) < began + 2:  # a whole second of AMQP's clock between the two
         broker.ready(queue)
     broker.numbered(queue, 200, start=300)
-    ends = StreamEnds(asked(broker, queue=queue))
+    ends = BoundsReader(asked(broker, queue=queue))
     try:
         assert ends.number_at(queue, datetime.fromtimestamp(began + 1, UTC)) == 300
     finally:
@@ -68,7 +68,7 @@ def test_what_rabbitmq_says_of_a_stream_that_its_retention_emptied(
     monkeypatch.setattr(ends_module, "_DISAGREEMENT", 0.0)  # the order of its answers is enough
     # Each message fills a segment, and what is full is too much: only the new segment is left, with a record in it.
     queue = broker.queue("stream", {"x-max-length-bytes": 1000, "x-stream-max-segment-size-bytes": 1000})
-    ends = StreamEnds(asked(broker, queue=queue))
+    ends = BoundsReader(asked(broker, queue=queue))
     try:
         broker.publish(queue, (Message(bytes(2000)) for _ in range(10)))
         while ends.first(queue) != UNKNOWN:  # it removes in its own time
@@ -92,7 +92,7 @@ def test_a_reader_that_retention_overtakes_says_so(broker: Broker) -> None:
     queue = broker.queue("stream", {"x-max-length-bytes": 20_000, "x-stream-max-segment-size-bytes": 5_000})
     broker.publish(queue, (Message(bytes(500)) for _ in range(5)))
     options = asked(broker, queue=queue, prefetch="5", batchRows="5")
-    pieces, ends = read_range(options, Range(queue, 0, 300)), StreamEnds(options)
+    pieces, ends = read_range(options, Range(queue, 0, 300)), BoundsReader(options)
     try:
         assert next(pieces).numbers.tolist() == list(range(5))
         while ends.first(queue) < 50:

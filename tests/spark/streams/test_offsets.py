@@ -5,7 +5,8 @@ from itertools import pairwise
 
 from hypothesis import given, strategies as st
 
-from harebell.spark.streams.offsets import Range, advance, batch_ranges, initial, split, water_fill
+from harebell.spark.shares import water_fill
+from harebell.spark.streams.offsets import Range, advance, batch_ranges, initial, split
 
 QUEUES = st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 10**6), min_size=1)
 

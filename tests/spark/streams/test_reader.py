@@ -11,16 +11,16 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from harebell.errors import DataLoss, InvalidArgument
 from harebell.spark.options import source_options
+from harebell.spark.options.positions import Position
 from harebell.spark.schema import row_schema
 from harebell.spark.streams import reader as stream_reader
-from harebell.spark.streams.bounds import Ends
+from harebell.spark.streams.bounds import StreamBounds
 from harebell.spark.streams.offsets import UNKNOWN
-from harebell.spark.streams.positions import Place
 from harebell.spark.streams.reader import RangePartition, StreamQueueReader, StreamQueueStreamReader
 
 
 class Table:
-    """Stands in for StreamEnds and for the list of queues."""
+    """Stands in for BoundsReader and for the list of queues."""
 
     def __init__(self, **ends: tuple[int, int]) -> None:
         self.ends = ends
@@ -28,10 +28,10 @@ class Table:
 
     def of(
         self, queues: Collection[str], sizes: bool = False, reached: Mapping[str, int] | None = None
-    ) -> dict[str, Ends]:
-        return {queue: Ends(*self.ends[queue], self.size if sizes else 0.0) for queue in queues}
+    ) -> dict[str, StreamBounds]:
+        return {queue: StreamBounds(*self.ends[queue], self.size if sizes else 0.0) for queue in queues}
 
-    def number_at(self, queue: str, place: Place) -> int:
+    def number_at(self, queue: str, place: Position) -> int:
         return place if isinstance(place, int) else self.ends[queue][place == "latest"]
 
     def names(self, options: object) -> tuple[str, ...]:
@@ -46,7 +46,7 @@ ALL = ReadAllAvailable()
 def make(monkeypatch: pytest.MonkeyPatch) -> Make:
     def make(options: dict[str, str], **ends: tuple[int, int]) -> tuple[StreamQueueStreamReader, Table]:
         table = Table(**ends)
-        monkeypatch.setattr(StreamQueueStreamReader, "_asking", lambda self: table)
+        monkeypatch.setattr(StreamQueueStreamReader, "_bounds_reader", lambda self: table)
         if "queue" not in options:
             options = {"queuePattern": ".*", **options}
             monkeypatch.setattr(stream_reader, "queue_names", table.names)
@@ -192,7 +192,7 @@ def test_an_emptied_stream_is_begun_with_its_next_message(make: Make, place: str
 
 def test_a_record_of_the_broker_is_no_loss(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     reader, table = make({"queue": "a"})
-    monkeypatch.setattr(table, "of", lambda queues, **more: {"a": Ends(25, 30, kept=24)})
+    monkeypatch.setattr(table, "of", lambda queues, **more: {"a": StreamBounds(25, 30, kept=24)})
     start = {"a": {"base": 0, "next": 24}}
     assert ranges(reader, start, reader.latestOffset(start, ALL)) == [("a", 24, 30)]
     with pytest.raises(DataLoss, match="1 messages, 23 to 23"):
@@ -202,7 +202,7 @@ def test_a_record_of_the_broker_is_no_loss(make: Make, monkeypatch: pytest.Monke
 def test_a_batch_read_of_an_emptied_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     table = Table(a=EMPTIED)
     table.close = lambda: None  # type: ignore[attr-defined]
-    monkeypatch.setattr(stream_reader, "StreamEnds", lambda options: table)
+    monkeypatch.setattr(stream_reader, "BoundsReader", lambda options: table)
 
     def parts(**more: str) -> list[tuple[str, int, int]]:
         options = source_options({"queue": "a", **more}, streaming=False)

@@ -14,8 +14,8 @@ from harebell.client.messages import Message
 from harebell.protocol.v091 import Properties, methods as m
 from harebell.protocol.v091.codec import HEARTBEAT_FRAME, encode_method
 from harebell.spark.streams.blocks import Block
-from harebell.spark.streams.ranges import numbers_of
-from harebell.spark.streams.socket_reader import Feed
+from harebell.spark.streams.range_reader import numbers_of
+from harebell.spark.streams.socket_reader import SocketReader
 from tests.spark.wire import delivered, scripted
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def stream(tag: str) -> bytes:
     return b"".join(pieces)
 
 
-def read(feed: Feed, count: int) -> list[Block | list[Delivery]]:
+def read(feed: SocketReader, count: int) -> list[Block | list[Delivery]]:
     got: list[Block | list[Delivery]] = []
     while sum(map(len, got)) < count:
         more = feed.receive(20)
@@ -57,7 +57,7 @@ def test_messages_come_in_order_however_they_are_cut(size: int) -> None:
         data = stream(tag)
         yield from (data[at : at + size] for at in range(0, len(data), size))
 
-    with scripted(script) as (url, _), Feed(url, 20) as feed:
+    with scripted(script) as (url, _), SocketReader(url, 20) as feed:
         feed.consume("q", 1000)
         got = read(feed, 60)
         assert [int(number) for chunk in got for number in numbers_of(chunk)] == list(range(1, 61))
@@ -73,13 +73,13 @@ def test_over_tls() -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(folder / "certificate.pem", folder / "key.pem")
     with scripted(lambda tag: [stream(tag)], tls=context) as (url, _):
-        with Feed(f"{url}?cacertfile={folder / 'certificate.pem'}", 20) as feed:
+        with SocketReader(f"{url}?cacertfile={folder / 'certificate.pem'}", 20) as feed:
             feed.consume("q", 1000)
             got = read(feed, 60)
     assert [int(number) for chunk in got for number in numbers_of(chunk)] == list(range(1, 61))
     with scripted(lambda tag: [], tls=context) as (url, _):
         with pytest.raises(errors.InvalidArgument, match="certificate"):
-            Feed(url, 20)
+            SocketReader(url, 20)
 
 
 def test_byte_by_byte() -> None:
@@ -89,7 +89,7 @@ def test_byte_by_byte() -> None:
         data += delivered(3, tag, Properties(), b"", number=9)
         yield from (data[at : at + 1] for at in range(len(data)))
 
-    with scripted(script) as (url, _), Feed(url, 20) as feed:
+    with scripted(script) as (url, _), SocketReader(url, 20) as feed:
         feed.consume("q", 1000)
         got = read(feed, 3)
         assert [int(number) for chunk in got for number in numbers_of(chunk)] == [5, 6, 9]
@@ -113,7 +113,7 @@ def test_an_end_says_its_reason_after_what_came_before_it(
             method.consumer_tag = tag
         yield delivered(1, tag, Properties(), b"a", number=5) + encode_method(channel, method)
 
-    with scripted(script) as (url, _), Feed(url, 20) as feed:
+    with scripted(script) as (url, _), SocketReader(url, 20) as feed:
         feed.consume("q", 1000)
         [chunk] = read(feed, 1)
         assert numbers_of(chunk).tolist() == [5]
@@ -125,7 +125,7 @@ def test_a_frame_that_is_too_large_is_refused() -> None:
     def script(tag: str) -> Iterator[bytes]:
         yield b"\x03\0\x01\x7f\xff\xff\xff" + bytes(100)
 
-    with scripted(script) as (url, _), Feed(url, 20) as feed:
+    with scripted(script) as (url, _), SocketReader(url, 20) as feed:
         feed.consume("q", 10)
         with pytest.raises(errors.RemoteProtocolError):
             feed.receive(20)
@@ -133,7 +133,7 @@ def test_a_frame_that_is_too_large_is_refused() -> None:
 
 def test_silence_ends_with_the_timeout_and_heartbeats_leave_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     with scripted(lambda tag: [], heartbeat=1) as (url, _):
-        feed = Feed(url, 20)
+        feed = SocketReader(url, 20)
         sent: list[None] = []
         monkeypatch.setattr(feed._core.engine, "send_heartbeat", lambda: sent.append(None))
         assert feed._read(0.01) is None
@@ -149,7 +149,7 @@ def test_a_feed_reads_what_was_published(broker: Broker) -> None:
     queue = broker.queue("stream")
     sent = [Message(BIG if n % 50 == 3 else b"%d" % n, message_id=str(n), headers={"n": n}) for n in range(200)]
     broker.publish(queue, sent)
-    with Feed(broker.url, 30) as feed:
+    with SocketReader(broker.url, 30) as feed:
         feed.consume(queue, 100, {"x-stream-offset": "first"})
         got: list[Any] = []
         while sum(map(len, got)) < 200:
@@ -161,12 +161,12 @@ def test_a_feed_reads_what_was_published(broker: Broker) -> None:
 
 
 def test_what_is_refused_is_said(broker: Broker) -> None:
-    with Feed(broker.url, 30) as feed, pytest.raises(errors.NotFound):
+    with SocketReader(broker.url, 30) as feed, pytest.raises(errors.NotFound):
         feed.consume("no such queue", 10)
     wrong = broker.url.replace("guest:guest", "guest:wrong")
     with pytest.raises((errors.AccessRefused, errors.ConnectionLost), match=r"(?i)refused|password"):
-        Feed(wrong, 30)
+        SocketReader(wrong, 30)
     with pytest.raises(errors.ConnectionLost, match="cannot be reached"):
-        Feed("amqp://guest:guest@127.0.0.1:1/", 5)
-    with Feed(["amqp://guest:guest@127.0.0.1:1/", broker.url], 30) as feed:
+        SocketReader("amqp://guest:guest@127.0.0.1:1/", 5)
+    with SocketReader(["amqp://guest:guest@127.0.0.1:1/", broker.url], 30) as feed:
         assert feed.product in ("Harebell", "RabbitMQ")

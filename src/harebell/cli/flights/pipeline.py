@@ -81,7 +81,7 @@ class Pipeline:
         return taken
 
     def _archive_what_is_there(self, progress: Callable[[int], None]) -> int:
-        from harebell.spark.jobs.archive.job import archive
+        from harebell.spark.jobs.archive import archive
 
         done = archive(
             self._spark,
@@ -95,7 +95,7 @@ class Pipeline:
 
     def archived(self) -> tuple[int, int]:
         """(rows, different message ids) in the archive, whose flights are a table for what follows."""
-        from harebell.spark.jobs.archive.job import read
+        from harebell.spark.jobs.archive import read
 
         messages = read(self._spark, self._archive).selectExpr(
             "message_id", f"from_json(CAST(body AS STRING), '{FLIGHT}') AS flight"
@@ -110,7 +110,7 @@ class Pipeline:
         "total" has one row with `n`, the messages that died in flights.ops because they were rejected; "reasons" and
         "origins" are those of the job, "months" has a row for each month and origin airport.
         """
-        from harebell.spark.jobs.deadletters import tables as deadletters
+        from harebell.spark.jobs import deadletters
         from harebell.spark.jobs.sources import Origin, messages
 
         origin = Origin(self._url, queue=topology.DEAD, take=True, spool=str(self._folder / "spool"))

@@ -21,7 +21,7 @@ from harebell.cli.spark.running import DEFAULT_URL, Cluster, Url, job
 from harebell.errors import DataLoss, InvalidArgument, PreconditionFailed
 
 if TYPE_CHECKING:
-    from harebell.spark.jobs.archive.job import Archived
+    from harebell.spark.jobs.archive import Archived
     from harebell.spark.runtime.session import SparkSession
 
 __all__ = ["archive"]
@@ -77,7 +77,7 @@ def archive(
     if management_url is not None and not tap:
         raise InvalidArgument("--management-url is for --tap: give --tap too")
     if not queues:
-        from harebell.spark.jobs.archive.tables import find_table
+        from harebell.spark.jobs.archive.table import find_table
 
         find_table(folder)
     stop = threading.Event()
@@ -86,13 +86,13 @@ def archive(
         queues = tuple(_tapped(results, url, queue, management_url) for queue in queues)
 
     def work(spark: SparkSession, display: Display) -> int:
-        from harebell.spark.jobs.archive import job as jobs
+        from harebell.spark.jobs import archive as archive_job
 
         if queues:
             options = {"maxMessagesPerTrigger": str(batch), **({"failOnDataLoss": "false"} if skip_lost else {})}
             tally = _Tally()
             with display.bars(("archive", lambda: None, tally.now)):
-                done = jobs.archive(
+                done = archive_job.archive(
                     spark,
                     url,
                     queues,
@@ -117,7 +117,7 @@ def archive(
 
 def _tapped(results: Display, url: str, queue: str, management_url: str | None) -> str:
     """The stream queue to archive in place of a queue: its tap, or itself when it is one already."""
-    from harebell.spark.amqp import probe_family
+    from harebell.spark.connection import probe_family
     from harebell.spark.streams.tap import tap
 
     if probe_family(url, queue, TAP_SECONDS) == "stream":
@@ -160,7 +160,7 @@ def _print(results: Display, done: Archived) -> None:
 
 
 def _compact(spark: SparkSession, display: Display, results: Display, folder: Path, target: int) -> None:
-    from harebell.spark.jobs.archive.compact import compact
+    from harebell.spark.jobs.archive import compact
 
     tally = _Tally()
     with display.bars(("compact", lambda: None, tally.now)):
@@ -175,7 +175,7 @@ def _compact(spark: SparkSession, display: Display, results: Display, folder: Pa
 
 
 def _verify(spark: SparkSession, display: Display, results: Display, folder: Path) -> None:
-    from harebell.spark.jobs.archive.job import verify
+    from harebell.spark.jobs.archive import verify
 
     with display.stage("count every row"):
         found = verify(spark, folder)

@@ -20,8 +20,7 @@ from harebell.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from harebell.cli.display import Display
-    from harebell.spark.jobs.deadletters.redrive import Plan, Redriven
-    from harebell.spark.jobs.deadletters.tables import Triage
+    from harebell.spark.jobs.deadletters import Plan, Redriven, Triage
     from harebell.spark.jobs.sources import Messages, Origin
     from harebell.spark.runtime.session import SparkSession
 
@@ -123,8 +122,8 @@ def deadletters(
     if archive is not None:
         check_folder(archive)
     with ExitStack() as stack:
-        looked = tempfile.TemporaryDirectory(prefix="harebell-", dir=folder, ignore_cleanup_errors=True)
-        work = _Work(origin, Path(stack.enter_context(looked)), top, asked if redrive else None)
+        peeked = tempfile.TemporaryDirectory(prefix="harebell-", dir=folder, ignore_cleanup_errors=True)
+        work = _Work(origin, Path(stack.enter_context(peeked)), top, asked if redrive else None)
         found = job("deadletters", cluster, work.run, broker=url if archive is None else None)
     if report is not None:
         from harebell.cli.spark.deadletters_page import page
@@ -179,7 +178,7 @@ class _Work:
         self._asked = asked
 
     def run(self, spark: SparkSession, display: Display) -> Found:
-        from harebell.spark.jobs.deadletters.tables import triage
+        from harebell.spark.jobs.deadletters import triage
         from harebell.spark.jobs.sources import messages
 
         self.display, seen = display, _Number()
@@ -196,7 +195,7 @@ class _Work:
 
     def _archived(self, rows: Messages, display: Display) -> Messages:
         """Those that died; an archive may well have others, of other queues."""
-        from harebell.spark.jobs.deadletters.tables import with_a_death
+        from harebell.spark.jobs.deadletters import with_a_death
 
         with display.stage("look for dead letters"):
             everything, dead = rows.frame.count(), with_a_death(rows.frame)
@@ -211,11 +210,17 @@ class _Work:
         return replace(rows, frame=dead)
 
     def _redrive(self, rows: Messages, asked: Asked, found: Found, display: Display) -> None:
-        from harebell.spark.jobs.deadletters.ledger import Ledger
-        from harebell.spark.jobs.deadletters.redrive import Target, default_ledger, plan_of, redrive, selection
-        from harebell.spark.jobs.deadletters.tables import dead_letters
+        from harebell.spark.jobs.deadletters import (
+            Ledger,
+            Target,
+            dead_letters,
+            default_ledger,
+            plan_of,
+            redrive,
+            selection,
+        )
 
-        if rows.looked is None:
+        if rows.peeked is None:
             raise InvalidArgument("--redrive takes from a classic or quorum queue; a stream keeps what it has")
         with display.stage("choose"):
             chosen = selection(dead_letters(rows.frame), where=asked.where, reason=asked.reason, queue=asked.queue)
@@ -223,7 +228,7 @@ class _Work:
             found.plan = plan_of(chosen, target, limit=asked.limit, max_redrives=asked.max_redrives)
         if asked.dry_run:
             return
-        url, queue, sent = self._origin.url, rows.looked.queue, _Number()
+        url, queue, sent = self._origin.url, rows.peeked.queue, _Number()
         with (
             Ledger(asked.state or default_ledger(url, queue)) as ledger,
             display.bars(("redrive", found.plan.messages, lambda: sent.value)),

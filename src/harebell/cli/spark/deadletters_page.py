@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from harebell.cli.html import charts, page as html
-from harebell.spark.jobs.deadletters.tables import Triage
+from harebell.spark.jobs.deadletters.triage_tables import Triage
 
 __all__ = ["page"]
 

@@ -17,7 +17,7 @@ from harebell.cli.spark.running import DEFAULT_URL, Cluster, Url, job
 from harebell.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from harebell.spark.jobs.replay.job import Pace, Preview, Selection, Target
+    from harebell.spark.jobs.replay import Pace, Preview, Selection, Target
     from harebell.spark.runtime.session import SparkSession
 
 __all__ = ["replay"]
@@ -44,7 +44,7 @@ class Chosen:
 
     def selection(self) -> Selection:
         """Raises InvalidArgument for a header that is not NAME=VALUE."""
-        from harebell.spark.jobs.replay.job import Selection
+        from harebell.spark.jobs.replay import Selection
 
         headers = []
         for text in self.header:
@@ -71,13 +71,13 @@ class How:
     name: Annotated[str | None, Parameter(help="The replay's name, for --resume; one is made.")] = None
 
     def target(self) -> Target:
-        from harebell.spark.jobs.replay.job import Target
+        from harebell.spark.jobs.replay import Target
 
         return Target(self.to_exchange, self.to_key, self.mandatory)
 
     def pace(self) -> Pace:
         """Raises InvalidArgument for a speed that is none, or together with a rate."""
-        from harebell.spark.jobs.replay.job import Pace
+        from harebell.spark.jobs.replay import Pace
 
         speed = None
         if self.speed is not None:
@@ -106,7 +106,7 @@ def replay(
     They are as they were, with one header more, x-replayed-from. Each is confirmed; what a crash leaves uncertain, and
     --resume publishes again, is at most a thousand messages of each connection.
     """
-    from harebell.spark.jobs.archive.tables import find_table
+    from harebell.spark.jobs.archive.table import find_table
 
     selection, target, pace = chosen.selection(), how.target(), how.pace()
     if resume is not None and (chosen != Chosen() or how != How() or dry_run):
@@ -116,19 +116,19 @@ def replay(
     results = Display(Console(highlight=False))
 
     def work(spark: SparkSession, display: Display) -> int:
-        from harebell.spark.jobs.replay import job as jobs
+        from harebell.spark.jobs import replay as replay_job
 
         if dry_run:
             with display.stage("count"):
-                found = jobs.preview(spark, folder, selection, target)
+                found = replay_job.preview(spark, folder, selection, target)
             _print(results, found)
             return 0
         shown = _Shown(display)
         with display.bars(("replay", shown.total, shown.confirmed)):
             if resume is not None:
-                done = jobs.resume(spark, url, folder, resume, planned=shown.plan, progress=shown.progress)
+                done = replay_job.resume(spark, url, folder, resume, planned=shown.plan, progress=shown.progress)
             else:
-                done = jobs.replay(
+                done = replay_job.replay(
                     spark, url, folder, selection=selection, target=target, pace=pace, connections=how.connections,
                     name=how.name, planned=shown.plan, progress=shown.progress,
                 )  # fmt: skip

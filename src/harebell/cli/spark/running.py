@@ -107,7 +107,7 @@ def job(
 
 def answers(url: str) -> None:
     """Returns when a broker is there and lets us in. Raises ConnectionLost, AccessRefused, ... when not."""
-    from harebell.spark.address import Address
-    from harebell.spark.amqp import Link
+    from harebell.spark.connection import Link
+    from harebell.spark.options.address import Address
 
     Link(Address(url), ANSWER_SECONDS).close()

@@ -25,12 +25,11 @@ from harebell.cli.spark.simulating import (
     wide_console,
 )
 from harebell.errors import InvalidArgument
-from harebell.spark.jobs.simulate.capacity import Limits, parse_consumers
-from harebell.spark.jobs.simulate.planning import Consumers, Plan, plan
+from harebell.spark.jobs.simulate import Consumers, Limits, Plan, parse_consumers, plan
 
 if TYPE_CHECKING:
     from harebell.routing.topology import Topology
-    from harebell.spark.jobs.simulate.job import Simulation
+    from harebell.spark.jobs.simulate import Simulation
     from harebell.spark.runtime.session import SparkSession
 
 __all__ = ["simulate"]
@@ -139,7 +138,7 @@ def simulate(
         connections = profile.users if profile is not None else 0
 
     def work(spark: SparkSession, display: Display) -> Simulation:
-        from harebell.spark.jobs.simulate.job import simulate as simulated
+        from harebell.spark.jobs.simulate import simulate as simulated
 
         frame = messages.frame(spark, url)
         with display.stage("route the messages"):
@@ -165,7 +164,7 @@ def _topology(definitions: Path | None, vhost: str | None, messages: Messages, s
     if definitions is not None:
         return topology_from(definitions, vhost)
     from harebell.routing.definitions import emit_definitions
-    from harebell.spark.jobs.simulate.job import topology_of
+    from harebell.spark.jobs.simulate import topology_of
 
     profile = messages.chosen()
     assert profile is not None

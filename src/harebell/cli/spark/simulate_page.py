@@ -14,9 +14,9 @@ from harebell.cli.spark.simulating import binding_text, bytes_text, count_text, 
 if TYPE_CHECKING:
     from harebell.spark.jobs.diff import Difference, KeyChange
     from harebell.spark.jobs.simulate.capacity import Limits
-    from harebell.spark.jobs.simulate.job import BindingLoad, KeyLoad, QueueLoad, Simulation
     from harebell.spark.jobs.simulate.planning import Consumers, Plan, QueuePlan
     from harebell.spark.jobs.simulate.profiles import Profile
+    from harebell.spark.jobs.simulate.simulation import BindingLoad, KeyLoad, QueueLoad, Simulation
 
 __all__ = ["diff_page", "page"]
 

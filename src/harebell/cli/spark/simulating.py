@@ -16,8 +16,8 @@ from harebell.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from harebell.routing.topology import Topology
-    from harebell.spark.jobs.simulate.job import DataFrame
-    from harebell.spark.jobs.simulate.profiles import Profile
+    from harebell.spark.jobs.simulate import Profile
+    from harebell.spark.jobs.simulate.simulation import DataFrame
     from harebell.spark.runtime.session import SparkSession
 
 __all__ = [
@@ -91,7 +91,7 @@ class Messages:
         """The profile. Raises InvalidArgument when there is none of that name."""
         if self.profile is None:
             return None
-        from harebell.spark.jobs.simulate.profiles import profile
+        from harebell.spark.jobs.simulate import profile
 
         return profile(self.profile).scaled(self.scale)
 
@@ -127,7 +127,7 @@ class Messages:
         if self.window is not None:
             return self.window
         if self.archive is not None and frame is not None:
-            from harebell.spark.jobs.simulate.job import span
+            from harebell.spark.jobs.simulate import span
 
             seconds = span(frame)
             if seconds is not None and seconds <= SHORT:
@@ -141,7 +141,7 @@ class Messages:
 
 def topology_from(path: Path, vhost: str | None) -> Topology:
     """The topology in a definitions file. Raises InvalidArgument, with the file's name."""
-    from harebell.spark.jobs.simulate.job import topology_of
+    from harebell.spark.jobs.simulate import topology_of
 
     try:
         text = path.read_bytes()

@@ -19,7 +19,7 @@ from harebell.errors import InvalidArgument
 if TYPE_CHECKING:
     from harebell.cli.display import Display
     from harebell.spark.jobs.sources import DataFrame, Origin
-    from harebell.spark.jobs.traffic.survey import Questions, Survey
+    from harebell.spark.jobs.traffic import Questions, Survey
     from harebell.spark.runtime.session import SparkSession
 
 __all__ = ["traffic"]
@@ -89,7 +89,7 @@ def traffic(
     amq.rabbitmq.trace are firehose copies, and count as what they are copies of.
     """
     from harebell.spark.jobs.sources import Origin, check_folder
-    from harebell.spark.jobs.traffic.survey import Questions
+    from harebell.spark.jobs.traffic import Questions
 
     origin, seconds = Origin(url, queue, archive, take, ticket, spool), None
     if watch is None:
@@ -107,8 +107,8 @@ def traffic(
         None if gap is None else length("gap", gap), top, capacity, consumer_rate,
     )  # fmt: skip
     with ExitStack() as stack:
-        looked = tempfile.TemporaryDirectory(prefix="harebell-", dir=folder, ignore_cleanup_errors=True)
-        work = _Work(origin, seconds, Path(stack.enter_context(looked)), asked)
+        peeked = tempfile.TemporaryDirectory(prefix="harebell-", dir=folder, ignore_cleanup_errors=True)
+        work = _Work(origin, seconds, Path(stack.enter_context(peeked)), asked)
         found = job("traffic", cluster, work.run, broker=url if archive is None else None)
     if report is not None:
         from harebell.cli.spark.traffic_page import page
@@ -167,8 +167,7 @@ class _Work:
         self._asked = asked
 
     def run(self, spark: SparkSession, display: Display) -> Survey:
-        from harebell.spark.jobs.traffic.survey import survey
-        from harebell.spark.jobs.traffic.tables import events
+        from harebell.spark.jobs.traffic import events, survey
 
         self.display = display
         rows = self._rows(spark, display)
@@ -177,7 +176,7 @@ class _Work:
 
     def _rows(self, spark: SparkSession, display: Display) -> DataFrame:
         from harebell.spark.jobs.sources import messages
-        from harebell.spark.jobs.traffic.firehose import watch, watched_schema
+        from harebell.spark.jobs.traffic import firehose_schema, watch
 
         count = 0
 
@@ -198,7 +197,7 @@ class _Work:
         if not seen:
             display.say("the firehose said nothing: is it on? (RabbitMQ: rabbitmqctl trace_on)")
         self.what = f"the firehose, watched for {self._watch:g} s"
-        return spark.read.schema(watched_schema()).parquet(str(self._folder))
+        return spark.read.schema(firehose_schema()).parquet(str(self._folder))
 
 
 def show(display: Display, found: Survey, what: str) -> None:

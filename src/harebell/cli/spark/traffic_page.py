@@ -8,7 +8,7 @@ from html import escape
 from typing import Any, Final
 
 from harebell.cli.html import charts, page as html
-from harebell.spark.jobs.traffic.survey import Survey
+from harebell.spark.jobs.traffic.report import Survey
 
 __all__ = ["page"]
 

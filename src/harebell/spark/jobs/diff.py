@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from harebell.routing.topology import Topology
-from harebell.spark.jobs.simulate.job import TOP, KeyLoad, Simulation, key_loads, sums, told
+from harebell.spark.jobs.simulate.simulation import TOP, KeyLoad, Simulation, key_loads, sums, told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -1,10 +1,10 @@
-"""Looking into a classic or quorum queue without taking anything: its messages as Parquet files that Spark reads.
+"""A peek into a classic or quorum queue that takes nothing: its messages as Parquet files that Spark reads.
 
 Rules: nothing is acknowledged, so there is nothing to lose, whatever is killed. On Harebell's broker the queue is
 browsed (`x-browse`) and does not notice. Others have no such thing: there the messages are held unacknowledged until
 all have been seen, and closing the connection gives them back to their places. That marks them as redelivered and, on a
 quorum queue, counts as a delivery; a message that was delivered MAX_DELIVERIES times already is refused before the
-queue's delivery limit throws it away. Only what is ready at the beginning is looked at. Times are seconds.
+queue's delivery limit throws it away. Only what is ready at the beginning is peeked at. Times are seconds.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from harebell.client.blocking import Channel, Connection, Consumer
     from harebell.client.messages import Delivery
 
-__all__ = ["MAX_DELIVERIES", "Held", "Look", "give_back", "look", "looked_schema"]
+__all__ = ["MAX_DELIVERIES", "Held", "Peeked", "give_back", "peek", "peek_schema"]
 
 MAX_DELIVERIES: Final = 10  # RabbitMQ 4's quorum queues have a delivery limit of 20 by themselves
 WINDOW: Final = 2000  # messages on their way at a time; quorum queues give no more to one consumer without a limit
 FILE_BYTES: Final = 32 << 20  # bodies in one Parquet file
 FILE_ROWS: Final = 50_000
 GIVEN_BACK: Final = 5.0
-LOOK_AGAIN: Final = 0.05
+CHECK_SECONDS: Final = 0.05
 SILENCE: Final = 0.2  # then the queue is asked whether it is empty
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Peeked:
     """What was seen: how many messages, and whether the queue was browsed (else: held and given back)."""
 
     queue: str
@@ -49,21 +49,21 @@ class Look:
     browsed: bool
 
 
-def nothing(count: int) -> None:
-    """A progress that nobody follows."""
+def no_progress(count: int) -> None:
+    """Ignores the progress."""
 
 
-def looked_schema() -> StructType:
+def peek_schema() -> StructType:
     """The columns of the files: those of format("amqp"), then `position` (0 is the queue's head), `digest` (16 bytes
-    that every delivery of a message shares), and `seen`, the time of the look."""
+    that every delivery of a message shares), and `seen`, the time of the peek."""
     schema = row_schema()
     return schema.add("position", LongType()).add("digest", BinaryType()).add("seen", TimestampType())
 
 
-def look(
-    url: str, queue: str, folder: Path, *, limit: int | None = None, progress: Callable[[int], None] = nothing,
+def peek(
+    url: str, queue: str, folder: Path, *, limit: int | None = None, progress: Callable[[int], None] = no_progress,
     timeout: float = 30.0,
-) -> Look:  # fmt: skip
+) -> Peeked:  # fmt: skip
     """Write what is ready in the queue into Parquet files in `folder`, `limit` messages at most; take nothing.
 
     Raises NotFound when there is no such queue, InvalidArgument for a message that was delivered too often already
@@ -89,7 +89,7 @@ def look(
             if not browsed:
                 give_back(connection, channel, queue, ready)
     files.finish()
-    return Look(queue, files.rows, browsed)
+    return Peeked(queue, files.rows, browsed)
 
 
 def browses(connection: Connection) -> bool:
@@ -117,14 +117,14 @@ def browse(channel: Channel, queue: str, most: int) -> Iterator[list[Delivery]]:
 def give_back(connection: Connection, channel: Channel, queue: str, ready: int) -> None:
     """Close the channel, and wait until what it held is in the queue again, GIVEN_BACK seconds at most.
 
-    A quorum queue takes a moment for it, and who looks next should find all. Where other consumers are at work, the
-    queue may well stay shorter than it was.
+    A quorum queue takes a moment for it, and the next peek should find all messages. While other consumers work, the
+    queue may stay shorter than it was.
     """
     channel.close()
     deadline = time.monotonic() + GIVEN_BACK
     with connection.channel() as asking:
         while asking.message_count(queue) < ready and time.monotonic() < deadline:
-            time.sleep(LOOK_AGAIN)
+            time.sleep(CHECK_SECONDS)
 
 
 def refuse_often_delivered(queue: str, batch: list[Delivery]) -> None:
@@ -139,7 +139,7 @@ def refuse_often_delivered(queue: str, batch: list[Delivery]) -> None:
 
 
 class Held:
-    """Deliveries of a queue that stay unacknowledged until somebody settles them.
+    """Deliveries of a queue that stay unacknowledged until the caller settles them.
 
     A consumer with a window bounds what is on its way; when its window is full of messages that are held, another
     consumer comes beside it, so that any number may be held.
@@ -198,7 +198,7 @@ class Held:
 
 
 class _Files:
-    """The Parquet files of one look."""
+    """The Parquet files of one peek."""
 
     def __init__(self, queue: str, folder: Path) -> None:
         self._queue = queue

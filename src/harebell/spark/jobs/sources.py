@@ -1,6 +1,6 @@
 """Where a job's messages come from: a queue, a drained ticket, or an archive, as one DataFrame.
 
-Rules: a stream queue is read as it is; a classic or quorum queue is looked into, so that nothing is taken from it,
+Rules: a stream queue is read as it is; a classic or quorum queue is peeked into, so that nothing is taken from it,
 unless the caller says `take`: then it is drained through the spool, and the ticket names what was drained.
 """
 
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harebell.errors import InvalidArgument
-from harebell.spark.amqp import probe_family, retrying
+from harebell.spark.connection import probe_family, retrying
 from harebell.spark.jobs import archive
-from harebell.spark.jobs.peek import Look, look, looked_schema, nothing
+from harebell.spark.jobs.peek import Peeked, no_progress, peek, peek_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame as DataFrame, SparkSession
@@ -58,18 +58,18 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """The rows, what they are (for people), and the look, when the queue was looked into."""
+    """The rows, what they are (for people), and the look, when the queue was peeked into."""
 
     frame: DataFrame
     what: str
-    looked: Look | None = None
+    peeked: Peeked | None = None
 
 
 def messages(
     spark: SparkSession, origin: Origin, folder: Path, limit: int | None = None,
-    progress: Callable[[int], None] = nothing,
+    progress: Callable[[int], None] = no_progress,
 ) -> Messages:  # fmt: skip
-    """The messages, `limit` of them at most. `folder` holds what was looked at: keep it as long as the DataFrame, on
+    """The messages, `limit` of them at most. `folder` holds what was peeked at: keep it as long as the DataFrame, on
     a cluster where all machines see it."""
     origin.check()
     if origin.archive is not None:
@@ -90,9 +90,9 @@ def messages(
             reader = reader.option("spool", origin.spool)
         frame = reader.option("queueType", "classic").option("ticket", ticket).load()
         return Messages(frame, f"queue {queue}, drained as ticket {ticket}")
-    seen = look(url, queue, folder, limit=limit, progress=progress)
+    seen = peek(url, queue, folder, limit=limit, progress=progress)
     how = "browsed" if seen.browsed else "held and given back"
-    return Messages(spark.read.schema(looked_schema()).parquet(str(folder)), f"queue {queue}, {how}", seen)
+    return Messages(spark.read.schema(peek_schema()).parquet(str(folder)), f"queue {queue}, {how}", seen)
 
 
 def check_folder(path: str) -> None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from harebell.client.messages import Message, Publication
 from harebell.errors import UndecodableBody
-from harebell.spark.amqp import TRANSIENT, Link, retrying
+from harebell.spark.connection import TRANSIENT, Link, retrying
 from harebell.spark.headers import headers_from_json
 from harebell.spark.schema import PROPERTY_COLUMNS
 

@@ -16,7 +16,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from harebell.spark.payload.options import PayloadOptions
+from harebell.spark.options.payload import PayloadOptions
 
 __all__ = ["MAX_INFLATED", "Content", "contents", "decoded"]
 

@@ -1,4 +1,4 @@
-"""A payload's type out of a sample: for option payloadSchema, or in its place.
+"""The type that fits a sample of JSON payloads: bodies, or a DataFrame's column.
 
 Rules: a type that fits every message of the sample, or an error that names the field that has none; nothing is guessed.
 Whole numbers are bigint, others double, texts string (a date is a string until somebody says otherwise). A field that
@@ -8,7 +8,7 @@ was always null is a string, a table that was always empty a map<string,string>:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -26,62 +26,13 @@ from pyspark.sql.types import (
 )
 
 from harebell.errors import InvalidArgument
-from harebell.spark.options import SourceOptions, source_options
-from harebell.spark.payload.content import contents
-from harebell.spark.payload.json import utf8_bodies
-from harebell.spark.schema import COLUMNS
-from harebell.spark.streams.bounds import StreamEnds
-from harebell.spark.streams.columns import Columns
-from harebell.spark.streams.filters import selection
-from harebell.spark.streams.listing import queue_names
-from harebell.spark.streams.offsets import UNKNOWN, Range
-from harebell.spark.streams.ranges import read_range
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["ddl", "infer_schema", "sampled_type"]
+__all__ = ["ddl", "type_of_bodies", "type_of_column"]
 
 _LARGEST: Final = 1 << 63  # of a bigint
-_SAMPLED: Final = ("body", "content_type", "content_encoding")
-
-
-def infer_schema(source: DataFrame | str, queue: str | None = None, *, sample: int = 1000, column: str = "body") -> str:
-    """The type of JSON bodies, as text for option payloadSchema (Spark's DDL: "id bigint, name string").
-
-    `source` is a DataFrame, whose `column` (binary or string) is looked at whole, in Spark; or a broker's URL, with the
-    name of a stream queue, of which the oldest `sample` messages are looked at, here. What is not a JSON object is
-    passed over. Raises InvalidArgument when nothing else is there, when a field has two types that no type covers, and
-    for a queue that is not a stream queue.
-    """
-    if not isinstance(source, str):
-        return ddl(_of_frame(source, column))
-    if queue is None:
-        raise InvalidArgument("infer_schema(url, queue) needs the name of a stream queue")
-    options = {"url": source, "queue": queue, "queueType": "stream", "payload": "json", "sampleMessages": str(sample)}
-    return ddl(sampled_type(source_options(options, streaming=False)))
-
-
-def sampled_type(options: SourceOptions) -> StructType:
-    """The type of the oldest messages of stream queues. Raises as `infer_schema` does."""
-    return type_of_bodies(_sample(options), ", ".join(queue_names(options)))
-
-
-def _sample(options: SourceOptions) -> Iterator[bytes | None]:
-    columns = Columns(StructType([StructField(name, COLUMNS[name]) for name in _SAMPLED]))
-    choose = selection(options.stream).chooser()
-    ends = StreamEnds(options)
-    try:
-        for queue in queue_names(options):
-            first = ends.first(queue)
-            if first == UNKNOWN:
-                continue
-            wanted = Range(queue, first, min(first + options.payload.sample, ends.tail(queue)))
-            for chunk, rows in read_range(options, wanted):
-                batch = columns.batch(queue, chunk, choose(queue, chunk, rows))
-                yield from utf8_bodies(contents(batch, options.payload))
-    finally:
-        ends.close()
 
 
 def type_of_bodies(bodies: Iterable[bytes | None], where: str) -> StructType:
@@ -183,7 +134,8 @@ def _settled(kind: DataType) -> DataType:
 # -- from Spark's variants -------------------------------------------------------------------------------------------
 
 
-def _of_frame(frame: DataFrame, column: str) -> StructType:
+def type_of_column(frame: DataFrame, column: str) -> StructType:
+    """The type that fits all JSON objects in a column (binary or string), found by Spark. Raises InvalidArgument."""
     from pyspark.sql import functions as f
 
     variants = f.schema_of_variant_agg(f.try_parse_json(f.col(column).cast("string")))

@@ -1,6 +1,6 @@
 """Drains a classic or quorum queue into the spool: the steps between a message's arrival and its row.
 
-Their order, and what it is good for, is written in spool.py. The next messages come in while a segment is written:
+Their order, and what it is good for, is written in `spool`. The next messages come in while a segment is written:
 a consumer's window is two segments. A round trip is made once for each segment. It proves that the connection lives,
 before the segment gets its name, and that the broker has handled the acknowledgement of the one before.
 """
@@ -18,13 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from harebell.errors import DeadlineExceeded, InvalidArgument, NotFound
-from harebell.spark.amqp import TRANSIENT, Link
+from harebell.spark.connection import TRANSIENT, Link
+from harebell.spark.headers import STREAM_OFFSET
 from harebell.spark.options import SourceOptions
-from harebell.spark.queues.intake import Intake
-from harebell.spark.queues.redelivery import Known
-from harebell.spark.queues.spool import Step, Ticket, mark_acked, no_step, read_segment, write_once
+from harebell.spark.queues.consumer import QueueConsumer
+from harebell.spark.queues.redelivery import KnownMessages
+from harebell.spark.queues.segments import mark_acked, read_segment, write_once
+from harebell.spark.queues.spool import Step, Ticket, no_step
 from harebell.spark.runtime.garbage_collector import no_collection
-from harebell.spark.schema import STREAM_OFFSET, Rows, row_schema
+from harebell.spark.schema import Rows, row_schema
 
 if TYPE_CHECKING:
     from harebell.client.messages import Delivery
@@ -79,7 +81,7 @@ class _Drain:
         self._number = 0  # of the next segment
         self._taken = 0  # messages in the segments so far
         self._taken_size = 0  # bytes of their bodies
-        self._known = Known(ticket.spool, options.dedup_window)  # one for each connection
+        self._known = KnownMessages(ticket.spool, options.dedup_window)  # one for each connection
         self._rows = Rows(row_schema())
         self._unmarked: list[tuple[int, Path]] = []  # acknowledged, and the broker has not answered since
         self._ended = False
@@ -132,14 +134,14 @@ class _Drain:
         if self._ended:
             return
         # What was dropped and not acknowledged comes again: only what this connection drops is counted off.
-        self._known = Known(self._ticket.spool, self._options.dedup_window)
+        self._known = KnownMessages(self._ticket.spool, self._options.dedup_window)
         self._unmarked = []
         with Link(self._options.url, self._options.timeout) as link:
             try:
                 ready = link.count(self._queue)
                 if self._messages is None:
                     self._messages = self._taken + ready
-                yield from self._segments(Intake(link, self._options, self._queue))
+                yield from self._segments(QueueConsumer(link, self._options, self._queue))
             except GeneratorExit:  # the reader has enough
                 with contextlib.suppress(*TRANSIENT):
                     self._confirm(link)
@@ -147,23 +149,23 @@ class _Drain:
             except NotFound as error:
                 raise self._gone(error) from error
 
-    def _segments(self, intake: Intake) -> Iterator[pa.RecordBatch]:
+    def _segments(self, consumer: QueueConsumer) -> Iterator[pa.RecordBatch]:
         while not self._ended:
-            intake.open(self._wanted(self._taken, self._taken_size))
+            consumer.open(self._wanted(self._taken, self._taken_size))
             with no_collection():
-                segment = self._fill(intake)
+                segment = self._fill(consumer)
                 received = self._rows.batch(self._queue, segment.rows, None)
             self._step("received", self._number)
-            batch = self._store(intake.link, received)
+            batch = self._store(consumer.link, received)
             if batch is None:
                 return  # another attempt has this segment; closing gives the messages back
             taken = self._taken + batch.num_rows
             if segment.emptied:
-                intake.close()
-                self._messages = taken + len(intake.kept)
-            intake.close_if_beyond(self._wanted(taken, self._taken_size + _size(batch)) - len(intake.kept))
+                consumer.close()
+                self._messages = taken + len(consumer.kept)
+            consumer.close_if_beyond(self._wanted(taken, self._taken_size + _size(batch)) - len(consumer.kept))
             if segment.rows:
-                intake.ack(segment.rows[-1].delivery_tag)
+                consumer.ack(segment.rows[-1].delivery_tag)
                 self._step("acked", self._number)
             if batch.num_rows:
                 self._unmarked.append((self._number, self._ticket.segment(self._part, self._number)))
@@ -180,23 +182,23 @@ class _Drain:
             return min(wanted, FIRST_WINDOW)
         return max(0, min(wanted, -((size - self._size) * taken // max(size, 1))))
 
-    def _fill(self, intake: Intake) -> _Segment:
+    def _fill(self, consumer: QueueConsumer) -> _Segment:
         """Receives a segment; a smaller one when the queue is empty, slow, or the bodies are large."""
         segment, options = _Segment(), self._options
         deadline, seen = time.monotonic() + options.read_timeout, 0
         renewal = time.monotonic() + _RENEWAL
         while len(segment.rows) < self._rows_each and segment.size < SEGMENT_BYTES:
             most = self._rows_each - len(segment.rows)
-            got = intake.receive(most, _SILENCE)
-            if not got and intake.full():
-                if intake.widen(self._wanted(self._taken, self._taken_size) - len(segment.rows)):
+            got = consumer.receive(most, _SILENCE)
+            if not got and consumer.full():
+                if consumer.widen(self._wanted(self._taken, self._taken_size) - len(segment.rows)):
                     continue
                 break
             ready = consumers = 0
             if not got:
-                ready, consumers = intake.link.state(self._queue)
+                ready, consumers = consumer.link.state(self._queue)
                 if ready == 0:
-                    got = intake.on_its_way(most)
+                    got = consumer.on_its_way(most)
                     segment.emptied = not got
             if got:
                 self._check(got[0])
@@ -207,7 +209,7 @@ class _Drain:
                 break  # save what is here before waiting for more
             now, changed = time.monotonic(), self._ticket.folder.stat().st_mtime_ns
             if now > renewal:
-                intake.renew()
+                consumer.renew()
                 renewal = now + _RENEWAL
             if changed != seen:
                 # Other parts take what there is, one after the other if the queue has a single active consumer.
@@ -260,7 +262,7 @@ class _Drain:
             mark_acked(path)
             self._step("marked", number)
         self._unmarked = []
-        self._known.settle()
+        self._known.mark_returned()
 
     def _gone(self, error: NotFound) -> NotFound:
         if not self._taken:

@@ -18,7 +18,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from harebell.errors import InvalidArgument, SpoolError
-from harebell.spark.queues.spool import is_acked, read_segment, writing
+from harebell.spark.queues.segments import is_acked, read_segment, writing
 
 __all__ = ["TicketState", "prune", "tickets"]
 

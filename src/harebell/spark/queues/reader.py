@@ -2,7 +2,7 @@
 
 Rules: a drain is named once and every attempt at it, by whichever process, uses that name. For a batch read the name
 is made when the DataFrame is (load()), so every action on the DataFrame reads the same rows; for a stream the name is
-in the checkpoint's offset. What the spool promises is written in spool.py.
+in the checkpoint's offset. What the spool promises is written in `spool`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from harebell.spark.amqp import Link, retrying
+from harebell.spark.connection import Link, retrying
 from harebell.spark.options import SourceOptions
-from harebell.spark.payload.step import RowStep
+from harebell.spark.payload.projection import RowProjection
 from harebell.spark.queues.drain import Limit, drain
-from harebell.spark.queues.spool import Spool, Ticket, is_acked, read_segment, writing
+from harebell.spark.queues.segments import is_acked, read_segment, writing
+from harebell.spark.queues.spool import Spool, Ticket
 from harebell.spark.schema import arrow_schema, project
-from harebell.spark.streams.offsets import water_fill
+from harebell.spark.shares import even_shares, water_fill
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,7 +57,7 @@ def read_partition(options: SourceOptions, schema: StructType, partition: InputP
     """The rows of one partition, as Arrow batches."""
     if not isinstance(partition, SpoolPartition):
         return  # Spark plans one empty partition when a batch read has none
-    step = RowStep(options, schema)
+    step = RowProjection(options, schema)
     yield from step.over(read_base(options, step.base, partition))
 
 
@@ -74,11 +75,6 @@ def read_base(options: SourceOptions, schema: StructType, partition: SpoolPartit
 def parts_per_queue(options: SourceOptions) -> int:
     """How many consumers compete for each queue: one, unless minPartitions was given."""
     return -(-options.min_partitions // len(options.queues)) if "minpartitions" in options.given else 1
-
-
-def shares(rows: int, parts: int) -> list[int]:
-    """`rows` in so many parts that differ by at most one."""
-    return [(rows + part) // parts for part in range(parts)]
 
 
 class SpoolReader(DataSourceReader):
@@ -106,7 +102,7 @@ class SpoolReader(DataSourceReader):
             with Link(self._options.url, self._options.timeout) as link:
                 return link.count(queue)
 
-        return [*shares(retrying(count, self._options.retry_timeout, "asking for the queue's length"), parts)]
+        return [*even_shares(retrying(count, self._options.retry_timeout, "asking for the queue's length"), parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self._options, self._schema, partition)
@@ -185,7 +181,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [
             SpoolPartition(queue, name, part, limit, share)
             for queue, rows in end["rows"].items()
-            for part, limit in enumerate(shares(rows, parts))
+            for part, limit in enumerate(even_shares(rows, parts))
         ]
 
     def commit(self, end: dict[str, Any]) -> None:

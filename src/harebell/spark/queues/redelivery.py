@@ -24,10 +24,11 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from harebell.spark.queues.spool import Spool, mark_acked, read_segment
+from harebell.spark.queues.segments import mark_acked, read_segment
+from harebell.spark.queues.spool import Spool
 from harebell.spark.schema import PROPERTY_COLUMNS
 
-__all__ = ["Known", "identities"]
+__all__ = ["KnownMessages", "identities"]
 
 # Headers that the broker adds when it delivers again; they are not part of a message's identity.
 DELIVERY_HEADERS: Final = ("x-delivery-count", "x-acquired-count")
@@ -56,7 +57,7 @@ def _lasting(headers: str | None) -> str | None:
     return json.dumps(table, sort_keys=True) if table else None
 
 
-class Known:
+class KnownMessages:
     """What the segments of a queue hold that the broker may still give back; one for each drain.
 
     `spool` is the queue's, `window` the seconds for which a marked segment is looked at.
@@ -67,7 +68,7 @@ class Known:
         self._window = window
         self._dropped: Counter[tuple[Path, Identity]] = Counter()
         self._back: Counter[Path] = Counter()  # how many messages of an unmarked segment have come back
-        self._settled: list[Path] = []
+        self._returned: list[Path] = []
 
     def without_known(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch without those of its redelivered rows that a segment holds. Raises SpoolError for a damaged one."""
@@ -83,11 +84,11 @@ class Known:
                 keep[number] = False
         return batch if all(keep) else batch.filter(pa.array(keep))
 
-    def settle(self) -> None:
+    def mark_returned(self) -> None:
         """Marks segments all of whose messages came back and were dropped; the broker must have taken those acks."""
-        for path in self._settled:
+        for path in self._returned:
             mark_acked(path)
-        self._settled.clear()
+        self._returned.clear()
 
     def _drop(self, identity: Identity, copies: tuple[tuple[Path, int, int | None], ...]) -> bool:
         """Whether one more copy is in a segment; counts it off. `copies`: segment, copies there, rows if unmarked."""
@@ -96,7 +97,7 @@ class Known:
                 self._dropped[path, identity] += 1
                 self._back[path] += 1
                 if self._back[path] == rows:
-                    self._settled.append(path)
+                    self._returned.append(path)
                 return True
         return False
 

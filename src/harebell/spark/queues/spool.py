@@ -1,4 +1,4 @@
-"""The durable spool: the files in which drained messages live, and what is promised of them.
+"""The durable spool: the folders in which drained messages live, and what is promised of them.
 
 A classic or quorum queue that is drained has no memory of what it gave out; the spool is that memory. A drain is named
 by a ticket and a part (the task's number). Its messages are written in segments, Arrow files:
@@ -7,7 +7,7 @@ by a ticket and a part (the task's number). Its messages are written in segments
                                                  .acked   exists once the broker has surely taken the acknowledgement
                     <queue>/lock                          held for the moment in which a segment gets its name
 
-For every segment this order holds (drain.py), because any step may be the last one before a crash:
+For every segment this order holds (`drain`, `segments`), because any step may be the last one before a crash:
 
     receive -> write and fsync a temporary file -> a round trip: the channel lives, so the messages are still ours
             -> os.link to the segment's name -> fsync the folder -> ack multiple -> hand the rows to Spark
@@ -18,7 +18,7 @@ For every segment this order holds (drain.py), because any step may be the last 
   connection, which gives its messages back, and reads the winner's file.
 - Whoever drains the same ticket and part again reads the segments first and goes on after the last; once the end mark
   is there, it reads files only and needs no broker. So rows may be handed out before the broker has the ack.
-- What the broker delivers again is recognised in the segments and dropped (redelivery.py). Round trip, look and link
+- What the broker delivers again is recognised in the segments and dropped (`redelivery`). Round trip, look and link
   are done under the queue's lock: no two drains can both give a file to one message, though the connection of one
   of them was lost and it does not know it yet.
 
@@ -33,23 +33,20 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-import pyarrow as pa
-
-from harebell.errors import SpoolError
+from harebell.spark.queues.segments import writing
 
 try:
     import fcntl
 except ImportError:  # Windows: attempts at once then both consume, and os.link decides
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Spool", "Step", "Ticket", "is_acked", "mark_acked", "no_step", "read_segment", "write_once", "writing"]
+__all__ = ["Spool", "Step", "Ticket", "no_step"]
 
 LONGEST_NAME: Final = 200  # a queue name has up to 255 bytes and quoting may triple them; a file name has 255
 
@@ -125,92 +122,6 @@ class Ticket:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def write_once(
-    path: Path,
-    batch: pa.RecordBatch,
-    step: Callable[[str], None],
-    naming: Callable[[], contextlib.AbstractContextManager[None]],
-) -> bool:
-    """Makes a segment durable under its name; False when it has one already.
-
-    `naming` is entered when the bytes are on disk, and left when the file has its name. Raises SpoolError when the
-    folder does not take it: then there is no file, not even a temporary one.
-    """
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.{time.monotonic_ns()}.tmp")
-    try:
-        with writing(path.parent), temporary.open("wb") as file:
-            step("writing")
-            with pa.ipc.new_file(file, batch.schema) as writer:
-                writer.write_batch(batch)
-            file.flush()
-            os.fsync(file.fileno())
-        step("written")
-        with naming(), writing(path.parent):
-            try:
-                os.link(temporary, path)
-            except FileExistsError:
-                return False
-    finally:
-        with contextlib.suppress(OSError):  # the folder may be the very thing that is gone
-            temporary.unlink(missing_ok=True)
-    with writing(path.parent):
-        sync_folder(path.parent)
-    return True
-
-
-def read_segment(path: Path) -> pa.RecordBatch:
-    """A segment's only batch. Raises SpoolError when the file is damaged, FileNotFoundError when it is not there."""
-    try:
-        with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
-            return reader.get_batch(0)
-    except FileNotFoundError:
-        raise
-    except (pa.ArrowException, OSError, ValueError, IndexError) as error:
-        lost = (
-            "its messages are acknowledged and nowhere else: put the file back from a backup, or delete it to go on "
-            "without them"
-            if path.with_suffix(".acked").exists()
-            else "its messages were not acknowledged, as far as is known, so the broker delivers them again: delete it"
-        )
-        raise SpoolError(f"the spool file {path} is damaged ({error}); {lost}") from error
-
-
-def mark_acked(segment: Path) -> None:
-    """Notes that the broker has taken the acknowledgement of this segment; the time is the file's.
-
-    A mark that cannot be written is left out: it only saves work when something is delivered again.
-    """
-    with contextlib.suppress(OSError):
-        segment.with_suffix(".acked").touch()
-
-
-def is_acked(segment: Path) -> bool:
-    """Whether the broker has surely taken the acknowledgement of this segment."""
-    return segment.with_suffix(".acked").exists()
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes a new name in the folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Raises SpoolError in place of what the operating system says, with the folder and the space that is left."""
-    try:
-        yield
-    except OSError as error:
-        raise SpoolError(
-            f"the spool folder {folder} does not take what was drained: {error.strerror or error} ({_free(folder)}); "
-            "what was not written was not acknowledged and is still in its queue: make room, or correct option "
-            "'spool', and run again"
-        ) from error
-
-
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
     with writing(path.parent):
@@ -219,16 +130,6 @@ def _opened(path: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _free(folder: Path) -> str:
-    for place in (folder, *folder.parents):
-        try:
-            usage = shutil.disk_usage(place)
-        except OSError:
-            continue
-        return f"{usage.free / 1e6:,.1f} MB free of {usage.total / 1e6:,.1f} MB"
-    return "free space unknown"
 
 
 def _file_name(queue: str) -> str:

@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from harebell import errors
-from harebell.spark.address import Address
-from harebell.spark.amqp import TRANSIENT, Link
-from harebell.spark.sink.encoding import Part
-from harebell.spark.sink.rate import Rate
+from harebell.spark.connection import TRANSIENT, Link
+from harebell.spark.options.address import Address
+from harebell.spark.sink.rate_limit import RateLimit
+from harebell.spark.sink.row_encoding import Part
 
 if TYPE_CHECKING:
     from harebell.client.blocking.confirms import Bulk
@@ -77,7 +77,7 @@ class TaskPublisher:
         Raises Nacked, Unroutable, DeadlineExceeded when the broker was away or blocked for too long, or what it
         refused the publishing with.
         """
-        rate = None if self._options.max_rate is None else Rate(self._options.max_rate, self._clock, self._sleep)
+        rate = None if self._options.max_rate is None else RateLimit(self._options.max_rate, self._clock, self._sleep)
         try:
             for part in parts:
                 if rate is not None:
@@ -252,7 +252,7 @@ def publish_in_transaction(
     no sooner than with the commit.
     """
     sent = 0
-    rate = None if options.max_rate is None else Rate(options.max_rate)
+    rate = None if options.max_rate is None else RateLimit(options.max_rate)
     with link(options.url, options.timeout) as connection:
         connection.begin()
         for part in parts:

@@ -22,8 +22,8 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from harebell.spark.sink.encoding import Outgoing, Part, check_columns
 from harebell.spark.sink.publisher import TaskPublisher, publish_in_transaction
+from harebell.spark.sink.row_encoding import Part, RowEncoder, check_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,7 +57,7 @@ def publish(batches: Iterable[pa.RecordBatch], options: SinkOptions, schema: Str
     check_columns(schema, options)
 
     def parts() -> Iterator[Part]:
-        outgoing, row = Outgoing(options, schema), 0
+        outgoing, row = RowEncoder(options, schema), 0
         for batch in batches:
             yield from outgoing.parts(batch, prefix, row)
             row += batch.num_rows

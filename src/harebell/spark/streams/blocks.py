@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from harebell.client.messages import Acknowledger
 
-    Positions = NDArray[np.int64]
+    Int64Array = NDArray[np.int64]
 
 __all__ = ["CHANNEL", "Block", "Irregular", "marker", "scan"]
 
@@ -130,13 +130,13 @@ class _View:
         self._longs = np.ndarray((max(len(data) - 7, 1),), ">i8", data if len(data) > 7 else bytes(8), strides=(1,))
         self._last = len(self._longs) - 1
 
-    def octets(self, at: Positions) -> Positions:
+    def octets(self, at: Int64Array) -> Int64Array:
         return self.bytes.take(at, mode="clip").astype(np.int64)
 
-    def longs(self, at: Positions) -> Positions:
+    def longs(self, at: Int64Array) -> Int64Array:
         return self._longs[np.minimum(np.maximum(at, 0), self._last)].astype(np.int64)
 
-    def words(self, at: Positions) -> Positions:
+    def words(self, at: Int64Array) -> Int64Array:
         """Numbers of 4 bytes, where at least 4 bytes stand before them."""
         return self.longs(at - 4) & 0xFFFF_FFFF
 
@@ -155,8 +155,8 @@ class Block:
     )  # fmt: skip
 
     def __init__(
-        self, data: bytes, view: _View, used: int, tag: Positions, exchange: Positions, key: Positions,
-        header: Positions, properties: Positions, header_end: Positions, body: Positions, body_sizes: Positions,
+        self, data: bytes, view: _View, used: int, tag: Int64Array, exchange: Int64Array, key: Int64Array,
+        header: Int64Array, properties: Int64Array, header_end: Int64Array, body: Int64Array, body_sizes: Int64Array,
     ) -> None:  # fmt: skip
         self.data = data
         self.buffer = pa.py_buffer(data)
@@ -165,8 +165,8 @@ class Block:
         self._view = view
         self._tag, self._exchange, self._key = tag, exchange, key
         self._header, self._properties, self._header_end, self._body = header, properties, header_end, body
-        self._numbers: Positions | None = None
-        self._groups: dict[str, tuple[Positions, Positions, NDArray[np.bool_] | None]] | None = None
+        self._numbers: Int64Array | None = None
+        self._groups: dict[str, tuple[Int64Array, Int64Array, NDArray[np.bool_] | None]] | None = None
 
     def __len__(self) -> int:
         return len(self._tag)
@@ -176,13 +176,13 @@ class Block:
         return int(self._view.longs(self._tag[-1:])[0])
 
     @property
-    def numbers(self) -> Positions:
+    def numbers(self) -> Int64Array:
         """The messages' numbers in their stream (x-stream-offset). Raises Irregular when one has none."""
         if self._numbers is None:
             self._numbers = self._read_numbers()
         return self._numbers
 
-    def _read_numbers(self) -> Positions:
+    def _read_numbers(self) -> Int64Array:
         view, flags = self._view, self._flags()
         if not (flags & _HEADERS_BIT).all():
             raise Irregular
@@ -206,7 +206,7 @@ class Block:
             raise Irregular
         return number
 
-    def _flags(self) -> Positions:
+    def _flags(self) -> Int64Array:
         return self._view.longs(self._properties - 6) & 0xFFFF
 
     # -- columns -------------------------------------------------------------------------------------------------
@@ -215,17 +215,17 @@ class Block:
         flags: NDArray[np.bool_] = self._view.octets(self._tag + 8) & 1 != 0
         return flags
 
-    def exchanges(self) -> tuple[Positions, Positions]:
+    def exchanges(self) -> tuple[Int64Array, Int64Array]:
         """(position, length) of every message's exchange name."""
         return self._exchange + 1, self._view.octets(self._exchange)
 
-    def routing_keys(self) -> tuple[Positions, Positions]:
+    def routing_keys(self) -> tuple[Int64Array, Int64Array]:
         return self._key + 1, self._view.octets(self._key)
 
-    def bodies(self) -> tuple[Positions, Positions]:
+    def bodies(self) -> tuple[Int64Array, Int64Array]:
         return self._body, self.body_sizes
 
-    def property(self, name: str) -> tuple[Positions, Positions, NDArray[np.bool_] | None] | None:
+    def property(self, name: str) -> tuple[Int64Array, Int64Array, NDArray[np.bool_] | None] | None:
         """(position, length, which messages have it: None is all) of a property's value; None when none has it.
 
         A table's position is that of its first entry. Raises Irregular when the properties of a message do not add up.
@@ -234,7 +234,7 @@ class Block:
             self._groups = self._walk()
         return self._groups.get(name)
 
-    def _walk(self) -> dict[str, tuple[Positions, Positions, NDArray[np.bool_] | None]]:
+    def _walk(self) -> dict[str, tuple[Int64Array, Int64Array, NDArray[np.bool_] | None]]:
         flags = self._flags()
         first = int(flags[0])
         if (flags == first).all():
@@ -242,7 +242,7 @@ class Block:
                 name: (at, size, None)
                 for name, (at, size) in self._walk_alike(first, self._properties, self._header_end).items()
             }
-        found: dict[str, tuple[Positions, Positions, NDArray[np.bool_] | None]] = {}
+        found: dict[str, tuple[Int64Array, Int64Array, NDArray[np.bool_] | None]] = {}
         for each in np.unique(flags):
             members = flags == each
             rows = np.flatnonzero(members)
@@ -254,7 +254,7 @@ class Block:
                 ats[rows], sizes[rows], present[rows] = at, size, True
         return found
 
-    def _walk_alike(self, flags: int, at: Positions, end: Positions) -> dict[str, tuple[Positions, Positions]]:
+    def _walk_alike(self, flags: int, at: Int64Array, end: Int64Array) -> dict[str, tuple[Int64Array, Int64Array]]:
         """The values of messages that have the same property flags."""
         if flags & 3:
             raise Irregular
@@ -274,13 +274,13 @@ class Block:
             raise Irregular
         return spans
 
-    def octets_at(self, at: Positions) -> Positions:
+    def octets_at(self, at: Int64Array) -> Int64Array:
         return self._view.octets(at)
 
-    def longs_at(self, at: Positions) -> Positions:
+    def longs_at(self, at: Int64Array) -> Int64Array:
         return self._view.longs(at)
 
-    def offset_leads(self, at: Positions) -> NDArray[np.bool_]:
+    def offset_leads(self, at: Int64Array) -> NDArray[np.bool_]:
         """Which of the header tables whose entries begin there have x-stream-offset as their first one."""
         view = self._view
         found: NDArray[np.bool_] = view.longs(at) == _OFFSET_FRONT
@@ -288,7 +288,7 @@ class Block:
         found &= view.longs(at + len(_OFFSET_ENTRY) - 8) == _OFFSET_BACK
         return found
 
-    def deliveries(self, rows: Positions) -> list[Delivery]:
+    def deliveries(self, rows: Int64Array) -> list[Delivery]:
         """The messages of these rows one by one, for what has no fast way. They cannot be acknowledged."""
         data, names = self.data, []
         for at, size in (self.exchanges(), self.routing_keys()):

@@ -1,4 +1,4 @@
-"""Where stream queues begin and end: questions that AMQP has no method for, asked with consumers.
+"""Where stream queues begin and end: AMQP has no method for that, so consumers find it out.
 
 Rules: an end is exact for a queue at rest and a lower bound for one that is written to, never too high: a reader that
 was promised a number waits for it. No broker is taken at its silence alone, which may be a slow machine:
@@ -9,7 +9,7 @@ was promised a number waits for it. No broker is taken at its silence alone, whi
 - Any other is believed when its count and its silence agree.
 
 A stream that retention has emptied (RabbitMQ does so when the newest segment, not written to yet, is the only one that
-is left) has numbers behind it, and only its next message will tell them: both its ends are UNKNOWN.
+is left) has numbers behind it, and only its next message will tell them: both its bounds are UNKNOWN.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from datetime import datetime
 from typing import Final, TypeVar
 
 from harebell.errors import DeadlineExceeded
-from harebell.spark.amqp import Link, retrying, stream_offset
+from harebell.spark.connection import Link, retrying, stream_offset
+from harebell.spark.headers import STREAM_OFFSET
 from harebell.spark.options import SourceOptions
+from harebell.spark.options.positions import Position
 from harebell.spark.streams.offsets import UNKNOWN
-from harebell.spark.streams.positions import STREAM_OFFSET, Place
 
-__all__ = ["Ends", "StreamEnds", "ends_of", "first_number", "kept_from"]
+__all__ = ["StreamBounds", "BoundsReader", "read_bounds", "first_number", "kept_from"]
 
 T = TypeVar("T")
 
@@ -40,7 +41,7 @@ _EXACT: Final = "Harebell"  # the product whose count of a stream's messages is 
 _ORDERED: Final = "RabbitMQ"  # the one whose answers come after the messages
 
 
-class Ends:
+class StreamBounds:
     """The first message number of a stream queue, the first one that does not exist yet, and the mean size of a body.
 
     Both numbers are UNKNOWN for a stream that retention has emptied.
@@ -63,8 +64,8 @@ class Ends:
         return self.tail == UNKNOWN
 
 
-class StreamEnds:
-    """Asks where stream queues begin and end. Keeps connections between calls, opened when needed."""
+class BoundsReader:
+    """Finds out where stream queues begin and end. Connections are opened when needed, and reused by later calls."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -73,24 +74,25 @@ class StreamEnds:
 
     def of(
         self, queues: Collection[str], sizes: bool = False, reached: Mapping[str, int] | None = None
-    ) -> dict[str, Ends]:
-        """The ends of these queues, by name; with `sizes`, the mean size of their last messages too.
+    ) -> dict[str, StreamBounds]:
+        """The bounds of these queues, by name; with `sizes`, the mean size of their last messages too.
 
         reached  numbers that the queues have had: an end before that is doubted for a while
         """
         timeout = self._options.read_timeout
 
-        def ask(queue: str) -> Ends:
+        def ask(queue: str) -> StreamBounds:
             number, doubt = (reached or {}).get(queue, 0), queue not in self._emptied
             found = self._retrying(
-                lambda link: ends_of(link, queue, timeout, sizes=sizes, reached=number, doubt=doubt), f"asking {queue}"
+                lambda link: read_bounds(link, queue, timeout, sizes=sizes, reached=number, doubt=doubt),
+                f"asking {queue}",
             )
             (self._emptied.add if found.emptied else self._emptied.discard)(queue)
             return found
 
         if len(queues) == 1:
             return {queue: ask(queue) for queue in queues}
-        with ThreadPoolExecutor(_AT_ONCE, "ends") as pool:
+        with ThreadPoolExecutor(_AT_ONCE, "bounds") as pool:
             return dict(zip(queues, pool.map(ask, queues), strict=True))
 
     def first(self, queue: str) -> int:
@@ -104,26 +106,26 @@ class StreamEnds:
         """
         return self.of([queue])[queue].tail
 
-    def number_at(self, queue: str, place: Place) -> int:
-        """The number of the first message at a place; where nothing is there yet, the one that comes next.
+    def number_at(self, queue: str, position: Position) -> int:
+        """The number of the first message at a position; where nothing is there yet, the one that comes next.
 
         UNKNOWN when that is not known because retention has emptied the stream.
         """
-        if isinstance(place, int):
-            return place
-        if place == "earliest":
+        if isinstance(position, int):
+            return position
+        if position == "earliest":
             return self.first(queue)
-        if place == "latest":
+        if position == "latest":
             return self.tail(queue)
-        return self._retrying(lambda link: self._number_at(link, queue, place), f"asking {queue}")
+        return self._retrying(lambda link: self._number_at(link, queue, position), f"asking {queue}")
 
     def close(self) -> None:
-        """Gives the connections up; the next question opens another."""
+        """Closes the connections; the next question opens another."""
         while self._idle:
             self._idle.pop().close()
 
-    def _number_at(self, link: Link, queue: str, place: str | datetime) -> int:
-        link.consume(queue, 1, {STREAM_OFFSET: place})
+    def _number_at(self, link: Link, queue: str, position: str | datetime) -> int:
+        link.consume(queue, 1, {STREAM_OFFSET: position})
         got = link.receive(1, _FIRST_WAIT)
         if got:
             link.reset()
@@ -153,36 +155,36 @@ class StreamEnds:
         return retrying(once, self._options.retry_timeout, what)
 
 
-def ends_of(
+def read_bounds(
     link: Link, queue: str, timeout: float, *, sizes: bool = False, reached: int = 0, doubt: bool = True
-) -> Ends:
-    """Both ends of a stream queue.
+) -> StreamBounds:
+    """Both bounds of a stream queue.
 
     reached  a number that it has had: an end before it is doubted, for `timeout` seconds at most
     doubt    whether it is doubted for a while that it was emptied
     """
     deadline, pause = time.monotonic() + min(timeout, _LATE), _SILENCE
     while True:
-        ends = _ends(link, queue, timeout, sizes, doubt)
+        bounds = _bounds(link, queue, timeout, sizes, doubt)
         # A count that is 0 since a start, or a replica that is behind; unless the queue was declared again.
-        late = not ends.emptied and ends.tail < reached and link.product != _EXACT
+        late = not bounds.emptied and bounds.tail < reached and link.product != _EXACT
         if not late or time.monotonic() > deadline:
-            return ends
+            return bounds
         time.sleep(pause)
         pause = min(2 * pause, 1.0)
 
 
-def _ends(link: Link, queue: str, timeout: float, sizes: bool, doubt: bool) -> Ends:
+def _bounds(link: Link, queue: str, timeout: float, sizes: bool, doubt: bool) -> StreamBounds:
     first = _oldest(link, queue, timeout, doubt)
     if first is None:
-        return Ends(0, 0)
+        return StreamBounds(0, 0)
     if first == UNKNOWN:
-        return Ends(UNKNOWN, UNKNOWN)
+        return StreamBounds(UNKNOWN, UNKNOWN)
     if link.product == _EXACT and not sizes:
         # After `first`: what retention takes in between makes the end too low, never too high.
         if count := link.count(queue):
-            return Ends(first, first + count)
-    return _ends_by_last(link, queue, first, timeout)
+            return StreamBounds(first, first + count)
+    return _bounds_by_last(link, queue, first, timeout)
 
 
 def first_number(link: Link, queue: str, timeout: float) -> int:
@@ -226,7 +228,7 @@ def _oldest(link: Link, queue: str, timeout: float, doubt: bool) -> int | None:
     return UNKNOWN if count else None
 
 
-def _ends_by_last(link: Link, queue: str, first: int, timeout: float) -> Ends:
+def _bounds_by_last(link: Link, queue: str, first: int, timeout: float) -> StreamBounds:
     ordered = link.product == _ORDERED
     # Where no order is known, silence can be a busy machine, and a count can lag: the end is where both agree.
     least = 0 if ordered else first + link.count(queue)
@@ -252,5 +254,5 @@ def _ends_by_last(link: Link, queue: str, first: int, timeout: float) -> Ends:
             raise DeadlineExceeded(f"queue '{queue}' has {least - first} messages but delivered none in {timeout} s")
     link.reset()
     if not tail:  # retention took what was there a moment ago, or nobody knows
-        return Ends(UNKNOWN, UNKNOWN) if ordered else Ends(first, first)
-    return Ends(first, tail, octets / messages if messages else 0.0, kept_from(link.product, first))
+        return StreamBounds(UNKNOWN, UNKNOWN) if ordered else StreamBounds(first, first)
+    return StreamBounds(first, tail, octets / messages if messages else 0.0, kept_from(link.product, first))

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from harebell.protocol.v091.fields import read_table
-from harebell.spark.amqp import stream_offset
+from harebell.spark.connection import stream_offset
 from harebell.spark.schema import Rows, headers_to_json, strings, text_of_bodies
 from harebell.spark.streams.blocks import OFFSET_SIZE, Block, Irregular
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from harebell.client.messages import Delivery
-    from harebell.spark.streams.blocks import Positions
+    from harebell.spark.streams.blocks import Int64Array
 
 __all__ = ["Columns"]
 
@@ -53,14 +53,14 @@ class Columns:
         fields = [field for field in schema.fields if wanted(field.name)]
         return Rows(StructType(fields)) if fields else None
 
-    def batch(self, queue: str, chunk: Block | list[Delivery], rows: Positions) -> pa.RecordBatch:
+    def batch(self, queue: str, chunk: Block | list[Delivery], rows: Int64Array) -> pa.RecordBatch:
         """These rows of the chunk. Raises InvalidArgument for `body string` where a body is not UTF-8."""
         if isinstance(chunk, list):
             chosen = [chunk[row] for row in rows]
             return self._plain.batch(queue, chosen, [stream_offset(delivery) for delivery in chosen])
         return self._of_block(queue, chunk, rows)
 
-    def _of_block(self, queue: str, block: Block, rows: Positions) -> pa.RecordBatch:
+    def _of_block(self, queue: str, block: Block, rows: Int64Array) -> pa.RecordBatch:
         slow = [self._slow]
         try:
             block.property("headers")
@@ -77,7 +77,7 @@ class Columns:
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def _column(self, name: str, kind: pa.DataType, queue: str, block: Block, rows: Positions) -> pa.Array:
+    def _column(self, name: str, kind: pa.DataType, queue: str, block: Block, rows: Int64Array) -> pa.Array:
         if name == "queue":
             return pa.repeat(pa.scalar(queue, kind), len(rows))
         if name == "offset":
@@ -103,7 +103,7 @@ class Columns:
         return pa.array(block.octets_at(at[rows]), kind, mask=None if present is None else ~present[rows])
 
 
-def _timestamps(block: Block, rows: Positions) -> pa.Array:
+def _timestamps(block: Block, rows: Int64Array) -> pa.Array:
     """The property timestamp; null for a number that no date holds (people send milliseconds)."""
     kind = pa.timestamp("us", "UTC")
     found = block.property("timestamp")
@@ -118,7 +118,7 @@ def _timestamps(block: Block, rows: Positions) -> pa.Array:
 
 
 def _slices(
-    block: Block, at: Positions, sizes: Positions, present: NDArray[np.bool_] | None, rows: Positions
+    block: Block, at: Int64Array, sizes: Int64Array, present: NDArray[np.bool_] | None, rows: Int64Array
 ) -> pa.Array:
     """The bytes at these positions as a binary column.
 
@@ -137,7 +137,7 @@ def _strings(raw: pa.Array) -> pa.Array:
         return pa.array([None if v is None else v.decode(errors="replace") for v in raw.to_pylist()], pa.string())
 
 
-def _headers(block: Block, rows: Positions, kind: pa.DataType) -> pa.Array:
+def _headers(block: Block, rows: Int64Array, kind: pa.DataType) -> pa.Array:
     """Header tables as JSON text: each different one is decoded once, without the number that makes all differ."""
     found = block.property("headers")
     if found is None:

@@ -17,15 +17,15 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from harebell.routing.topic import TopicMatcher
+from harebell.spark.options.streams import StreamOptions
 from harebell.spark.schema import row_schema
 from harebell.spark.streams.columns import Columns
-from harebell.spark.streams.options import StreamOptions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from harebell.client.messages import Delivery
-    from harebell.spark.streams.blocks import Block, Positions
+    from harebell.spark.streams.blocks import Block, Int64Array
 
     Mask = NDArray[np.bool_]
 
@@ -42,7 +42,7 @@ class Selection:
     filter_values: tuple[str, ...] = ()
     match_unfiltered: bool = False
 
-    def chooser(self) -> Callable[[str, Block | list[Delivery], Positions], Positions]:
+    def chooser(self) -> Callable[[str, Block | list[Delivery], Int64Array], Int64Array]:
         """A function that gives those of the rows of a chunk that are wanted; made once per task."""
         names = set()
         if self.key_pattern is not None:
@@ -54,7 +54,7 @@ class Selection:
         columns = Columns(StructType([field for field in row_schema().fields if field.name in names]))
         matcher = TopicMatcher([(self.key_pattern, True)]) if self.key_pattern is not None else None
 
-        def choose(queue: str, chunk: Block | list[Delivery], rows: Positions) -> Positions:
+        def choose(queue: str, chunk: Block | list[Delivery], rows: Int64Array) -> Int64Array:
             if not len(rows):
                 return rows
             batch = columns.batch(queue, chunk, rows)

@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-__all__ = ["UNKNOWN", "Offsets", "Range", "advance", "batch_ranges", "initial", "split", "water_fill"]
+from harebell.spark.shares import water_fill
+
+__all__ = ["UNKNOWN", "Offsets", "Range", "advance", "batch_ranges", "initial", "split"]
 
 Offsets = dict[str, dict[str, int]]
 
@@ -55,24 +57,6 @@ def advance(start: Offsets, tails: Mapping[str, int], limit: int | None, now: Of
         queue: {**places[queue], "base": places[queue]["next"], "next": places[queue]["next"] + taken.get(queue, 0)}
         for queue in sorted(places)
     }
-
-
-def water_fill(available: Mapping[str, int], limit: int) -> dict[str, int]:
-    """Shares of `limit`, none above what is available: every queue gets the same until it has all it wants.
-
-    What does not divide goes to the first queues by name, so the same input gives the same answer.
-    """
-    shares = dict.fromkeys(sorted(available), 0)
-    left = limit
-    thirsty = [queue for queue in shares if available[queue] > 0]
-    while left > 0 and thirsty:
-        level = left // len(thirsty)
-        for queue in thirsty if level else thirsty[:left]:
-            share = min(level or 1, available[queue] - shares[queue])
-            shares[queue] += share
-            left -= share
-        thirsty = [queue for queue in thirsty if available[queue] > shares[queue]]
-    return shares
 
 
 def batch_ranges(end: Offsets) -> list[Range]:

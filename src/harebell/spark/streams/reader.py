@@ -24,16 +24,16 @@ from pyspark.sql.streaming.datasource import (
 
 from harebell.errors import InvalidArgument
 from harebell.spark.options import SourceOptions
-from harebell.spark.payload.step import RowStep
+from harebell.spark.options.streams import position_for
+from harebell.spark.payload.projection import RowProjection
 from harebell.spark.streams import offsets
-from harebell.spark.streams.admission import available, rows_for_bytes
-from harebell.spark.streams.bounds import Ends, StreamEnds
+from harebell.spark.streams.batch_size import available, rows_for_bytes
+from harebell.spark.streams.bounds import BoundsReader, StreamBounds
 from harebell.spark.streams.columns import Columns
+from harebell.spark.streams.discovery import queue_names
 from harebell.spark.streams.filters import selection
-from harebell.spark.streams.listing import queue_names
 from harebell.spark.streams.offsets import UNKNOWN, Offsets, Range
-from harebell.spark.streams.options import place_for
-from harebell.spark.streams.ranges import lost, read_range, taken
+from harebell.spark.streams.range_reader import loss_by_retention, read_range, report_loss
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,7 +59,7 @@ def read_partition(options: SourceOptions, schema: StructType, partition: InputP
     """The rows of one partition, as Arrow batches."""
     if not isinstance(partition, RangePartition):
         return  # Spark plans one empty partition when a batch read has none
-    queue, step, choose = partition.wanted.queue, RowStep(options, schema), selection(options.stream).chooser()
+    queue, step, choose = partition.wanted.queue, RowProjection(options, schema), selection(options.stream).chooser()
     columns = Columns(step.base)
     chosen = ((chunk, choose(queue, chunk, rows)) for chunk, rows in read_range(options, partition.wanted))
     yield from step.over(columns.batch(queue, chunk, rows) for chunk, rows in chosen if len(rows))
@@ -78,20 +78,20 @@ class StreamQueueReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        options, ends = self._options, StreamEnds(self._options)
+        options, bounds = self._options, BoundsReader(self._options)
         ranges = []
         try:
             for queue in queue_names(options):
-                start = ends.number_at(queue, place_for(options.stream.starting, queue))
+                start = bounds.number_at(queue, position_for(options.stream.starting, queue))
                 ending = options.stream.ending
-                place = ending.get(queue, "latest") if isinstance(ending, dict) else ending
-                end = ends.number_at(queue, place)
+                position = ending.get(queue, "latest") if isinstance(ending, dict) else ending
+                end = bounds.number_at(queue, position)
                 if end == UNKNOWN and start != UNKNOWN:
-                    lost(options, emptied(queue, start))
+                    report_loss(options, emptied(queue, start))
                 if end > start != UNKNOWN:  # what comes after the question is not in this read
                     ranges.append(Range(queue, start, end))
         finally:
-            ends.close()
+            bounds.close()
         return plan(options, ranges)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -104,11 +104,13 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._ends: StreamEnds | None = None
+        self._bounds: BoundsReader | None = None
         self._initial: Offsets | None = None
         self._targets: dict[str, int] | None = None  # the tails when an availableNow query began
         self._tails: dict[str, int] = {}
-        self._told: set[tuple[str, int]] = set()  # queues that were emptied, with the place where reading goes on
+        self._reported: set[tuple[str, int]] = (
+            set()
+        )  # queues that were emptied, with the position where reading goes on
         self._vanished: set[str] = set()  # queues that are known to be gone
         self._names: tuple[float, tuple[str, ...]] | None = None  # as of when
         self._taken_at: float | None = None  # when a batch was planned last
@@ -119,12 +121,15 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         if self._initial is None:
             starting = self._options.stream.starting
             self._initial = offsets.initial(
-                {queue: self._asking().number_at(queue, place_for(starting, queue)) for queue in self._queues()}
+                {
+                    queue: self._bounds_reader().number_at(queue, position_for(starting, queue))
+                    for queue in self._queues()
+                }
             )
         return self._initial
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._targets = {queue: ends.tail for queue, ends in self._asking().of(self._queues()).items()}
+        self._targets = {queue: bounds.tail for queue, bounds in self._bounds_reader().of(self._queues()).items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         options = self._options
@@ -135,22 +140,22 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> Offsets:
         queues = self._with_vanished(start)
         reached = {queue: entry["next"] for queue, entry in start.items()}
-        ends = self._asking().of(queues, sizes=self._options.max_bytes is not None, reached=reached)
-        now = self._with_new(start, ends)
-        seen = {queue: max(self._tails.get(queue, 0), (self._targets or {}).get(queue, 0)) for queue in ends}
+        bounds = self._bounds_reader().of(queues, sizes=self._options.max_bytes is not None, reached=reached)
+        now = self._with_new(start, bounds)
+        seen = {queue: max(self._tails.get(queue, 0), (self._targets or {}).get(queue, 0)) for queue in bounds}
         now = {
-            queue: reconciled(self._options, queue, entry, ends.get(queue), seen.get(queue, 0))
+            queue: reconciled(self._options, queue, entry, bounds.get(queue), seen.get(queue, 0))
             for queue, entry in now.items()
         }
-        self._tell_emptied(now, ends)
-        self._tails = {queue: now[queue]["next"] if each.emptied else each.tail for queue, each in ends.items()}
+        self._report_emptied(now, bounds)
+        self._tails = {queue: now[queue]["next"] if each.emptied else each.tail for queue, each in bounds.items()}
         tails = dict(self._tails)
         if self._targets is not None:
             tails = {queue: min(tail, self._targets[queue]) for queue, tail in tails.items() if queue in self._targets}
         waiting = available(now, tails)
         if self._too_few(sum(waiting.values())):
             return start
-        rows = self._rows(limit, waiting, {queue: each.size for queue, each in ends.items()})
+        rows = self._rows(limit, waiting, {queue: each.size for queue, each in bounds.items()})
         return offsets.advance(start, tails, rows, now)
 
     def reportLatestOffset(self) -> Offsets | None:
@@ -160,16 +165,16 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         return [] if start == end else plan(self._options, offsets.batch_ranges(end))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to tell the broker: a stream keeps its messages, and the checkpoint keeps the place."""
+        """Nothing to tell the broker: a stream keeps its messages, and the checkpoint keeps the position."""
 
     def stop(self) -> None:
-        if self._ends is not None:
-            self._ends.close()
+        if self._bounds is not None:
+            self._bounds.close()
 
-    def _asking(self) -> StreamEnds:
-        if self._ends is None:
-            self._ends = StreamEnds(self._options)
-        return self._ends
+    def _bounds_reader(self) -> BoundsReader:
+        if self._bounds is None:
+            self._bounds = BoundsReader(self._options)
+        return self._bounds
 
     def _queues(self) -> tuple[str, ...]:
         now = time.monotonic()
@@ -188,32 +193,36 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
             )
         if gone and not self._vanished.issuperset(gone):
             self._vanished.update(gone)
-            lost(self._options, f"queues that the checkpoint has read are not there any more: {', '.join(gone)}")
+            report_loss(self._options, f"queues that the checkpoint has read are not there any more: {', '.join(gone)}")
         return queues
 
-    def _with_new(self, start: dict[str, Any], ends: dict[str, Ends]) -> Offsets:
+    def _with_new(self, start: dict[str, Any], bounds: dict[str, StreamBounds]) -> Offsets:
         """The offset with the queues that it does not know yet: those that came later begin at their beginning."""
         known = {queue: dict(entry) for queue, entry in start.items()}
-        for queue, each in ends.items():
+        for queue, each in bounds.items():
             if queue not in known:
                 first = self.initialOffset()[queue]["next"] if self._options.queues else each.first
                 known[queue] = {"base": first, "next": first}
         return known
 
-    def _tell_emptied(self, now: Offsets, ends: dict[str, Ends]) -> None:
+    def _report_emptied(self, now: Offsets, bounds: dict[str, StreamBounds]) -> None:
         """Says of streams without messages that there may be a loss, which their next message will tell.
 
         A query that ends with what is available cannot wait for it: DataLoss, unless fail_on_data_loss is off.
         """
-        for queue in sorted(queue for queue, each in ends.items() if each.emptied):
-            place, target = now[queue]["next"], (self._targets or {}).get(queue)
-            if place == UNKNOWN or (queue, place) in self._told or (target is not None and 0 <= target <= place):
+        for queue in sorted(queue for queue, each in bounds.items() if each.emptied):
+            position, target = now[queue]["next"], (self._targets or {}).get(queue)
+            if (
+                position == UNKNOWN
+                or (queue, position) in self._reported
+                or (target is not None and 0 <= target <= position)
+            ):
                 continue
-            self._told.add((queue, place))
+            self._reported.add((queue, position))
             if target == UNKNOWN:
-                lost(self._options, emptied(queue, place))
+                report_loss(self._options, emptied(queue, position))
             else:
-                log.warning("%s; waiting for it", emptied(queue, place))
+                log.warning("%s; waiting for it", emptied(queue, position))
 
     def _too_few(self, waiting: int) -> bool:
         """Whether a batch is to wait for more messages. Who asks for what is available now waits for nothing."""
@@ -244,36 +253,36 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         return read_partition(self._options, self._schema, partition)
 
 
-def emptied(queue: str, place: int) -> str:
+def emptied(queue: str, position: int) -> str:
     """That it is not known what is lost."""
     return (
-        f"queue '{queue}' has no messages any more (retention removed them), and how many from {place} on nobody has "
-        "read is not known before its next message comes"
+        f"queue '{queue}' has no messages any more (retention removed them), and how many from {position} on nobody "
+        "has read is not known before its next message comes"
     )
 
 
 def reconciled(
-    options: SourceOptions, queue: str, entry: dict[str, int], ends: Ends | None, seen: int
+    options: SourceOptions, queue: str, entry: dict[str, int], bounds: StreamBounds | None, seen: int
 ) -> dict[str, int]:
     """Where reading goes on in a queue that may have lost what the checkpoint wanted next.
 
     `seen` is a number that the queue is known to have had as its end. What retention took is counted in the entry's
     `lost`. Raises DataLoss unless fail_on_data_loss is off.
     """
-    if ends is None:
+    if bounds is None:
         return entry
-    place = entry["next"]
-    if place == UNKNOWN:
-        return entry if ends.emptied else {**entry, "base": ends.first, "next": ends.first}
-    kept = seen if ends.emptied else ends.kept
-    if ends.tail < place and not ends.emptied:
-        lost(
+    position = entry["next"]
+    if position == UNKNOWN:
+        return entry if bounds.emptied else {**entry, "base": bounds.first, "next": bounds.first}
+    kept = seen if bounds.emptied else bounds.kept
+    if bounds.tail < position and not bounds.emptied:
+        report_loss(
             options,
-            f"queue '{queue}' ends at message {ends.tail} but the checkpoint is at {place} (was it deleted and "
+            f"queue '{queue}' ends at message {bounds.tail} but the checkpoint is at {position} (was it deleted and "
             "declared again?)",
         )
-        return {**entry, "base": ends.first, "next": ends.first}  # what it holds now is new, from its beginning
-    if kept > place:
-        lost(options, taken(queue, place, kept))
-        return {**entry, "base": kept, "next": kept, "lost": entry.get("lost", 0) + kept - place}
+        return {**entry, "base": bounds.first, "next": bounds.first}  # what it holds now is new, from its beginning
+    if kept > position:
+        report_loss(options, loss_by_retention(queue, position, kept))
+        return {**entry, "base": kept, "next": kept, "lost": entry.get("lost", 0) + kept - position}
     return entry

@@ -32,14 +32,14 @@ from harebell.protocol.v091 import methods as m
 from harebell.protocol.v091.codec import FRAME_OVERHEAD, FRAME_PREFIX
 from harebell.protocol.v091.content import HEADER_FIXED
 from harebell.protocol.v091.hot import DELIVER
-from harebell.spark.address import Address
+from harebell.spark.options.address import Address
 from harebell.spark.streams.blocks import CHANNEL, Block, Irregular, marker, scan
 
 if TYPE_CHECKING:
     from harebell.client.messages import Delivery
     from harebell.protocol.v091 import Table
 
-__all__ = ["Feed"]
+__all__ = ["SocketReader"]
 
 log = logging.getLogger("harebell.spark")
 
@@ -51,7 +51,7 @@ _CLOSE_OK: Final = b"\x01\0\0\0\0\0\x04\0\x0a\0\x33\xce"
 _METHOD: Final = m.FRAME_METHOD
 
 
-class Feed:
+class SocketReader:
     """An open connection; a context manager. `consume`, then `receive` and `ack` in turn, by one thread.
 
     Raises what `harebell.client.connect` raises: ConnectionLost, AccessRefused, NotAllowed, DeadlineExceeded.

@@ -19,7 +19,7 @@ from harebell import errors
 
 if TYPE_CHECKING:
     from harebell.protocol.v091 import Table
-    from harebell.spark.amqp import Link
+    from harebell.spark.connection import Link
 
 __all__ = ["Tap", "TapBinding", "tap"]
 
@@ -76,7 +76,9 @@ def tap(
         raise errors.InvalidArgument(
             "routing keys are for tapping an exchange; a queue's bindings are copied as they are"
         )
-    from harebell.spark.amqp import Link  # here, for every Spark worker imports this module, and few need a client
+    from harebell.spark.connection import (
+        Link,  # here, for every Spark worker imports this module, and few need a client
+    )
 
     with Link(url, timeout) as link:
         if exchange is not None:
@@ -113,8 +115,8 @@ def _copied(
     link: Link, url: str, queue: str, management_url: str | None, timeout: float
 ) -> tuple[list[TapBinding], dict[str, str]]:
     """The bindings that lead to a queue, but for the one that every queue has, and the types of their exchanges."""
-    from harebell.spark.amqp import ask_service
-    from harebell.spark.streams.listing import management
+    from harebell.spark.connection import ask_service
+    from harebell.spark.streams.discovery import management
 
     if management_url is not None:
         what = f"queues/{{vhost}}/{quote(queue, safe='')}/bindings"
@@ -146,8 +148,8 @@ def _copied(
 
 def _types(link: Link, url: str, management_url: str | None, timeout: float, names: Sequence[str]) -> dict[str, str]:
     """The types of these exchanges, as far as they can be known. NotFound for one that is not there."""
-    from harebell.spark.amqp import ask_service
-    from harebell.spark.streams.listing import management
+    from harebell.spark.connection import ask_service
+    from harebell.spark.streams.discovery import management
 
     exchanges = [name for name in dict.fromkeys(names) if name]
     for name in exchanges:
@@ -161,7 +163,7 @@ def _types(link: Link, url: str, management_url: str | None, timeout: float, nam
 
 def _told_type(url: str, timeout: float, exchange: str) -> str | None:
     """The type of an exchange that is there, as the refusal to declare it with another one tells; None: unknown."""
-    from harebell.spark.amqp import Link
+    from harebell.spark.connection import Link
 
     with Link(url, timeout) as link:  # a refusal closes the channel
         try:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from harebell.errors import InvalidArgument
-from harebell.spark.jobs.archive.job import read
+from harebell.spark.jobs.archive import read
 from harebell.spark.jobs.archive.selection import Selection, chosen, header_matcher, key_matcher
 from tests.spark.jobs.filling import DAY, archive_of
 

@@ -111,7 +111,7 @@ def test_every_chunk_is_noted_when_it_is_confirmed(link: type[FakeLink], tmp_pat
 def test_a_lost_connection_repeats_one_chunk(
     link: type[FakeLink], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harebell.spark.amqp.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("harebell.spark.connection.time.sleep", lambda seconds: None)
     ledger = Ledger(tmp_path / "0.json")
     link.errors = [None, ConnectionLost("cut")]
     assert run(ledger, [planned(7)])[0] == 7

@@ -15,7 +15,7 @@ from harebell.errors import AccessRefused, NotFound
 from harebell.routing import cc_bcc, parse_definitions
 from harebell.routing.topology import Topology, exchange_types, topology
 from harebell.routing.trace import Tracer
-from harebell.spark.jobs.simulate import batch_walk as walking, counting, key_routing as keyed, patterns, sums as adding
+from harebell.spark.jobs.simulate import batch_walk, counting, key_routing, patterns, totals
 from harebell.spark.jobs.simulate.counting import RESULT, Counting, needed
 from tests.routing.topologies import definitions, messages
 
@@ -117,8 +117,9 @@ def test_and_of_batches_that_are_cut_to_pieces(file: dict[str, Any], other: dict
     before, after = made(file), made(other)
     with pytest.MonkeyPatch.context() as patch:
         for module, name, value in (
-            (patterns, "MAX_PAIRS", 3), (walking, "MAX_PAIRS", 3), (keyed, "BATCH_KEYS", 3), (adding, "MERGED_ROWS", 4),
-            (adding, "SPREAD_ROWS", 2), (counting, "BUFFER_ROWS", 4),
+            (patterns, "MAX_PAIRS", 3), (batch_walk, "MAX_PAIRS", 3), (key_routing, "BATCH_KEYS", 3),
+            (totals, "MERGED_ROWS", 4),
+            (totals, "SPREAD_ROWS", 2), (counting, "BUFFER_ROWS", 4),
         ):  # fmt: skip
             patch.setattr(module, name, value)
         assert counted(rows, before, after) == expected(rows, before, after)
@@ -151,7 +152,7 @@ def row(key: str, count: int = 1, size: int = 10, **others: object) -> Row:
 def test_what_a_worker_remembers_is_bounded_and_no_result_hangs_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counting, "REMEMBERED", 3)
     monkeypatch.setattr(counting, "BUFFER_ROWS", 4)
-    monkeypatch.setattr(adding, "SPREAD_ROWS", 2)
+    monkeypatch.setattr(totals, "SPREAD_ROWS", 2)
     rows = [row(f"b.{number % 7}", number + 1) for number in range(30)]
     sums = counted(rows, simple(), facts=("exchange", "routing_key"))
     total = sum(each["messages"] for each in rows)

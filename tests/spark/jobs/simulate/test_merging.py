@@ -13,7 +13,7 @@ import pytest
 
 from harebell.spark.jobs.simulate import merging
 from harebell.spark.jobs.simulate.merging import MERGED, PACKED, Merging, Packing, heaviest
-from harebell.spark.jobs.simulate.sums import MERGED_ROWS, RESULT
+from harebell.spark.jobs.simulate.totals import MERGED_ROWS, RESULT
 
 Row = dict[str, Any]
 
@@ -49,7 +49,7 @@ def merged(tasks: list[list[Row]], top: int, reducers: int = 2) -> list[Row]:
 
 @pytest.mark.parametrize("merged_rows", [5, MERGED_ROWS])
 def test_everything_arrives_added_up(monkeypatch: pytest.MonkeyPatch, merged_rows: int) -> None:
-    monkeypatch.setattr("harebell.spark.jobs.simulate.sums.MERGED_ROWS", merged_rows)
+    monkeypatch.setattr("harebell.spark.jobs.simulate.totals.MERGED_ROWS", merged_rows)
     monkeypatch.setattr(merging, "PACKED_ROWS", 3)
     chance = random.Random(1)
     tasks = [

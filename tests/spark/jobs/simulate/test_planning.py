@@ -10,8 +10,8 @@ import pytest
 from harebell.errors import InvalidArgument
 from harebell.routing.topology import Topology
 from harebell.spark.jobs.simulate.capacity import Limits
-from harebell.spark.jobs.simulate.job import KeyLoad, Simulation, told, topology_of
 from harebell.spark.jobs.simulate.planning import Consumers, plan
+from harebell.spark.jobs.simulate.simulation import KeyLoad, Simulation, told, topology_of
 
 
 def topology() -> Topology:

@@ -10,8 +10,8 @@ import pytest
 
 from harebell.errors import InvalidArgument
 from harebell.routing import emit_definitions
-from harebell.spark.jobs.simulate.job import simulate, topology_of
 from harebell.spark.jobs.simulate.profiles import PROFILES, profile
+from harebell.spark.jobs.simulate.simulation import simulate, topology_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,18 +1,39 @@
-"""Queues and streams into an archive of Parquet or Delta files, and the archive read back."""
+"""Queues and streams into an archive of Parquet or Delta files, and the archive read back.
+
+A name is loaded with its module at the first use: a Spark worker that imports a part of the job loads only that.
+"""
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from harebell.lazy import lazy_names
+
 if TYPE_CHECKING:
-    from harebell.spark.jobs.archive.job import Archived, ArchivedQueue, Verified, archive, read, verify
+    from harebell.spark.jobs.archive.compaction import Compacted, compact
+    from harebell.spark.jobs.archive.reading import Verified, read, verify
+    from harebell.spark.jobs.archive.run import Archived, ArchivedQueue, archive
+    from harebell.spark.jobs.archive.selection import Selection, chosen
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "compaction": ("Compacted", "compact"),
+            "reading": ("Verified", "read", "verify"),
+            "run": ("Archived", "ArchivedQueue", "archive"),
+            "selection": ("Selection", "chosen"),
+        },
+    )
 
-__all__ = ["Archived", "ArchivedQueue", "Verified", "archive", "read", "verify"]
-
-
-def __getattr__(name: str) -> object:
-    """A worker that imports a part of the job loads no more than that part."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("harebell.spark.jobs.archive.job"), name)
+__all__ = [
+    "Archived",
+    "ArchivedQueue",
+    "Compacted",
+    "Selection",
+    "Verified",
+    "archive",
+    "chosen",
+    "compact",
+    "read",
+    "verify",
+]

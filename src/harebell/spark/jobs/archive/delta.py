@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from harebell.errors import DataLoss, MissingDependency
-from harebell.spark.jobs.archive.tables import PARTITIONS, DataFile, Format, Written, data_file, read_schema
+from harebell.spark.jobs.archive.layout import PARTITIONS, DataFile, Format, Written, data_file, read_schema
 from harebell.spark.schema import arrow_schema
 
 if TYPE_CHECKING:

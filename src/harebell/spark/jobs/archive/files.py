@@ -23,16 +23,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from harebell.errors import InvalidArgument
+from harebell.spark.jobs.archive.layout import DataFile, data_file, folder_name, folder_of, key_prefix, stored_arrow
 from harebell.spark.jobs.archive.manifest import sync_folder
-from harebell.spark.jobs.archive.tables import (
-    DataFile,
-    data_file,
-    find_table,
-    folder_name,
-    folder_of,
-    key_prefix,
-    stored_arrow,
-)
+from harebell.spark.jobs.archive.table import find_table
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from harebell.errors import DataLoss
-from harebell.spark.jobs.archive.tables import OWN, DataFile, Format, Written, data_file
+from harebell.spark.jobs.archive.layout import OWN, DataFile, Format, Written, data_file
 
 __all__ = ["Manifest"]
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from harebell.errors import InvalidArgument
 from harebell.routing.topic import TopicMatcher
-from harebell.spark.jobs.archive.tables import folder_name
+from harebell.spark.jobs.archive.layout import folder_name
 from harebell.spark.schema import headers_from_json
 
 if TYPE_CHECKING:

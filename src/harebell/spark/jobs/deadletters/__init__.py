@@ -1,12 +1,26 @@
-"""Why messages died, and sending them back."""
+"""Why messages died, and sending them back.
+
+A name is loaded with its module at the first use: a Spark worker that imports a part of the job loads only that.
+"""
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from harebell.lazy import lazy_names
+
 if TYPE_CHECKING:
-    from harebell.spark.jobs.deadletters.tables import (
+    from harebell.spark.jobs.deadletters.ledger import Ledger
+    from harebell.spark.jobs.deadletters.redriving import (
+        Plan,
+        Redriven,
+        Target,
+        default_ledger,
+        plan_of,
+        redrive,
+        selection,
+    )
+    from harebell.spark.jobs.deadletters.triage_tables import (
         Triage,
         ages,
         cycles,
@@ -21,26 +35,50 @@ if TYPE_CHECKING:
         triage,
         with_a_death,
     )
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "ledger": ("Ledger",),
+            "redriving": ("Plan", "Redriven", "Target", "default_ledger", "plan_of", "redrive", "selection"),
+            "triage_tables": (
+                "Triage",
+                "ages",
+                "cycles",
+                "dead_letters",
+                "hops",
+                "origins",
+                "patterns",
+                "reasons",
+                "sizes",
+                "summary",
+                "timeline",
+                "triage",
+                "with_a_death",
+            ),
+        },
+    )
 
 __all__ = [
+    "Ledger",
+    "Plan",
+    "Redriven",
+    "Target",
     "Triage",
     "ages",
     "cycles",
     "dead_letters",
+    "default_ledger",
     "hops",
     "origins",
     "patterns",
+    "plan_of",
     "reasons",
+    "redrive",
+    "selection",
     "sizes",
     "summary",
     "timeline",
     "triage",
     "with_a_death",
 ]
-
-
-def __getattr__(name: str) -> object:
-    """A worker that imports a part of the job loads no more than that part."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("harebell.spark.jobs.deadletters.tables"), name)

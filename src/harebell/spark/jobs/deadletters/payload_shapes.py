@@ -6,7 +6,7 @@ r"""What payloads look like: the SQL of a pattern that payloads of one kind shar
 
 Rules: JSON objects and arrays are known by the types of their fields, all numbers being one type; text has what varies
 replaced: UUIDs, times, e-mail addresses, hexadecimal ids of eight digits and more, numbers. Only the first 2,000
-characters are looked at. It is an expression of Spark SQL: no row goes through Python.
+characters are peeked at. It is an expression of Spark SQL: no row goes through Python.
 """
 
 from __future__ import annotations

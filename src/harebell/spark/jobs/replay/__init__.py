@@ -1,29 +1,37 @@
-"""An archive's messages published again."""
+"""An archive's messages published again.
+
+A name is loaded with its module at the first use: a Spark worker that imports a part of the job loads only that.
+"""
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from harebell.lazy import lazy_names
+
 if TYPE_CHECKING:
-    from harebell.spark.jobs.replay.job import (
-        Pace,
-        Preview,
-        Replayed,
-        Route,
-        Selection,
-        Target,
-        preview,
-        replay,
-        resume,
-        select,
+    from harebell.spark.jobs.archive.selection import Selection
+    from harebell.spark.jobs.replay.run import Preview, Replayed, Route, preview, replay, resume, select
+    from harebell.spark.jobs.replay.state import Pace, Target
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "harebell.spark.jobs.archive.selection": ("Selection",),
+            "run": ("Preview", "Replayed", "Route", "preview", "replay", "resume", "select"),
+            "state": ("Pace", "Target"),
+        },
     )
 
-__all__ = ["Pace", "Preview", "Replayed", "Route", "Selection", "Target", "preview", "replay", "resume", "select"]
-
-
-def __getattr__(name: str) -> object:
-    """A worker that imports a part of the job loads no more than that part."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("harebell.spark.jobs.replay.job"), name)
+__all__ = [
+    "Pace",
+    "Preview",
+    "Replayed",
+    "Route",
+    "Selection",
+    "Target",
+    "preview",
+    "replay",
+    "resume",
+    "select",
+]

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from harebell.client.messages import Message, Publication
-from harebell.spark.amqp import TRANSIENT, Link, retrying
+from harebell.spark.connection import TRANSIENT, Link, retrying
 from harebell.spark.jobs.archive.selection import moment
 from harebell.spark.jobs.replay.state import Ledger, Pace, Target
 from harebell.spark.options import SinkOptions

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from harebell.errors import InvalidArgument
+from harebell.spark.jobs.archive.layout import OWN
 from harebell.spark.jobs.archive.selection import Selection
-from harebell.spark.jobs.archive.tables import OWN
 
 __all__ = ["Ledger", "Pace", "QueuePlan", "ReplayPlan", "State", "Target"]
 

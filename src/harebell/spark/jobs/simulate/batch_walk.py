@@ -23,7 +23,7 @@ from harebell.routing.exchange import DefaultExchange, DirectExchange, Exchange,
 from harebell.routing.topic import TopicMatcher
 from harebell.routing.trace import Tracer
 from harebell.spark.jobs.simulate.patterns import MAX_PAIRS, Patterns, TooMany, expanded
-from harebell.spark.jobs.simulate.sums import Numbers
+from harebell.spark.jobs.simulate.totals import Numbers
 
 __all__ = ["Reached", "Walker"]
 

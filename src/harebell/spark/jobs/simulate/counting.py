@@ -34,7 +34,7 @@ from harebell.routing.trace import Trace, Tracer
 from harebell.routing.values import Table
 from harebell.spark.jobs.simulate.batch_walk import Walker
 from harebell.spark.jobs.simulate.key_routing import KeySums
-from harebell.spark.jobs.simulate.sums import RESULT, encoded, result_rows, slices, summed
+from harebell.spark.jobs.simulate.totals import RESULT, encoded, result_rows, slices, summed
 from harebell.spark.runtime.garbage_collector import no_collection
 
 __all__ = ["DRAWS", "RESULT", "Counting", "needed"]

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from harebell.spark.jobs.simulate.batch_walk import Reached, Walker
 from harebell.spark.jobs.simulate.patterns import TooMany, expanded
-from harebell.spark.jobs.simulate.sums import Numbers, Pile, added, encoded, result_rows, slices
+from harebell.spark.jobs.simulate.totals import Numbers, Pile, added, encoded, result_rows, slices
 
 __all__ = ["KeySums"]
 

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from harebell.spark.jobs.simulate.sums import RESULT, Numbers, Pile, summed
+from harebell.spark.jobs.simulate.totals import RESULT, Numbers, Pile, summed
 
 __all__ = ["MERGED_DDL", "PACKED_DDL", "Merging", "Packing", "heaviest"]
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from harebell.routing.topic import TopicMatcher
-from harebell.spark.jobs.simulate.sums import Numbers
+from harebell.spark.jobs.simulate.totals import Numbers
 
 __all__ = ["MAX_PAIRS", "Patterns", "TooMany", "expanded"]
 

@@ -14,7 +14,7 @@ from harebell.errors import InvalidArgument
 from harebell.routing.settings import QueueSettings
 from harebell.routing.topology import Topology
 from harebell.spark.jobs.simulate.capacity import Backlog, Cluster, Limits, Load, backlog, cluster, consumer_rate
-from harebell.spark.jobs.simulate.job import QueueLoad, Simulation
+from harebell.spark.jobs.simulate.simulation import QueueLoad, Simulation
 
 __all__ = ["Consumers", "Plan", "QueuePlan", "plan"]
 

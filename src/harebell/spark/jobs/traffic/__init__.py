@@ -1,12 +1,17 @@
-"""What goes through a broker: rates, sizes, silences."""
+"""What goes through a broker: rates, sizes, silences.
+
+A name is loaded with its module at the first use: a Spark worker that imports a part of the job loads only that.
+"""
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from harebell.lazy import lazy_names
+
 if TYPE_CHECKING:
-    from harebell.spark.jobs.traffic.tables import (
+    from harebell.spark.jobs.traffic.arrivals import backlog, busy_seconds, daily, per_second
+    from harebell.spark.jobs.traffic.event_tables import (
         OTHER,
         By,
         counted,
@@ -17,12 +22,50 @@ if TYPE_CHECKING:
         windows,
         with_pattern,
     )
+    from harebell.spark.jobs.traffic.firehose import firehose_schema, watch
+    from harebell.spark.jobs.traffic.report import Questions, Survey, survey
+    from harebell.spark.jobs.traffic.unusual_hours import anomalies, hourly
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "arrivals": ("backlog", "busy_seconds", "daily", "per_second"),
+            "event_tables": (
+                "OTHER",
+                "By",
+                "counted",
+                "events",
+                "gaps",
+                "latency",
+                "talkers",
+                "windows",
+                "with_pattern",
+            ),
+            "firehose": ("firehose_schema", "watch"),
+            "report": ("Questions", "Survey", "survey"),
+            "unusual_hours": ("anomalies", "hourly"),
+        },
+    )
 
-__all__ = ["By", "OTHER", "counted", "events", "gaps", "latency", "talkers", "windows", "with_pattern"]
-
-
-def __getattr__(name: str) -> object:
-    """A worker that imports a part of the job loads no more than that part."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("harebell.spark.jobs.traffic.tables"), name)
+__all__ = [
+    "OTHER",
+    "By",
+    "Questions",
+    "Survey",
+    "anomalies",
+    "backlog",
+    "busy_seconds",
+    "counted",
+    "daily",
+    "events",
+    "firehose_schema",
+    "gaps",
+    "hourly",
+    "latency",
+    "per_second",
+    "survey",
+    "talkers",
+    "watch",
+    "windows",
+    "with_pattern",
+]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from harebell.spark.jobs.traffic.tables import counted
+from harebell.spark.jobs.traffic.event_tables import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -19,26 +19,26 @@ import pyarrow.parquet as pq
 from pyspark.sql.types import StructType, TimestampType
 
 from harebell.client.blocking import connect
-from harebell.spark.jobs.peek import FILE_BYTES, FILE_ROWS, nothing
-from harebell.spark.jobs.traffic.tables import TRACE
+from harebell.spark.jobs.peek import FILE_BYTES, FILE_ROWS, no_progress
+from harebell.spark.jobs.traffic.event_tables import TRACE
 from harebell.spark.schema import Rows, row_schema
 
 if TYPE_CHECKING:
     from harebell.client.messages import Delivery
 
-__all__ = ["watch", "watched_schema"]
+__all__ = ["watch", "firehose_schema"]
 
 LOOK: Final = 0.2  # how long to wait for a copy before looking at the clock
 PREFETCH: Final = 5000
 
 
-def watched_schema() -> StructType:
+def firehose_schema() -> StructType:
     """The columns of the files: those of format("amqp") and `received`."""
     return row_schema().add("received", TimestampType())
 
 
 def watch(
-    url: str, seconds: float, folder: Path, *, progress: Callable[[int], None] = nothing, timeout: float = 30.0,
+    url: str, seconds: float, folder: Path, *, progress: Callable[[int], None] = no_progress, timeout: float = 30.0,
     started: Callable[[], None] = lambda: None, stop: threading.Event | None = None,
 ) -> int:  # fmt: skip
     """Write what the firehose says for so many seconds into Parquet files in `folder`; how many copies there were.

@@ -1,0 +1,138 @@
+"""What both layers have in common: settings, message bodies, and the machinery of the process they run in."""
+
+from __future__ import annotations
+
+import random
+import re
+import string
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from channels.exceptions import MessageTooLarge
+
+from harebell.channels.io_thread import this_process
+from harebell.channels.mailbox import MailboxEntry
+from harebell.channels.names import check_channel
+from harebell.channels.runtime import LayerRuntime
+from harebell.channels.serializers import ChannelMessage, Serializer, Unreadable, serializer_of
+from harebell.channels.settings import Capacities, Settings, urls_of
+
+__all__ = ["BaseLayer", "random_letters"]
+
+RESERVED: Final = "__asgi_channel__"  # Channels keeps this key to itself
+
+
+class BaseLayer:
+    """The settings of a layer, and what its methods need. Attributes without a line here are for the two layers only.
+
+    url, hosts        of the broker; several are tried in turn. "embedded://" starts one in this process
+    prefix            the beginning of all names on the broker
+    expiry            seconds that a message waits for its reader
+    group_expiry      seconds that a membership lasts unless it is added again
+    capacity          messages that may wait in a channel; one more is ChannelFull
+    channel_capacity  another capacity for channels, by the first pattern (glob or compiled) that matches
+    symmetric_encryption_keys  the first one encrypts what leaves this process, all of them are tried on what comes in
+    serializer        "msgpack", "json", or an object with dumps and loads
+    timeout           seconds after which a call fails when the broker is not there
+    max_message_size  bytes of a serialized message; a larger one is MessageTooLarge
+    group_history     how many of a group's last messages are kept, by pattern of its name; none where nothing matches
+    on_missed         called, in a thread of the layer's, with the name of a channel whose message was dropped
+
+    Raises InvalidArgument for a setting that cannot be understood.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        hosts: Sequence[str] | None = None,
+        prefix: str = "asgi",
+        expiry: float = 60,
+        group_expiry: float = 86400,
+        capacity: int = 100,
+        channel_capacity: Mapping[str | re.Pattern[str], int] | None = None,
+        symmetric_encryption_keys: Sequence[str | bytes] | None = None,
+        serializer: str | Serializer = "msgpack",
+        timeout: float = 30,
+        max_message_size: int = 16 * 1024 * 1024,
+        on_missed: Callable[[str], None] | None = None,
+        group_history: Mapping[str | re.Pattern[str], int] | None = None,
+    ) -> None:
+        self.prefix = prefix
+        self.expiry = expiry
+        self.capacity = capacity
+        self.group_expiry = group_expiry
+        self.max_message_size = max_message_size
+        self._serializer = serializer_of(serializer, symmetric_encryption_keys)
+        capacities = Capacities(capacity, channel_capacity)
+        self.channel_capacity = capacities.patterns  # where Channels' `get_capacity` looks
+        self._settings = Settings(
+            urls=urls_of(url, hosts),
+            prefix=prefix,
+            expiry=expiry,
+            group_expiry=group_expiry,
+            capacities=capacities,
+            timeout=timeout,
+            history=Capacities(0, group_history, "group_history"),
+        )
+        self._on_missed = on_missed
+        self._made: LayerRuntime | None = None
+        self._made_in: object = None
+
+    @property
+    def runtime(self) -> LayerRuntime:
+        """The layer's machinery in this process; a new one after a fork."""
+        process = this_process()
+        if self._made is None or self._made_in is not process:
+            self._made, self._made_in = LayerRuntime(self._settings, self._on_missed), process
+        return self._made
+
+    def detach_runtime(self) -> LayerRuntime | None:
+        """The machinery, for the caller to close; the next call makes a new one. None when this process has none."""
+        runtime, self._made = self._made, None
+        return runtime if self._made_in is this_process() else None
+
+    def statistics(self) -> dict[str, int]:
+        """What this process counted: see `LayerRuntime.statistics`."""
+        return self.runtime.statistics()
+
+    def missed(self, channel: str) -> int:
+        """How many messages to a channel of this process were dropped since the last call."""
+        box = self.runtime.mailboxes.get(check_channel(channel))
+        return 0 if box is None else box.take_missed()
+
+    def encode(self, message: ChannelMessage) -> bytes:
+        """The message as bytes. Raises TypeError, AssertionError for a reserved key, MessageTooLarge."""
+        if not isinstance(message, dict):
+            raise TypeError(f"a message is a dict, not a {type(message).__name__}")
+        if RESERVED in message:
+            raise AssertionError(f"{RESERVED!r} in a message: Channels reserves that key")
+        body = self._serializer.dumps(message)
+        if len(body) > self.max_message_size:
+            raise MessageTooLarge(f"the message has {len(body)} bytes; max_message_size is {self.max_message_size}")
+        return body
+
+    def decode(self, runtime: LayerRuntime, entry: MailboxEntry) -> ChannelMessage | None:
+        """The message; None, which is logged, when it is not of this layer's format."""
+        return self.decode_body(runtime, entry.channel, entry.body)
+
+    def decode_body(self, runtime: LayerRuntime, where: str, body: bytes) -> ChannelMessage | None:
+        """A body that was read from `where`, as `decode` gives it."""
+        try:
+            return self._serializer.loads(body)
+        except Unreadable as error:
+            runtime.unreadable(where, error)
+            return None
+
+    def full(self, runtime: LayerRuntime, channel: str) -> str:
+        """Counts a ChannelFull, and gives its text."""
+        runtime.full += 1
+        return f"channel {channel!r} holds {self._settings.capacities.of(channel)} messages, its capacity"
+
+
+def random_letters(count: int) -> str:
+    """For unique names: of a generator of their own, since programs seed the common one."""
+    return "".join(_random.choices(string.ascii_letters, k=count))
+
+
+_random: Final[Any] = random.SystemRandom()

@@ -1,0 +1,145 @@
+"""What one layer has in one process, put together: connection, publisher, readers, groups. Both layers use it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from harebell import errors
+from harebell.channels.connection import LayerConnection
+from harebell.channels.dead_letters import DeadLetters
+from harebell.channels.group_history import GroupHistory
+from harebell.channels.groups import Groups
+from harebell.channels.io_thread import AsyncAnswer, SyncAnswer, io_thread
+from harebell.channels.local_members import LocalMembers
+from harebell.channels.local_queues import LocalQueueReader
+from harebell.channels.mailboxes import Mailboxes
+from harebell.channels.presence import Presence
+from harebell.channels.publishing import Publisher
+from harebell.channels.settings import Settings
+from harebell.channels.shared_queues import SharedQueueReaders
+
+__all__ = ["LayerRuntime"]
+
+logger = logging.getLogger("harebell.channels")
+
+_T = TypeVar("_T")
+
+SWEEP_SECONDS: Final = 1.0
+QUIET_SECONDS: Final = 60.0  # between two complaints about unreadable messages
+
+
+class LayerRuntime:
+    """Everything of one layer but its public methods.
+
+    full  how often a sender was told ChannelFull
+    """
+
+    def __init__(self, settings: Settings, on_missed: Callable[[str], None] | None) -> None:
+        self.settings = settings
+        self.thread = io_thread()
+        self.connection = LayerConnection(settings, self.thread)
+        self.members = LocalMembers()
+        self.mailboxes = Mailboxes(settings.capacities)
+        self.local_queues = LocalQueueReader(self.connection, self.mailboxes, self.members)
+        self.local_queues.on_missed = on_missed
+        self.shared_queues = SharedQueueReaders(self.connection, self._resend)
+        self.publisher = Publisher(self.connection)
+        self.groups = Groups(self.connection, self.members, self.local_queues)
+        self.presence = Presence(self.connection, self.members, self.local_queues)
+        self.history = GroupHistory(self.connection)
+        self.dead_letters = DeadLetters(self.connection, self.groups)
+        self.connection.on_open += [self.dead_letters.start, self._sweep_later]
+        self.full = 0
+        self.unread = 0
+        self._complained = -QUIET_SECONDS
+
+    async def call(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """The result of a coroutine that the I/O thread runs; for coroutines of any loop."""
+        answer: AsyncAnswer[_T] = AsyncAnswer(self.thread)
+        self.thread.run(work, answer)
+        return await answer.future
+
+    def call_blocking(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """The same for threads without a loop."""
+        answer: SyncAnswer[_T] = SyncAnswer()
+        self.thread.run(work, answer)
+        return answer.wait()
+
+    def _resend(self, channel: str, body: bytes) -> None:
+        self.publisher.send(channel, body, _Nobody())
+
+    def unreadable(self, channel: str, error: Exception) -> None:
+        """A message was dropped because it is not of this layer's format; logged once a minute."""
+        self.unread += 1
+        now = time.monotonic()
+        if now - self._complained >= QUIET_SECONDS:
+            self._complained = now
+            logger.error("a message to %s cannot be read and is dropped: %s (%d so far)", channel, error, self.unread)
+
+    def statistics(self) -> dict[str, int]:
+        """
+        received    messages that came for process-local channels
+        waiting     messages in this process that no reader has taken yet
+        dropped     messages to process-local channels that were over capacity or expired
+        unreadable  messages of another format or key
+        full        how often a sender was told ChannelFull
+        members     memberships of this process's own channels
+        uncertain   messages to normal channels that were lost to their readers with a connection
+        expired     dead entries of the broker that this layer handled
+        """
+        return {
+            "received": self.local_queues.received,
+            "waiting": sum(len(box) for _, box in self.mailboxes.items()),
+            "dropped": self.mailboxes.dropped,
+            "unreadable": self.unread,
+            "full": self.full,
+            "members": len(self.members),
+            "uncertain": self.shared_queues.uncertain,
+            "expired": self.dead_letters.counted["expired"],
+        }
+
+    async def flush(self) -> None:
+        connection = self.connection
+        await connection.ready()
+        await self.groups.forget()
+        self.mailboxes.clear()
+        for channel in connection.known_queues:
+            try:
+                await connection.declaring.queue_purge(connection.names.queue(channel))
+            except errors.NotFound:
+                connection.undeclared(channel)
+
+    async def close(self) -> None:
+        await self.connection.close()
+        closed = errors.ChannelClosed("the channel layer was closed")
+        self.mailboxes.fail(closed)
+        self.shared_queues.fail(closed)
+
+    # -- periodically ------------------------------------------------------------------------------------------------
+
+    def _sweep_later(self, connection: LayerConnection) -> None:
+        if not connection.closed:
+            connection.thread.loop.call_later(min(SWEEP_SECONDS, self.settings.expiry / 4), self._sweep)
+
+    def _sweep(self) -> None:
+        for group, channel in self.local_queues.sweep(time.monotonic()):
+            self.thread.start(self._end(group, channel))
+        self._sweep_later(self.connection)
+
+    async def _end(self, group: str, channel: str) -> None:
+        try:
+            await self.groups.discard(group, channel)
+        except errors.HarebellError as error:
+            logger.warning("%s could not leave group %s: %s", channel, group, error)
+
+
+class _Nobody:
+    """The answer to a message that no caller waits for."""
+
+    def give(self, result: None) -> None: ...
+
+    def fail(self, error: BaseException) -> None:
+        logger.warning("a message that nobody took could not be put back: %s", error)

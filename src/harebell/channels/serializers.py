@@ -1,0 +1,136 @@
+"""Messages to bytes and back: msgpack or JSON, encrypted or not. Knows no AMQP.
+
+A message is a dict of str to what both contracts allow: str, bytes, int, float, bool, None, lists and dicts of them.
+Who holds another key, or meets a body of another format, cannot read it: Unreadable.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from harebell import errors
+
+__all__ = ["Serializer", "Unreadable", "serializer_of"]
+
+ChannelMessage = dict[str, Any]
+
+
+class Unreadable(Exception):
+    """A body that is not what this layer writes."""
+
+
+class Serializer(Protocol):
+    """What turns messages into bytes; give one of your own as `serializer`."""
+
+    def dumps(self, message: ChannelMessage) -> bytes: ...
+
+    def loads(self, body: bytes) -> ChannelMessage: ...
+
+
+class MessagePack:
+    def __init__(self) -> None:
+        try:
+            import msgpack
+        except ImportError:
+            raise errors.InvalidArgument(
+                "the msgpack serializer needs the package msgpack: pip install 'harebell[channels]', or say "
+                'serializer="json"'
+            ) from None
+        self.dumps: Callable[[ChannelMessage], bytes] = msgpack.Packer(use_bin_type=True, autoreset=True).pack
+        self._unpackb = msgpack.unpackb
+
+    def loads(self, body: bytes) -> ChannelMessage:
+        return _dict_or_unreadable(self._unpackb(body, strict_map_key=False))
+
+
+class Json:
+    """JSON has no bytes: they travel as {"__bytes__": base64}."""
+
+    def dumps(self, message: ChannelMessage) -> bytes:
+        return json.dumps(message, separators=(",", ":"), default=_bytes_out).encode()
+
+    def loads(self, body: bytes) -> ChannelMessage:
+        return _dict_or_unreadable(json.loads(body, object_hook=_bytes_in))
+
+
+class Encrypted:
+    """Another serializer's bytes under Fernet. The first key encrypts; all of them are tried for decrypting."""
+
+    def __init__(self, inner: Serializer, keys: Sequence[str | bytes]) -> None:
+        try:
+            from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+        except ImportError:
+            raise errors.InvalidArgument(
+                "symmetric_encryption_keys needs the package cryptography: pip install 'harebell[channels]'"
+            ) from None
+        if isinstance(keys, str | bytes):
+            raise errors.InvalidArgument("symmetric_encryption_keys is one key: a list of keys is needed")
+        fernets = []
+        for key in keys:
+            raw = key.encode() if isinstance(key, str) else key
+            fernets.append(Fernet(base64.urlsafe_b64encode(hashlib.sha256(raw).digest())))
+        self._inner, self._fernet, self._invalid = inner, MultiFernet(fernets), InvalidToken
+
+    def dumps(self, message: ChannelMessage) -> bytes:
+        return self._fernet.encrypt(self._inner.dumps(message))
+
+    def loads(self, body: bytes) -> ChannelMessage:
+        try:
+            return self._inner.loads(self._fernet.decrypt(body))
+        except self._invalid:
+            raise Unreadable("it was encrypted with another key, or not at all") from None
+
+
+class Checked:
+    """Any serializer, whose failures in reading are Unreadable and in writing TypeError."""
+
+    def __init__(self, inner: Serializer) -> None:
+        self._inner = inner
+
+    def dumps(self, message: ChannelMessage) -> bytes:
+        try:
+            return self._inner.dumps(message)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise TypeError(f"the message cannot be written: {error}; it has {sorted(map(str, message))}") from error
+
+    def loads(self, body: bytes) -> ChannelMessage:
+        try:
+            return self._inner.loads(body)
+        except Unreadable:
+            raise
+        except Exception as error:  # of whatever library: all say the same
+            raise Unreadable(f"{type(error).__name__}: {error}") from error
+
+
+def serializer_of(serializer: str | Serializer, keys: Sequence[str | bytes] | None) -> Checked:
+    """The serializer of that name ("msgpack", "json"), or the object given; encrypted with the keys, if any."""
+    inner: Serializer
+    if not isinstance(serializer, str):
+        inner = serializer
+    elif serializer == "msgpack":
+        inner = MessagePack()
+    elif serializer == "json":
+        inner = Json()
+    else:
+        raise errors.InvalidArgument(f"serializer={serializer!r}: msgpack, json, or an object with dumps and loads")
+    return Checked(Encrypted(inner, keys) if keys else inner)
+
+
+def _dict_or_unreadable(value: object) -> ChannelMessage:
+    if not isinstance(value, dict):
+        raise Unreadable(f"a {type(value).__name__} instead of a dict")
+    return value
+
+
+def _bytes_out(value: object) -> object:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return {"__bytes__": base64.b64encode(value).decode()}
+    raise TypeError(f"a {type(value).__name__} is no part of a message")
+
+
+def _bytes_in(value: dict[str, Any]) -> object:
+    return base64.b64decode(value["__bytes__"]) if value.keys() == {"__bytes__"} else value

@@ -1,0 +1,286 @@
+"""The connection that readers and writers share: one of the blocking client, with one channel and one consumer.
+
+Rules: times are seconds. A Link belongs to one thread. It is connected without recovery: `retrying` connects again,
+around the caller's own unit of work. Two kinds of code open connections of their own: `streams.socket_reader`, which
+reads faster than the client, and jobs that need several channels (`jobs.peek`, `jobs.deadletters.redriving`,
+`jobs.traffic.firehose`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import ssl
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeVar
+
+from harebell import errors
+from harebell.client.blocking import connect
+from harebell.client.messages import Message
+from harebell.spark.headers import STREAM_OFFSET
+from harebell.spark.options.address import Address
+
+if TYPE_CHECKING:
+    from harebell.client.blocking import Channel, Consumer
+    from harebell.client.blocking.confirms import Bulk
+    from harebell.client.messages import Delivery, Publication, Returned
+    from harebell.protocol.v091 import Table
+
+__all__ = ["TRANSIENT", "Link", "ask_service", "probe_family", "retrying", "stream_offset"]
+
+log = logging.getLogger("harebell.spark")
+
+T = TypeVar("T")
+
+# How RabbitMQ says that a queue is not ready yet: with 404 and 406, which otherwise mean something final.
+_NOT_READY: Final = (
+    "down or inaccessible",
+    "does not have a running replica",
+    "stopped by supervisor",
+    "due to timeout",
+)
+
+# What a broker that is away, restarts or fails over looks like; anything else is not cured by trying again.
+TRANSIENT: Final = (
+    errors.ConnectionLost,
+    errors.ConnectionForced,
+    errors.InternalError,
+    errors.ChannelClosed,
+    errors.ConsumerCancelled,
+    errors.DeadlineExceeded,
+    errors.QueueNotReady,
+    ConnectionError,
+    TimeoutError,
+)
+REPLIES: Final = "amq.rabbitmq.reply-to"
+_FIRST_PAUSE: Final = 0.1
+_GOODBYE_SECONDS: Final = 5.0
+_LONGEST_PAUSE: Final = 3.0
+
+
+class EncodedMessages(Protocol):
+    """Messages that are ready for the wire, each known by its place."""
+
+    @property
+    def bodies(self) -> Sequence[bytes]: ...
+    @property
+    def properties(self) -> Sequence[bytes]: ...
+    @property
+    def exchange(self) -> str | Sequence[str]: ...
+    @property
+    def routing_key(self) -> str | Sequence[str]: ...
+
+
+class Link:
+    """A connection, its only channel and at most one consumer. Closing gives unacknowledged messages back."""
+
+    def __init__(self, url: str | Address, timeout: float) -> None:
+        hosts = url.parameters(timeout) if isinstance(url, Address) else url
+        try:
+            self._connection = connect(hosts, timeout=timeout, recovery=None)
+        except errors.ConnectionLost as error:
+            if isinstance(error.__cause__, ssl.SSLCertVerificationError):
+                # Trying again would not make it better known.
+                raise errors.InvalidArgument(f"{error}; option 'cacertFile' names the authority to trust") from error
+            raise
+        self._consumer: Consumer | None = None
+        try:
+            self._channel = self._connection.channel()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the connection; one that is gone already is no error."""
+        # Nobody may be there to answer; and a broker that takes no messages may read nothing at all.
+        goodbye = _GOODBYE_SECONDS if self._connection.blocked is None else _GOODBYE_SECONDS / 10
+        try:
+            self._connection.close(timeout=goodbye)
+        except (*TRANSIENT, errors.AmqpError) as error:
+            log.debug("closing: %s", error)
+
+    @property
+    def product(self) -> object:
+        """What the broker calls itself: "RabbitMQ", "Harebell"."""
+        return self._connection.server_properties.get("product")
+
+    @property
+    def channel(self) -> Channel:
+        """The channel, for what is asked of a broker besides messages."""
+        return self._channel
+
+    def count(self, queue: str) -> int:
+        """How many messages the queue has ready (a round trip). Raises NotFound when there is no such queue."""
+        return self.state(queue)[0]
+
+    def state(self, queue: str) -> tuple[int, int]:
+        """How many messages the queue has ready, and how many consumers (a round trip). Raises as `count` does."""
+        with _telling_not_ready():
+            info = self._channel.queue_declare(queue, passive=True)
+        return info.message_count, info.consumer_count
+
+    def consume(self, queue: str, prefetch: int, arguments: Table | None = None, exclusive: bool = False) -> None:
+        """Starts the consumer, with at most `prefetch` unacknowledged messages; this link has one at a time.
+
+        An `exclusive` one is refused (AccessRefused) where another consumer is, or a single one is active by itself.
+        """
+        consumer = self._channel.consume(queue, prefetch=prefetch, arguments=arguments, exclusive=exclusive)
+        with _telling_not_ready():
+            consumer.start()
+        self._consumer = consumer
+
+    def overtake(self, queue: str) -> int:
+        """`count`, answered after the messages that RabbitMQ had for this link's consumer of a stream queue.
+
+        So what `receive` does not have by then was not there, however slow the machine is. For each consumer in turn,
+        the channel asks the stream's process to be told of messages. With a second consumer it hears of what there is
+        for the first one before it takes the question for the count, and delivers before it answers.
+        """
+        with _telling_not_ready():
+            self._channel.consume(queue, prefetch=1, arguments={STREAM_OFFSET: "next"}).start()
+        return self.count(queue)
+
+    def receive(self, most: int, timeout: float) -> list[Delivery]:
+        """What has arrived for the consumer, waiting for at least one message; empty when `timeout` passed."""
+        if self._consumer is None:
+            raise errors.LocalProtocolError("receive() needs consume() before it")
+        return self._consumer.receive(max_messages=most, timeout=timeout)
+
+    def ack(self, delivery_tag: int) -> None:
+        """Acknowledges every delivery up to and with this one."""
+        self._channel.ack(delivery_tag, multiple=True)
+
+    def cancel(self) -> None:
+        """Ends the consumer; what was received stays unacknowledged, what was not goes back to the queue."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.cancel()
+
+    def reset(self) -> None:
+        """A new channel: after a refusal, and to end a consumer of a stream queue, which takes nothing back (540)."""
+        self._channel.close()
+        self._consumer = None
+        self._channel = self._connection.channel()
+
+    def confirm_select(self) -> None:
+        """Puts the channel into confirm mode, which `publish` needs."""
+        self._channel.confirm_select()
+
+    def publish(self, publications: Iterable[Publication], window: int, timeout: float) -> int:
+        """Publishes all and returns their number once all are confirmed. Raises Nacked or Unroutable."""
+        return self._channel.publish_many(publications, window=window, timeout=timeout)
+
+    @property
+    def blocked(self) -> str | None:
+        """Why the broker takes no messages now (connection.blocked); None when it does."""
+        return self._connection.blocked
+
+    def publish_part(self, part: EncodedMessages, mandatory: bool, timeout: float) -> Bulk:
+        """Writes the messages and gives what becomes of them, told apart by their places in the part.
+
+        DeadlineExceeded when the broker has taken nothing for `timeout` seconds.
+        """
+        return self._channel.publish_bulk(
+            part.bodies, part.properties, part.exchange, part.routing_key, mandatory=mandatory, timeout=timeout
+        )
+
+    def begin(self) -> None:
+        """Makes the channel transactional: what is published takes effect with `commit`."""
+        self._channel.tx_select()
+
+    def commit(self, timeout: float) -> int:
+        """Has what was published take effect; how many messages came back, because they reached no queue."""
+        self._channel.on_return = _ignore  # they are counted, and there may be very many of them
+        self._channel.tx_commit(timeout=timeout)
+        return self._channel.statistics().returned
+
+
+def _ignore(returned: Returned) -> None:
+    pass
+
+
+def ask_service(link: Link, service: str, body: bytes, timeout: float) -> Any:
+    """The answer of a service of Harebell's exchange amq.system, out of its JSON.
+
+    Raises NotFound where there is none (another broker), DeadlineExceeded, and AccessRefused for what it refuses.
+    """
+    channel = link.channel
+    channel.confirm_select()
+    with channel.consume(REPLIES, no_ack=True) as replies:
+        try:
+            channel.publish(Message(body, reply_to=REPLIES), "amq.system", service, mandatory=True)
+        except errors.Unroutable:
+            raise errors.NotFound(f"the broker has no service {service}") from None
+        arrived = replies.receive(1, timeout=timeout)
+    if not arrived:
+        raise errors.DeadlineExceeded(f"{service}: no answer within {timeout:g} s")
+    answer = json.loads(arrived[0].body)
+    if isinstance(answer, dict) and "error" in answer:
+        raise errors.AccessRefused(f"{service}: {answer.get('reason', answer['error'])}")
+    return answer
+
+
+def stream_offset(delivery: Delivery) -> int:
+    """The message's number in its stream queue. Raises InvalidArgument for a message that has none."""
+    number = delivery.stream_offset
+    if number is None:
+        raise errors.InvalidArgument("the message has no x-stream-offset: its queue is not a stream queue")
+    return number
+
+
+def probe_family(url: str | Address, queue: str, timeout: float) -> Literal["stream", "spool"]:
+    """Whether a queue is a stream queue or one that is drained.
+
+    AMQP has no question for it. But a consumer with an x-stream-offset is refused by classic and quorum queues (406),
+    before anything is delivered, and taken by stream queues; at "next" these deliver nothing either.
+    Raises NotFound when there is no such queue.
+    """
+    with Link(url, timeout) as link:
+        link.count(queue)  # a missing queue is a 404 here, not to be mistaken
+        try:
+            link.consume(queue, 1, {STREAM_OFFSET: "next"})
+        except errors.PreconditionFailed as error:
+            if STREAM_OFFSET not in error.detail:
+                raise
+            return "spool"
+        return "stream"
+
+
+@contextlib.contextmanager
+def _telling_not_ready() -> Iterator[None]:
+    """Raises QueueNotReady in place of a refusal that only means "not yet"."""
+    try:
+        yield
+    except errors.ChannelError as error:
+        if any(text in error.detail for text in _NOT_READY):
+            raise errors.QueueNotReady(str(error)) from error
+        raise
+
+
+def retrying(work: Callable[[], T], seconds: float, what: str) -> T:
+    """The result of `work`, called again with growing pauses while the broker is away, for `seconds` in all.
+
+    Raises the last error when the time is up.
+    """
+    deadline = time.monotonic() + seconds
+    pause = _FIRST_PAUSE
+    while True:
+        try:
+            return work()
+        except TRANSIENT as error:
+            if time.monotonic() + pause > deadline:
+                raise
+            log.warning("%s: %s; trying again in %.1f s", what, error, pause)
+        time.sleep(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE)

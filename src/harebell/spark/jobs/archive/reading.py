@@ -1,0 +1,65 @@
+"""An archive read back: as a DataFrame, or counted row by row."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harebell.spark.jobs.archive.layout import read_schema
+from harebell.spark.jobs.archive.table import find_table
+from harebell.spark.jobs.failures import telling
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Verified", "read", "verify"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """An archive counted row by row.
+
+    `rows` are those in the files, `logged` those that the log names. `repeated_offsets` are rows too many with the
+    same queue and offset, `repeated_ids` the same for message ids of rows that have no offset: a publisher may well
+    give an id twice, so these are no fault by themselves.
+    """
+
+    rows: int
+    logged: int
+    repeated_offsets: int
+    repeated_ids: int
+
+    @property
+    def sound(self) -> bool:
+        """Whether every row that was logged is there, and no stream's message twice."""
+        return self.rows == self.logged and not self.repeated_offsets
+
+
+def read(spark: SparkSession, path: str | os.PathLike[str]) -> DataFrame:
+    """The archive as it is now: one row a message, all columns of format("amqp") and the archive's own.
+
+    Those are archived_at, archived_row (the order of arrival within one archived_at), and the partition's archive_day,
+    archive_key and archive_queue: filters on them skip files. Raises InvalidArgument when there is no archive.
+    """
+    table = find_table(path)
+    files = [str(table.root / file.path) for file in table.files()]
+    if not files:
+        return spark.createDataFrame([], read_schema())
+    return spark.read.schema(read_schema()).option("basePath", str(table.root)).parquet(*files)
+
+
+def verify(spark: SparkSession, path: str | os.PathLike[str]) -> Verified:
+    """Counts the rows in the files and looks for a message that is there twice."""
+    from pyspark.sql import functions as f
+
+    logged = sum(file.rows for file in find_table(path).files())
+    frame = read(spark, path)
+    numbered = f.col("offset").isNotNull()
+    named = ~numbered & f.col("message_id").isNotNull()
+    counted = frame.groupBy("queue", "offset", f.when(named, f.col("message_id")).alias("id")).count()
+    too_many = f.col("count") - 1
+    sums = (f.sum("count"), f.sum(f.when(numbered, too_many)), f.sum(f.when(f.col("id").isNotNull(), too_many)))
+    with telling():
+        rows, offsets, ids = counted.select(*(f.coalesce(each, f.lit(0)) for each in sums)).collect()[0]
+    return Verified(rows, logged, offsets, ids)

@@ -1,0 +1,58 @@
+"""Opens the table of an archive in a folder, or makes it: Harebell's own log or a Delta log."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from harebell.errors import InvalidArgument
+from harebell.spark.jobs.archive.layout import OWN, Format, Table
+from harebell.spark.jobs.archive.manifest import Manifest
+
+__all__ = ["find_table", "make_table"]
+
+
+def local(path: str | os.PathLike[str]) -> Path:
+    """The archive's folder, absolute. Raises InvalidArgument for a URL: commits need a file system's own link."""
+    text = os.fspath(path)
+    if "://" in text:
+        raise InvalidArgument(f"an archive is a folder on a (shared) file system, not {text!r}")
+    return Path(text).absolute()
+
+
+def make_table(path: str | os.PathLike[str], kind: Format) -> Table:
+    """The archive in that folder, made where there is none.
+
+    Raises InvalidArgument when it is there in the other format, or the folder holds something else.
+    """
+    root = local(path)
+    found = _kind(root)
+    if found is None:
+        if root.exists() and any(root.iterdir()):
+            raise InvalidArgument(f"{root} is not empty and no archive; name a new or an empty folder")
+    elif found != kind:
+        raise InvalidArgument(f"the archive {root} is {found}, not {kind}")
+    if kind == "parquet":
+        return Manifest.make(root)
+    from harebell.spark.jobs.archive.delta import Delta
+
+    return Delta.make(root)
+
+
+def find_table(path: str | os.PathLike[str]) -> Table:
+    """The archive in that folder. Raises InvalidArgument when there is none."""
+    root = local(path)
+    found = _kind(root)
+    if found is None:
+        raise InvalidArgument(f"there is no archive in {root}; `harebell spark archive` makes one")
+    if found == "delta":
+        from harebell.spark.jobs.archive.delta import Delta
+
+        return Delta(root)
+    return Manifest(root)
+
+
+def _kind(root: Path) -> Format | None:
+    if (root / "_delta_log").is_dir():
+        return "delta"
+    return "parquet" if (root / OWN / "log").is_dir() else None

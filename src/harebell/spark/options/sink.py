@@ -1,0 +1,148 @@
+"""What a writer of format("amqp") was asked for: the options of batch and streaming writes, and one checked record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal, cast
+
+from harebell.errors import InvalidArgument
+from harebell.spark.options.address import OPTIONS, Address, address
+from harebell.spark.options.values import choice, flag, known, number
+
+__all__ = ["SinkOptions", "sink_options"]
+
+Ids = Literal["auto", "column", "none"]
+OnUnroutable = Literal["fail", "drop", "alternate"]
+OnNack = Literal["fail", "retry", "drop", "alternate"]
+
+MAX_SHORT: Final = 255  # bytes of a property that is text
+
+# As a user writes them, for messages; compared lower-cased.
+_SINK: Final = (
+    *OPTIONS, "timeout", "retryTimeout",
+    "exchange", "routingKey", "mandatory", "persistent", "window", "ids", "dedup", "onUnroutable", "onNack",
+    "alternateExchange", "transactions", "maxRate", "blockedTimeout",
+)  # fmt: skip
+# Options that are a property of rows without one of their own; message_id is `ids`, delivery_mode `persistent`.
+_PROPERTIES: Final[dict[str, str]] = {
+    "contentType": "content_type",
+    "contentEncoding": "content_encoding",
+    "headers": "headers",
+    "priority": "priority",
+    "correlationId": "correlation_id",
+    "replyTo": "reply_to",
+    "expiration": "expiration",
+    "timestamp": "timestamp",
+    "type": "type",
+    "userId": "user_id",
+    "appId": "app_id",
+}
+SINK: Final = (*_SINK, *_PROPERTIES)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """What a writer was asked for, checked. Times are seconds, `window` is a number of unconfirmed messages.
+
+    properties  values for rows that have none of their own, by property: text; an int for `priority`; for `timestamp`
+                seconds since 1970, or "now"
+    max_rate    messages a second of one task; None is no limit
+    """
+
+    url: Address
+    exchange: str | None
+    routing_key: str | None
+    mandatory: bool
+    persistent: bool
+    window: int
+    ids: Ids
+    dedup: bool
+    on_unroutable: OnUnroutable
+    on_nack: OnNack
+    alternate_exchange: str | None
+    transactions: bool
+    max_rate: float | None
+    properties: Mapping[str, str | int]
+    timeout: float
+    retry_timeout: float
+    blocked_timeout: float
+
+
+def sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """The checked options of a writer. Raises InvalidArgument, whose text names the option and what it takes."""
+    given = known(options, SINK, "write")
+    if "path" in given and "exchange" in given:
+        raise InvalidArgument("give the exchange once: as option 'exchange' or as save()'s argument")
+    checked = SinkOptions(
+        url=address(given),
+        exchange=given.get("exchange", given.get("path")),
+        routing_key=given.get("routingkey"),
+        mandatory=flag(given, "mandatory", True),
+        persistent=flag(given, "persistent", True),
+        window=number(given, "window", int, 1, 5000),
+        ids=cast(Ids, choice(given, "ids", "auto", ("auto", "column", "none"))),
+        dedup=choice(given, "dedup", "none", ("none", "broker")) == "broker",
+        on_unroutable=cast(OnUnroutable, choice(given, "onUnroutable", "fail", ("fail", "drop", "alternate"))),
+        on_nack=cast(OnNack, choice(given, "onNack", "fail", ("fail", "retry", "drop", "alternate"))),
+        alternate_exchange=given.get("alternateexchange"),
+        transactions=choice(given, "transactions", "none", ("none", "partition")) == "partition",
+        max_rate=number(given, "maxRate", float, 0.001) if "maxrate" in given else None,
+        properties=_properties(given),
+        timeout=number(given, "timeout", float, 0.001, 30.0),
+        retry_timeout=number(given, "retryTimeout", float, 0, 60.0),
+        blocked_timeout=number(given, "blockedTimeout", float, 0.001, 300.0),
+    )
+    _check_sink(checked, given)
+    return checked
+
+
+def _check_sink(options: SinkOptions, given: Mapping[str, str]) -> None:
+    """Raises InvalidArgument for options that contradict each other, or of which one would do nothing."""
+    if not options.mandatory and "onunroutable" in given:
+        raise InvalidArgument("option 'onUnroutable' needs mandatory=true: without it the broker drops such messages")
+    if options.dedup and options.ids == "none":
+        raise InvalidArgument("option 'dedup' is 'broker', which goes by message ids, and option 'ids' is 'none'")
+    diverts = "alternate" in (options.on_unroutable, options.on_nack)
+    if options.alternate_exchange is not None and not diverts:
+        raise InvalidArgument("option 'alternateExchange' needs onUnroutable=alternate or onNack=alternate")
+    if options.transactions:
+        for name in ("onNack", "window"):
+            if name.lower() in given:
+                raise InvalidArgument(
+                    f"option '{name}' means nothing with transactions=partition: there are no confirms"
+                )
+        if diverts:
+            raise InvalidArgument(
+                "onUnroutable=alternate cannot be with transactions=partition: what is unroutable is known only when "
+                "the transaction has taken effect"
+            )
+
+
+def _properties(given: Mapping[str, str]) -> dict[str, str | int]:
+    """The properties that are given as options, by their names. Raises InvalidArgument."""
+    properties: dict[str, str | int] = {
+        name: given[option.lower()] for option, name in _PROPERTIES.items() if option.lower() in given
+    }
+    for name, value in properties.items():
+        if isinstance(value, str) and name != "headers" and len(value.encode()) > MAX_SHORT:
+            raise InvalidArgument(f"the option for property '{name}' is longer than the {MAX_SHORT} bytes it may have")
+    if "priority" in properties:
+        properties["priority"] = number(given, "priority", int, 0, most=255)
+    if "expiration" in properties:
+        number(given, "expiration", int, 0)
+    if "timestamp" in properties and given["timestamp"].strip().lower() != "now":
+        try:
+            moment = datetime.fromisoformat(given["timestamp"])
+        except ValueError:
+            moment = None
+        if moment is None or moment.tzinfo is None or moment.timestamp() < 0:
+            raise InvalidArgument(
+                f"option 'timestamp' is {given['timestamp']!r}; it takes 'now' or a time with its zone, such as "
+                "2026-01-05T12:00:00Z"
+            )
+        properties["timestamp"] = int(moment.timestamp())
+    elif "timestamp" in properties:
+        properties["timestamp"] = "now"
+    return properties

@@ -1,0 +1,135 @@
+"""What a reader of format("amqp") was asked for: the options of batch and streaming reads, and one checked record."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, cast
+
+from harebell.errors import InvalidArgument
+from harebell.spark.options import streams
+from harebell.spark.options.address import OPTIONS, Address, address
+from harebell.spark.options.payload import BINARY, PAYLOAD, PayloadOptions, payload_options
+from harebell.spark.options.streams import StreamOptions, stream_options
+from harebell.spark.options.values import choice, flag, known, number, number_if_given
+
+__all__ = ["SourceOptions", "default_spool", "refuse", "source_options"]
+
+QueueType = Literal["auto", "stream", "classic", "quorum"]
+
+DRAIN_PREFETCH: Final = 20_000
+MAX_PREFETCH: Final = 65_535  # basic.qos carries a short
+
+# As a user writes them, for messages; compared lower-cased.
+_SOURCE: Final = (
+    *OPTIONS, "timeout", "retryTimeout",
+    "queue", "queues", "queueType", "minPartitions", "prefetch", "batchRows", "readTimeout",
+)  # fmt: skip
+_SPOOL: Final = ("spool", "dedupWindow", "ordered")
+_PER_TRIGGER: Final = ("maxMessagesPerTrigger", "maxBytesPerTrigger", "minMessagesPerTrigger", "maxTriggerDelay")
+SOURCE_BATCH: Final = (*_SOURCE, *streams.BOTH, *streams.BATCH, *_SPOOL, "ticket", *PAYLOAD)
+SOURCE_STREAM: Final = (*_SOURCE, *streams.BOTH, *_PER_TRIGGER, *_SPOOL, *PAYLOAD)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What a reader was asked for, checked. Times are seconds, offsets are message numbers of a stream queue."""
+
+    url: Address
+    queues: tuple[str, ...]
+    queue_type: QueueType
+    stream: StreamOptions
+    max_messages: int | None
+    max_bytes: int | None  # of bodies
+    min_messages: int
+    max_delay: float  # how long fewer than min_messages may wait
+    ordered: bool
+    min_partitions: int
+    prefetch: int
+    batch_rows: int
+    fail_on_data_loss: bool
+    spool: Path
+    ticket: str | None
+    dedup_window: float
+    timeout: float
+    read_timeout: float
+    retry_timeout: float
+    given: frozenset[str]  # the lower-cased names that the caller wrote, to refuse those that a queue type excludes
+    payload: PayloadOptions = BINARY
+
+    @property
+    def drain_prefetch(self) -> int:
+        """Messages in flight of a drain; more than a stream's, for each file costs two waits for the disk."""
+        return self.prefetch if "prefetch" in self.given else DRAIN_PREFETCH
+
+    @property
+    def vhost(self) -> str:
+        """The virtual host that the URL names ("/" when it names none)."""
+        return self.url.vhost
+
+
+def default_spool() -> Path:
+    """Where drained messages go when the option `spool` is not given: $XDG_STATE_HOME/harebell/spool."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "harebell" / "spool"
+
+
+def source_options(options: Mapping[str, str], streaming: bool) -> SourceOptions:
+    """The checked options of a reader. Raises InvalidArgument, whose text names the option and what it takes."""
+    given = known(options, SOURCE_STREAM if streaming else SOURCE_BATCH, "streaming read" if streaming else "read")
+    names = [given[key] for key in ("queue", "queues", "path") if key in given]
+    if len(names) > 1:
+        raise InvalidArgument("give the queues once: as option 'queue', as option 'queues' or as load()'s argument")
+    queues = tuple(dict.fromkeys(name.strip() for name in (names[0] if names else "").split(",") if name.strip()))
+    found = [name for name in ("queuePattern", "superstream") if name.lower() in given]
+    if len(found) + bool(queues) > 1:
+        raise InvalidArgument("give one of 'queue', 'queuePattern' and 'superstream': what to read")
+    if not found and not queues:
+        raise InvalidArgument("option 'queue' is missing: the name of the queue to read, or several with commas")
+    queue_type = choice(given, "queueType", "auto", ("auto", "stream", "classic", "quorum"))
+    ticket = given.get("ticket")
+    if ticket is not None and not ticket.replace("-", "").replace("_", "").replace(".", "").isalnum():
+        raise InvalidArgument(f"option 'ticket' is {ticket!r}; letters, digits, '-', '_' and '.' are allowed")
+    ordered = flag(given, "ordered", False)
+    if ordered and "minpartitions" in given:
+        raise InvalidArgument("with ordered=true each queue is read in one task: leave option 'minPartitions' out")
+    if "maxtriggerdelay" in given and "minmessagespertrigger" not in given:
+        raise InvalidArgument("option 'maxTriggerDelay' is for 'minMessagesPerTrigger', which is not given")
+    return SourceOptions(
+        url=address(given),
+        queues=queues,
+        queue_type=cast(QueueType, queue_type),
+        stream=stream_options(given, queues, flag(given, "matchUnfiltered", False)),
+        max_messages=number_if_given(given, "maxMessagesPerTrigger"),
+        max_bytes=number_if_given(given, "maxBytesPerTrigger"),
+        min_messages=number(given, "minMessagesPerTrigger", int, 1, 1),
+        max_delay=number(given, "maxTriggerDelay", float, 0, 900.0),
+        ordered=ordered,
+        min_partitions=number(given, "minPartitions", int, 1, 2),
+        prefetch=number(given, "prefetch", int, 1, 5000, MAX_PREFETCH),
+        batch_rows=number(given, "batchRows", int, 1, 10_000),
+        fail_on_data_loss=flag(given, "failOnDataLoss", True),
+        spool=Path(given["spool"]) if "spool" in given else default_spool(),
+        ticket=ticket,
+        dedup_window=number(given, "dedupWindow", float, 0, 600.0),
+        timeout=number(given, "timeout", float, 0.001, 30.0),
+        read_timeout=number(given, "readTimeout", float, 0.001, 30.0),
+        retry_timeout=number(given, "retryTimeout", float, 0, 60.0),
+        given=frozenset(given),
+        payload=payload_options(given),
+    )
+
+
+def refuse(options: SourceOptions, family: Literal["stream", "spool"]) -> None:
+    """Raises InvalidArgument when an option was given that has no meaning for this kind of queue."""
+    others, kind, rest = (
+        ((*_SPOOL, "ticket"), "a stream queue", "classic and quorum queues")
+        if family == "stream"
+        else ((*streams.BOTH, *streams.BATCH), "a classic or quorum queue", "stream queues")
+    )
+    for name in others:
+        if name.lower() in options.given:
+            raise InvalidArgument(
+                f"option '{name}' means nothing for {kind} ({', '.join(options.queues)}); it is for {rest}"
+            )

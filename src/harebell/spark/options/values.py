@@ -1,0 +1,70 @@
+"""Option values as Spark hands them over, texts under lower-cased names, checked and turned into Python values.
+
+Each function raises InvalidArgument, whose text names the option as users write it and says what it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+from harebell.errors import InvalidArgument
+
+__all__ = ["choice", "flag", "known", "number", "number_if_given"]
+
+N = TypeVar("N", int, float)
+
+# What Spark itself puts among a source's or sink's options. `path` is the argument of load() and save().
+SPARKS_OWN: Final = frozenset({"path", "checkpointlocation"})
+
+
+def known(options: Mapping[str, str], names: tuple[str, ...], role: str) -> dict[str, str]:
+    """The options by their lower-cased names; each of them must be among `names`."""
+    known = {name.lower() for name in names}
+    given = {key.lower(): value for key, value in options.items()}
+    for key in given:
+        if key not in known and key not in SPARKS_OWN:
+            raise InvalidArgument(f"format 'amqp' has no option '{key}' for a {role}; it has: {', '.join(names)}")
+    return given
+
+
+def choice(given: Mapping[str, str], name: str, default: str, allowed: tuple[str, ...]) -> str:
+    """One of the allowed values."""
+    value = given.get(name.lower(), default).strip().lower()
+    if value not in allowed:
+        raise InvalidArgument(f"option '{name}' is {value!r}; it takes one of: {', '.join(allowed)}")
+    return value
+
+
+def flag(given: Mapping[str, str], name: str, default: bool) -> bool:
+    """True or false."""
+    return choice(given, name, str(default).lower(), ("true", "false")) == "true"
+
+
+def number(
+    given: Mapping[str, str],
+    name: str,
+    kind: Callable[[str], N],
+    least: N,
+    default: N | None = None,
+    most: N | None = None,
+) -> N:
+    """A number from `least` to `most`; one without a default must be there."""
+    text = given.get(name.lower())
+    if text is None:
+        assert default is not None
+        return default
+    value: N | None
+    try:
+        value = kind(text)
+    except ValueError:
+        value = None
+    if value is None or not least <= value or (most is not None and value > most):
+        limit = f"at least {least}" if most is None else f"{least} to {most}"
+        raise InvalidArgument(f"option '{name}' is {text!r}; it takes a number, {limit}")
+    return value
+
+
+def number_if_given(given: Mapping[str, str], name: str) -> int | None:
+    """A number of at least 1; None where the option was not given."""
+    return number(given, name, int, 1) if name.lower() in given else None

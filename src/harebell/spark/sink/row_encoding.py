@@ -1,0 +1,295 @@
+"""The rows of a DataFrame as what the wire takes: bodies, encoded properties, addresses, in parts of about a megabyte.
+
+Rules: columns are turned one by one, never rows; a column that is missing, and an option for it, cost nothing per row.
+A column wins over its option, which fills in where the column is null. What cannot be a message is refused with the
+name of its column, by `check_columns` before the job starts where the type says so, else when the row comes.
+This module opens no connection.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import pyarrow.compute as pc
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from harebell.errors import InvalidArgument, LocalProtocolError
+from harebell.protocol.v091.bulk import encode_property_columns
+from harebell.protocol.v091.fields import write_table
+from harebell.spark.options import SinkOptions
+from harebell.spark.schema import HEADERS_MAP, PROPERTY_COLUMNS, headers_from_json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from harebell.protocol.v091 import Table
+
+__all__ = ["RowEncoder", "Part", "check_columns"]
+
+T = TypeVar("T")
+
+PERSISTENT: Final = 2
+TRANSIENT_MODE: Final = 1
+PART_ROWS: Final = 1000  # encoded and written at once
+PART_BYTES: Final = 1 << 20  # of rows on average; a row of more is a part of its own
+PART_SECONDS: Final = 0.2  # of a rate limit: it is kept part by part
+BODIES: Final = ("body", "value")
+ALTERNATE: Final = "alternate_exchange"
+DEDUPLICATION: Final = "x-deduplication-header"  # the name that Harebell and RabbitMQ's plugin go by
+# What a read adds about the reading itself; a row that was read can be written without dropping them first.
+OF_A_READ: Final = ("queue", "offset", "redelivered")
+KNOWN: Final = (*BODIES, "exchange", "routing_key", ALTERNATE, *PROPERTY_COLUMNS, HEADERS_MAP)
+_RENAMED: Final = {"value": "body", HEADERS_MAP: "headers"}
+
+
+def check_columns(schema: StructType, options: SinkOptions) -> None:
+    """Raises InvalidArgument when the DataFrame's columns cannot become messages; the text names what can."""
+    names = schema.fieldNames()
+    for field in schema.fields:
+        name, kind = field.name, field.dataType
+        if name in OF_A_READ:
+            continue
+        if name not in KNOWN:
+            raise InvalidArgument(f"format 'amqp' cannot write column '{name}'; it writes: {', '.join(KNOWN)}")
+        if not _fits(name, kind):
+            raise InvalidArgument(f"column '{name}' cannot be {kind.simpleString()} in format 'amqp'")
+    if "headers" in names and HEADERS_MAP in names:
+        raise InvalidArgument(f"a message's headers come from one column: 'headers' or '{HEADERS_MAP}', not both")
+    if sum(name in names for name in BODIES) != 1:
+        raise InvalidArgument("a message needs exactly one of the columns 'body' and 'value' (binary or string)")
+    for name, option, spelled in (
+        ("exchange", options.exchange, "exchange"),
+        ("routing_key", options.routing_key, "routingKey"),
+    ):
+        if name not in names and option is None:
+            raise InvalidArgument(f"where to publish? give option '{spelled}' or a column '{name}'")
+    if options.ids == "column" and "message_id" not in names:
+        raise InvalidArgument("option 'ids' is 'column' but there is no column 'message_id'")
+    if "alternate" in (options.on_unroutable, options.on_nack):
+        if ALTERNATE not in names and options.alternate_exchange is None:
+            raise InvalidArgument(f"alternate: where to? give option 'alternateExchange' or a column '{ALTERNATE}'")
+    elif ALTERNATE in names:
+        raise InvalidArgument(f"column '{ALTERNATE}' needs onUnroutable=alternate or onNack=alternate")
+    if "headers" in options.properties:
+        headers_from_json(str(options.properties["headers"]))
+
+
+def _fits(name: str, kind: DataType) -> bool:
+    if name in BODIES:
+        return isinstance(kind, BinaryType | StringType)
+    if name in ("headers", HEADERS_MAP) and isinstance(kind, MapType):
+        return isinstance(kind.keyType, StringType) and isinstance(kind.valueType, StringType)
+    if name == HEADERS_MAP:
+        return False
+    if name in ("delivery_mode", "priority"):
+        return isinstance(kind, ByteType | ShortType | IntegerType | LongType)
+    if name == "timestamp":
+        return isinstance(kind, TimestampType)
+    return isinstance(kind, StringType)
+
+
+class Part:
+    """Some messages on their way, each known by its place.
+
+    bodies, properties   of each; properties are flags and values as the wire has them
+    exchange, routing_key  one for all, or one for each
+    alternate            where those go that are not wanted there; None where there is no such place
+    diverted             they are on their way to that place
+    since                when the broker refused them first, on the monotonic clock; None when it has not
+    """
+
+    __slots__ = ("alternate", "bodies", "diverted", "exchange", "properties", "routing_key", "since")
+
+    def __init__(
+        self,
+        bodies: Sequence[bytes],
+        properties: Sequence[bytes],
+        exchange: str | Sequence[str],
+        routing_key: str | Sequence[str],
+        alternate: str | Sequence[str | None] | None = None,
+        diverted: bool = False,
+        since: float | None = None,
+    ) -> None:
+        self.bodies = bodies
+        self.properties = properties
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.alternate = alternate
+        self.diverted = diverted
+        self.since = since
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+    def only(self, places: Sequence[int]) -> Part:
+        """Those at these places, in this order."""
+        return Part(
+            _at(self.bodies, places),
+            _at(self.properties, places),
+            self.exchange if isinstance(self.exchange, str) else _at(self.exchange, places),
+            self.routing_key if isinstance(self.routing_key, str) else _at(self.routing_key, places),
+            self.alternate if isinstance(self.alternate, str | None) else _at(self.alternate, places),
+            self.diverted,
+            self.since,
+        )
+
+    def divert(self) -> Part:
+        """The same messages, to their alternate exchanges. Raises InvalidArgument when one has none."""
+        places = [self.alternate] if isinstance(self.alternate, str | None) else self.alternate
+        if None in places:
+            raise InvalidArgument(
+                f"column '{ALTERNATE}' is null for a message that needs it, and there is no option 'alternateExchange'"
+            )
+        exchange: str | Sequence[str] = self.alternate  # type: ignore[assignment]  # no None is left in it
+        return Part(self.bodies, self.properties, exchange, self.routing_key, diverted=True)
+
+    def address(self, place: int) -> tuple[str, str]:
+        """(exchange, routing key) of one."""
+        exchange, key = self.exchange, self.routing_key
+        return exchange if isinstance(exchange, str) else exchange[place], key if isinstance(key, str) else key[place]
+
+
+def _at(values: Sequence[T], places: Sequence[int]) -> list[T]:
+    return [values[place] for place in places]
+
+
+class RowEncoder:
+    """Turns record batches of one schema into parts. Made once per task.
+
+    now  gives seconds since 1970, for timestamp=now
+    """
+
+    def __init__(self, options: SinkOptions, schema: StructType, now: Callable[[], float] = time.time) -> None:
+        self._options = options
+        self._now = now
+        self._names = [field.name for field in schema.fields]
+        most = PART_ROWS if options.max_rate is None else min(PART_ROWS, int(options.max_rate * PART_SECONDS))
+        self._rows = max(1, min(most, options.window // 2))
+        constants: dict[str, Any] = dict(options.properties)
+        constants["delivery_mode"] = PERSISTENT if options.persistent else TRANSIENT_MODE
+        if "headers" in constants:
+            constants["headers"] = headers_from_json(constants["headers"])
+        self._constants = constants
+        # Where the id goes into the headers too, no two tables are the same.
+        self._headers: Callable[[str], object] = headers_from_json if options.dedup else _encoded_table
+
+    def parts(self, batch: pa.RecordBatch, prefix: str, row: int) -> Iterator[Part]:
+        """The batch's messages; generated ids are `<prefix>/<number>`, the first row's being `row`.
+
+        Raises InvalidArgument for a row that is no message.
+        """
+        mean = batch.nbytes // batch.num_rows if batch.num_rows else 0
+        rows = max(1, min(self._rows, PART_BYTES // max(mean, 1)))
+        for start in range(0, batch.num_rows, rows):
+            yield self._part(batch.slice(start, rows), prefix, row + start)
+
+    def _part(self, batch: pa.RecordBatch, prefix: str, row: int) -> Part:
+        options, rows = self._options, batch.num_rows
+        columns: dict[str, list[Any]] = {}
+        for name, column in zip(self._names, batch.columns, strict=True):
+            if name not in OF_A_READ:
+                columns[_RENAMED.get(name, name)] = _values(name, column, self._headers)
+        bodies = columns.pop("body")
+        if None in bodies:
+            raise InvalidArgument("column 'body' is null in a row; a message without content is an empty body")
+        exchange = _address(columns.pop("exchange", None), options.exchange, "exchange")
+        key = _address(columns.pop("routing_key", None), options.routing_key, "routing_key")
+        alternate = columns.pop(ALTERNATE, None)
+        if options.ids != "none" or "message_id" in columns:
+            columns["message_id"] = self._ids(columns.get("message_id"), prefix, row, rows)
+        constants = {name: value for name, value in self._constants.items() if name not in columns}
+        if constants.get("timestamp") == "now":
+            constants["timestamp"] = int(self._now())
+        for name in columns:
+            if name in self._constants:
+                default = self._constants[name]
+                default = int(self._now()) if default == "now" else default
+                columns[name] = [default if value is None else value for value in columns[name]]
+        try:
+            if options.dedup:
+                table = constants.pop("headers", None)
+                columns["headers"] = _marked(columns.get("headers", [table] * rows), columns["message_id"])
+            properties = encode_property_columns(rows, columns, constants)
+        except LocalProtocolError as error:
+            raise InvalidArgument(f"a row is no message: {error}") from error
+        return Part(
+            bodies,
+            properties,
+            exchange,
+            key,
+            options.alternate_exchange
+            if alternate is None
+            else [options.alternate_exchange if value is None else value for value in alternate],
+        )
+
+    def _ids(self, given: list[str | None] | None, prefix: str, row: int, rows: int) -> list[str | None]:
+        ids = self._options.ids
+        if ids == "column" and given is not None and None in given:
+            raise InvalidArgument("option 'ids' is 'column' but column 'message_id' is null in a row")
+        if ids != "auto":
+            return [None] * rows if given is None else given
+        if given is None:
+            start = prefix + "/"
+            return [start + number for number in map(str, range(row, row + rows))]
+        return [value if value is not None else f"{prefix}/{row + i}" for i, value in enumerate(given)]
+
+
+def _values(name: str, column: pa.Array, headers: Callable[[str], object]) -> list[Any]:
+    if name in BODIES:
+        bodies: list[Any] = column.cast("binary").to_pylist()
+        return bodies
+    if name == "timestamp":
+        seconds: list[Any] = pc.divide(column.cast("int64"), 1_000_000).to_pylist()
+        return seconds
+    values: list[Any] = column.to_pylist()
+    if name in ("headers", HEADERS_MAP):
+        # A map column arrives as a list of pairs.
+        return [
+            None if value is None else headers(value) if isinstance(value, str) else dict(value) for value in values
+        ]
+    return values
+
+
+@functools.lru_cache(1000)
+def _encoded_table(text: str) -> bytes:
+    """The header table as it travels; those of many messages are the same. Raises InvalidArgument."""
+    try:
+        return write_table(headers_from_json(text))
+    except LocalProtocolError as error:
+        raise InvalidArgument(f"a row is no message: {error}") from error
+
+
+def _address(given: list[Any] | None, default: str | None, name: str) -> str | list[str]:
+    """The column with the option's value where it is null. Raises InvalidArgument when neither is there."""
+    if given is None:
+        assert default is not None  # `check_columns` has seen to that
+        return default
+    if None in given:
+        if default is None:
+            raise InvalidArgument(f"column '{name}' is null in a row and there is no option for such rows")
+        return [default if value is None else value for value in given]
+    return given
+
+
+def _marked(tables: list[Table | None], ids: list[str | None]) -> list[bytes | None]:
+    """The header tables, encoded, with the id as what the broker tells copies by; a mark of the row's own stays."""
+    marked: list[bytes | None] = []
+    for table, message_id in zip(tables, ids, strict=True):
+        if message_id is not None:
+            table = {DEDUPLICATION: message_id, **(table or {})}
+        marked.append(None if table is None else write_table(table))
+    return marked
