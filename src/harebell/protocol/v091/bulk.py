@@ -14,15 +14,13 @@ from typing import Any, Final
 
 from harebell.errors import LocalProtocolError
 from harebell.protocol.v091.codec import FRAME_OVERHEAD, too_long
-from harebell.protocol.v091.content import BASIC_CLASS, HEADER_FIXED, encode_content
+from harebell.protocol.v091.content import BASIC_CLASS, CONTENT_HEAD, HEADER_FIXED, NEXT_BODY, encode_content
 from harebell.protocol.v091.fields import FieldValue, write_octet, write_shortstr, write_table, write_timestamp
 from harebell.protocol.v091.methods import FRAME_BODY, FRAME_HEADER
 
 __all__ = ["PROPERTY_NAMES", "encode_contents", "encode_property_columns"]
 
 _FLAGS: Final = Struct(">H")
-_HEAD: Final = Struct(">BHIHHQ")  # a header frame up to its property flags
-_BODY: Final = Struct(">BBHI")  # the end of a header frame, and a body frame up to the body
 _SHORT: Final = tuple(bytes((length,)) for length in range(256))
 
 # The basic properties in the order of the wire, each with its flag (specification 4.2.6.1).
@@ -133,8 +131,8 @@ def encode_contents(
         if head is None:
             _check_header(lengths[0], room)
             head = heads[lengths] = (
-                _HEAD.pack(FRAME_HEADER, channel, HEADER_FIXED.size + lengths[0], BASIC_CLASS, 0, size),
-                _BODY.pack(206, FRAME_BODY, channel, size),
+                CONTENT_HEAD.pack(FRAME_HEADER, channel, HEADER_FIXED.size + lengths[0], BASIC_CLASS, 0, size),
+                NEXT_BODY.pack(206, FRAME_BODY, channel, size),
             )
         contents.append(b"%b%b%b%b\xce" % (head[0], raw, head[1], body))
     return contents

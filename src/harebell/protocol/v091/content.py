@@ -32,8 +32,8 @@ FLAGS_AT: Final = 7 + HEADER_FIXED.size  # of the property flags in the header f
 _LENGTH: Final = Struct(">I")
 _CHANNEL: Final = Struct(">H")
 
-_HEAD: Final = Struct(">BHIHHQ")  # a header frame up to its property flags
-_BODY_NEXT: Final = Struct(">BBHI")  # the end of a header frame, and a body frame up to the body
+CONTENT_HEAD: Final = Struct(">BHIHHQ")  # a header frame up to its property flags
+NEXT_BODY: Final = Struct(">BBHI")  # the end of a header frame, and a body frame up to the body
 
 # the header frame's payload length and its property flags
 SIZE_AND_FLAGS: Final = Struct(">3xI12xH")
@@ -280,11 +280,11 @@ def encode_content(channel: int, properties: Properties | bytes, body: bytes, fr
     """
     raw = properties if isinstance(properties, bytes) else encode_properties(properties)
     size, room = len(body), (frame_max or 1 << 31) - FRAME_OVERHEAD
-    head = _HEAD.pack(FRAME_HEADER, channel, HEADER_FIXED.size + len(raw), BASIC_CLASS, 0, size)
+    head = CONTENT_HEAD.pack(FRAME_HEADER, channel, HEADER_FIXED.size + len(raw), BASIC_CLASS, 0, size)
     if not size:
         return b"%b%b%b" % (head, raw, END)
     if size <= room:
-        return b"%b%b%b%b%b" % (head, raw, _BODY_NEXT.pack(206, FRAME_BODY, channel, size), body, END)
+        return b"%b%b%b%b%b" % (head, raw, NEXT_BODY.pack(206, FRAME_BODY, channel, size), body, END)
     pieces = [head, raw, END]
     for start in range(0, size, room):
         piece = body[start : start + room]
