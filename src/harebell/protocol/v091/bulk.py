@@ -17,28 +17,20 @@ from harebell.protocol.v091.codec import FRAME_OVERHEAD, too_long
 from harebell.protocol.v091.content import BASIC_CLASS, CONTENT_HEAD, HEADER_FIXED, NEXT_BODY, encode_content
 from harebell.protocol.v091.fields import FieldValue, write_octet, write_shortstr, write_table, write_timestamp
 from harebell.protocol.v091.methods import FRAME_BODY, FRAME_HEADER
+from harebell.protocol.v091.property_flags import FIELDS, RESERVED, SHORT_STRING, TABLE
 
 __all__ = ["PROPERTY_NAMES", "encode_contents", "encode_property_columns"]
 
 _FLAGS: Final = Struct(">H")
 _SHORT: Final = tuple(bytes((length,)) for length in range(256))
 
-# The basic properties in the order of the wire, each with its flag (specification 4.2.6.1).
-_FIELDS: Final[tuple[tuple[str, int, Callable[[Any, str], bytes]], ...]] = (
-    ("content_type", 0x8000, write_shortstr),
-    ("content_encoding", 0x4000, write_shortstr),
-    ("headers", 0x2000, lambda table, name: write_table(table)),
-    ("delivery_mode", 0x1000, write_octet),
-    ("priority", 0x0800, write_octet),
-    ("correlation_id", 0x0400, write_shortstr),
-    ("reply_to", 0x0200, write_shortstr),
-    ("expiration", 0x0100, write_shortstr),
-    ("message_id", 0x0080, write_shortstr),
-    ("timestamp", 0x0040, lambda value, name: write_timestamp(value)),
-    ("type", 0x0020, write_shortstr),
-    ("user_id", 0x0010, write_shortstr),
-    ("app_id", 0x0008, write_shortstr),
-)
+_WRITERS: Final[dict[int, Callable[[Any, str], bytes]]] = {  # by the size of the value
+    SHORT_STRING: write_shortstr,
+    TABLE: lambda table, name: write_table(table),
+    1: write_octet,
+    8: lambda value, name: write_timestamp(value),
+}
+_FIELDS: Final = tuple((name, flag, _WRITERS[size]) for flag, name, size in FIELDS if flag != RESERVED)
 PROPERTY_NAMES: Final = tuple(name for name, _, _ in _FIELDS)
 
 
