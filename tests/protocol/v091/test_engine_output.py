@@ -105,6 +105,13 @@ SERVER: dict[str, Callable[[Engine, int], None]] = {
     ),
     "send_deliveries": deliveries,
 }
+long_properties = st.one_of(
+    strategies.properties.map(Properties.encode), st.integers(4000, 4200).map(lambda size: properties(size))
+)
+bodies = st.one_of(st.binary(max_size=50), st.integers(4080, 9000).map(lambda size: b"y" * size))
+parts = st.lists(st.tuples(long_properties, bodies), min_size=0, max_size=4)
+
+
 WAYS = [
     pytest.param(role, send, id=f"{role.name.lower()}: {name}")
     for role, ways in ((Role.CLIENT, CLIENT), (Role.SERVER, SERVER))
@@ -151,6 +158,14 @@ def test_a_method_in_front_of_a_content_fits_too() -> None:
     assert client.data_to_send() == b""
 
 
+@given(strategies.properties.map(Properties.encode), bodies, st.sampled_from([4096, 8192]))
+def test_a_message_is_what_its_parts_make(raw: bytes, body: bytes, frame_max: int) -> None:
+    one, many = opened(1, tune=(10, frame_max, 0))[0], opened(1, tune=(10, frame_max, 0))[0]
+    one.send_message(1, PUBLISH, raw, body)
+    many.send_messages(1, [PUBLISH], [raw], [body])
+    assert one.data_to_send() == many.data_to_send() == PUBLISH + encode_content(1, raw, body, frame_max)
+
+
 def test_before_tuning_frames_may_be_as_long_as_any_peer_of_this_kind_takes() -> None:
     client, server = Engine(Role.CLIENT, frame_max=4096), Engine(Role.SERVER, frame_max=4096)
     client.send_header()
@@ -180,13 +195,6 @@ def test_a_client_that_runs_ahead_of_open_ok_keeps_to_what_was_agreed() -> None:
     with pytest.raises(LocalProtocolError, match="frame of 4097 bytes"):
         declare(client, 4097)
     assert client.data_to_send() == b""
-
-
-long_properties = st.one_of(
-    strategies.properties.map(Properties.encode), st.integers(4000, 4200).map(lambda size: properties(size))
-)
-bodies = st.one_of(st.binary(max_size=50), st.integers(4080, 9000).map(lambda size: b"y" * size))
-parts = st.lists(st.tuples(long_properties, bodies), min_size=0, max_size=4)
 
 
 @given(data=st.data(), role=st.sampled_from(list(Role)))

@@ -61,5 +61,5 @@ def test_the_caches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for n in range(100):
         frames.publish("x", str(n), False)
         reader.read(m.BasicDeliver("c", 1, False, "x", str(n)).encode())
-    assert len(frames._publish) <= 10
+    assert len(frames.known) <= 10
     assert len(reader.names) <= 10

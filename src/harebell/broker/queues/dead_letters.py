@@ -28,6 +28,7 @@ from harebell.broker.timers import Timer, Timers
 from harebell.errors import LocalProtocolError
 from harebell.protocol.v091 import Content, FieldValue
 from harebell.protocol.v091.fields import write_table
+from harebell.protocol.v091.property_flags import EXPIRATION, HEADERS
 from harebell.protocol.v091.splice import append_headers, replace_properties
 from harebell.routing import Reason, Route, cc_keys, dead_letter_headers, dead_letter_keys, without_cycles
 from harebell.routing.settings import QueueSettings
@@ -38,7 +39,6 @@ log = logging.getLogger("harebell.broker.dead_letters")
 
 RETRY_MS: Final = 5_000
 SHARE: Final = 256  # letters tried again in one go
-_HEADERS, _EXPIRATION = 0x2000, 0x0100  # property flags
 
 
 class DyingQueue(Protocol):
@@ -124,9 +124,9 @@ def _is_simple(message: Message) -> bool:
     if message.died or message.keys or message.bcc:
         return False
     flags = message.content.flags
-    if flags & _EXPIRATION:
+    if flags & EXPIRATION:
         return False
-    if not flags & _HEADERS:
+    if not flags & HEADERS:
         return True
     raw = message.content.raw_properties
     return b"-death" not in raw and b"CC" not in raw

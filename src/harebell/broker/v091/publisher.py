@@ -25,6 +25,15 @@ from harebell.protocol.v091 import Content, OversizedContent, Properties, Table
 from harebell.protocol.v091.content import DELIVERY_MODE_ONLY, FLAGS_AT, NO_PROPERTIES, SIZE_AND_FLAGS
 from harebell.protocol.v091.fields import write_shortstr
 from harebell.protocol.v091.methods import BasicPublish, BasicReturn
+from harebell.protocol.v091.property_flags import (
+    CORRELATION_ID,
+    EXPIRATION,
+    HEADERS,
+    MESSAGE_ID,
+    REPLY_TO,
+    TIMESTAMP,
+    USER_ID,
+)
 from harebell.protocol.v091.splice import replace_properties, replace_reply_to
 from harebell.routing import SYSTEM_EXCHANGE, Route, bcc_keys, cc_bcc
 
@@ -32,10 +41,8 @@ __all__ = ["Publisher", "Target"]
 
 MAX_EXPIRATION: Final = 315_360_000_000  # milliseconds: ten years, RabbitMQ's limit
 
-_HEADERS, _REPLY_TO = 0x2000, 0x0200  # flags of properties that have a say when they hold one of these
-_COPIES: Final = b"CC"  # of CC and BCC
-_USER_ID, _EXPIRATION = 0x0010, 0x0100
-_PER_MESSAGE: Final = 0x04C0  # correlation-id, message-id, timestamp: no other message has the same
+_COPIES: Final = b"CC"  # of CC and BCC, in headers
+_PER_MESSAGE: Final = CORRELATION_ID | MESSAGE_ID | TIMESTAMP  # no other message has the same
 _UNKNOWN: Final = -1
 MAX_KNOWN: Final = 32  # different properties that a channel knows to be good
 MAX_KNOWN_SIZE: Final = 512  # bytes of them
@@ -229,14 +236,14 @@ class Publisher:
         """As `_look`, with no more decoding than the properties ask for: nearly always none."""
         raw = content.checked_properties()
         flags, ttl = raw[0] << 8 | raw[1], None
-        if flags & _REPLY_TO and self._channel.replies is not None:
+        if flags & REPLY_TO and self._channel.replies is not None:
             frames = replace_reply_to(content.frames, WIRE_NAME, self._channel.replies.wire_name)
             if frames is not None:
                 content = Content(content.channel, content.method, frames, content.body_size)
                 raw = content.raw_properties
-        if flags & _USER_ID or (flags & _HEADERS and _COPIES in raw) or (flags & _REPLY_TO and WIRE_NAME in raw):
+        if flags & USER_ID or (flags & HEADERS and _COPIES in raw) or (flags & REPLY_TO and WIRE_NAME in raw):
             return self._look(target, content)
-        if flags & _EXPIRATION:
+        if flags & EXPIRATION:
             expiration = content.expiration
             if expiration is None or not expiration.isdigit() or int(expiration) > MAX_EXPIRATION:
                 return self._look(target, content)

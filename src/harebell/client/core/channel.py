@@ -109,6 +109,7 @@ class ChannelCore:
         self.consumers: dict[bytes, ConsumerCore] = {}
         self.active = self.ready = self._flowing = True
         self._engine = connection.engine
+        self._known_frames = self.frames.known
         self.settlement = Settlement(self, deliveries, self.frames, connection.engine.send_frame, connection.flush)
         self.settler: Acknowledger = self.settlement
         self._reader = DeliverReader()
@@ -215,7 +216,9 @@ class ChannelCore:
         """Put one message into the output, and give its publish tag (0 with confirms off). The caller flushes."""
         if self.reason is not None:
             self.check_open()
-        method = self.frames.publish(exchange, routing_key, mandatory)
+        method = self._known_frames.get((exchange, routing_key, mandatory))
+        if method is None:
+            method = self.frames.publish(exchange, routing_key, mandatory)
         self._engine.send_message(self.number, method, raw_properties, body)
         publishes = self.publishes
         return publishes.add(waiter, method, raw_properties, body, mandatory) if publishes.confirming else 0

@@ -14,33 +14,23 @@ from typing import Any, Final
 
 from harebell.errors import LocalProtocolError
 from harebell.protocol.v091.codec import FRAME_OVERHEAD, too_long
-from harebell.protocol.v091.content import BASIC_CLASS, HEADER_FIXED, encode_content
+from harebell.protocol.v091.content import BASIC_CLASS, CONTENT_HEAD, HEADER_FIXED, NEXT_BODY, encode_content
 from harebell.protocol.v091.fields import FieldValue, write_octet, write_shortstr, write_table, write_timestamp
 from harebell.protocol.v091.methods import FRAME_BODY, FRAME_HEADER
+from harebell.protocol.v091.property_flags import FIELDS, RESERVED, SHORT_STRING, TABLE
 
 __all__ = ["PROPERTY_NAMES", "encode_contents", "encode_property_columns"]
 
 _FLAGS: Final = Struct(">H")
-_HEAD: Final = Struct(">BHIHHQ")  # a header frame up to its property flags
-_BODY: Final = Struct(">BBHI")  # the end of a header frame, and a body frame up to the body
 _SHORT: Final = tuple(bytes((length,)) for length in range(256))
 
-# The basic properties in the order of the wire, each with its flag (specification 4.2.6.1).
-_FIELDS: Final[tuple[tuple[str, int, Callable[[Any, str], bytes]], ...]] = (
-    ("content_type", 0x8000, write_shortstr),
-    ("content_encoding", 0x4000, write_shortstr),
-    ("headers", 0x2000, lambda table, name: write_table(table)),
-    ("delivery_mode", 0x1000, write_octet),
-    ("priority", 0x0800, write_octet),
-    ("correlation_id", 0x0400, write_shortstr),
-    ("reply_to", 0x0200, write_shortstr),
-    ("expiration", 0x0100, write_shortstr),
-    ("message_id", 0x0080, write_shortstr),
-    ("timestamp", 0x0040, lambda value, name: write_timestamp(value)),
-    ("type", 0x0020, write_shortstr),
-    ("user_id", 0x0010, write_shortstr),
-    ("app_id", 0x0008, write_shortstr),
-)
+_WRITERS: Final[dict[int, Callable[[Any, str], bytes]]] = {  # by the size of the value
+    SHORT_STRING: write_shortstr,
+    TABLE: lambda table, name: write_table(table),
+    1: write_octet,
+    8: lambda value, name: write_timestamp(value),
+}
+_FIELDS: Final = tuple((name, flag, _WRITERS[size]) for flag, name, size in FIELDS if flag != RESERVED)
 PROPERTY_NAMES: Final = tuple(name for name, _, _ in _FIELDS)
 
 
@@ -133,8 +123,8 @@ def encode_contents(
         if head is None:
             _check_header(lengths[0], room)
             head = heads[lengths] = (
-                _HEAD.pack(FRAME_HEADER, channel, HEADER_FIXED.size + lengths[0], BASIC_CLASS, 0, size),
-                _BODY.pack(206, FRAME_BODY, channel, size),
+                CONTENT_HEAD.pack(FRAME_HEADER, channel, HEADER_FIXED.size + lengths[0], BASIC_CLASS, 0, size),
+                NEXT_BODY.pack(206, FRAME_BODY, channel, size),
             )
         contents.append(b"%b%b%b%b\xce" % (head[0], raw, head[1], body))
     return contents

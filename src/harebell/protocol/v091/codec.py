@@ -12,6 +12,7 @@ from typing import Final
 from harebell import errors
 from harebell.protocol.v091.fields import skip_table
 from harebell.protocol.v091.methods import FRAME_END, FRAME_HEARTBEAT, FRAME_METHOD, METHODS, Method, Properties
+from harebell.protocol.v091.property_flags import FIELDS, SHORT_STRING, TABLE, UNUSED
 
 __all__ = [
     "HEARTBEAT_FRAME",
@@ -104,25 +105,22 @@ def check_properties(data: bytes, at: int, channel: int = 0) -> None:
             plan = _PLANS[flags] = _plan(flags)
         at += 2
         for step in plan:
-            if step == _SHORT_STRING:
+            if step == SHORT_STRING:
                 at += 1 + data[at]
-            elif step == _TABLE:
+            elif step == TABLE:
                 at = skip_table(data, at)
             else:
                 at += step
-        if at == len(data) and not flags & 3:
+        if at == len(data) and not flags & UNUSED:
             return
     except MALFORMED:
         pass
     decode_properties(data, start, channel)  # which says what is wrong
 
 
-_SHORT_STRING: Final = 0
-_TABLE: Final = -1
 _PLANS: Final[dict[int, tuple[int, ...]]] = {}  # by flags, which are 16 bits; in practice a handful
 
 
 def _plan(flags: int) -> tuple[int, ...]:
     """What stands behind these flags: short strings, a table, or so many bytes."""
-    others = {0x2000: _TABLE, 0x1000: 1, 0x0800: 1, 0x0040: 8}  # headers, delivery-mode, priority, timestamp
-    return tuple(others.get(1 << bit, _SHORT_STRING) for bit in range(15, 1, -1) if flags & 1 << bit)
+    return tuple(size for flag, _, size in FIELDS if flags & flag)

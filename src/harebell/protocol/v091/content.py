@@ -23,6 +23,16 @@ from harebell.protocol.v091.codec import (
     too_long,
 )
 from harebell.protocol.v091.methods import FRAME_BODY, FRAME_HEADER, Method, Properties
+from harebell.protocol.v091.property_flags import (
+    DELIVERY_MODE,
+    EXPIRATION,
+    HEADERS,
+    PRIORITY,
+    delivery_mode_at,
+    expiration_at,
+    headers_at,
+    priority_at,
+)
 
 __all__ = ["Content", "OversizedContent", "encode_content", "stored_content"]
 
@@ -32,13 +42,16 @@ FLAGS_AT: Final = 7 + HEADER_FIXED.size  # of the property flags in the header f
 _LENGTH: Final = Struct(">I")
 _CHANNEL: Final = Struct(">H")
 
-_HEAD: Final = Struct(">BHIHHQ")  # a header frame up to its property flags
-_BODY_NEXT: Final = Struct(">BBHI")  # the end of a header frame, and a body frame up to the body
+CONTENT_HEAD: Final = Struct(">BHIHHQ")  # a header frame up to its property flags
+NEXT_BODY: Final = Struct(">BBHI")  # the end of a header frame, and a body frame up to the body
 
 # the header frame's payload length and its property flags
 SIZE_AND_FLAGS: Final = Struct(">3xI12xH")
 NO_PROPERTIES: Final = (HEADER_FIXED.size + 2, 0)
-DELIVERY_MODE_ONLY: Final = (HEADER_FIXED.size + 3, 0x1000)
+DELIVERY_MODE_ONLY: Final = (HEADER_FIXED.size + 3, DELIVERY_MODE)
+
+# Flags of the first octet, which is all that is looked at for these.
+_HEADERS, _DELIVERY_MODE, _PRIORITY, _EXPIRATION = HEADERS >> 8, DELIVERY_MODE >> 8, PRIORITY >> 8, EXPIRATION >> 8
 
 
 class Content:
@@ -95,14 +108,10 @@ class Content:
     def raw_headers(self) -> bytes:
         """The headers table as it came, with its length; b"" where there is none or the properties are malformed."""
         frames = self.frames
-        flags, at = frames[FLAGS_AT], FLAGS_AT + 2
-        if not flags & 0x20:
+        if not frames[FLAGS_AT] & _HEADERS:
             return b""
         try:
-            if flags & 0x80:  # content-type
-                at += 1 + frames[at]
-            if flags & 0x40:  # content-encoding
-                at += 1 + frames[at]
+            at = headers_at(frames, FLAGS_AT)
             return frames[at : at + 4 + _LENGTH.unpack_from(frames, at)[0]]
         except (IndexError, StructError):
             return b""
@@ -117,58 +126,26 @@ class Content:
     def persistent(self) -> bool:
         """delivery-mode 2, read without decoding the rest; of no meaning where the properties are malformed."""
         frames = self.frames
-        flags, at = frames[FLAGS_AT], FLAGS_AT + 2
-        if not flags & 0x10:
+        if not frames[FLAGS_AT] & _DELIVERY_MODE:
             return False
         try:
-            if flags & 0x80:  # content-type
-                at += 1 + frames[at]
-            if flags & 0x40:  # content-encoding
-                at += 1 + frames[at]
-            if flags & 0x20:  # headers
-                at += 4 + _LENGTH.unpack_from(frames, at)[0]
-            return frames[at] == 2
-        except (IndexError, StructError):
+            return frames[delivery_mode_at(frames, FLAGS_AT)] == 2
+        except IndexError:
             return False
 
     @property
     def priority(self) -> int:
         """The priority, 0 where there is none, read without decoding the rest; the properties have been checked."""
         frames = self.frames
-        flags, at = frames[FLAGS_AT], FLAGS_AT + 2
-        if not flags & 0x08:
-            return 0
-        if flags & 0x80:  # content-type
-            at += 1 + frames[at]
-        if flags & 0x40:  # content-encoding
-            at += 1 + frames[at]
-        if flags & 0x20:  # headers
-            at += 4 + _LENGTH.unpack_from(frames, at)[0]
-        if flags & 0x10:  # delivery-mode
-            at += 1
-        return frames[at]
+        return frames[priority_at(frames, FLAGS_AT)] if frames[FLAGS_AT] & _PRIORITY else 0
 
     @property
     def expiration(self) -> bytes | None:
         """The expiration as its bytes, read without decoding the rest; the properties have been checked."""
         frames = self.frames
-        flags, at = frames[FLAGS_AT], FLAGS_AT + 2
-        if not flags & 0x01:
+        if not frames[FLAGS_AT] & _EXPIRATION:
             return None
-        if flags & 0x80:  # content-type
-            at += 1 + frames[at]
-        if flags & 0x40:  # content-encoding
-            at += 1 + frames[at]
-        if flags & 0x20:  # headers
-            at += 4 + _LENGTH.unpack_from(frames, at)[0]
-        if flags & 0x10:  # delivery-mode
-            at += 1
-        if flags & 0x08:  # priority
-            at += 1
-        if flags & 0x04:  # correlation-id
-            at += 1 + frames[at]
-        if flags & 0x02:  # reply-to
-            at += 1 + frames[at]
+        at = expiration_at(frames, FLAGS_AT)
         return frames[at + 1 : at + 1 + frames[at]]
 
     def first_header(self, entry: bytes) -> int | None:
@@ -179,14 +156,9 @@ class Content:
         is never taken for it.
         """
         frames = self.frames
-        flags, at = frames[FLAGS_AT], FLAGS_AT + 2
-        if not flags & 0x20:
+        if not frames[FLAGS_AT] & _HEADERS:
             return None
-        if flags & 0x80:  # content-type
-            at += 1 + frames[at]
-        if flags & 0x40:  # content-encoding
-            at += 1 + frames[at]
-        at += 4  # the table's length
+        at = headers_at(frames, FLAGS_AT) + 4  # behind the table's length
         if not frames.startswith(entry, at):
             return None
         at += len(entry)
@@ -280,11 +252,11 @@ def encode_content(channel: int, properties: Properties | bytes, body: bytes, fr
     """
     raw = properties if isinstance(properties, bytes) else encode_properties(properties)
     size, room = len(body), (frame_max or 1 << 31) - FRAME_OVERHEAD
-    head = _HEAD.pack(FRAME_HEADER, channel, HEADER_FIXED.size + len(raw), BASIC_CLASS, 0, size)
+    head = CONTENT_HEAD.pack(FRAME_HEADER, channel, HEADER_FIXED.size + len(raw), BASIC_CLASS, 0, size)
     if not size:
         return b"%b%b%b" % (head, raw, END)
     if size <= room:
-        return b"%b%b%b%b%b" % (head, raw, _BODY_NEXT.pack(206, FRAME_BODY, channel, size), body, END)
+        return b"%b%b%b%b%b" % (head, raw, NEXT_BODY.pack(206, FRAME_BODY, channel, size), body, END)
     pieces = [head, raw, END]
     for start in range(0, size, room):
         piece = body[start : start + room]

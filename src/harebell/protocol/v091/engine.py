@@ -49,7 +49,16 @@ from harebell.protocol.v091.codec import (
     encode_properties,
     too_long,
 )
-from harebell.protocol.v091.content import HEADER_FIXED, Content, OversizedContent, check_frames, encode_content
+from harebell.protocol.v091.content import (
+    BASIC_CLASS,
+    CONTENT_HEAD,
+    HEADER_FIXED,
+    NEXT_BODY,
+    Content,
+    OversizedContent,
+    check_frames,
+    encode_content,
+)
 from harebell.protocol.v091.states import (
     CHANNEL_CLOSED_BY,
     CHANNEL_TRANSITIONS,
@@ -544,11 +553,17 @@ class Engine:
 
         LocalProtocolError when the properties do not fit a frame.
         """
-        frame_max = self.frame_max
-        if len(raw_properties) + _HEADER_OVERHEAD > frame_max:
-            raise too_long("basic.publish", "properties", len(raw_properties) + _HEADER_OVERHEAD, frame_max)
-        # Both or none, whatever interrupts a thread here.
-        self._outgoing += (method, encode_content(channel, raw_properties, body, frame_max))
+        size, frame_max = len(body), self.frame_max
+        header = _HEADER_OVERHEAD + len(raw_properties)
+        if header > frame_max:
+            raise too_long("basic.publish", "properties", header, frame_max)
+        if 0 < size <= frame_max - FRAME_OVERHEAD:  # as encode_content, without its call
+            head = CONTENT_HEAD.pack(_HEADER, channel, header - FRAME_OVERHEAD, BASIC_CLASS, 0, size)
+            between = NEXT_BODY.pack(206, _BODY, channel, size)
+            content = b"%b%b%b%b\xce" % (head, raw_properties, between, body)
+        else:
+            content = encode_content(channel, raw_properties, body, frame_max)
+        self._outgoing += (method, content)  # both or none, whatever interrupts a thread here
 
     def send_messages(
         self, channel: int, methods: Sequence[bytes], raw_properties: Sequence[bytes], bodies: Sequence[bytes]

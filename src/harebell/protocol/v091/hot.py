@@ -28,15 +28,16 @@ class ClientFrames:
 
     renamed     the names that queues have now, by the names that the program knows: what goes to one of these through
                 the default exchange goes to its present name
+    known       frames of basic.publish by exchange, routing key and mandatory: `publish` adds those that are missing
     ack_prefix  the frame of basic.ack up to its tag
     """
 
-    __slots__ = ("_channel", "_nack", "_publish", "_reject", "_renamed", "ack_prefix")
+    __slots__ = ("_channel", "_nack", "_reject", "_renamed", "ack_prefix", "known")
 
     def __init__(self, channel: int, renamed: dict[str, str] | None = None) -> None:
         self._channel = channel
         self._renamed = {} if renamed is None else renamed
-        self._publish: dict[tuple[str, str, bool], bytes] = {}
+        self.known: dict[tuple[str, str, bool], bytes] = {}
         # A frame with its tag cut out: prefix, class id, method id.
         self.ack_prefix = encode_method(channel, m.BasicAck(0))[:11]
         self._nack = encode_method(channel, m.BasicNack(0))[:11]
@@ -45,19 +46,19 @@ class ClientFrames:
     def publish(self, exchange: str, routing_key: str, mandatory: bool) -> bytes:
         """The method frame of basic.publish. LocalProtocolError for a name of more than 255 bytes."""
         key = (exchange, routing_key, mandatory)
-        frame = self._publish.get(key)
+        frame = self.known.get(key)
         if frame is None:
-            if len(self._publish) >= MAX_CACHED:
-                self._publish.clear()
+            if len(self.known) >= MAX_CACHED:
+                self.known.clear()
             if not exchange:
                 routing_key = self._renamed.get(routing_key, routing_key)
             frame = encode_method(self._channel, m.BasicPublish(exchange, routing_key, mandatory))
-            self._publish[key] = frame
+            self.known[key] = frame
         return frame
 
     def forget(self) -> None:
         """A name has changed its meaning: build the frames anew."""
-        self._publish.clear()
+        self.known.clear()
 
     def ack(self, delivery_tag: int, multiple: bool) -> bytes:
         return b"%b%b%b" % (self.ack_prefix, delivery_tag.to_bytes(8, "big"), b"\x01\xce" if multiple else b"\x00\xce")

@@ -15,6 +15,7 @@ from harebell.protocol.v091.codec import FRAME_OVERHEAD, encode_properties
 from harebell.protocol.v091.content import FLAGS_AT, HEADER_FIXED
 from harebell.protocol.v091.fields import skip_value
 from harebell.protocol.v091.methods import Properties
+from harebell.protocol.v091.property_flags import HEADERS, REPLY_TO, headers_at, reply_to_at
 
 __all__ = [
     "DELIVERY_COUNT",
@@ -26,9 +27,7 @@ __all__ = [
     "replace_reply_to",
 ]
 
-# in the first octet of the property flags
-_CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS, _DELIVERY_MODE = 0x80, 0x40, 0x20, 0x10
-_PRIORITY, _CORRELATION_ID, _REPLY_TO = 0x08, 0x04, 0x02
+_HEADERS, _REPLY_TO = HEADERS >> 8, REPLY_TO >> 8  # in the first octet of the flags
 _LENGTH: Final = Struct(">I")
 _WITH_HEADERS: Final = [bytes((flags | _HEADERS,)) for flags in range(256)]  # by the first octet of the flags
 
@@ -60,11 +59,7 @@ class LongHeader:
 
     def pieces(self, frames: bytes, value: int) -> tuple[bytes, ...]:
         """What `put_into` joins, for who puts more around it."""
-        flags, at, grown = frames[FLAGS_AT], FLAGS_AT + 2, self._grown
-        if flags & _CONTENT_TYPE:
-            at += 1 + frames[at]
-        if flags & _CONTENT_ENCODING:
-            at += 1 + frames[at]
+        flags, at, grown = frames[FLAGS_AT], headers_at(frames, FLAGS_AT), self._grown
         size: int = _LENGTH.unpack_from(frames, 3)[0]
         if flags & _HEADERS:
             table = self._table.pack(grown + _LENGTH.unpack_from(frames, at)[0], self._key, b"l", value)
@@ -79,11 +74,7 @@ class LongHeader:
         """The properties (flags and values, well formed) without this header; the same object when they lack it."""
         if self._key not in properties or not properties[0] & _HEADERS:
             return properties
-        start = 2
-        if properties[0] & _CONTENT_TYPE:
-            start += 1 + properties[start]
-        if properties[0] & _CONTENT_ENCODING:
-            start += 1 + properties[start]
+        start = headers_at(properties, 0)
         at = start + 4
         end = at + _LENGTH.unpack_from(properties, start)[0]
         while at < end:
@@ -113,18 +104,9 @@ def replace_reply_to(frames: bytes, old: bytes, new: bytes) -> bytes | None:
 
     The caller has checked the properties. Both are short strings as they stand on the wire.
     """
-    flags = frames[FLAGS_AT]
-    if not flags & _REPLY_TO:
+    if not frames[FLAGS_AT] & _REPLY_TO:
         return None
-    at = _table_at(frames)
-    if flags & _HEADERS:
-        at += 4 + _LENGTH.unpack_from(frames, at)[0]
-    if flags & _DELIVERY_MODE:
-        at += 1
-    if flags & _PRIORITY:
-        at += 1
-    if flags & _CORRELATION_ID:
-        at += 1 + frames[at]
+    at = reply_to_at(frames, FLAGS_AT)
     if not frames.startswith(old, at):
         return None
     size = _LENGTH.pack(_LENGTH.unpack_from(frames, 3)[0] + len(new) - len(old))
@@ -136,19 +118,9 @@ def append_headers(frames: bytes, entries: bytes) -> bytes:
 
     The caller has checked the properties, and that they hold none of these headers already.
     """
-    at = _table_at(frames)
+    at = headers_at(frames, FLAGS_AT)
     end = at + 4 + _LENGTH.unpack_from(frames, at)[0] if frames[FLAGS_AT] & _HEADERS else at
     return _spliced(frames, at, end, entries)
-
-
-def _table_at(frames: bytes) -> int:
-    """Where the headers are, or would be."""
-    flags, at = frames[FLAGS_AT], FLAGS_AT + 2
-    if flags & _CONTENT_TYPE:
-        at += 1 + frames[at]
-    if flags & _CONTENT_ENCODING:
-        at += 1 + frames[at]
-    return at
 
 
 def _spliced(frames: bytes, table: int, at: int, entries: bytes) -> bytes:

@@ -24,6 +24,14 @@ from harebell.client.messages import Delivery
 from harebell.errors import LocalProtocolError
 from harebell.protocol.v091.content import Content
 from harebell.protocol.v091.fields import read_table
+from harebell.protocol.v091.property_flags import (
+    CONTENT_ENCODING,
+    CONTENT_TYPE,
+    FIELDS,
+    HEADERS,
+    SHORT_STRING,
+    UNUSED,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,24 +49,6 @@ _PREFIX: Final = 7  # type, channel and payload length of a frame
 _END: Final = 206
 _DELIVER: Final = b"\0\x3c\0\x3c"
 _FLAGS: Final = 12  # class, weight and body size stand before the property flags
-_HEADERS_BIT: Final = 0x2000
-# Properties in the order of the wire: flag, name, bytes (0: a short string, -1: a table).
-PROPERTIES: Final = (
-    (0x8000, "content_type", 0),
-    (0x4000, "content_encoding", 0),
-    (_HEADERS_BIT, "headers", -1),
-    (0x1000, "delivery_mode", 1),
-    (0x0800, "priority", 1),
-    (0x0400, "correlation_id", 0),
-    (0x0200, "reply_to", 0),
-    (0x0100, "expiration", 0),
-    (0x0080, "message_id", 0),
-    (0x0040, "timestamp", 8),
-    (0x0020, "type", 0),
-    (0x0010, "user_id", 0),
-    (0x0008, "app_id", 0),
-    (0x0004, "reserved", 0),
-)
 _OFFSET_ENTRY: Final = b"\x0fx-stream-offsetl"  # the header's entry before its 8 bytes
 OFFSET_SIZE: Final = len(_OFFSET_ENTRY) + 8
 _OFFSET_FRONT: Final = int.from_bytes(_OFFSET_ENTRY[:8], "big", signed=True)
@@ -184,10 +174,10 @@ class Block:
 
     def _read_numbers(self) -> Int64Array:
         view, flags = self._view, self._flags()
-        if not (flags & _HEADERS_BIT).all():
+        if not (flags & HEADERS).all():
             raise Irregular
         at = self._properties + 2
-        for bit in (0x8000, 0x4000):  # content_type and content_encoding come before the headers
+        for bit in (CONTENT_TYPE, CONTENT_ENCODING):  # these come before the headers
             if (flags & bit).any():
                 at = at + np.where(flags & bit, 1 + view.octets(at), 0)
         at += 4
@@ -256,18 +246,18 @@ class Block:
 
     def _walk_alike(self, flags: int, at: Int64Array, end: Int64Array) -> dict[str, tuple[Int64Array, Int64Array]]:
         """The values of messages that have the same property flags."""
-        if flags & 3:
+        if flags & UNUSED:
             raise Irregular
         view, spans = self._view, {}
         at = at + 2
-        for bit, name, width in PROPERTIES:
+        for bit, name, width in FIELDS:
             if not flags & bit:
                 continue
             if width > 0:
                 spans[name] = (at, np.full(len(at), width, np.int64))
                 at = at + width
                 continue
-            size, front = (view.octets(at), 1) if width == 0 else (view.words(at), 4)
+            size, front = (view.octets(at), 1) if width == SHORT_STRING else (view.words(at), 4)
             spans[name] = (at + front, size)
             at = at + front + size
         if not (at == end).all():
