@@ -317,15 +317,27 @@ def test_deleting_the_exchange_drops_what_it_holds(durable: Callable[..., Restar
 
 @pytest.mark.usefixtures("pages")
 class TestPages:
+    def test_what_comes_behind_transient_messages_that_are_gone_keeps_its_place(
+        self, durable: Callable[..., Restarting]
+    ) -> None:
+        at = durable()
+        publish(at.client, 0, 1, 2, 3, 4)
+        publish(at.client, 5, delivery_mode=1)  # paged: its position is lost with it
+        client = at.kill()
+        assert [client.get() for _ in range(4)]
+        publish(client, 6)
+        assert rest(client) == fresh(4, 6)
+        assert rest(at.kill()) == []
+
     def test_a_long_backlog_is_on_disk(self, durable: Callable[..., Restarting]) -> None:
         at = durable()
         for body in range(20):
             publish(at.client, body, delivery_mode=1 + body % 2)
         assert at.client.count() == 20
-        assert len(at.queue.ready) == 4
+        assert len(at.queue.line.ready) == 4
         assert rest(at.client) == fresh(*range(20))
         publish(at.client, 20)
-        assert len(at.queue.ready) == 1
+        assert len(at.queue.line.ready) == 1
         assert rest(at.client) == fresh(20)
 
     def test_transient_messages_of_it_do_not_outlive_the_process(self, durable: Callable[..., Restarting]) -> None:

@@ -264,7 +264,7 @@ def test_memory_of_groups_that_are_gone_is_let_go(kit: NodeKit) -> None:
     for tag in range(1, 2001, 2):
         client.send(1, m.BasicNack(tag, requeue=True))
         client.send(1, m.BasicNack(tag + 1, requeue=True))
-    assert len(queue.groups._levels[0].returned) < 200
+    assert len(queue.groups.levels[0].returned) < 200
     client.send(1, m.BasicCancel("one", no_wait=True))
     client.send(1, m.BasicNack(0, multiple=True, requeue=True))
     assert (queue.groups._held, queue.groups._holds) == ({}, {})

@@ -1,10 +1,10 @@
 """The backlog of a queue from whose middle messages may leave: by priority, by deadline, by limits.
 
-A plain queue needs none of this and keeps a deque of messages (`queue`). Here a message costs a `Held`, and in return
-each of these is O(1), or O(log n) with a deadline: push, pop of the first message of the highest priority, return to
-the old place, removal anywhere. What is removed is marked as gone and stays in its line until somebody meets it, or
-until half of the line is gone. Deadlines that come in order, as those of a queue's TTL do, stand in a line of their own
-and cost O(1).
+A plain queue needs none of this: a deque is enough for it (`contents.PlainContents`). Here a message costs a `Held`,
+and in return each of these is O(1), or O(log n) with a deadline: push, pop of the first message of the highest
+priority, return to the old place, removal anywhere. What is removed is marked as gone and stays in its line until it
+comes to the head, or until half of the line is gone. Deadlines that come in order, as those of a queue's TTL do, stand
+in a line of their own and cost O(1).
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from operator import attrgetter
 from typing import Final
 
 from harebell.broker.message import Held
+from harebell.broker.queues.consumer import OUTPUT_BYTES
+from harebell.broker.queues.turns import Consumers
+from harebell.broker.store.journal import Journal
 
 __all__ = ["SLACK", "Backlog", "Level"]
 
@@ -68,22 +71,31 @@ class Level:
 
 
 class Backlog:
-    """`count` messages of together `bytes` bytes of body, on levels of priority 0 to `top`."""
+    """`count` messages of together `bytes` bytes of body, on levels of priority 0 to `top`.
+
+    `levels` are by priority; `end` is the position that the next message will have, `journal` where the messages are on
+    disk.
+    """
 
     def __init__(self, top: int = 0) -> None:
+        self.end = 0
+        self.journal: Journal | None = None
+        self._empty(top)
+
+    def _empty(self, top: int) -> None:
         self.count = self.bytes = 0
-        self._levels = [Level() for _ in range(top + 1)]
+        self.levels = [Level() for _ in range(top + 1)]
         self._busy: list[int] = []  # heap of -priority of levels that may hold something
         self._timely: deque[Held] = deque()  # by deadline and position
         self._deadlines: list[tuple[int, int, Held]] = []  # a heap: of those that came out of that order
 
     @property
     def top(self) -> int:
-        return len(self._levels) - 1
+        return len(self.levels) - 1
 
     def push(self, held: Held) -> None:
         """A new message, at the end of its level."""
-        level = self._levels[held.priority]
+        level = self.levels[held.priority]
         self.count += 1
         self.bytes += held.message.content.body_size
         if not level.busy:
@@ -104,7 +116,7 @@ class Backlog:
         held.gone = False
         self.count += 1
         self.bytes += held.message.content.body_size
-        level = self._levels[held.priority]
+        level = self.levels[held.priority]
         if not level.busy:
             self._has_work(level, held.priority)
         if held.deadline:
@@ -131,20 +143,20 @@ class Backlog:
         """The message that is next; it stays."""
         busy = self._busy
         while busy:
-            held = self._levels[-busy[0]].first()
+            held = self.levels[-busy[0]].first()
             if held is not None:
                 return held
             self._has_no_work()
         return None
 
     def _has_no_work(self) -> None:
-        self._levels[-heapq.heappop(self._busy)].busy = False
+        self.levels[-heapq.heappop(self._busy)].busy = False
 
     def pop(self) -> Held | None:
         """The message that is next, taken."""
         busy = self._busy
         while busy:
-            held = self._levels[-busy[0]].pop()
+            held = self.levels[-busy[0]].pop()
             if held is not None:
                 held.gone = True
                 self.count -= 1
@@ -157,7 +169,7 @@ class Backlog:
         """The messages that are next, taken: up to `count`, and no more once they have over `size` bytes of body."""
         busy, taken, taken_bytes = self._busy, list[Held](), 0
         while busy and len(taken) < count and taken_bytes <= size:
-            level = self._levels[-busy[0]]
+            level = self.levels[-busy[0]]
             if level.returned or not level.ready:
                 held = level.pop()
                 if held is None:
@@ -179,7 +191,7 @@ class Backlog:
         held.gone = True
         self.count -= 1
         self.bytes -= held.message.content.body_size
-        self._levels[held.priority].lost_one()
+        self.levels[held.priority].lost_one()
 
     @property
     def next_deadline(self) -> int:
@@ -206,33 +218,57 @@ class Backlog:
 
     def relevel(self, top: int, priority: Callable[[Held], int]) -> None:
         """Have levels up to `top`, and every message on the one that `priority` says."""
-        messages = sorted(held for level in self._levels for held in level)
-        self._levels = [Level() for _ in range(top + 1)]
+        messages = sorted(held for level in self.levels for held in level)
+        self.levels = [Level() for _ in range(top + 1)]
         for held in messages:
             held.priority = priority(held)
-            self._levels[held.priority].ready.append(held)
+            self.levels[held.priority].ready.append(held)
         self._busy = [-level for level in range(top, -1, -1)]
-        for level in self._levels:
+        for level in self.levels:
             level.busy = True
 
     def clear(self) -> int:
         """Drop everything; how many."""
+        return self.reset()
+
+    def reset(self) -> int:
+        """As `clear`, for heirs."""
         count = self.count
-        self.__init__(self.top)  # type: ignore[misc]  # back to the empty state
+        self._empty(self.top)
         return count
+
+    def settle_all(self, journal: Journal) -> None:
+        """Note in the journal that all of it is done with."""
+        journal.settle_many(sorted(held.position for held in self))
+        journal.settle_paged()
+
+    def is_ready(self, held: Held) -> bool:
+        """Whether a message that was here once is here now."""
+        return not held.gone
+
+    def deliver(self, consumers: Consumers) -> None:
+        """Give consumers in turn what their windows take: a single one all it takes, several a message a turn."""
+        journal = self.journal
+        while self.count and (turn := consumers.next()) is not None:
+            consumer, room = turn
+            run = self.pop_many(room if consumers.only is not None or consumers.single else 1, OUTPUT_BYTES)
+            if journal is not None:
+                for held in run:  # before it can leave the process; one that does not fit comes back
+                    journal.fed(held.position, 1, consumer.no_ack and consumer.takes(held))
+            consumer.feed_held(run)
 
     def after(self, level: int, start: int, limit: int, end: int) -> list[Held]:
         """The first `limit` messages of a priority from position `start` on; `end` is the one after the last."""
-        ready = self._levels[level].ready
+        ready = self.levels[level].ready
         if end - start <= limit:  # near the end: from there
             found = [each for each in takewhile(lambda held: held.position >= start, reversed(ready)) if not each.gone]
         else:
             skip = bisect_left(ready, start, key=attrgetter("position"))
             found = list(islice((held for held in islice(ready, skip, None) if not held.gone), limit))
-        found += (held for held in self._levels[level].returned if not held.gone and held.position >= start)
+        found += (held for held in self.levels[level].returned if not held.gone and held.position >= start)
         return sorted(found, key=attrgetter("position"))[:limit]
 
     def __iter__(self) -> Iterator[Held]:
         """In the order of delivery."""
-        for level in reversed(self._levels):
+        for level in reversed(self.levels):
             yield from level

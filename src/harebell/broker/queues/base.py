@@ -83,7 +83,7 @@ class Queue(ABC):
         self.judges: tuple[QueueDecorator, ...] = ()  # the decorators that have a say about each message
         self._judging: tuple[Callable[[Message], Verdict], ...] = ()  # what of the judges does anything
         self._accepting: tuple[Callable[[Message], None], ...] = ()
-        self._enqueueing: tuple[Callable[[], None], ...] = ()
+        self.enqueueing: tuple[Callable[[], None], ...] = ()
         self._dropping: tuple[Callable[[Message, str], None], ...] = ()
         self._decorated: dict[DecoratorFactory, QueueDecorator] = {}
         self._lease: Timer | None = None
@@ -198,37 +198,37 @@ class Queue(ABC):
         self.judges = tuple(decorator for decorator in self.decorators if decorator.per_message)
         self._judging = tuple(judge.judge for judge in self.judges if overrides(judge, "judge"))
         self._accepting = tuple(judge.accepted for judge in self.judges if overrides(judge, "accepted"))
-        self._enqueueing = tuple(judge.enqueued for judge in self.judges if overrides(judge, "enqueued"))
+        self.enqueueing = tuple(judge.enqueued for judge in self.judges if overrides(judge, "enqueued"))
         self._dropping = tuple(each.dropped for each in self.decorators if overrides(each, "dropped"))
         if self.judges:
             self.enrich()
         for decorator in attached:
             decorator.started()
 
-    def _judge(self, message: Message) -> Verdict:
+    def judge(self, message: Message) -> Verdict:
         """What the decorators make of a message that comes; they are told of it."""
         for judge in self._judging:
             verdict = judge(message)
             if verdict is not Verdict.ADMIT:
-                self._tell_dropped(message, verdict.value)
+                self.notify_dropped(message, verdict.value)
                 return verdict
         for accepted in self._accepting:
             accepted(message)
         return Verdict.ADMIT
 
-    def _tell_enqueued(self) -> None:
-        for enqueued in self._enqueueing:
+    def notify_enqueued(self) -> None:
+        for enqueued in self.enqueueing:
             enqueued()
 
-    def _tell_returned(self) -> None:
+    def notify_returned(self) -> None:
         for judge in self.judges:
             judge.returned()
 
-    def _tell_dropped(self, message: Message, reason: str) -> None:
+    def notify_dropped(self, message: Message, reason: str) -> None:
         for dropped in self._dropping:
             dropped(message, reason)
 
-    def _tell_consumers_changed(self) -> None:
+    def _notify_consumers_changed(self) -> None:
         for decorator in self.decorators:
             decorator.consumers_changed()
 
@@ -258,7 +258,7 @@ class Queue(ABC):
         self.consumers.add(consumer)
         self.renew_lease()
         self.schedule()
-        self._tell_consumers_changed()
+        self._notify_consumers_changed()
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """Forget a consumer; an auto-delete queue goes with its last one."""
@@ -268,7 +268,7 @@ class Queue(ABC):
             else:
                 self.renew_lease()
                 self.schedule()  # where only one is active at a time, another one is now
-                self._tell_consumers_changed()
+                self._notify_consumers_changed()
 
     def renew_lease(self) -> None:
         """The queue is used: x-expires counts from now. It does not count while there are consumers."""

@@ -51,7 +51,7 @@ class View(Queue):
     def add_consumer(self, consumer: Consumer) -> None:
         super().add_consumer(consumer)
         if consumer.arguments[BROWSE] == "once":
-            self._until = _end(self._source)
+            self._until = self._source.contents.end
         self._source.views.append(self)
 
     def remove_consumer(self, consumer: Consumer) -> None:
@@ -129,11 +129,11 @@ class _Cursor:
 
     def next(self, source: ClassicQueue, until: int | None) -> Held | None:
         """The next message that is ready, and passed from now on."""
-        end = _end(source) if until is None else until
+        end = source.contents.end if until is None else until
         while True:
             while self._ahead and self._ahead[0].position < end:
                 held = self._ahead.popleft()
-                if _is_ready(source, held):  # else it may be put back, and was not shown
+                if source.contents.is_ready(held):  # else it may be put back, and was not shown
                     self._passed = held.position + 1
                     return held
             if self._ahead or self._read >= end:
@@ -141,7 +141,7 @@ class _Cursor:
             self._read_ahead(source)
 
     def _read_ahead(self, source: ClassicQueue) -> None:
-        backlog, start, end = source.backlog, self._read, _end(source)
+        backlog, start, end = source.backlog, self._read, source.contents.end
         if backlog is None:
             found, limit = _plain_after(source, start)
         else:
@@ -156,30 +156,18 @@ class _Cursor:
             self._read = self._passed
 
 
-def _end(source: ClassicQueue) -> int:
-    """The position that the next message will have."""
-    if source.backlog is None and source.journal is not None:
-        return source.journal.next
-    return source.position + len(source.ready)
-
-
-def _is_ready(source: ClassicQueue, held: Held) -> bool:
-    if source.backlog is None and held.position >= source.position:
-        return True
-    return not held.gone
-
-
 def _plain_after(source: ClassicQueue, start: int) -> tuple[list[Held], int]:
     """Messages of a plain queue from position `start` on, and how many it would have been had there been more."""
-    ready, skip = source.ready, min(max(0, start - source.position), len(source.ready))
-    limit = max(AHEAD, (skip + len(source.returned)) // WALK)
-    found = sorted((held for held in source.returned if held.position >= start), key=attrgetter("position"))[:limit]
+    line, ready = source.line, source.line.ready
+    skip = min(max(0, start - line.position), len(ready))
+    limit = max(AHEAD, (skip + len(line.returned)) // WALK)
+    found = sorted((held for held in line.returned if held.position >= start), key=attrgetter("position"))[:limit]
     count = min(limit - len(found), len(ready) - skip)
     if len(ready) - skip <= limit:  # near the end: from there
         messages = list(islice(reversed(ready), len(ready) - skip))[::-1][:count]
     else:
         messages = list(islice(ready, skip, skip + count))
-    for position, message in enumerate(messages, source.position + skip):
+    for position, message in enumerate(messages, line.position + skip):
         held = Held(message, position)
         held.gone = True  # from the queue's head on; until then its position says that it is ready
         found.append(held)

@@ -1,24 +1,19 @@
 """The classic queue: messages that are consumed once, and their whole way through the queue.
 
-A classic queue is plain until something asks for more. Plain, it is a deque of messages that nobody has seen (`ready`)
-and a heap of those that came back (`returned`), which go first: they keep the position they had, so a requeued message
-stands where it stood (RabbitMQ does the same). Positions count messages; nothing needs to be stored for them.
-
-A setting (a TTL, a limit, priorities) or a message with an expiration turns `ready` into a `Backlog`, and `publish`
-takes the whole delivery path:
+The ready messages are in its `contents`, which have one of three forms (`contents.Contents`). A classic queue is plain
+until something asks for more. A setting (a TTL, a limit, priorities) or a message with an expiration gives it a
+`Backlog`, and `publish` takes the whole delivery path:
 
     decorators judge it (a duplicate? over the limit?) -> attempt delivery -> discard when its time is up
     -> enqueue -> decorators are told (drop what is over the limit) -> drop what has expired
 
-A durable queue has a `Journal` besides: what it holds and what leaves it is on disk, and of a long backlog only the
-head is in memory. It knows no sockets and no wire format.
+A durable queue has a `Journal` besides: what it holds and what leaves it is on disk. It knows no sockets, no dialect
+and no wire format. `publish` appends to the deque of plain contents by itself: it does so for every message, and a call
+more would be 2 % of what a message costs.
 """
 
 from __future__ import annotations
 
-import heapq
-import logging
-from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
@@ -27,22 +22,20 @@ from harebell.broker.forwarding import Forwarding
 from harebell.broker.message import Held, Message, to_held
 from harebell.broker.queues.backlog import Backlog
 from harebell.broker.queues.base import Back, Home, Owner, Queue
-from harebell.broker.queues.consumer import OUTPUT_BYTES, Consumer, Getter
+from harebell.broker.queues.consumer import Consumer, Getter
+from harebell.broker.queues.contents import Contents, JournaledContents, PlainContents, next_run
 from harebell.broker.queues.dead_letters import DeadLetters, Obituary, dead_letter
 from harebell.broker.queues.decorators import Verdict
 from harebell.broker.queues.delayed_retry import Retries
+from harebell.broker.queues.expiry import Expiry
 from harebell.broker.queues.settings import delivery_limit, is_plain, keeps_dead_letters, retries_later, retry_delay
 from harebell.broker.queues.turns import Consumers
 from harebell.broker.store.journal import Journal
-from harebell.broker.store.queue_records import Stored
-from harebell.broker.timers import Timer
 from harebell.protocol.v091 import Table
 from harebell.routing import Reason
 from harebell.routing.settings import QueueSettings
 
 __all__ = ["ClassicHome", "ClassicQueue"]
-
-log = logging.getLogger("harebell.broker.queue")
 
 
 class ClassicHome(Home, Forwarding, Protocol):
@@ -77,14 +70,13 @@ class ClassicQueue(Queue):
             vhost, name, durable=durable, exclusive=exclusive, auto_delete=auto_delete, arguments=arguments,
             owner=owner, settings=settings,
         )  # fmt: skip
-        self.ready: deque[Message] = deque()
-        self.returned: list[Held] = []  # a heap by position
-        self.backlog: Backlog | None = None  # in place of the two above once the queue is not plain
-        self.position = 0  # of the first message in `ready`; of the next message with a backlog
-        self.journal: Journal | None = None  # where the queue's messages are on disk
-        self.plain = True  # neither a backlog nor a journal
+        self.line = PlainContents()  # the messages, without a backlog
+        self.contents: Contents = self.line
+        self.backlog: Backlog | None = None  # the messages, once they may leave from the middle
+        self.journal: Journal | None = None  # where the messages are on disk
         self.views: list[Viewer] = []  # of consumers that browse
-        self._expiry: Timer | None = None
+        self.expiry: Expiry | None = None  # with a backlog
+        self._plain = True  # neither a backlog nor a journal
         self._retries: Retries | None = None
         self._dead_letters: DeadLetters | None = None
         self.aside: tuple[Retries | DeadLetters, ...] = ()  # those of the two above that there are
@@ -109,10 +101,7 @@ class ClassicQueue(Queue):
 
     @property
     def message_count(self) -> int:
-        if self.backlog is not None:
-            return self.backlog.count
-        paged = 0 if self.journal is None else self.journal.paged
-        return len(self.ready) + len(self.returned) + paged
+        return self.contents.count
 
     @property
     def delayed_count(self) -> int:
@@ -125,18 +114,25 @@ class ClassicQueue(Queue):
     def enrich(self) -> None:
         """From here on messages may leave from the middle."""
         if self.backlog is None:
-            backlog = self.backlog = Backlog(self.settings.max_priority or 0)
-            for held in self.returned:
-                self._put_back(held, backlog)
-            for message in self.ready:
-                backlog.push(Held(message, self.position, 0, self._priority(message)))
-                self.position += 1
-            self.returned.clear()
-            self.ready.clear()
-            self.plain = False
+            line, backlog = self.line, Backlog(self.settings.max_priority or 0)
+            self.use_backlog(backlog)
+            for held in line.returned:
+                self._put_back(held)
+            for position, message in enumerate(line.ready, line.position):
+                backlog.push(Held(message, position, 0, self._priority(message)))
+            backlog.end = line.end
+            line.returned.clear()
+            line.ready.clear()
             if self.journal is not None:
                 self._read_all(self.journal, backlog)
             self._views_look_again()
+
+    def use_backlog(self, backlog: Backlog) -> None:
+        """Have the messages in it from now on."""
+        self.backlog = self.contents = backlog
+        self.expiry = Expiry(backlog, self.timers, self.drop)
+        backlog.journal = self.journal
+        self._plain = False
 
     def everyone(self) -> tuple[Consumer, ...]:
         return (*self.consumers, *(consumer for view in self.views for consumer in view.consumers))
@@ -157,58 +153,43 @@ class ClassicQueue(Queue):
     # -- the delivery path ---------------------------------------------------------------------------------------
 
     def publish(self, message: Message) -> bool:
-        if self.plain:
-            self.ready.append(message)
+        if self._plain:
+            self.line.ready.append(message)
             if not self.scheduled:
                 self.scheduled = True
                 self.batch.scheduled.append(self)
             return True
-        if self.backlog is None:
-            return self._store_and_enqueue(message)
-        return self._deliver_or_enqueue(message, self.backlog)
-
-    def _store_and_enqueue(self, message: Message) -> bool:
-        """The plain queue with a journal: to the disk, and into memory unless there is a long backlog."""
-        journal, ready = self.journal, self.ready
-        if journal is None or self.deleted:
-            return True  # deleted since a transaction was routed here
-        position = journal.next
-        journal.next = position + 1
-        if journal.paged or journal.is_full(len(ready), message):
-            journal.page_out(position, message)
-        else:
-            if not ready:
-                self.position = position
-            journal.store(position, message)
-            ready.append(message)
+        if self.deleted:
+            return True  # since a transaction was routed here
+        if self.backlog is not None:
+            return self._deliver_or_enqueue(message, self.backlog)
+        self.line.put(message)
         if not self.scheduled:
             self.schedule()
         return True
 
     def _deliver_or_enqueue(self, message: Message, backlog: Backlog) -> bool:
-        if self.deleted:
-            return True  # since a transaction was routed here
         settings = self.settings
-        if self.judges and (verdict := self._judge(message)) is not Verdict.ADMIT:
+        if self.judges and (verdict := self.judge(message)) is not Verdict.ADMIT:
             return verdict is Verdict.DISCARD
         ttl, top = settings.message_ttl, settings.max_priority
         if message.ttl is not None:
             ttl = message.ttl if ttl is None else min(ttl, message.ttl)
         priority = 0 if top is None else min(message.content.priority, top)
         deadline = 0 if ttl is None else self.timers.now() + ttl
-        held = self.held_type(message, self.position, deadline, priority)
-        self.position += 1
+        held = self.held_type(message, backlog.end, deadline, priority)
+        backlog.end += 1
         if ttl == 0:
-            if not self._attempt_delivery(held):
+            if not self.attempt_delivery(held):
                 self.drop(held, "expired")
             return True
         if self.journal is not None:
             self.journal.store(held.position, message, held.deadline)
         backlog.push(held)
-        for enqueued in self._enqueueing:
+        for enqueued in self.enqueueing:
             enqueued()
-        if deadline and (self._expiry is None or deadline < self._expiry.deadline):
-            self._arm_expiry(backlog)
+        if deadline and (expiry := self.expiry) is not None and deadline < expiry.next:
+            expiry.arm()
         if not self.scheduled:
             self.schedule()
         return True
@@ -220,7 +201,7 @@ class ClassicQueue(Queue):
         self.deliver()
         return not self.message_count and any(consumer.room() > 0 for consumer in self.consumers)
 
-    def _attempt_delivery(self, held: Held) -> bool:
+    def attempt_delivery(self, held: Held) -> bool:
         """Give a message that cannot wait to a consumer that is ready, if nothing waits before it."""
         self.deliver()
         if self.message_count or (turn := self.consumers.next()) is None:
@@ -230,7 +211,7 @@ class ClassicQueue(Queue):
 
     def drop(self, held: Held, reason: Reason) -> None:
         """A message leaves for another reason than an acknowledgement: dead-letter it where the queue says so."""
-        self._tell_dropped(held.message, reason)
+        self.notify_dropped(held.message, reason)
         self.dead_letter(held.message, reason, held.position)
 
     def dead_letter(self, message: Message, reason: Reason, position: int | None = None) -> None:
@@ -246,109 +227,46 @@ class ClassicQueue(Queue):
             else:  # not before the letter is on disk where it went
                 self.batch.when_safe(partial(self.journal.settle, position))
 
-    # -- expiry --------------------------------------------------------------------------------------------------
-
-    def _arm_expiry(self, backlog: Backlog) -> None:
-        deadline = backlog.next_deadline
-        if deadline and (self._expiry is None or self._expiry.deadline > deadline):
-            if self._expiry is not None:
-                self._expiry.cancel()
-            self._expiry = self.timers.at(deadline, self._expire)
-
-    def _expire(self) -> None:
-        self._expiry = None
-        if not self.deleted and self.backlog is not None:
-            self._drop_expired(self.backlog)
-            self._arm_expiry(self.backlog)
-
-    def drop_expired(self) -> None:
-        """Drop what nobody may see any more, even where a timer is late."""
-        if self.backlog is not None:
-            self._drop_expired(self.backlog)
-
-    def _drop_expired(self, backlog: Backlog) -> None:
-        if backlog.next_deadline:
-            for held in backlog.expired(self.timers.now()):
-                self.drop(held, "expired")
-
     # -- consuming -----------------------------------------------------------------------------------------------
 
     def deliver(self) -> None:
-        if self.backlog is not None or self.vhost.trace is not None:
-            self._deliver_held()
-            return
-        ready, returned, consumers, journal = self.ready, self.returned, self.consumers, self.journal
-        while ready or returned or (journal is not None and self._look_ahead(journal)):
-            turn = consumers.next()
-            if turn is None:
-                break
-            consumer, room = turn
-            if returned:
-                held = heapq.heappop(returned)
-                held.gone = True
-                self._hand(held, consumer)
-                continue
-            # Several consumers take strict turns, as with RabbitMQ; a single one takes all its window holds.
-            count = room if len(consumers) == 1 or consumers.single else 1
-            if ready:
-                self.position += consumer.feed(ready, self.position, min(count, len(ready)), journal)
-            elif journal is not None:
-                consumer.feed_ahead(journal, count)
-                self.position = journal.page_at
+        if self.expiry is not None:
+            self.expiry.drop_expired()
+        if self.vhost.trace is None:
+            self.contents.deliver(self.consumers)
+        else:
+            while self.message_count and (turn := self.consumers.next()) is not None:
+                held = self.contents.pop()
+                if held is not None:
+                    self.hand(held, turn[0])
         if self.views:
-            self._show()
+            self.show_views()
 
-    def _hand(self, held: Held, consumer: Consumer) -> None:
+    def drop_expired(self) -> None:
+        """Drop what nobody may see any more, even where a timer is late."""
+        if self.expiry is not None:
+            self.expiry.drop_expired()
+
+    def hand(self, held: Held, consumer: Consumer) -> None:
+        """Give one message that was taken to a consumer."""
         if self.journal is not None:
             # Before the message can leave the process; one that does not fit comes back.
             self.journal.fed(held.position, 1, consumer.no_ack and consumer.takes(held))
         consumer.redeliver(held)
 
-    def _show(self) -> None:
-        """What no consumer took is for those who browse."""
+    def show_views(self) -> None:
+        """What no consumer took is for those that browse."""
         for view in self.views:
             view.schedule()
 
-    def _deliver_held(self) -> None:
-        if self.backlog is not None:
-            self._drop_expired(self.backlog)
-        consumers, traced = self.consumers, self.vhost.trace is not None
-        while self.message_count and (turn := consumers.next()) is not None:
-            consumer, room = turn
-            if self.backlog is not None and not traced:
-                room = room if consumers.only is not None or consumers.single else 1
-                run = self.backlog.pop_many(room, OUTPUT_BYTES)
-                if self.journal is not None:
-                    for held in run:  # as in `_hand`
-                        self.journal.fed(held.position, 1, consumer.no_ack and consumer.takes(held))
-                consumer.feed_held(run)
-            elif (one := self._pop()) is not None:
-                self._hand(one, consumer)
-        if self.views:
-            self._show()
-
     def take(self, getter: Getter | None = None, fits: Callable[[Held], bool] | None = None) -> Held | None:
         self.renew_lease()
-        if self.backlog is not None:
-            self._drop_expired(self.backlog)
-        held = self._pop()
+        if self.expiry is not None:
+            self.expiry.drop_expired()
+        held = self.contents.pop()
         if held is not None and self.journal is not None:
             self.journal.fed(held.position, 1, getter is None and (fits is None or fits(held)))
         return held
-
-    def _pop(self) -> Held | None:
-        if self.backlog is not None:
-            return self.backlog.pop()
-        if self.journal is not None and not self.ready and not self.returned:
-            self._read_more(self.journal)
-        if self.returned:
-            held = heapq.heappop(self.returned)
-            held.gone = True
-            return held
-        if self.ready:
-            self.position += 1
-            return Held(self.ready.popleft(), self.position - 1)
-        return None
 
     def before_requeue(self) -> None:
         for judge in self.judges:
@@ -368,28 +286,30 @@ class ClassicQueue(Queue):
                 self.drop(held, "delivery_limit")
             elif self._retries is not None and (delay := retry_delay(self.settings, held.count, failed=failed)):
                 self._retries.add(held, delay)
-            elif self.backlog is None:
-                held.gone = False
-                heapq.heappush(self.returned, held)
             else:
-                self._put_back(held, self.backlog)
+                self._put_back(held)
         if self.backlog is not None:
-            self._tell_returned()
-            self._arm_expiry(self.backlog)
+            self.notify_returned()
+            self._arm_expiry()
         if self.views:
             self._views_look_again([position for position, _ in entries])
         self.schedule()
 
-    def _put_back(self, held: Held, backlog: Backlog) -> None:
-        held.priority = self._priority(held.message)  # the levels may be others than when it was delivered
-        backlog.put_back(held)
+    def _put_back(self, held: Held) -> None:
+        if self.backlog is not None:
+            held.priority = self._priority(held.message)  # the levels may be others than when it was delivered
+        self.contents.put_back(held)
+
+    def _arm_expiry(self) -> None:
+        if self.expiry is not None:
+            self.expiry.arm()
 
     def _retry(self, due: list[Held]) -> None:
         """Delayed retry: the time of these is over."""
         if self.backlog is not None:
             for held in due:
-                self._put_back(held, self.backlog)
-            self._arm_expiry(self.backlog)
+                self._put_back(held)
+            self._arm_expiry()
             if self.views:
                 self._views_look_again([held.position for held in due])
             self.schedule()
@@ -400,20 +320,14 @@ class ClassicQueue(Queue):
                 self.drop(to_held(message, position), "rejected")
 
     def purge(self) -> int:
-        count = self.message_count
-        gone = list(self.returned) if self.backlog is None else list(self.backlog)
+        count, away = self.message_count, list[Held]()
         if self._retries is not None:
-            gone += self._retries.messages()
+            away = self._retries.messages()
             count += self._retries.clear()
         if self.journal is not None:
-            self.journal.settle_many(sorted(held.position for held in gone))
-            self.journal.settle(self.position, len(self.ready))
-            self.journal.settle_paged()
-        if self.backlog is not None:
-            self.backlog.clear()
-        self.position += len(self.ready)
-        self.ready.clear()
-        self.returned.clear()
+            self.journal.settle_many(sorted(held.position for held in away))
+            self.contents.settle_all(self.journal)
+        self.contents.clear()
         self._views_look_again()
         return count
 
@@ -427,52 +341,28 @@ class ClassicQueue(Queue):
         """
         self.journal, self.stored = journal, True
         expires = journal.recover(suspect=suspect)
-        self.plain = False
-        self.position = journal.page_at if journal.paged else journal.next
+        self._plain = False
         if self.backlog is not None:
+            self.backlog.journal = journal
             self._read_all(journal, self.backlog)
-        elif expires:
-            self.enrich()
-
-    def _look_ahead(self, journal: Journal) -> bool:
-        """Have some of a long backlog at hand, where memory has none of it; whether there is any."""
-        return journal.read_ahead() > 0 or self._read_more(journal)
-
-    def _read_more(self, journal: Journal) -> bool:
-        """Bring some of a long backlog back into memory, which has none of it; whether there was any."""
-        run = self._next_run(journal)
-        if run and run[0].delivered:
-            self.returned += map(journal.held, run)
-            self.position = run[-1].position + 1
-        elif run:
-            self.position = run[0].position
-            self.ready.extend(map(journal.message, run))
-        return bool(run)
+        else:
+            self.line = self.contents = JournaledContents(journal, self.line, self.batch, str(self))
+            if expires:
+                self.enrich()
 
     def _read_all(self, journal: Journal, backlog: Backlog) -> None:
-        while run := self._next_run(journal):
+        while run := next_run(journal, self.batch, str(self)):
             for stored in run:
-                held = self._held(journal.held(stored))
+                held = self.as_held(journal.held(stored))
                 held.priority = self._priority(held.message)
                 backlog.push(held)
-        self.position = journal.next
-        self._tell_enqueued()
-        self._arm_expiry(backlog)
+        backlog.end = journal.next
+        self.notify_enqueued()
+        self._arm_expiry()
 
-    def _held(self, held: Held) -> Held:
-        """What stands for it in this kind of queue."""
+    def as_held(self, held: Held) -> Held:
+        """What stands for a message of the journal in this kind of queue."""
         return held
-
-    def _next_run(self, journal: Journal) -> list[Stored]:
-        if not journal.paged:
-            return []
-        run = journal.next_run()
-        if not run:  # the rest is in the current batch
-            self.batch.write()
-            run = journal.next_run()
-        if not run:
-            log.error("%s: %d messages on disk cannot be read", self, journal.forget_paged())
-        return run
 
     def settle(self, positions: list[int]) -> None:
         if self.journal is not None and not self.deleted:
@@ -500,8 +390,8 @@ class ClassicQueue(Queue):
         super().forget()
         for view in self.views:
             view.forget()
-        if self._expiry is not None:
-            self._expiry.cancel()
+        if self.expiry is not None:
+            self.expiry.cancel()
         if self._dead_letters is not None:
             self._dead_letters.forget()
         self.journal = None

@@ -83,7 +83,7 @@ class GroupBacklog(Backlog):
         assert isinstance(held, GroupHeld)
         again = GroupHeld(held.message, held.position, held.deadline)
         again.count, again.group = held.count, held.group
-        returned = self._levels[0].returned
+        returned = self.levels[0].returned
         if len(returned) > 2 * self.count + SLACK:
             returned[:] = [each for each in returned if not each.gone]
             heapq.heapify(returned)
@@ -108,12 +108,11 @@ class GroupBacklog(Backlog):
 
     def first(self) -> Held | None:
         """The oldest message, whoever may have it: the one that a limit drops."""
-        return self._levels[0].first()
+        return self.levels[0].first()
 
     def clear(self) -> int:
         """Drop what is ready; who holds a group goes on holding it."""
-        count = self.count
-        Backlog.__init__(self)
+        count = self.reset()
         self._free.clear()
         for heads in self._held.values():
             heads.clear()
@@ -230,16 +229,16 @@ class GroupQueue(ClassicQueue):
 
     def enrich(self) -> None:
         if self.backlog is None:
-            self.backlog = self.groups = GroupBacklog(self.settings.message_group or "")
-            self.plain = False
+            self.groups = GroupBacklog(self.settings.message_group or "")
+            self.use_backlog(self.groups)
 
     def add_consumer(self, consumer: Consumer) -> None:
         super().add_consumer(consumer)
         consumer.watch_acks()
 
-    def _deliver_held(self) -> None:
+    def deliver(self) -> None:
         groups = self.groups
-        self._drop_expired(groups)
+        self.drop_expired()
         while groups.any_free and (turn := self.consumers.next()) is not None:
             self._hand_to(turn[0])
         for holder in groups.waiting_holders():
@@ -247,16 +246,16 @@ class GroupQueue(ClassicQueue):
             while consumer is not None and consumer.room() > 0 and self._hand_to(consumer):
                 pass
         if self.views:
-            self._show()
+            self.show_views()
 
     def _hand_to(self, consumer: Consumer) -> bool:
         held = self.groups.take(None if consumer.no_ack else consumer)
         if held is None:
             return False
-        self._hand(held, consumer)
+        self.hand(held, consumer)
         return True
 
-    def _attempt_delivery(self, held: Held) -> bool:
+    def attempt_delivery(self, held: Held) -> bool:
         self.deliver()
         if self.message_count:
             return False
@@ -271,7 +270,7 @@ class GroupQueue(ClassicQueue):
 
     def take(self, getter: Getter | None = None, fits: Callable[[Held], bool] | None = None) -> Held | None:
         self.renew_lease()
-        self._drop_expired(self.groups)
+        self.drop_expired()
         if getter is not None:
             getter.watch_acks()
         held = self.groups.take(getter)
@@ -279,25 +278,25 @@ class GroupQueue(ClassicQueue):
             self.journal.fed(held.position, 1, getter is None and (fits is None or fits(held)))
         return held
 
-    def _held(self, held: Held) -> Held:
+    def as_held(self, held: Held) -> Held:
         grouped = GroupHeld(held.message, held.position, held.deadline)
         grouped.count = held.count
         return grouped
 
     def acked(self, message: Given | None) -> None:
-        self._settle((message,))
+        self._release((message,))
 
     def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:
         entries = list(entries)
         super().requeue(entries, failed=failed)
-        self._settle(message for _, message in entries)
+        self._release(message for _, message in entries)
 
     def reject(self, entries: Iterable[Back]) -> None:
         entries = list(entries)
         super().reject(entries)
-        self._settle(message for _, message in entries)
+        self._release(message for _, message in entries)
 
-    def _settle(self, messages: Iterable[Given | None]) -> None:
+    def _release(self, messages: Iterable[Given | None]) -> None:
         for message in messages:
             if isinstance(message, GroupHeld):
                 self.groups.settle(message)

@@ -74,7 +74,7 @@ class StreamQueue(Queue):
     def publish(self, message: Message) -> bool:
         if self.deleted:
             return True  # since a transaction was routed here; its log is closed
-        if self.judges and (verdict := self._judge(message)) is not Verdict.ADMIT:
+        if self.judges and (verdict := self.judge(message)) is not Verdict.ADMIT:
             return verdict is Verdict.DISCARD
         content = message.content
         frames = content.recut(STORED_CHANNEL, FRAME_MAX)
@@ -87,7 +87,7 @@ class StreamQueue(Queue):
             self._unwritten = True
             self.batch.written.append(self)
         if self.judges:
-            self._tell_enqueued()
+            self.notify_enqueued()
         return True
 
     def close(self) -> None:

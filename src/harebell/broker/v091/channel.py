@@ -67,15 +67,17 @@ class Channel:
         self._marks: deque[tuple[int, int]] = deque()  # (time, last delivery tag by then), oldest first
         self._leases = Leases()
         self._topology = Topology(self)
-        self._transactions = Transactions(self, Confirms(self))
+        self._commits = Confirms(self)  # the line in which tx.commit-ok waits for the disk
+        self._transactions = Transactions(self, self._commits)
         self._window = UNLIMITED
 
     def handle(self, method: m.Method) -> None:
         """Do what the method asks. AmqpError when it is refused."""
-        handler, declaring = HANDLERS.get(type(method)), TOPOLOGY_HANDLERS.get(type(method))
+        handler = HANDLERS.get(type(method))
+        declaring = TOPOLOGY_HANDLERS.get(type(method)) if handler is None else None
         if handler is None and declaring is None:
             raise NotImplemented540(f"{method.NAME}")
-        if self._transactions.committing:  # its answer would overtake commit-ok; RabbitMQ 3.10 answers 504, too
+        if self._commits.awaited:  # its answer would overtake commit-ok; RabbitMQ 3.10 answers 504, too
             raise ChannelMisused("unexpected command while processing 'tx.commit'")
         if handler is not None:
             handler(self, method)

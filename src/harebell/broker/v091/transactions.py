@@ -59,11 +59,6 @@ class Transactions:
         self._commits = commits
         self._settlements: list[Settlement] = []
 
-    @property
-    def committing(self) -> bool:
-        """Whether a commit-ok is due."""
-        return self._commits.awaited
-
     def select(self) -> None:
         """The channel is transactional from now on."""
         if self._publisher.confirms is not None:

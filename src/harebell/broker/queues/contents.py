@@ -1,0 +1,214 @@
+"""The ready messages of a classic queue, in one of three forms behind one interface (`Contents`).
+
+    PlainContents      in memory: a deque of messages that nobody has seen, and a heap of those that came back
+    JournaledContents  the same with a journal: all of it is on disk, and of a long backlog only the head is in memory
+    backlog.Backlog    from whose middle messages may leave: by priority, by deadline, by limits
+
+Messages that came back go first, because they keep the position that they had: a requeued message stands where it stood
+(RabbitMQ does the same). In the first two forms positions count messages, so nothing needs to be stored for them. A
+queue begins plain, gets a journal when it is made durable, and a backlog when something asks for one.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections import deque
+from typing import Protocol
+
+from harebell.broker.batch import Batch
+from harebell.broker.message import Held, Message
+from harebell.broker.queues.turns import Consumers
+from harebell.broker.store.journal import Journal
+from harebell.broker.store.queue_records import Stored
+
+__all__ = ["Contents", "JournaledContents", "PlainContents", "next_run"]
+
+log = logging.getLogger("harebell.broker.queue")
+
+
+class Contents(Protocol):
+    """Messages that are ready, in the order of their delivery."""
+
+    @property
+    def count(self) -> int:
+        """Messages."""
+
+    @property
+    def end(self) -> int:
+        """The position that the next message will have."""
+
+    def pop(self) -> Held | None:
+        """The next message, taken."""
+
+    def put_back(self, held: Held) -> None:
+        """A message that was taken: to the place that it had."""
+
+    def deliver(self, consumers: Consumers) -> None:
+        """Give consumers in turn what their windows take."""
+
+    def is_ready(self, held: Held) -> bool:
+        """Whether a message that was here once is here now."""
+
+    def settle_all(self, journal: Journal) -> None:
+        """Note in the journal that all of it is done with."""
+
+    def clear(self) -> int:
+        """Drop everything; how many."""
+
+
+class PlainContents:
+    """`ready` are messages that nobody has seen, the first of them at `position`; `returned` is a heap by position."""
+
+    __slots__ = ("position", "ready", "returned")
+
+    def __init__(self) -> None:
+        self.ready: deque[Message] = deque()
+        self.returned: list[Held] = []
+        self.position = 0
+
+    @property
+    def count(self) -> int:
+        return len(self.ready) + len(self.returned)
+
+    @property
+    def end(self) -> int:
+        return self.position + len(self.ready)
+
+    def put(self, message: Message) -> None:
+        """A new message, at the end."""
+        self.ready.append(message)
+
+    def pop(self) -> Held | None:
+        if self.returned:
+            return self.pop_returned()
+        if self.ready:
+            self.position += 1
+            return Held(self.ready.popleft(), self.position - 1)
+        return None
+
+    def pop_returned(self) -> Held:
+        """The first of those that came back; there must be one."""
+        held = heapq.heappop(self.returned)
+        held.gone = True
+        return held
+
+    def put_back(self, held: Held) -> None:
+        held.gone = False
+        heapq.heappush(self.returned, held)
+
+    def deliver(self, consumers: Consumers) -> None:
+        ready, returned = self.ready, self.returned
+        while (ready or returned) and (turn := consumers.next()) is not None:
+            consumer, room = turn
+            if returned:
+                consumer.redeliver(self.pop_returned())
+                continue
+            # Several consumers take strict turns, as with RabbitMQ; a single one takes all its window holds.
+            count = room if len(consumers) == 1 or consumers.single else 1
+            self.position += consumer.feed(ready, self.position, min(count, len(ready)), None)
+
+    def is_ready(self, held: Held) -> bool:
+        return held.position >= self.position or not held.gone
+
+    def settle_all(self, journal: Journal) -> None:
+        journal.settle_many(sorted(held.position for held in self.returned))
+        journal.settle(self.position, len(self.ready))
+        journal.settle_paged()
+
+    def clear(self) -> int:
+        count = self.count
+        self.position += len(self.ready)
+        self.ready.clear()
+        self.returned.clear()
+        return count
+
+
+class JournaledContents(PlainContents):
+    """`before` is what was in memory before there was a journal; `name` is the queue's, for log lines."""
+
+    __slots__ = ("_batch", "_name", "journal")
+
+    def __init__(self, journal: Journal, before: PlainContents, batch: Batch, name: str) -> None:
+        self.ready, self.returned = before.ready, before.returned
+        self.position = journal.page_at if journal.paged else journal.next
+        self.journal = journal
+        self._batch, self._name = batch, name
+
+    @property
+    def count(self) -> int:
+        return len(self.ready) + len(self.returned) + self.journal.paged
+
+    @property
+    def end(self) -> int:
+        return self.journal.next
+
+    def put(self, message: Message) -> None:
+        """To the disk, and into memory unless there is a long backlog."""
+        journal, ready = self.journal, self.ready
+        position = journal.next
+        journal.next = position + 1
+        if journal.paged or journal.is_full(len(ready), message):
+            journal.page_out(position, message)
+        else:
+            if not ready:
+                self.position = position
+            journal.store(position, message)
+            ready.append(message)
+
+    def pop(self) -> Held | None:
+        if not self.ready and not self.returned:
+            self._read_more()
+        return super().pop()
+
+    def deliver(self, consumers: Consumers) -> None:
+        ready, returned, journal = self.ready, self.returned, self.journal
+        while (ready or returned or self._read_ahead()) and (turn := consumers.next()) is not None:
+            consumer, room = turn
+            if returned:
+                held = self.pop_returned()
+                # Before it can leave the process; one that does not fit comes back.
+                journal.fed(held.position, 1, consumer.no_ack and consumer.takes(held))
+                consumer.redeliver(held)
+                continue
+            count = room if len(consumers) == 1 or consumers.single else 1
+            if ready:
+                self.position += consumer.feed(ready, self.position, min(count, len(ready)), journal)
+            else:
+                consumer.feed_ahead(journal, count)
+                self.position = journal.page_at
+
+    def clear(self) -> int:
+        return super().clear() + self.journal.forget_paged()
+
+    def _read_ahead(self) -> bool:
+        """Have some of a long backlog at hand, where memory has none of it; whether there is any."""
+        return self.journal.read_ahead() > 0 or self._read_more()
+
+    def _read_more(self) -> bool:
+        """Bring some of a long backlog back into memory, which has none of it; whether there was any."""
+        journal = self.journal
+        run = next_run(journal, self._batch, self._name)
+        # Transient messages behind the run may have ended with the process: the next position leaves a gap then, and
+        # cannot be counted from the run's.
+        gap = run and not journal.paged and run[-1].position + 1 != journal.next
+        if run and (run[0].delivered or gap):
+            self.returned += map(journal.held, run)
+            self.position = run[-1].position + 1
+        elif run:
+            self.position = run[0].position
+            self.ready.extend(map(journal.message, run))
+        return bool(run)
+
+
+def next_run(journal: Journal, batch: Batch, name: str) -> list[Stored]:
+    """The next messages that are only on disk, those of the current batch among them; [] when that is all."""
+    if not journal.paged:
+        return []
+    run = journal.next_run()
+    if not run:  # the rest is in the current batch
+        batch.write()
+        run = journal.next_run()
+    if not run:
+        log.error("%s: %d messages on disk cannot be read", name, journal.forget_paged())
+    return run
