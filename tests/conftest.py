@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-pytest_plugins = ["tests.fixtures.order", "tests.fixtures.rabbitmq"]
+pytest_plugins = ["tests.fixtures.order", "tests.fixtures.profiles", "tests.fixtures.rabbitmq"]

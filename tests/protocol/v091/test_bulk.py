@@ -81,3 +81,10 @@ def test_a_headers_table_may_be_encoded_already() -> None:
 def test_what_the_wire_cannot_hold(columns: dict[str, list[Any]], constants: dict[str, Any], text: str) -> None:
     with pytest.raises(LocalProtocolError, match=text):
         encode_property_columns(2, columns, constants)
+
+
+def test_messages_of_one_length_share_a_head() -> None:
+    raws, bodies = [Properties(type=kind).encode() for kind in "abc"], [b"one", b"two", b"drei"]
+    assert encode_contents(3, raws, bodies, 0) == [
+        encode_content(3, raw, body, 0) for raw, body in zip(raws, bodies, strict=True)
+    ]

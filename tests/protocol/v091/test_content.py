@@ -8,6 +8,7 @@ from hypothesis import given, strategies as st
 from harebell import errors
 from harebell.protocol.v091 import Content, Properties, encode_content, methods as m
 from harebell.protocol.v091.codec import encode_frame
+from harebell.protocol.v091.fields import write_table
 from tests.protocol.v091 import strategies
 from tests.protocol.v091.samples import MALFORMED_PROPERTIES, PROPERTIES
 
@@ -61,6 +62,10 @@ def test_any_content_survives(props: Properties, body: bytes, came: int, goes: i
     assert content.properties is content.properties
     assert content.body == body
     assert content.persistent == (props.delivery_mode == 2)
+    assert content.priority == (props.priority or 0)
+    assert content.expiration == (None if props.expiration is None else props.expiration.encode())
+    assert content.raw_headers == (b"" if props.headers is None else write_table(props.headers))
+    assert content.flags.to_bytes(2, "big") == props.encode()[:2]
     content.checked_properties()
     goes = goes if goes > 8 else 0
     sent = content.recut(channel, goes)
@@ -178,3 +183,31 @@ def test_encode_content_refuses_what_does_not_fit() -> None:
 
 def test_frames_are_frames() -> None:
     assert encode_frame(3, 1, b"hello") == BODY_5
+
+
+EVERYTHING = Properties(
+    content_type="a/b", content_encoding="gzip", headers={"h": 1}, delivery_mode=2, priority=7, correlation_id="c",
+    reply_to="r", expiration="60", message_id="m", type="t",
+)  # fmt: skip
+
+
+def test_one_property_is_read_behind_all_the_others_or_none() -> None:
+    content = content_of(EVERYTHING, b"")
+    assert (content.persistent, content.priority, content.expiration) == (True, 7, b"60")
+    assert content.raw_headers == write_table({"h": 1})
+    assert content.flags == 0b1111_1111_1010_0000
+    alone = [content_of(Properties(priority=7), b""), content_of(Properties(expiration="60"), b"")]
+    assert [(each.persistent, each.priority, each.expiration) for each in alone] == [
+        (False, 7, None),
+        (False, 0, b"60"),
+    ]
+    assert content_of(Properties(headers={"h": 1}), b"").raw_headers == write_table({"h": 1})
+    assert content_of(Properties(delivery_mode=2), b"").persistent
+
+
+@pytest.mark.parametrize("cut", range(2, 14))
+def test_what_malformed_properties_hide_is_not_there(cut: int) -> None:
+    """Nothing is raised: these are asked before the properties have been checked."""
+    content = content_of(EVERYTHING.encode()[:cut], b"")
+    assert content.persistent is False
+    assert content.raw_headers in (b"", write_table({"h": 1})[: max(0, cut - 11)])

@@ -317,7 +317,9 @@ def test_what_came_before_a_refusal_is_kept_and_the_close_is_understood_after_it
 
 def test_nothing_is_received_after_framing_was_lost() -> None:
     server = server_on_channel_1()
+    assert not server.deaf
     assert refused(server, encode_frame(9, 1, b"")).reply_code == 501
+    assert server.deaf
     server.receive_data(encode_method(0, m.ConnectionClose()) + b"\xff" * 100)
     assert server.events() == []
     server.send_method(0, m.ConnectionClose(501, "x"))

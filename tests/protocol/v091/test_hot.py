@@ -63,3 +63,13 @@ def test_the_caches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         reader.read(m.BasicDeliver("c", 1, False, "x", str(n)).encode())
     assert len(frames.known) <= 10
     assert len(reader.names) <= 10
+
+
+def test_a_queue_that_was_named_anew_is_published_to_by_its_new_name() -> None:
+    renamed: dict[str, str] = {}
+    frames = hot.ClientFrames(1, renamed)
+    assert frames.publish("", "old", False) == encode_method(1, m.BasicPublish("", "old"))
+    renamed["old"] = "new"
+    frames.forget()
+    assert frames.publish("", "old", False) == encode_method(1, m.BasicPublish("", "new"))
+    assert frames.publish("exchange", "old", False) == encode_method(1, m.BasicPublish("exchange", "old"))

@@ -6,9 +6,17 @@ import pytest
 from hypothesis import given, strategies as st
 
 from harebell.protocol.v091 import Content, Properties, Table, encode_content
+from harebell.protocol.v091.codec import encode_frame
 from harebell.protocol.v091.content import stored_content
 from harebell.protocol.v091.fields import write_shortstr, write_table
-from harebell.protocol.v091.splice import DELIVERY_COUNT, STREAM_OFFSET, append_headers, replace_reply_to
+from harebell.protocol.v091.splice import (
+    DELIVERY_COUNT,
+    STREAM_OFFSET,
+    LongHeader,
+    append_headers,
+    header_frame_size,
+    replace_reply_to,
+)
 from tests.protocol.v091.strategies import properties, tables
 
 
@@ -93,3 +101,12 @@ def test_another_reply_to(before: Properties, old: str, new: str, body: bytes, t
         after = decoded(replaced, body)
         before.reply_to = new
         assert after == Properties.decode(before.encode(), 0)
+
+
+def test_whether_a_number_may_be_there() -> None:
+    number = LongHeader("n")
+    assert not number.may_be_in(encode_content(1, Properties(message_id="\x01n"), b"\x01n", 0))
+    assert not number.may_be_in(encode_content(1, Properties(headers={"m": 1}), b"\x01n", 0))
+    assert number.may_be_in(encode_content(1, Properties(headers={"n": 1}), b"", 0))
+    frames = encode_content(1, Properties(headers={"n": 1}), b"body", 0)
+    assert frames[header_frame_size(frames) :] == encode_frame(3, 1, b"body")
