@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from harebell.client import blocking as blocking, events as events, middleware as middleware
     from harebell.client.channel import Channel as Channel
     from harebell.client.connection import Connection as Connection, connect as connect
+    from harebell.client.connection_pool import ConnectionPool as ConnectionPool
     from harebell.client.messages import (
         Confirmation as Confirmation,
         Delivery as Delivery,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     )
     from harebell.client.patterns.codec import JSON as JSON, Codec as Codec
     from harebell.client.patterns.pending import Pending as Pending
-    from harebell.client.patterns.pools import ChannelPool as ChannelPool, ConnectionPool as ConnectionPool
+    from harebell.client.patterns.pools import ChannelPool as ChannelPool
     from harebell.client.patterns.producer import Producer as Producer
     from harebell.client.patterns.reader import QueueReader as QueueReader
     from harebell.client.patterns.retry import DeadLetter as DeadLetter, Retry as Retry
@@ -94,7 +95,7 @@ _HOMES: Final = {
     "Rpc": "harebell.client.patterns.rpc",
     "Server": "harebell.client.patterns.rpc",
     "ChannelPool": "harebell.client.patterns.pools",
-    "ConnectionPool": "harebell.client.patterns.pools",
+    "ConnectionPool": "harebell.client.connection_pool",
 }
 
 

@@ -167,6 +167,12 @@ class Churn:
 
     # -- losses ------------------------------------------------------------------------------------------------------
 
+    @staticmethod
+    def _connection_of(channel: Channel) -> harebell.Connection:
+        connection = channel.test().connection
+        assert isinstance(connection, harebell.Connection)
+        return connection
+
     @asynccontextmanager
     async def _frail(self) -> AsyncIterator[Channel]:
         """A channel that is lost again and again until there were losses enough."""
@@ -249,7 +255,7 @@ class Churn:
         chance = self._random
         async with (
             self._frail() as channel,
-            channel._owner.producer(on_orphan=policy, window=16) as producer,
+            self._connection_of(channel).producer(on_orphan=policy, window=16) as producer,
         ):
             await channel.confirm_select(on_orphan=policy)
             while not self._enough.is_set():
@@ -294,7 +300,7 @@ class Churn:
 
     async def _batch(self, channel: Channel, bodies: list[str], policy: OnOrphan) -> None:
         """One publish_many. Which of them were orphaned is known by the tags, or by what was parked."""
-        first = channel._core.publishes.last_tag + 1
+        first = channel.core.publishes.last_tag + 1
         orphans: set[str] = set()
         try:
             publications = [Publication(self._message(body), "", self._queue) for body in bodies]
@@ -362,8 +368,8 @@ class Churn:
         self.account.end(body, how)
 
     def _nothing_kept(self, channel: Channel) -> None:
-        core = channel._core
-        for kept in (core.publishes.waiters, channel._subscriptions):
+        core = channel.core
+        for kept in (core.publishes.waiters, channel.subscriptions.active):
             if kept:
                 self.account.breaches.append(f"kept, and over: {kept!r}")
 
@@ -418,7 +424,7 @@ class Churn:
             await consumer.cancel()
             await channel.exchange_declare("amq.direct", passive=True)  # the acknowledgements are there
             async with asyncio.timeout(PATIENCE):
-                while channel._core.consumers:  # what was left before its answer is cancelled behind that
+                while channel.core.consumers:  # what was left before its answer is cancelled behind that
                     await channel.exchange_declare("amq.direct", passive=True)
             self._nothing_kept(channel)
 
@@ -442,7 +448,9 @@ class Churn:
 
         async with (
             self._frail() as channel,
-            channel._owner.consume(self._queue, handle, workers=4, prefetch=PREFETCH, on_orphan=orphan, grace=PATIENCE),
+            self._connection_of(channel).consume(
+                self._queue, handle, workers=4, prefetch=PREFETCH, on_orphan=orphan, grace=PATIENCE
+            ),
         ):
             await stop.wait()
 
@@ -472,7 +480,7 @@ class Churn:
     ) -> None:
         covered = [d for d in held if d is chosen or (multiple and d.delivery_tag <= chosen.delivery_tag)]
         held[:] = [d for d in held if d not in covered]
-        alive = [d for d in covered if d.delivery_tag > channel._core.deliveries.offset]
+        alive = [d for d in covered if d.delivery_tag > channel.core.deliveries.offset]
         told = (0, len(alive))
         try:
             chosen.ack(multiple=multiple)

@@ -381,7 +381,7 @@ async def test_flow_holds_one_channel_back() -> None:
 
     async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
         channel, other = await connection.channel(), await connection.channel()
-        await until(lambda: not channel._core.active)
+        await until(lambda: not channel.core.active)
         held = asyncio.ensure_future(channel.publish(b"held", "", "q"))
         await asyncio.sleep(0)
         await other.publish(b"other", "", "q")
@@ -582,7 +582,7 @@ async def test_a_channel_whose_opening_is_given_up_is_closed() -> None:
     async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
         with pytest.raises(errors.DeadlineExceeded, match=r"channel\.open"):
             await connection.channel(timeout=0.05)
-        await until(lambda: not connection._core.channels)
+        await until(lambda: not connection.recovery.availability.transport.channels)
         await connection.channel()
 
 
@@ -700,9 +700,9 @@ async def test_publishers_wait_for_a_broker_that_does_not_read() -> None:
                 sent += 1
 
         task = asyncio.create_task(publish())
-        await until(lambda: connection._core.writing_paused)
+        await until(lambda: connection.recovery.availability.transport.writing_paused)
         assert sent < count
-        assert connection._core.engine.pending < 2 * 3  # a method and a body each
+        assert connection.recovery.availability.transport.engine.pending < 2 * 3  # a method and a body each
         with pytest.raises(errors.DeadlineExceeded, match="held back"):
             await channel.publish(body, "", "q", timeout=0.05)
         go_on.set()
@@ -736,14 +736,14 @@ async def test_unread_deliveries_stop_the_reading_until_they_are_taken(monkeypat
         channel = await connection.channel()
         async with channel.consume("q", no_ack=True) as consumer:
             asked.set()
-            await until(lambda: connection._core.reading_paused)
+            await until(lambda: connection.recovery.availability.transport.reading_paused)
             assert consumer.buffered < count
             buffered = consumer.buffered
             for tag in range(1, 21):
                 channel.ack(tag)  # what needs no answer starts no reading
                 await asyncio.sleep(0)
             assert consumer.buffered == buffered
-            assert connection._core.reading_paused
+            assert connection.recovery.availability.transport.reading_paused
             purged = asyncio.ensure_future(channel.queue_purge("q"))  # an answer behind deliveries nobody takes
             assert await purged == 3
             taken = [(await anext(consumer)).delivery_tag for _ in range(count)]
@@ -891,7 +891,7 @@ async def test_a_program_that_fails_ends() -> None:
         waiting = asyncio.ensure_future(anext(consumer))
         await asyncio.sleep(0)
         assert not waiting.done()
-        connection._core.abort()
+        connection.recovery.availability.transport.abort()
         raise ValueError("the program's own")
 
     async with scripted(script) as url:

@@ -60,7 +60,7 @@ async def ready(channel: Channel, queue: str, count: int) -> None:
 async def test_connect(broker_url: str, moment: Moment) -> None:
     async def program() -> None:
         connection = await harebell.connect(broker_url, timeout=20, recovery=FAST)
-        connection._say_goodbye()
+        connection.recovery.say_goodbye()
         await connection.wait_closed()
 
     async def check() -> None:
@@ -91,13 +91,13 @@ async def test_the_whole_of_a_program(broker_url: str, moment: Moment, name: str
 async def test_channel(connection: Connection, moment: Moment) -> None:
     async def program() -> None:
         channel = await connection.channel()
-        channel._say_goodbye()
+        channel.recovery.say_goodbye()
 
     async def check() -> None:
         async with connection.channel() as channel:
             await channel.exchange_declare("amq.direct", passive=True)
-        assert not connection._channels
-        assert not connection._core.channels
+        assert not connection.recovery.channels
+        assert not connection.recovery.availability.transport.channels
 
     await at_each(moment, program, check)
 
@@ -128,7 +128,7 @@ async def test_publish(channel: Channel, moment: Moment, queue: str) -> None:
         while (delivery := await channel.get(queue, no_ack=True)) is not None:
             found += delivery.body == b"m"
         assert published <= found <= 1
-        assert not channel._core.publishes.waiters
+        assert not channel.core.publishes.waiters
 
     await channel.confirm_select()
     await at_each(moment, program, check)
@@ -139,7 +139,7 @@ async def test_publish_many(channel: Channel, moment: Moment, queue: str) -> Non
         await channel.publish_many([Publication(b"m", "", queue)] * 20, window=4)
 
     async def check() -> None:
-        before = channel._core.publishes.last_tag
+        before = channel.core.publishes.last_tag
         confirmation = await channel.publish(b"next", "", queue)
         assert confirmation is not None
         assert confirmation.publish_tag == before + 1
@@ -157,7 +157,7 @@ async def test_consume(channel: Channel, moment: Moment, queue: str) -> None:
 
     async def check() -> None:
         await ready(channel, queue, 3)  # none is lost, none is kept
-        assert not channel._subscriptions
+        assert not channel.subscriptions.active
         assert channel.test().reconnection_count == 1
 
     await channel.confirm_select()
@@ -218,7 +218,7 @@ async def test_closing_a_channel(connection: Connection, moment: Moment) -> None
     async def check() -> None:
         assert all(channel.is_closed for channel in opened)
         opened[:] = [await connection.channel()]
-        assert list(connection._channels) == opened
+        assert list(connection.recovery.channels) == [channel.recovery for channel in opened]
 
     await check()
     await at_each(moment, lambda: opened[0].close(), check)
@@ -247,10 +247,11 @@ async def left(connection: Connection, channel: Channel) -> None:
 
     async def alone() -> bool:
         await channel.exchange_declare("amq.direct", passive=True)
-        return list(connection._channels) == [channel] and len(connection._core.channels) == 1
+        recovery = connection.recovery
+        return list(recovery.channels) == [channel.recovery] and len(recovery.availability.transport.channels) == 1
 
     await eventually(alone)
-    assert not connection._tasks
+    assert not connection.recovery.tasks
 
 
 async def test_a_producer(connection: Connection, channel: Channel, moment: Moment, queue: str) -> None:
@@ -294,12 +295,12 @@ async def test_a_remote_call(connection: Connection, channel: Channel, moment: M
             assert (await rpc.call(b"hello", queue)).body == b"HELLO"
 
     async with connection.serve(queue, lambda delivery: delivery.body.upper()):
-        opened = set(connection._channels)
+        opened = set(connection.recovery.channels)
 
         async def check() -> None:
             async def alone() -> bool:
                 await channel.exchange_declare("amq.direct", passive=True)
-                return set(connection._channels) == opened
+                return set(connection.recovery.channels) == opened
 
             await eventually(alone)
             await program()  # the server is well
@@ -343,7 +344,7 @@ async def recovery_met_at(
         closing: list[asyncio.Future[None]] = []
         stepped: list[Stepped] = []
         dialled: list[asyncio.BaseTransport] = []
-        spawn, create = connection._spawn, connection._loop.create_connection
+        spawn, create = connection.recovery.spawn, connection.recovery.availability.loop.create_connection
 
         def meet() -> None:
             if what == "close":
@@ -370,8 +371,8 @@ async def recovery_met_at(
                 spawn(run(stepped[0]))
 
         with monkeypatch.context() as patch:
-            patch.setattr(connection, "_spawn", step)
-            patch.setattr(connection._loop, "create_connection", dial)
+            patch.setattr(connection.recovery, "spawn", step)
+            patch.setattr(connection.recovery.availability.loop, "create_connection", dial)
             parked = asyncio.ensure_future(channel.queue_declare(name, passive=True))
             await asyncio.sleep(0)
             connection.test().disconnect_transport()
@@ -381,7 +382,7 @@ async def recovery_met_at(
         if closing:
             assert connection.is_closed
             assert isinstance(result, errors.ChannelClosed | harebell.QueueInfo), result
-            assert not connection._tasks
+            assert not connection.recovery.tasks
         else:
             async with asyncio.timeout(20):
                 assert (await channel.queue_declare(name, passive=True)).consumer_count == 1

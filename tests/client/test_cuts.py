@@ -183,7 +183,7 @@ async def test_acks_are_never_taken_for_those_of_another_delivery(harebell_url: 
         def ack(chosen: harebell.Delivery, multiple: bool) -> None:
             covered = [d for d in held if d is chosen or (multiple and d.delivery_tag <= chosen.delivery_tag)]
             held[:] = [d for d in held if d not in covered]
-            alive = {d.body for d in covered if d.delivery_tag > channel._core.deliveries.offset}
+            alive = {d.body for d in covered if d.delivery_tag > channel.core.deliveries.offset}
             told = (0, len(alive))
             try:
                 chosen.ack(multiple=multiple)
@@ -334,8 +334,8 @@ async def test_a_subscription_and_its_cancellation(broker_url: str, name: str) -
                         pass
             proxy.no_cut()
             await channel.exchange_declare("amq.direct", passive=True)
-            assert not channel._subscriptions
-            assert not channel._core.consumers
+            assert not channel.subscriptions.active
+            assert not channel.core.consumers
             await publisher.queue_purge(name)  # an ack that was cut
         assert await publisher.queue_delete(name) == 0
 

@@ -93,4 +93,4 @@ async def test_a6_12_close_does_not_wait_for_the_next_attempt(broker_url: str) -
         await connection.close()
         with pytest.raises(errors.ChannelClosed):
             await parked
-    assert not connection._tasks
+    assert not connection.recovery.tasks

@@ -167,7 +167,7 @@ async def test_a_producer_goes_on_behind_one_that_the_next_broker_cannot_take(ha
                 await producer.publish_soon(MESSAGE, "nowhere"),
                 await producer.publish_soon(b"fine", "nowhere"),
             )
-            core = connection._core
+            core = connection.recovery.availability.transport
             core.engine.data_to_send()
             send_message = Engine.send_message
 

@@ -116,7 +116,7 @@ async def test_a_channel_can_be_closed_during_an_outage(connection: Connection, 
             await waiting
         signal = connection.test().signal_on_reconnect()
     await signal.wait()
-    assert not connection._channels
+    assert not connection.recovery.channels
 
 
 async def test_a_repeated_call_outlasts_the_lock_of_the_dead_connection(name: str) -> None:
@@ -236,7 +236,7 @@ async def cut(connection: Connection, channel: Channel, name: str) -> Callable[[
     await channel.queue_declare(name)
 
     def cut() -> None:
-        channel._connection.flush_now()
+        channel.transport.flush_now()
         connection.test().disconnect_transport()
 
     return cut
@@ -449,7 +449,7 @@ async def test_dialling_ends_with_close(broker_url: str) -> None:
     await connection.close()
     with pytest.raises(errors.ChannelClosed, match="closed by this client"):
         await parked
-    assert not connection._tasks
+    assert not connection.recovery.tasks
     assert isinstance(connection.closed_reason, errors.ChannelClosed)
 
 
@@ -484,13 +484,13 @@ async def test_a_channel_that_fails_while_others_are_still_coming_back(
     connection: Connection, channel: Channel, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = await connection.channel()
-    restored, go_on = slow._restored, asyncio.Event()
+    restored, go_on = slow.recovery._restore, asyncio.Event()
 
     async def held_up(*arguments: object) -> object:
         await go_on.wait()
         return await restored(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(slow, "_restored", held_up)
+    monkeypatch.setattr(slow.recovery, "_restore", held_up)
     signal = connection.test().signal_on_reconnect()
     connection.test().disconnect_transport()
     async with asyncio.timeout(10):
@@ -567,8 +567,8 @@ async def test_cancelled_at_every_await(connection: Connection, name: str, outag
     async with asyncio.timeout(10):
         await eventually(lambda: _unused(channel, name))
         await channel.queue_delete(name)
-    assert list(connection._channels) == [channel]
-    assert not channel._subscriptions
+    assert list(connection.recovery.channels) == [channel.recovery]
+    assert not channel.subscriptions.active
 
 
 async def _unused(channel: Channel, queue: str) -> bool:
@@ -641,7 +641,7 @@ async def test_a_mistake_in_recovery_ends_the_connection(
     async def mistake(*arguments: object) -> None:
         raise KeyError("a mistake")
 
-    monkeypatch.setattr(type(channel), "_restored", mistake)
+    monkeypatch.setattr(type(channel.recovery), "_restore", mistake)
     connection.test().disconnect_transport()
     assert "a mistake" in str(await connection.wait_closed())
     with pytest.raises(errors.ChannelClosed, match="a mistake"):

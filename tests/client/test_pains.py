@@ -222,7 +222,7 @@ async def test_c11_confirms_of_several_with_holes_and_of_what_is_settled_already
         results = await asyncio.gather(*[channel.publish(b"m", "", "q") for _ in range(8)], return_exceptions=True)
         ends = ["nacked" if isinstance(result, errors.Nacked) else result.acked for result in results]  # type: ignore[union-attr]
         assert ends == [True, "nacked", True, True, True, True, True, True]
-        assert not channel._core.publishes.waiters
+        assert not channel.core.publishes.waiters
 
 
 @pytest.mark.parametrize("recovers", [True, False])
@@ -273,7 +273,7 @@ async def test_c14_acks_from_two_connections_ago(connection: Connection, channel
     assert (await channel.queue_declare(queue, passive=True)).message_count == 0
 
 
-async def test_c17_reconnects_leave_nothing_behind(connection: Connection, queue: str) -> None:
+async def test_c17_reconnects_leave_nothing_behind(connection: Connection, channel: Channel, queue: str) -> None:
     """Channels that were closed are not opened again, and what stood on lost ones goes."""
 
     def everything() -> list[list[object]]:
@@ -285,7 +285,7 @@ async def test_c17_reconnects_leave_nothing_behind(connection: Connection, queue
         """How many there are, without those of earlier tests."""
         return [len({*map(id, now)} - {*map(id, then)}) for now, then in zip(everything(), others, strict=True)]
 
-    own = [*connection._channels, *connection._core.channels.values()]
+    own = [channel, *connection.recovery.availability.transport.channels.values()]
     others = [[o for o in group if o not in own] for group in everything()]
     kept = await connection.channel()
     consumer = kept.consume(queue)
@@ -294,13 +294,13 @@ async def test_c17_reconnects_leave_nothing_behind(connection: Connection, queue
     before = alive()
     for _ in range(20):
         for _ in range(5):
-            async with connection.channel() as channel, channel.consume(queue):
+            async with connection.channel() as another, another.consume(queue):
                 pass
         await connection.test().force_reconnect()
         await kept.test().force_reconnect()
-    del channel
+    del another
     assert alive() == before
-    assert len(connection._channels) == len(connection._core.channels) == before[0]
+    assert len(connection.recovery.channels) == len(connection.recovery.availability.transport.channels) == before[0]
     assert (await kept.queue_declare(queue, passive=True)).consumer_count == 1
     await consumer.cancel()
 

@@ -1,51 +1,58 @@
-"""The asyncio face: a channel.
+"""The asyncio API: a channel.
 
 Methods carry the protocol's names (class_method), flags are keywords, and each takes `timeout` in seconds (the
 connection's when left out). Acknowledgements are not awaited: they are written with everything else at the end of the
 loop's turn.
 
 A channel lives on when its connection comes back, and when the broker closes it with an error: the call that failed,
-and what else waited there, raises the error, later calls find it open again (`lasting`).
+and what else waited there, raises the error, later calls find it open again (`recovery.channel`).
 
-The file is long because it is the whole face of a channel, method after method; what these stand on is elsewhere:
-subscriptions (`subscribing`), wire channels (`lasting`), being told (`notices`).
+The file is long because it has every method of a channel; what these use is elsewhere: calls (`recovery.requests`),
+subscriptions (`recovery.subscriptions`), callbacks (`notifications`), `publish_many`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar, cast
+from typing import Final, Self, TypeVar, cast
 
 from harebell import errors
-from harebell.client.confirms import ORPHANED, AwaitedBatch, Bulk, Confirmations, KeptBatch, Published
+from harebell.client.confirms import ORPHANED, Bulk, Confirmations, Published
 from harebell.client.consumer import Consumer
 from harebell.client.core.channel import ChannelCore
-from harebell.client.core.slots import copy_of
 from harebell.client.core.unconfirmed import PublishWaiter
 from harebell.client.harness import ChannelHarness
-from harebell.client.messages import Confirmation, Delivery, Message, Publication, QueueInfo, Returned, encoded
-from harebell.client.recovery.subscriptions import SubscribingChannel
-from harebell.client.statistics import ChannelStatistics, channel_statistics
-from harebell.client.transport.deadlines import EXPIRED, Deadlines
-from harebell.client.transport.protocol import MAX_GATHERED, AsyncCore, FutureSlot
+from harebell.client.messages import (
+    Confirmation,
+    Delivery,
+    Message,
+    OnOrphan,
+    Publication,
+    QueueInfo,
+    Returned,
+    encoded,
+)
+from harebell.client.middleware.chain import Chains
+from harebell.client.middleware.hooks import CancelEvent, CloseEvent, DialEvent, DisconnectEvent, FlowEvent
+from harebell.client.notifications import ChannelNotifications, Stop
+from harebell.client.publish_many import CHUNK, PublishMany
+from harebell.client.recovery.channel import ChannelRecovery
+from harebell.client.recovery.connection import ConnectionRecovery
+from harebell.client.recovery.requests import Requests
+from harebell.client.recovery.subscriptions import Subscriptions
+from harebell.client.statistics import ChannelStatistics, Tally
+from harebell.client.transport.deadlines import EXPIRED
+from harebell.client.transport.protocol import MAX_GATHERED, AsyncCore
 from harebell.protocol.v091 import TableLike, methods as m
 
-if TYPE_CHECKING:
-    from harebell.client.connection import Connection
-    from harebell.client.middleware.chain import Chains
-
-__all__ = ["Channel", "OnOrphan"]
+__all__ = ["Channel", "OnOrphan", "many_of"]
 
 _M = TypeVar("_M", bound=m.Method)
 
-OnOrphan = Literal["raise", "retry", "park"]
-
-CHUNK: Final = 256  # publications encoded between two turns of the loop
-# The methods that a middleware can stand around; acknowledgements are the core's (`lasting`).
+# The methods that a middleware can stand around; acknowledgements are hooked below (`recovery.channel`).
 METHODS: Final = (
     "close", "qos", "flow", "confirm_select", "queue_declare", "queue_inspect", "queue_delete", "queue_bind",
     "queue_unbind", "queue_purge", "exchange_declare", "exchange_delete", "exchange_bind", "exchange_unbind", "publish",
@@ -55,68 +62,90 @@ METHODS: Final = (
 )  # fmt: skip
 
 
-class Channel(SubscribingChannel):
+class Channel:
     """A channel, over every wire channel that carries it. Made by `connection.channel`.
 
     parked  orphaned publications under on_orphan="park": (publish tag, publication), for the program to take out
     """
 
-    def __init__(self, owner: Connection, connection: AsyncCore, core: ChannelCore, chains: Chains) -> None:
-        super().__init__(owner, connection, core, chains)
+    # The client's own parts, and no public API: `core` and `transport` are the present wire channel and the transport
+    # that it is on, which change at a reconnect; `requests`, `subscriptions`, `notifications`, `recovery` and `chains`
+    # are what the methods stand on.
+
+    def __init__(self, connection: ConnectionRecovery, transport: AsyncCore, core: ChannelCore, chains: Chains) -> None:
+        self.transport = transport
+        self.core = core
+        self._settlement = core.settlement
         self.parked: deque[tuple[int, Publication]] = deque()
         self._unyielded = self._unyielded_sends = 0
         self._unnumbered = 0  # publications without confirms, but for the unyielded ones
         self._on_orphan: OnOrphan = "raise"
+        self._confirm = False  # whether the wire channel was told to confirm
+        self._confirmations: Confirmations | None = None
+        self.chains = chains
+        self.requests = Requests(connection.availability, transport, core)
+        self.notifications = ChannelNotifications(self, chains)
+        self.subscriptions = Subscriptions(self.requests, chains, self, connection.emit)
+        self.recovery = ChannelRecovery(
+            connection, self.requests, self.subscriptions, self.notifications, chains, self, _Carried(self)
+        )
+
+    @property
+    def number(self) -> int:
+        """Of the wire channel; another one may have another number."""
+        return self.core.number
 
     @property
     def is_open(self) -> bool:
         """Whether it can be used this moment; see `is_closed`."""
-        return self._core.reason is None and self._core.ready
+        return self.core.reason is None and self.core.ready
 
     @property
     def is_closed(self) -> bool:
         """Whether it is closed for good; False while it is coming back."""
-        return self._ended is not None
+        return self.requests.ended is not None
 
     @property
     def closed_reason(self) -> errors.HarebellError | None:
         """Why it is closed for good; None while it is open or coming back."""
-        return self._ended
+        return self.requests.ended
 
     @property
     def on_return(self) -> Callable[[Returned], None] | None:
         """Takes what comes back of mandatory publications while confirms are off; with confirms on, publish raises."""
-        return self._core.on_return
+        return self.core.on_return
 
     @on_return.setter
     def on_return(self, callback: Callable[[Returned], None] | None) -> None:
-        self._core.on_return = callback
+        self.core.on_return = callback
+
+    @property
+    def consuming(self) -> set[str]:
+        """The queues of its consumers."""
+        return self.subscriptions.queues
+
+    @property
+    def consumer_tags(self) -> set[str]:
+        """The tags of its consumers."""
+        return self.subscriptions.tags
 
     def statistics(self) -> ChannelStatistics:
         """What the channel has published and got so far, in numbers."""
-        return channel_statistics(self)
+        subscriptions = self.subscriptions.active
+        return ChannelStatistics(**self.recovery.tally(), consumers=len(subscriptions))
 
     def test(self) -> ChannelHarness:
-        """What a test does to a channel: cut it, hold it down, count."""
-        return ChannelHarness(self)
+        """What a test does to a channel: cut it, keep it down, count."""
+        return ChannelHarness(self, self.recovery)
 
     async def close(self, *, timeout: float | None = None) -> None:
         """Close the channel; unacknowledged deliveries go back to their queues. A closed one is no error."""
-        connection = self._connection
-        if self._ended is not None:
+        transport = self.transport
+        if self.requests.ended is not None:
             return
-        slot = self._say_goodbye()
+        slot = self.recovery.say_goodbye()
         if slot is not None:
-            await connection.reply(slot, timeout)
-
-    def _say_goodbye(self) -> FutureSlot | None:
-        """Close it, without waiting for the answer."""
-        slot: FutureSlot | None = None
-        if self._core.reason is None:
-            slot = self._slot(m.ChannelClose())
-            self._core.close(slot)
-        self._end(errors.ChannelClosed(f"channel {self.number} was closed by this client"))
-        return slot
+            await transport.reply(slot, timeout)
 
     async def __aenter__(self) -> Self:
         return self
@@ -125,8 +154,8 @@ class Channel(SubscribingChannel):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if kind is not None and issubclass(kind, asyncio.CancelledError):
-            if self._ended is None:
-                self._say_goodbye()  # who is cancelled does not wait for the network
+            if self.requests.ended is None:
+                self.recovery.say_goodbye()  # a cancelled task does not wait for the network
             return
         try:
             await self.close()
@@ -152,13 +181,13 @@ class Channel(SubscribingChannel):
         arguments: TableLike | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Have the exchange there: PreconditionFailed when it is there but different; with `passive`, NotFound."""
+        """Declare the exchange. PreconditionFailed when it exists and differs; with `passive`, NotFound."""
         await self._call(
             m.ExchangeDeclare(name, type, passive, durable, auto_delete, internal, arguments=arguments), timeout
         )
 
     async def exchange_delete(self, name: str, *, if_unused: bool = False, timeout: float | None = None) -> None:
-        """Delete the exchange and its bindings; one that is not there is no error."""
+        """Delete the exchange and its bindings; a missing one is no error."""
         await self._call(m.ExchangeDelete(name, if_unused), timeout)
 
     async def exchange_bind(
@@ -196,9 +225,9 @@ class Channel(SubscribingChannel):
         arguments: TableLike | None = None,
         timeout: float | None = None,
     ) -> QueueInfo:
-        """Have the queue there; "" lets the broker choose the name. With `passive` only ask: NotFound when missing.
+        """Declare the queue; "" lets the broker choose the name. With `passive` only ask: NotFound when missing.
 
-        PreconditionFailed when it is there but different, ResourceLocked when it is exclusive to another connection.
+        PreconditionFailed when it exists and differs, ResourceLocked when it is exclusive to another connection.
         The counts are the broker's of this moment, never remembered ones.
         """
         ok = await self._call(
@@ -282,7 +311,8 @@ class Channel(SubscribingChannel):
         timeout    seconds for subscribing; waiting for a delivery has no deadline
         """
         return Consumer(
-            self,
+            self.subscriptions,
+            self.cancel,
             queue,
             prefetch=prefetch,
             no_ack=no_ack,
@@ -294,9 +324,9 @@ class Channel(SubscribingChannel):
 
     async def cancel(self, consumer_tag: str, *, timeout: float | None = None) -> None:
         """End the subscription of this tag, as `Consumer.cancel` does. InvalidArgument when the channel has none."""
-        for subscription in self._subscriptions:
+        for subscription in self.subscriptions.active:
             if subscription.tag == consumer_tag:
-                await self._unsubscribe(subscription, timeout)
+                await self.subscriptions.cancel(subscription, timeout)
                 return
         raise errors.InvalidArgument(f"channel {self.number} has no consumer {consumer_tag!r}: see `consumer_tags`")
 
@@ -305,34 +335,39 @@ class Channel(SubscribingChannel):
 
         When this is cancelled, a message that comes all the same goes back to the queue; with `no_ack` it is lost.
         """
-        reply = await self._ask(m.BasicGet(queue, no_ack), timeout)
+        reply = await self.requests.ask(m.BasicGet(queue, no_ack), timeout)
         return reply if isinstance(reply, Delivery) else None
 
-    # These three raise AcknowledgeOrphans when deliveries among them came on a connection that is gone: the broker
+    # These three raise AcknowledgeOrphans when deliveries among them came on a connection that was lost: the broker
     # delivers those again. The others have been settled all the same.
 
     def ack(self, delivery_tag: int, *, multiple: bool = False) -> None:
-        """Done with this delivery; with `multiple`, with every earlier one of the channel too."""
-        self._core.settlement.ack(delivery_tag, multiple=multiple)
+        """Acknowledge this delivery; with `multiple`, with every earlier one of the channel too."""
+        self._settlement.ack(delivery_tag, multiple=multiple)
 
     def nack(self, delivery_tag: int, *, multiple: bool = False, requeue: bool = True) -> None:
         """Refuse this delivery; with `multiple`, every earlier one of the channel too."""
-        self._core.settlement.nack(delivery_tag, multiple=multiple, requeue=requeue)
+        self._settlement.nack(delivery_tag, multiple=multiple, requeue=requeue)
 
     def reject(self, delivery_tag: int, *, requeue: bool = False) -> None:
         """Refuse this delivery: dead-lettered or dropped, or back into the queue."""
-        self._core.settlement.reject(delivery_tag, requeue=requeue)
+        self._settlement.reject(delivery_tag, requeue=requeue)
 
     async def recover(self, *, requeue: bool = True, timeout: float | None = None) -> None:
         """Have every unacknowledged delivery of the channel delivered again; their old tags are no longer valid."""
         await self._call(m.BasicRecover(requeue), timeout)
 
     async def drain(self, *, timeout: float | None = None) -> None:
-        """Have what was written so far, acks included, go to the transport, and wait while that is full."""
-        seconds = self._connection.timeout if timeout is None else timeout
-        self._connection.flush_now()
-        if self._connection.writing_paused or not self._core.active:
-            await self._may_publish(seconds)
+        """Write everything so far, acks included, to the transport, and wait while that is full."""
+        self.transport.flush_now()
+        if self.transport.writing_paused or not self.core.active:
+            await self._may_publish(timeout)
+
+    async def _may_publish(self, timeout: float | None) -> ChannelCore:
+        """Wait until publishes may be written, at most `timeout` seconds."""
+        transport = self.transport
+        seconds = transport.timeout if timeout is None else timeout
+        return await self.requests.may_publish(transport.loop.time() + seconds, seconds)
 
     # -- publishing --------------------------------------------------------------------------------------------------
 
@@ -368,40 +403,45 @@ class Channel(SubscribingChannel):
         LocalProtocolError, and nothing is sent, when the message does not fit the wire: a property its type, or all
         properties together a frame (`frame_max`, agreed on with the broker). So it is with every way to publish.
         """
-        connection, core = self._connection, self._core
+        transport, core = self.transport, self.core
         raw, body = encoded(message)
-        seconds = connection.timeout if timeout is None else timeout
-        if connection.writing_paused or connection.blocked is not None or not core.active:
-            began = connection.loop.time()
-            core = await self._may_publish(seconds)
-            connection = self._connection
-            seconds -= connection.loop.time() - began
-        if not core.publishes.confirming:
-            core.publish(raw, body, exchange, routing_key, mandatory, None)
-            connection.flush()
-            self._unyielded += 1
-            if self._unyielded >= CHUNK or connection.engine.pending >= MAX_GATHERED:
-                await self._yield()
-            return None
-        future: asyncio.Future[object] = connection.loop.create_future()
-        published = Published(future)
-        tag = core.publish(raw, body, exchange, routing_key, mandatory, published)
-        connection.ask()
-        deadline = connection.deadlines.add(future, seconds)
-        try:
-            result = await future
-        except asyncio.CancelledError:
-            core.publishes.abandon(tag)
-            raise
-        finally:
-            connection.deadlines.remove(deadline, future)
-        if result is True and published.returns is None:
-            return Confirmation(tag, True)
+        seconds = transport.timeout if timeout is None else timeout
+        deadline: float | None = None
+        while True:  # once for each time that the publication is orphaned and published again
+            if transport.writing_paused or transport.blocked is not None or not core.active:
+                if deadline is None:
+                    deadline = transport.loop.time() + seconds
+                core = await self.requests.may_publish(deadline, seconds)
+                transport = self.transport
+            if not core.publishes.confirming:
+                core.publish(raw, body, exchange, routing_key, mandatory, None)
+                transport.flush()
+                self._unyielded += 1
+                if self._unyielded >= CHUNK or transport.engine.pending >= MAX_GATHERED:
+                    await self._yield()
+                return None
+            if deadline is None:
+                deadline = transport.loop.time() + seconds
+            future: asyncio.Future[object] = transport.loop.create_future()
+            published = Published(future)
+            tag = core.publish(raw, body, exchange, routing_key, mandatory, published)
+            transport.ask()
+            key = transport.deadlines.add(future, deadline)
+            try:
+                result = await future
+            except asyncio.CancelledError:
+                core.publishes.abandon(tag)
+                raise
+            finally:
+                transport.deadlines.remove(key, future)
+            if result is True and published.returns is None:
+                return Confirmation(tag, True)
+            if result is not ORPHANED or self._on_orphan != "retry":
+                break
+            self.requests.availability.check_deadline(f"confirm of publication {tag}", deadline, seconds)
+            transport, core = self.transport, self.core
         where = f"exchange {exchange!r} with routing key {routing_key!r}"
         if result is ORPHANED:
-            if self._on_orphan == "retry":
-                left = Deadlines.left(deadline, connection.loop)
-                return await self.publish(message, exchange, routing_key, mandatory=mandatory, timeout=left)
             if self._on_orphan == "park":
                 self.parked.append((tag, Publication(message, exchange, routing_key, mandatory)))
                 return Confirmation(tag, False, orphaned=True)
@@ -412,7 +452,7 @@ class Channel(SubscribingChannel):
             )
         core.publishes.abandon(tag)
         if result is EXPIRED:
-            raise errors.DeadlineExceeded(connection.late(f"confirm of publication {tag}", seconds))
+            raise errors.DeadlineExceeded(transport.late(f"confirm of publication {tag}", seconds))
         if isinstance(result, errors.HarebellError):
             raise result
         if published.returns is not None:
@@ -425,16 +465,17 @@ class Channel(SubscribingChannel):
         raise errors.Nacked(f"the broker refused publication {tag} to {where}", (tag,))
 
     async def _yield(self) -> None:
-        """Have what was published go out, and give other tasks their turn."""
+        """Write what was published, and give other tasks their turn."""
         self._unnumbered += self._unyielded
         self._unyielded = self._unyielded_sends = 0
-        self._connection.flush_now()
+        self.transport.flush_now()
         await asyncio.sleep(0)
 
     def confirmations(self) -> Confirmations:
         """What becomes of the publications of `send`: `async for confirmation in channel.confirmations()`."""
         if self._confirmations is None:
-            self._confirmations = Confirmations(self._connection.loop)
+            self._confirmations = Confirmations(self.transport.loop)
+            self.requests.mode_changes += 1
         return self._confirmations
 
     async def send(
@@ -454,15 +495,15 @@ class Channel(SubscribingChannel):
         if self._confirmations is None or not self._confirm:
             raise errors.LocalProtocolError("send() needs `await confirm_select()` and `confirmations()` before it")
         raw, body = encoded(message)
-        core, connection = self._core, self._connection
-        if not (connection.may_publish(core) and core.publishes.confirming):
-            core = await self._may_publish(connection.timeout if timeout is None else timeout)
-            connection = self._connection
+        core, transport = self.core, self.transport
+        if not (transport.may_publish(core) and core.publishes.confirming):
+            core = await self._may_publish(timeout)
+            transport = self.transport
         tag = core.publish(raw, body, exchange, routing_key, mandatory, self._confirmations)
-        connection.expecting()
-        connection.flush()
+        transport.expecting()
+        transport.flush()
         self._unyielded_sends += 1
-        if self._unyielded_sends >= CHUNK or connection.engine.pending >= MAX_GATHERED:
+        if self._unyielded_sends >= CHUNK or transport.engine.pending >= MAX_GATHERED:
             await self._yield()
         return tag
 
@@ -488,15 +529,15 @@ class Channel(SubscribingChannel):
         raw, body = encoded(message)
         if raw_properties is not None:
             raw = raw_properties
-        tag = self._core.publish(raw, body, exchange, routing_key, mandatory, waiter)
+        tag = self.core.publish(raw, body, exchange, routing_key, mandatory, waiter)
         if not tag:
             self._unnumbered += 1
-        connection = self._connection
+        transport = self.transport
         if at_once:
-            connection.ask()
+            transport.ask()
         else:
-            connection.expecting()
-            connection.flush()
+            transport.expecting()
+            transport.flush()
         return tag
 
     async def publish_bulk(
@@ -527,13 +568,13 @@ class Channel(SubscribingChannel):
         for name, given in (("exchange", exchange), ("routing_key", routing_key)):
             if not isinstance(given, str) and len(given) != len(bodies):
                 raise errors.InvalidArgument(f"{name} has {len(given)} values for {len(bodies)} messages")
-        core, connection = self._core, self._connection
-        if not connection.may_publish(core):
-            core = await self._may_publish(connection.timeout if timeout is None else timeout)
-            connection = self._connection
-        bulk = Bulk(len(bodies), connection.loop)
-        if "publish" in vars(core):  # somebody is told of each (`notices`)
-            connection.engine.check_properties(raw_properties)
+        core, transport = self.core, self.transport
+        if not transport.may_publish(core):
+            core = await self._may_publish(timeout)
+            transport = self.transport
+        bulk = Bulk(len(bodies), transport.loop)
+        if "publish" in vars(core):  # there are callbacks or middlewares for each (`notifications`)
+            transport.engine.check_properties(raw_properties)
             places = zip(_each(exchange, len(bodies)), _each(routing_key, len(bodies)), strict=True)
             for raw, body, (to, key) in zip(raw_properties, bodies, places, strict=True):
                 tag = core.publish(raw, body, to, key, mandatory, bulk)
@@ -542,22 +583,22 @@ class Channel(SubscribingChannel):
             bulk.begin(core.publish_bulk(raw_properties, bodies, exchange, routing_key, mandatory, bulk))
         if not bulk.first_tag:
             self._unnumbered += len(bodies)
-        connection.expecting()
-        connection.flush_now()
+        transport.expecting()
+        transport.flush_now()
         return bulk
 
     @property
     def may_publish(self) -> bool:
         """Whether the broker and the transport take publications now."""
-        return self._connection.may_publish(self._core)
+        return self.transport.may_publish(self.core)
 
     async def wait_publish(self, *, timeout: float | None = None) -> None:
         """Wait until the broker and the transport take publications, an outage included.
 
         DeadlineExceeded, ChannelClosed.
         """
-        if not self._connection.may_publish(self._core):
-            await self._may_publish(self._connection.timeout if timeout is None else timeout)
+        if not self.transport.may_publish(self.core):
+            await self._may_publish(timeout)
 
     async def publish_many(
         self,
@@ -577,116 +618,58 @@ class Channel(SubscribingChannel):
         """
         if window < 1:
             raise errors.InvalidArgument(f"window is {window}: at least 1 is needed")
-        connection = self._connection
-        seconds = connection.timeout if timeout is None else timeout
-        self._check_open()
-        batch = self._new_batch()
-        async with self._deadline_of(batch, seconds, seconds):
+        seconds = self.transport.timeout if timeout is None else timeout
+        many = many_of(self, window, seconds)
+        async with many.in_time():
             if isinstance(publications, AsyncIterable):
-                async for publication in publications:
-                    await self._room(batch, window, seconds)
-                    self._put(publication, batch)
+                await many.put_each(publications)
             else:
-                await self._put_all(publications, batch, window, seconds)
-            await self._finish(batch, window, seconds)
-        return batch.accepted()
+                await many.put_all(publications)
+            await many.finish()
+        return many.batch.accepted()
 
-    def _new_batch(self) -> AwaitedBatch:
-        return KeptBatch() if self._confirm and self._on_orphan != "raise" else AwaitedBatch()
+    # -- callbacks ---------------------------------------------------------------------------------------------------
 
-    @asynccontextmanager
-    async def _deadline_of(self, batch: AwaitedBatch, seconds: float, left: float) -> AsyncIterator[None]:
-        """DeadlineExceeded for what takes longer than `left` of the batch's `seconds`."""
-        try:
-            async with asyncio.timeout(left):
-                yield
-        except TimeoutError as error:
-            if isinstance(error, errors.HarebellError):
-                raise
-            raise errors.DeadlineExceeded(
-                self._connection.late(f"publish_many, {batch.settled} of {batch.sent} sent were confirmed", seconds)
-            ) from None
+    def notify_close(self, callback: Callable[[CloseEvent], None]) -> Stop:
+        """Have it called once, when this is closed for good; at once when it is closed already.
 
-    async def _finish(self, batch: AwaitedBatch, window: int, seconds: float) -> None:
-        """All of it has been put: wait for the confirms, or for the transport."""
-        if self._confirm:
-            await self._settled(batch, window, seconds)
-        else:
-            await self.drain(timeout=seconds)
+        Like all `notify_` methods this gives a function that ends it.
+        """
+        return self.notifications.on_close(callback)
 
-    async def _put_all(
-        self, publications: Iterable[Publication], batch: AwaitedBatch, window: int, seconds: float
-    ) -> None:
-        source, more = iter(publications), True
-        while more:
-            await self._room(batch, window, seconds)
-            until = batch.sent + CHUNK - batch.sent % CHUNK
-            if self._core.publishes.confirming:
-                until = min(until, batch.settled + window)
-            more = self._put_some(source, batch, until)
+    def notify_dial(self, callback: Callable[[DialEvent], None]) -> Stop:
+        """Have it called after each attempt to open the channel again, whether it was successful or not."""
+        return self.notifications.on("dial", callback)
 
-    def _put_some(self, source: Iterator[Publication], batch: AwaitedBatch, until: int) -> bool:
-        """Publish until so many of the batch are sent. False when the source has ended before."""
-        before = batch.sent
-        publish, keep = self._core.publish, batch.keep if isinstance(batch, KeptBatch) else None
-        try:
-            for publication in source:
-                raw, body = encoded(publication.message)
-                tag = publish(raw, body, publication.exchange, publication.routing_key, publication.mandatory, batch)
-                batch.sent += 1
-                if keep is not None:
-                    keep(tag, publication)
-                if batch.sent == until:
-                    return True
-            return False
-        finally:
-            if not self._core.publishes.confirming:
-                self._unnumbered += batch.sent - before
-            self._connection.flush()
+    def notify_disconnect(self, callback: Callable[[DisconnectEvent], None]) -> Stop:
+        """Have it called at each loss, whether this comes back or not."""
+        return self.notifications.on("disconnect", callback)
 
-    async def _settled(self, batch: AwaitedBatch, window: int, seconds: float) -> None:
-        """Until all of the batch are; what is orphaned meanwhile is parked, or published again."""
-        while True:
-            self._connection.expecting()
-            await batch.wait(batch.sent, self._connection.loop)
-            if not isinstance(batch, KeptBatch) or not batch.again:
-                return
-            again, batch.again = batch.again, deque()
-            if self._on_orphan == "park":
-                self.parked.extend(again)
-                return
-            for _, publication in again:
-                await self._room(batch, window, seconds)
-                self._put(publication, batch)
+    def notify_publish(self, callback: Callable[[Confirmation], None]) -> Stop:
+        """Have it called with the Confirmation of each publication from now on, whichever method published it."""
+        return self.notifications.on("publish", callback)
 
-    async def _room(self, batch: AwaitedBatch, window: int, seconds: float) -> None:
-        """Wait until the next publication may go out; every CHUNK the loop gets its turn."""
-        yielded = bool(batch.sent % CHUNK)
-        while batch.failure is None:
-            connection, core = self._connection, self._core
-            if not connection.may_publish(core):
-                await self._may_publish(seconds)
-            elif not yielded:
-                yielded = True
-                connection.flush_now()
-                await asyncio.sleep(0)
-            elif core.publishes.confirming and batch.sent - batch.settled >= window:
-                # Half of the window at a time: waking for each confirm would cost more than the publishing.
-                connection.expecting()
-                await batch.wait(batch.sent - window // 2, connection.loop)
-            else:
-                connection.expecting()
-                return
-        raise copy_of(batch.failure)
+    def notify_confirm(self, on_ack: Callable[[int], None], on_nack: Callable[[int], None]) -> Stop:
+        """Have one of them called with the publish tag of each publication at its confirm; orphaned is nacked."""
+        return self.notifications.on_confirm(on_ack, on_nack)
 
-    def _put(self, publication: Publication, batch: AwaitedBatch) -> None:
-        raw, body = encoded(publication.message)
-        tag = self._core.publish(raw, body, publication.exchange, publication.routing_key, publication.mandatory, batch)
-        batch.sent += 1
-        if not tag:
-            self._unnumbered += 1
-        batch.keep(tag, publication)
-        self._connection.flush()
+    def notify_confirm_or_orphaned(
+        self, on_ack: Callable[[int], None], on_nack: Callable[[int], None], on_orphaned: Callable[[int], None]
+    ) -> Stop:
+        """As `notify_confirm`, with those that a loss has orphaned told apart: these may or may not have arrived."""
+        return self.notifications.on_confirm_or_orphaned(on_ack, on_nack, on_orphaned)
+
+    def notify_return(self, callback: Callable[[Returned], None]) -> Stop:
+        """Have it called with each mandatory publication that comes back, with confirms on or off."""
+        return self.notifications.on("return", callback)
+
+    def notify_cancel(self, callback: Callable[[CancelEvent], None]) -> Stop:
+        """Have it called when the broker cancels a consumer of the channel."""
+        return self.notifications.on("cancel", callback)
+
+    def notify_flow(self, callback: Callable[[FlowEvent], None]) -> Stop:
+        """Have it called when publishing is held back, by the broker or by a loss, and when it goes on."""
+        return self.notifications.on("flow", callback)
 
     # -- transactions ------------------------------------------------------------------------------------------------
 
@@ -713,8 +696,43 @@ class Channel(SubscribingChannel):
         timeout: float | None,
         reply: type[_M] = m.Method,  # type: ignore[assignment]
     ) -> _M:
-        return cast(_M, await self._ask(request, timeout))
+        return cast(_M, await self.requests.ask(request, timeout))
 
 
 def _each(value: str | Sequence[str], count: int) -> Sequence[str]:
     return [value] * count if isinstance(value, str) else value
+
+
+def many_of(channel: Channel, window: int, seconds: float) -> PublishMany:
+    """A call of `publish_many`, which the caller takes step by step."""
+    return PublishMany(
+        channel.requests,
+        confirming=channel._confirm,
+        on_orphan=channel._on_orphan,
+        parked=channel.parked,
+        window=window,
+        seconds=seconds,
+    )
+
+
+class _Carried:
+    """The channel as its recovery knows it."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def carried_by(self, core: ChannelCore, transport: AsyncCore) -> None:
+        channel = self._channel
+        channel.core, channel.transport, channel._settlement = core, transport, core.settlement
+
+    def restored(self, core: ChannelCore) -> None:
+        self._channel._confirm = core.publishes.confirming
+
+    def tally(self) -> Tally:
+        channel = self._channel
+        unnumbered = channel._unnumbered + channel._unyielded + channel.requests.unnumbered
+        return Tally(published=unnumbered, parked=len(channel.parked))
+
+    def ended(self, reason: errors.HarebellError | None) -> None:
+        if self._channel._confirmations is not None:
+            self._channel._confirmations.end(reason)

@@ -238,11 +238,12 @@ class Confirmations:
     """What became of the publications of `channel.send`, as an asynchronous iterator. Made by `channel.confirmations`.
 
     It ends when the channel is closed: without an error after our own close, else with the reason.
+    `waiting` are those that were not taken yet.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self.waiting: deque[Confirmation] = deque()  # that the program has not taken
+        self.waiting: deque[Confirmation] = deque()
         self._returns: dict[int, Returned] = {}
         self._waiter: asyncio.Future[None] | None = None
         self._ended = False

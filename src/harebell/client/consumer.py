@@ -15,20 +15,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Protocol, Self
 
 from harebell import errors
 from harebell.client.core.slots import copy_of
 from harebell.client.messages import Delivery
 from harebell.client.recovery.subscription import Subscription
+from harebell.client.recovery.subscriptions import Subscriptions
 from harebell.protocol.v091 import TableLike
-
-if TYPE_CHECKING:
-    from harebell.client.channel import Channel
 
 __all__ = ["Consumer"]
 
 FAIR: Final = 256  # deliveries handed out before other tasks, acks on their way out among them, get their turn
+
+
+class Cancel(Protocol):
+    """A channel's method `cancel`."""
+
+    async def __call__(self, consumer_tag: str, *, timeout: float | None = None) -> None: ...
 
 
 class Consumer:
@@ -37,9 +41,12 @@ class Consumer:
     Several tasks may iterate over one consumer; each delivery goes to one of them.
     """
 
+    # The client's own, no public API: `subscription` is what the broker knows, `starting` whether it has subscribed.
+
     def __init__(
         self,
-        channel: Channel,
+        subscriptions: Subscriptions,
+        cancel: Cancel,
         queue: str,
         *,
         prefetch: int | None,
@@ -49,9 +56,10 @@ class Consumer:
         arguments: TableLike | None,
         timeout: float | None,
     ) -> None:
-        self._starting: asyncio.Future[None] | None = None
-        self._channel = channel
-        self._loop = channel._connection.loop
+        self.starting: asyncio.Future[None] | None = None
+        self._subscriptions = subscriptions
+        self._cancel = cancel
+        self._loop = subscriptions.requests.availability.loop
         self._queue = queue
         self._prefetch = prefetch
         self._no_ack = no_ack
@@ -59,49 +67,49 @@ class Consumer:
         self._asked_tag = consumer_tag
         self._arguments = arguments
         self._timeout = timeout
-        self._subscription = self._fresh()
+        self.subscription = self._new()
         self._handed = 0
 
-    def _fresh(self) -> Subscription:
-        return self._channel._subscription(self._queue, self._no_ack, self._exclusive, self._arguments, self._asked_tag)
+    def _new(self) -> Subscription:
+        return self._subscriptions.new(self._queue, self._no_ack, self._exclusive, self._arguments, self._asked_tag)
 
     @property
     def tag(self) -> str:
         """The consumer tag: the broker knows the subscription by it."""
-        return self._subscription.tag
+        return self.subscription.tag
 
     @property
     def buffered(self) -> int:
         """Deliveries that came and were not taken yet."""
-        return len(self._subscription.buffer) + len(self._subscription.ahead)
+        return len(self.subscription.buffer) + len(self.subscription.ahead)
 
     async def start(self) -> None:
         """Subscribe, unless that is done. NotFound for a missing queue, AccessRefused, DeadlineExceeded."""
-        while self._starting is not None and not self._starting.done():
-            await asyncio.shield(self._starting)  # another task is at it
-        if self._starting is not None:
-            if not self._starting.cancelled():
+        while self.starting is not None and not self.starting.done():
+            await asyncio.shield(self.starting)  # another task subscribes
+        if self.starting is not None:
+            if not self.starting.cancelled():
                 return
-            self._subscription = self._fresh()  # the first attempt is being cancelled under its own tag
-        self._starting = self._loop.create_future()
+            self.subscription = self._new()  # the first attempt is being cancelled under its own tag
+        self.starting = self._loop.create_future()
         try:
-            await self._channel._subscribe(self._subscription, self._prefetch, self._timeout)
+            await self._subscriptions.begin(self.subscription, self._prefetch, self._timeout)
         except BaseException:
-            self._starting.cancel()
+            self.starting.cancel()
             raise
-        self._starting.set_result(None)
+        self.starting.set_result(None)
 
     async def cancel(self, *, timeout: float | None = None) -> None:
         """End the subscription; what was not taken goes back to the queue. On a dead channel, or twice, no error."""
         if self._subscribed:
-            await self._channel.cancel(self._subscription.tag, timeout=timeout)
+            await self._cancel(self.subscription.tag, timeout=timeout)
         else:
-            self._subscription.ended(None)
+            self.subscription.ended(None)
 
     @property
     def _subscribed(self) -> bool:
-        started = self._starting is not None and self._starting.done() and not self._starting.cancelled()
-        return started and not self._subscription.finished
+        started = self.starting is not None and self.starting.done() and not self.starting.cancelled()
+        return started and not self.subscription.finished
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -112,7 +120,7 @@ class Consumer:
     ) -> None:
         if kind is not None and issubclass(kind, asyncio.CancelledError):
             if self._subscribed:
-                self._channel._unsubscribe_unheard(self._subscription)  # who is cancelled waits for no network
+                self._subscriptions.abandon(self.subscription)  # a cancelled task does not wait for the network
             return
         try:
             await self.cancel()
@@ -124,9 +132,9 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Delivery:
-        if self._starting is None or not self._starting.done() or self._starting.cancelled():
+        if self.starting is None or not self.starting.done() or self.starting.cancelled():
             await self.start()
-        subscription = self._subscription
+        subscription = self.subscription
         self._handed += 1
         if not self._handed % FAIR:
             await asyncio.sleep(0)
@@ -141,7 +149,7 @@ class Consumer:
                   raised here; so does cancelling this call. What was not handed out goes back to the queue.
         """
         async with self:
-            subscription = self._subscription
+            subscription = self.subscription
             while True:
                 try:
                     await self._filled()
@@ -156,7 +164,7 @@ class Consumer:
 
     async def _filled(self) -> None:
         """Wait for a delivery. Raises what ends the iteration."""
-        subscription = self._subscription
+        subscription = self.subscription
         while not subscription.buffer:
             if subscription.finished:
                 if subscription.reason is not None:
@@ -176,4 +184,4 @@ class Consumer:
     def __del__(self) -> None:
         # `async for` has no way to say that it was left; the last reference going away says it.
         if self._subscribed and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._channel._unsubscribe_unheard, self._subscription)
+            self._loop.call_soon_threadsafe(self._subscriptions.abandon, self.subscription)

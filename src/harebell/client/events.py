@@ -136,13 +136,14 @@ Event = (
 class Events:
     """The events of one connection from now on, as an asynchronous iterator; Closed is the last one.
 
-    Made by `connection.events()`. Waiting can be cancelled and taken up again without losing an event.
+    Made by `connection.events()`. Waiting can be cancelled and taken up again without losing an event. `waiting` are
+    those that were not taken yet.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, forget: Callable[[Events], None]) -> None:
         self._loop = loop
         self._forget = forget
-        self.waiting: deque[Event] = deque(maxlen=MAX_WAITING)  # that the program has not taken
+        self.waiting: deque[Event] = deque(maxlen=MAX_WAITING)
         self._ended = False
         self._waiter: asyncio.Future[None] | None = None
 

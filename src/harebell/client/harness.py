@@ -1,6 +1,6 @@
-"""What a test does to a connection or a channel: cut it, hold it down, count. Made by `connection.test()`.
+"""What a test does to a connection or a channel: cut it, keep it down, count. Made by `connection.test()`.
 
-Public through `harebell.testing`. It stands here because the arrows of the house point from `testing` to `client`.
+Public through `harebell.testing`. It stands here because the imports go from `testing` to `client`.
 """
 
 from __future__ import annotations
@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from harebell import errors
-
-if TYPE_CHECKING:
-    from harebell.client.channel import Channel
-    from harebell.client.connection import Connection
-    from harebell.client.middleware.chain import Chains
+from harebell.client.middleware.chain import Chains
+from harebell.client.middleware.hooks import HookedChannel, HookedConnection
+from harebell.client.recovery.channel import ChannelRecovery
+from harebell.client.recovery.connection import ConnectionRecovery
 
 __all__ = ["ChannelHarness", "ConnectionHarness", "ReconnectSignal"]
 
@@ -30,26 +29,23 @@ class ReconnectSignal:
         self._seen = harness.reconnection_count
 
     async def wait(self, timeout: float = DEFAULT_SECONDS) -> None:
-        """Return once it has come back, with the queues that the broker still kept for the dead connection.
+        """Return once it has come back, with the queues that were late: held by the lost connection for a while.
 
         AssertionError after `timeout` seconds: a test fails by that.
         """
-        connection, harness = self._harness.connection, self._harness
-        deadline = connection._loop.time() + timeout
-        while harness.reconnection_count == self._seen or connection._late:
-            if connection.is_closed:
-                raise AssertionError(f"closed instead of reconnected: {connection.closed_reason}")
-            waiter: asyncio.Future[object] = connection._loop.create_future()
-            connection._parked_calls[waiter] = None
+        harness = self._harness
+        availability = harness.recovery.availability
+        deadline = availability.loop.time() + timeout
+        while harness.reconnection_count == self._seen or availability.late:
+            if availability.ended is not None:
+                raise AssertionError(f"closed instead of reconnected: {availability.ended}")
             try:
                 async with asyncio.timeout_at(deadline):
-                    await waiter
+                    await availability.change()
             except TimeoutError:
                 raise AssertionError(
-                    f"no reconnect within {timeout:g} s; the last error: {connection._last_error}"
+                    f"no reconnect within {timeout:g} s; the last error: {availability.last_error}"
                 ) from None
-            finally:
-                connection._parked_calls.pop(waiter, None)
 
 
 def _provider(chains: Chains, id: str) -> object:
@@ -63,23 +59,26 @@ def _provider(chains: Chains, id: str) -> object:
 class ConnectionHarness:
     """The connection under test."""
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
+    def __init__(self, recovery: ConnectionRecovery, chains: Chains) -> None:
+        self.connection: HookedConnection = recovery.connection
+        self.recovery = recovery
+        self._chains = chains
 
     @property
     def reconnection_count(self) -> int:
         """How often it was connected; the first time counts."""
-        return self.connection._transports
+        return self.recovery.transports
 
     def provider(self, id: str) -> object:
         """The provider of middleware that serves the connection, by its id; a default feature's is its name."""
-        return _provider(self.connection._chains, id)
+        return _provider(self._chains, id)
 
     def disconnect_transport(self) -> None:
         """Drop the transport, without a goodbye, as a cut cable would; what was written before is on its way."""
-        self.connection._core.flush_now()
-        self.connection._core.lost("the test cut the connection")
-        self.connection._core.abort()
+        transport = self.recovery.availability.transport
+        transport.flush_now()
+        transport.lost("the test cut the connection")
+        transport.abort()
 
     def signal_on_reconnect(self) -> ReconnectSignal:
         """Something to wait for, made before what causes the reconnect."""
@@ -93,10 +92,10 @@ class ConnectionHarness:
 
     def block_reconnect(self) -> None:
         """Let nothing come back until `unblock_reconnect`."""
-        self.connection._may_reconnect.clear()
+        self.recovery.may_reconnect.clear()
 
     def unblock_reconnect(self) -> None:
-        self.connection._may_reconnect.set()
+        self.recovery.may_reconnect.set()
 
     @contextmanager
     def reconnect_blocked(self) -> Iterator[None]:
@@ -112,22 +111,24 @@ class ConnectionHarness:
 class ChannelHarness:
     """The channel under test. Its losses leave the connection and the other channels alone."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: HookedChannel, recovery: ChannelRecovery) -> None:
         self.channel = channel
-        self.connection = channel._owner
+        self.connection: HookedConnection = recovery.connection.connection
+        self.recovery = recovery.connection
+        self._channel = recovery
 
     @property
     def reconnection_count(self) -> int:
         """How many wire channels it has had; the first one counts."""
-        return self.channel._wire_channels
+        return self._channel.wire_channels
 
     def provider(self, id: str) -> object:
         """The provider of middleware that serves the channel, by its id; a default feature's is its name."""
-        return _provider(self.channel._chains, id)
+        return _provider(self._channel.chains, id)
 
     def disconnect_transport(self) -> None:
         """Lose the wire channel: what is unconfirmed and unacknowledged on it is orphaned."""
-        self.channel._core.lose(errors.ConnectionLost("the test cut the channel"))
+        self.channel.core.lose(errors.ConnectionLost("the test cut the channel"))
 
     def signal_on_reconnect(self) -> ReconnectSignal:
         return ReconnectSignal(self)
@@ -139,7 +140,7 @@ class ChannelHarness:
         await signal.wait(timeout)
 
     def block_reconnect(self) -> None:
-        self.connection._may_reconnect.clear()
+        self.recovery.may_reconnect.clear()
 
     def unblock_reconnect(self) -> None:
-        self.connection._may_reconnect.set()
+        self.recovery.may_reconnect.set()

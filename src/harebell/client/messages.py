@@ -6,7 +6,7 @@ the first use. It is bound to the channel it came on, and only that channel can 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 from harebell import errors
 from harebell.client.settling import Acknowledger, Settling
@@ -17,10 +17,14 @@ __all__ = [
     "Confirmation",
     "Delivery",
     "Message",
+    "OnOrphan",
     "Publication",
     "QueueInfo",
     "Returned",
 ]
+
+OnOrphan = Literal["raise", "retry", "park"]
+"""What becomes of a publication when its connection is lost before its confirm: see `Channel.confirm_select`."""
 
 NO_PROPERTIES: Final = b"\x00\x00"  # property flags without any bit: what most messages carry
 

@@ -1,23 +1,18 @@
 """Counters of a connection and its channels, at one moment: plain ints.
 
-They are read from the tables of what is unsettled (`publishes`, `deliveries`), whose numbers go up by themselves; only
-what is rare (a refusal, a return, a loss) is counted on its own. Nothing is counted per message for this.
+They are read from the tables of what is unsettled (`core.unconfirmed`, `core.unacked`), which number messages anyway;
+only what is rare (a refusal, a return, a loss) is counted on its own. Nothing is counted per message for this.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
 
 from harebell.client.core.unacked import Deliveries
 from harebell.client.core.unconfirmed import Publishes
 
-if TYPE_CHECKING:
-    from harebell.client.channel import Channel
-    from harebell.client.connection import Connection
-
-__all__ = ["ChannelStatistics", "ConnectionStatistics", "Tally"]
+__all__ = ["ChannelStatistics", "ConnectionStatistics", "Tally", "of_deliveries", "of_ended", "of_publishes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,38 +95,10 @@ def of_deliveries(table: Deliveries, last_tag: int) -> Tally:
     return Tally(delivered=last_tag, settled=last_tag - unacked - table.orphaned, lost=table.orphaned, unacked=unacked)
 
 
-def of_channel(channel: Channel) -> Tally:
-    core = channel._core
-    tally = of_publishes(core.publishes)
-    tally.update(of_deliveries(core.deliveries, core.last_tag if core.reason is None else core.deliveries.last_tag))
-    tally.update(channel._before)
-    tally["published"] += channel._unnumbered + channel._unyielded
-    tally["buffered"] += sum(len(subscription.buffer) for subscription in channel._subscriptions)
-    tally["parked"] += len(channel.parked)
-    tally["reopened"] += channel._wire_channels - 1
-    return tally
-
-
-def of_ended(channel: Channel) -> Tally:
-    """What remains of a channel that is closed: nothing is under way any more."""
-    tally = of_channel(channel)
+def of_ended(tally: Tally) -> Tally:
+    """What remains of a channel's numbers once it is closed: nothing is under way any more."""
+    tally = tally.copy()
     tally["unanswered"] += tally.pop("unconfirmed")
     tally["lost"] += tally.pop("unacked")
     del tally["buffered"], tally["parked"]
     return tally
-
-
-def channel_statistics(channel: Channel) -> ChannelStatistics:
-    return ChannelStatistics(**of_channel(channel), consumers=len(channel._subscriptions))
-
-
-def connection_statistics(connection: Connection) -> ConnectionStatistics:
-    tally = connection._before.copy()
-    for channel in connection._channels:
-        tally.update(of_channel(cast("Channel", channel)))
-    return ConnectionStatistics(
-        **tally,
-        channels=len(connection._channels),
-        reconnects=connection._transports - 1,
-        parked_calls=len(connection._parked_calls),
-    )

@@ -326,25 +326,23 @@ def test_a_result_that_an_interrupt_hides_is_undone(
     delivery = channel.get(name)
     assert delivery is not None
     assert delivery.redelivered
-    assert len(shared.inner._channels) == 1
+    assert len(shared.inner.recovery.channels) == 1
 
 
 def test_an_unnumbered_publication_costs_the_transport(
     shared: blocking.Connection, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A signal between numbering and writing: what follows must not be confirmed under wrong numbers."""
+    """A signal between writing and numbering: what follows must not be confirmed under wrong numbers."""
     channel = shared.channel()
     channel.queue_declare(name)
     channel.confirm_select()
     signal = shared.test().signal_on_reconnect()
     with monkeypatch.context() as patch:
-        add = channel.inner._core.publishes.add
 
         def interrupted(*args: Any) -> int:
-            add(*args)
             raise KeyboardInterrupt
 
-        patch.setattr(type(channel.inner._core.publishes), "add", lambda self, *args: interrupted(*args))
+        patch.setattr(type(channel.inner.core.publishes), "add", interrupted)
         with pytest.raises(KeyboardInterrupt):
             channel.publish(b"torn", "", name)
     signal.wait()

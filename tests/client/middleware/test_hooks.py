@@ -42,7 +42,7 @@ class Bench:
         self._spy(connection)
 
     def _spy(self, connection: Connection) -> None:
-        engine = connection._core.engine
+        engine = connection.recovery.availability.transport.engine
         send = engine.send_method
 
         def sending(channel: int, method: m.Method) -> None:
@@ -140,7 +140,7 @@ async def _published_to_the_other(b: Bench) -> None:
 
 
 async def _only_the_second_is_unacked(b: Bench) -> None:
-    assert b.channel._core.deliveries.unacked == {2}
+    assert b.channel.core.deliveries.unacked == {2}
 
 
 async def _the_second_consumer_is_gone(b: Bench) -> None:
@@ -491,14 +491,14 @@ async def test_it_may_change_the_result_or_give_one_itself(harebell_url: str, na
         if case.ready is not None:
             await case.ready(b)
         b.sent.clear()
-        before = (await b.count(name), await b.count(f"{name}.other"), set(b.channel._core.deliveries.unacked))
+        before = (await b.count(name), await b.count(f"{name}.other"), set(b.channel.core.deliveries.unacked))
         calling = True
         # These stand inside of what the program calls, which has no result of its own.
         assert await case.do(b) is (None if hook in ("subscribe", "cancel", "ack", "nack", "reject") else result)
         calling = False
         assert not [method for method in b.sent if not isinstance(method, m.ChannelClose)]
         await b.channel.queue_inspect(name)
-        assert before == (await b.count(name), await b.count(f"{name}.other"), set(b.channel._core.deliveries.unacked))
+        assert before == (await b.count(name), await b.count(f"{name}.other"), set(b.channel.core.deliveries.unacked))
 
 
 @pytest.mark.parametrize("hook", CALLS)
@@ -706,7 +706,8 @@ async def test_next_may_be_called_twice(harebell_url: str, name: str) -> None:
         await b.channel.test().force_reconnect()
         await b.connection.test().force_reconnect()
         await b.channel.queue_inspect(name)
-        assert len(b.connection._core.channels) <= 2  # the first one's close may still be on its way
+        transport = b.connection.recovery.availability.transport
+        assert len(transport.channels) <= 2  # the first one's close may still be on its way
 
 
 # -- events ------------------------------------------------------------------------------------------------------------
@@ -764,7 +765,7 @@ async def _lose_the_queue(b: Bench) -> None:
 
 def _consumer(b: Bench) -> list[Any]:
     b.consumer = b.channel.consume(b.name, no_ack=True)  # type: ignore[attr-defined]
-    return b.consumer._subscription.buffer  # type: ignore[attr-defined,no-any-return]
+    return b.consumer.subscription.buffer  # type: ignore[attr-defined,no-any-return]
 
 
 def _reader(b: Bench) -> list[Any]:

@@ -66,7 +66,7 @@ async def test_publish_and_process(traced: Channel, tracing: Tracing, name: str)
     published = tracing.named(f"publish {name}.x")
     assert published.kind is SpanKind.PRODUCER
     assert published.parent == caller.get_span_context()
-    parameters = traced._connection.parameters
+    parameters = traced.transport.parameters
     about = {
         "messaging.system": "rabbitmq",
         "messaging.destination.name": f"{name}.x",

@@ -78,16 +78,16 @@ async def test_a_method_without_middlewares_is_the_bare_one(harebell_url: str) -
     async with harebell.connect(harebell_url) as connection, connection.channel() as channel:
         for name in ("publish", "send", "publish_nowait", "publish_many", "get", "consume", "ack", "nack", "reject"):
             assert getattr(type(channel), name) is getattr(Channel, name)
-            assert name not in channel._core.__dict__
+            assert name not in channel.core.__dict__
         assert type(channel).queue_declare is not Channel.queue_declare  # the feature topology
         assert type(connection) is Connection
         assert type(await connection.channel()) is type(channel)
         # More attributes than the interpreter keeps in one place would make each method slower to find.
         assert len(channel.__dict__) < 30
-        assert channel._core.observer is None
-        assert cast("MethodType", channel._core.publish).__func__ is type(channel._core).publish
+        assert channel.core.observer is None
+        assert cast("MethodType", channel.core.publish).__func__ is type(channel.core).publish
         consumer = channel.consume("q")
-        assert consumer._subscription.deliver is None
+        assert consumer.subscription.deliver is None
 
 
 async def test_a_provider_is_fresh_for_each_channel(harebell_url: str) -> None:
@@ -247,7 +247,7 @@ async def test_what_stands_on_a_connection_is_refused_on_a_channel(harebell_url:
             await connection.channel(middleware=Middlewares().add("close", awaited, level="connection"))
         with pytest.raises(errors.InvalidArgument, match="'counter' is one per connection"):
             await connection.channel(middleware=Middlewares().add_provider(Counter, per="connection"))
-        assert not connection._channels
+        assert not connection.recovery.channels
 
 
 async def test_every_feature_is_a_provider(harebell_url: str) -> None:
@@ -257,7 +257,7 @@ async def test_every_feature_is_a_provider(harebell_url: str) -> None:
         assert channel.test().provider("qos") is not None
     bare = Middlewares().without(*FEATURES)
     async with harebell.connect(harebell_url, middleware=bare) as connection, connection.channel() as channel:
-        assert not channel._chains.providers
+        assert not channel.chains.providers
         assert type(channel) is Channel
         await channel.queue_declare("q", exclusive=True)
         await channel.publish(b"m", "", "q")

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import harebell
 from harebell import middleware as mw
 from harebell.client.messages import QueueInfo
-from harebell.client.middleware.hooks import QueueDeclareArgs, QueueDeleteArgs
+from harebell.client.middleware import QueueDeclareArgs, QueueDeleteArgs
 from harebell.client.middleware.registry import Middlewares
 
 

@@ -123,7 +123,7 @@ async def test_an_outage_on_the_way(connection: Connection, other: Channel, queu
     on_orphan = {"raise": "raise", "retry": "retry", "park": "park"}[policy]
     async with connection.producer(on_orphan=on_orphan) as producer:  # type: ignore[call-overload]
         pendings = [await producer.publish_soon(b"%d" % n, queue) for n in range(5)]
-        connection._core.engine.data_to_send()  # cut before the broker has read any of it
+        connection.recovery.availability.transport.engine.data_to_send()  # cut before the broker has read any of it
         await connection.test().force_reconnect()
         if policy == "raise":
             for pending in pendings:

@@ -152,13 +152,13 @@ async def test_an_outage_while_the_reply_is_awaited(
 
 async def _confirmed(rpc: PlainRpc) -> bool:
     await asyncio.sleep(0)
-    return not rpc._channel._core.publishes.waiters
+    return not rpc._channel.core.publishes.waiters
 
 
 async def test_an_outage_before_the_confirm(connection: Connection, rpc: PlainRpc, queue: str) -> None:
     calling = asyncio.ensure_future(rpc.call(b"m", queue))
     await asyncio.sleep(0)
-    connection._core.engine.data_to_send()
+    connection.recovery.availability.transport.engine.data_to_send()
     await connection.test().force_reconnect()
     with pytest.raises(errors.PublishOrphaned, match="may or may not have arrived"):
         await calling

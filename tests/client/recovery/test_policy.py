@@ -18,7 +18,7 @@ from harebell.client.middleware.hooks import SubscribeArgs
 from harebell.client.middleware.registry import Middlewares
 from harebell.client.recovery.policy import Backoff, Recovery
 from harebell.client.recovery.recorded_topology import Bind
-from harebell.client.recovery.redeclare import Replay
+from harebell.client.recovery.redeclare import Redeclaration
 from harebell.testing import FaultProxy
 from tests.client.outages import FAST, bodies, eventually, next_of
 
@@ -204,14 +204,14 @@ async def test_an_auto_delete_queue_that_goes_with_the_dead_connection(
             await goes()
         await call_next(args)
 
-    bind = Replay._bind
+    bind = Redeclaration._bind
 
-    async def gone_before(self: Replay, binds: Sequence[Bind]) -> None:
+    async def gone_before(self: Redeclaration, binds: Sequence[Bind]) -> None:
         if when == "before its bindings":
             await goes()
         await bind(self, binds)
 
-    monkeypatch.setattr(Replay, "_bind", gone_before)
+    monkeypatch.setattr(Redeclaration, "_bind", gone_before)
     async with connection.channel(middleware=Middlewares().add("subscribe", subscribing)) as channel:
         await channel.queue_declare(name, auto_delete=True)
         await channel.queue_bind(name, "amq.direct", name)

@@ -19,7 +19,7 @@ class Writes:
 
     def __init__(self, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        transport = connection._core._transport
+        transport = connection.recovery.availability.transport._transport
         assert transport is not None
         write = transport.write
 
@@ -31,7 +31,7 @@ class Writes:
             def __getattr__(self, name: str) -> object:
                 return counted if name == "write" else getattr(transport, name)
 
-        monkeypatch.setattr(connection._core, "_transport", Counting())
+        monkeypatch.setattr(connection.recovery.availability.transport, "_transport", Counting())
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ calling thread does with the turn in hand (`thread` says how; settling: `settler
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
@@ -21,9 +20,9 @@ from harebell.client.blocking.docs import documented_by
 from harebell.client.blocking.forwarded_channel import ForwardedChannel
 from harebell.client.blocking.harness import ChannelHarness
 from harebell.client.blocking.settler import Settler
-from harebell.client.confirms import AwaitedBatch
 from harebell.client.core.unconfirmed import PublishWaiter
 from harebell.client.messages import Confirmation, Delivery, Message, Publication, Returned
+from harebell.client.publish_many import PublishMany
 from harebell.protocol.v091 import TableLike
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ class Channel(ForwardedChannel):
         self._on_return: Callable[[Returned], None] | None = None
         self._confirmations: Confirmations | None = None
         with self.io.turn:
-            inner._core.settler = Settler(self.io, inner)  # not this: it would keep the connection for ever
+            inner.core.settler = Settler(self.io, inner)  # not this: it would keep the connection for ever
 
     @property
     def parked(self) -> deque[tuple[int, Publication]]:
@@ -78,7 +77,7 @@ class Channel(ForwardedChannel):
         if kind is not None and not issubclass(kind, Exception):
             if not self.inner.is_closed:
                 with self.io.turn:
-                    self.inner._say_goodbye()  # who is interrupted does not wait for the network
+                    self.inner.recovery.say_goodbye()  # who is interrupted does not wait for the network
             return
         try:
             self.close()
@@ -125,7 +124,7 @@ class Channel(ForwardedChannel):
 
         def give_back(delivery: Delivery | None) -> None:
             if delivery is not None and not no_ack:
-                self.inner._core.settlement.give_back(delivery)
+                self.inner.core.settlement.give_back(delivery)
 
         return self.io.run_or_undo(give_back, self.inner.get, queue, no_ack=no_ack, timeout=timeout)
 
@@ -202,7 +201,7 @@ class Channel(ForwardedChannel):
                     waiter=waiter,
                 ),
             )
-            connection = self.inner._connection
+            connection = self.inner.transport
             if at_once:
                 connection.ask()
             else:
@@ -217,21 +216,19 @@ class Channel(ForwardedChannel):
         io, inner = self.io, self.inner
         if not _own(inner, "publish_many"):  # then it is the middlewares' business, on their thread
             return io.run(inner.publish_many, publications, window=window, timeout=timeout)
-        seconds = inner._connection.timeout if timeout is None else timeout
-        deadline = time.monotonic() + seconds
+        seconds = inner.transport.timeout if timeout is None else timeout
         source = iter(publications)  # which is the program's own code, and must not run on the loop's thread
         io.check()
         with io.turn:
-            inner._check_open()
-            batch = inner._new_batch()
+            many = asyncio_api.many_of(inner, window, seconds)
 
         async def put(part: list[Publication]) -> None:
-            async with inner._deadline_of(batch, seconds, deadline - time.monotonic()):
-                await inner._put_all(part, batch, window, seconds)
+            async with many.in_time():
+                await many.put_all(part)
 
         async def finish() -> None:
-            async with inner._deadline_of(batch, seconds, deadline - time.monotonic()):
-                await inner._finish(batch, window, seconds)
+            async with many.in_time():
+                await many.finish()
 
         failed: Exception | None = None
         while failed is None:
@@ -242,29 +239,29 @@ class Channel(ForwardedChannel):
                 failed = error
             if not part:
                 break
-            if not self._put_at_once(part, batch, window, deadline):
+            if not self._put_at_once(part, many):
                 io.run(put, part)
         if failed is not None:
             raise failed
         io.run(finish)
-        return batch.accepted()
+        return many.batch.accepted()
 
-    def _put_at_once(self, part: list[Publication], batch: AwaitedBatch, window: int, deadline: float) -> bool:
+    def _put_at_once(self, part: list[Publication], many: PublishMany) -> bool:
         """Publish it here and now, where nothing has to be waited for; else False."""
-        io, inner = self.io, self.inner
+        io, inner, batch = self.io, self.inner, many.batch
         if not io.loop.asleep:
             io.loop.wanted = True
         with io.turn:
-            confirming, sent = inner._core.publishes.confirming, batch.sent + len(part)
+            confirming, sent = inner.core.publishes.confirming, batch.sent + len(part)
             if (
                 not inner.may_publish
                 or batch.failure is not None
-                or (confirming and sent > batch.settled + window)
-                or time.monotonic() > deadline
+                or (confirming and sent > batch.settled + many.window)
+                or io.loop.time() > many.deadline
             ):
                 return False
-            io.step(inner, lambda: inner._put_some(iter(part), batch, sent))
-            inner._connection.flush_now()
+            io.step(inner, lambda: many.put_some(iter(part), sent))
+            inner.transport.flush_now()
             return True
 
     def publish_bulk(

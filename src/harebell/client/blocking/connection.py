@@ -89,8 +89,12 @@ def _in_a_thread(io: IoThread, credentials: Credentials) -> Credentials:
 
 def _hang_up(inner: asyncio_api.Connection) -> None:
     """Say goodbye and wait for nothing."""
-    inner._say_goodbye()
-    inner._core.closed()
+    inner.recovery.hang_up()
+
+
+def _leave(inner: AsyncChannel) -> None:
+    """Say goodbye on a channel and wait for nothing."""
+    inner.recovery.say_goodbye()
 
 
 @documented_by(asyncio_api.Connection)
@@ -101,7 +105,7 @@ class Connection(ForwardedConnection):
         callbacks = Callbacks(io)
         super().__init__(io, inner, callbacks)
         with io.turn:
-            inner._over.add_done_callback(lambda over: callbacks.end())
+            inner.recovery.over.add_done_callback(lambda over: callbacks.end())
 
     def events(self) -> Events:
         """What happens to the connection from now on: `for event in connection.events()`."""
@@ -120,7 +124,7 @@ class Connection(ForwardedConnection):
         async def opened() -> AsyncChannel:
             return await self.inner.channel(timeout=timeout, middleware=middleware)
 
-        return Channel(self, self.io.run_or_undo(AsyncChannel._say_goodbye, opened))
+        return Channel(self, self.io.run_or_undo(_leave, opened))
 
     def __enter__(self) -> Self:
         return self

@@ -38,7 +38,7 @@ class Consumer:
         self._owner = owner  # keeps the connection
         self._io = io
         self._inner = inner
-        self._ahead = inner._subscription.ahead
+        self._ahead = inner.subscription.ahead
 
     @property
     def tag(self) -> str:
@@ -50,7 +50,7 @@ class Consumer:
 
     def start(self) -> None:
         self._io.run(self._inner.start)
-        self._ahead = self._inner._subscription.ahead
+        self._ahead = self._inner.subscription.ahead
 
     def cancel(self, *, timeout: float | None = None) -> None:
         self._io.run(self._inner.cancel, timeout=timeout)
@@ -103,7 +103,7 @@ class Consumer:
         """
         if max_messages < 1:
             raise errors.InvalidArgument(f"max_messages is {max_messages}: at least 1 is needed")
-        seconds = self._inner._channel._connection.timeout if timeout is None else timeout
+        seconds = self._inner.subscription.transport.timeout if timeout is None else timeout
         deadline = time.monotonic() + seconds
         self._started()
         io, ahead = self._io, self._ahead
@@ -115,12 +115,12 @@ class Consumer:
                 while ahead and len(batch) < max_messages:
                     batch.append(ahead.popleft())
                 if len(batch) < max_messages:
-                    batch += self._inner._subscription.take_many(max_messages - len(batch))
+                    batch += self._inner.subscription.take_many(max_messages - len(batch))
             if batch or not self._wait(deadline):
                 return batch
 
     def _started(self) -> None:
-        starting = self._inner._starting
+        starting = self._inner.starting
         if starting is None or not starting.done() or starting.cancelled():
             self.start()
 
@@ -130,12 +130,12 @@ class Consumer:
         if not io.loop.asleep:
             io.loop.wanted = True
         with io.turn:
-            subscription = self._inner._subscription
+            subscription = self._inner.subscription
             subscription.ahead.extend(subscription.take_many(AHEAD))
 
     def _wait(self, deadline: float | None) -> bool:
         """Until something is there. False when the subscription has ended, or the deadline has passed."""
-        io, subscription = self._io, self._inner._subscription
+        io, subscription = self._io, self._inner.subscription
         while not subscription.buffer and not subscription.ahead:
             io.check()
             waiter = Waiter(io)

@@ -12,8 +12,7 @@ from harebell.client import channel as asyncio_api
 from harebell.client.blocking.callbacks import Callbacks
 from harebell.client.blocking.settler import Settler
 from harebell.client.blocking.thread import IoThread
-from harebell.client.channel import OnOrphan
-from harebell.client.messages import Confirmation, QueueInfo, Returned
+from harebell.client.messages import Confirmation, OnOrphan, QueueInfo, Returned
 from harebell.client.middleware.hooks import CancelEvent, CloseEvent, DialEvent, DisconnectEvent, FlowEvent
 from harebell.client.notifications import Stop
 from harebell.client.statistics import ChannelStatistics
@@ -32,63 +31,10 @@ class ForwardedChannel(Settler):
         super().__init__(io, inner)
         self.callbacks = callbacks
 
-    def notify_close(self, callback: Callable[[CloseEvent], None]) -> Stop:
-        """Have it called once, when this is closed for good; at once when it is closed already.
-
-        Like all `notify_` methods this gives a function that ends the asking.
-        """
-        return self.callbacks.register(self.inner.notify_close, callback)
-
-    def notify_dial(self, callback: Callable[[DialEvent], None]) -> Stop:
-        """Have it called after each attempt to connect, or for a channel to open again, whether it went well or not."""
-        return self.callbacks.register(self.inner.notify_dial, callback)
-
-    def notify_disconnect(self, callback: Callable[[DisconnectEvent], None]) -> Stop:
-        """Have it called at each loss, whether this comes back or not."""
-        return self.callbacks.register(self.inner.notify_disconnect, callback)
-
-    def notify_publish(self, callback: Callable[[Confirmation], None]) -> Stop:
-        """Have it called with the Confirmation of each publication from now on, whichever method published it."""
-        return self.callbacks.register(self.inner.notify_publish, callback)
-
-    def notify_confirm(self, on_ack: Callable[[int], None], on_nack: Callable[[int], None]) -> Stop:
-        """Have one of them called with the publish tag of each publication that is settled; orphaned is nacked."""
-        return self.callbacks.register(self.inner.notify_confirm, on_ack, on_nack)
-
-    def notify_confirm_or_orphaned(
-        self, on_ack: Callable[[int], None], on_nack: Callable[[int], None], on_orphaned: Callable[[int], None]
-    ) -> Stop:
-        """As `notify_confirm`, with those that a loss has orphaned told apart: these may or may not have arrived."""
-        return self.callbacks.register(self.inner.notify_confirm_or_orphaned, on_ack, on_nack, on_orphaned)
-
-    def notify_return(self, callback: Callable[[Returned], None]) -> Stop:
-        """Have it called with each mandatory publication that comes back, with confirms on or off."""
-        return self.callbacks.register(self.inner.notify_return, callback)
-
-    def notify_cancel(self, callback: Callable[[CancelEvent], None]) -> Stop:
-        """Have it called when the broker cancels a consumer of the channel."""
-        return self.callbacks.register(self.inner.notify_cancel, callback)
-
-    def notify_flow(self, callback: Callable[[FlowEvent], None]) -> Stop:
-        """Have it called when publishing is held back, by the broker or by a loss, and when it goes on."""
-        return self.callbacks.register(self.inner.notify_flow, callback)
-
     @property
     def number(self) -> int:
         """Of the wire channel; another one may have another number."""
         return self.inner.number
-
-    @property
-    def consuming(self) -> set[str]:
-        """The queues of its consumers."""
-        with self.io.turn:
-            return self.inner.consuming
-
-    @property
-    def consumer_tags(self) -> set[str]:
-        """The tags of its consumers."""
-        with self.io.turn:
-            return self.inner.consumer_tags
 
     @property
     def is_open(self) -> bool:
@@ -104,6 +50,18 @@ class ForwardedChannel(Settler):
     def closed_reason(self) -> errors.HarebellError | None:
         """Why it is closed for good; None while it is open or coming back."""
         return self.inner.closed_reason
+
+    @property
+    def consuming(self) -> set[str]:
+        """The queues of its consumers."""
+        with self.io.turn:
+            return self.inner.consuming
+
+    @property
+    def consumer_tags(self) -> set[str]:
+        """The tags of its consumers."""
+        with self.io.turn:
+            return self.inner.consumer_tags
 
     def statistics(self) -> ChannelStatistics:
         """What the channel has published and got so far, in numbers."""
@@ -130,7 +88,7 @@ class ForwardedChannel(Settler):
         arguments: TableLike | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Have the exchange there: PreconditionFailed when it is there but different; with `passive`, NotFound."""
+        """Declare the exchange. PreconditionFailed when it exists and differs; with `passive`, NotFound."""
         self.io.run(
             self.inner.exchange_declare,
             name,
@@ -144,7 +102,7 @@ class ForwardedChannel(Settler):
         )
 
     def exchange_delete(self, name: str, *, if_unused: bool = False, timeout: float | None = None) -> None:
-        """Delete the exchange and its bindings; one that is not there is no error."""
+        """Delete the exchange and its bindings; a missing one is no error."""
         self.io.run(self.inner.exchange_delete, name, if_unused=if_unused, timeout=timeout)
 
     def exchange_bind(
@@ -182,9 +140,9 @@ class ForwardedChannel(Settler):
         arguments: TableLike | None = None,
         timeout: float | None = None,
     ) -> QueueInfo:
-        """Have the queue there; "" lets the broker choose the name. With `passive` only ask: NotFound when missing.
+        """Declare the queue; "" lets the broker choose the name. With `passive` only ask: NotFound when missing.
 
-        PreconditionFailed when it is there but different, ResourceLocked when it is exclusive to another connection.
+        PreconditionFailed when it exists and differs, ResourceLocked when it is exclusive to another connection.
         The counts are the broker's of this moment, never remembered ones.
         """
         return self.io.run(
@@ -257,7 +215,7 @@ class ForwardedChannel(Settler):
         self.io.run(self.inner.recover, requeue=requeue, timeout=timeout)
 
     def drain(self, *, timeout: float | None = None) -> None:
-        """Have what was written so far, acks included, go to the transport, and wait while that is full."""
+        """Write everything so far, acks included, to the transport, and wait while that is full."""
         self.io.run(self.inner.drain, timeout=timeout)
 
     def confirm_select(self, *, on_orphan: OnOrphan = "raise", timeout: float | None = None) -> None:
@@ -280,6 +238,47 @@ class ForwardedChannel(Settler):
         DeadlineExceeded, ChannelClosed.
         """
         self.io.run(self.inner.wait_publish, timeout=timeout)
+
+    def notify_close(self, callback: Callable[[CloseEvent], None]) -> Stop:
+        """Have it called once, when this is closed for good; at once when it is closed already.
+
+        Like all `notify_` methods this gives a function that ends it.
+        """
+        return self.callbacks.register(self.inner.notify_close, callback)
+
+    def notify_dial(self, callback: Callable[[DialEvent], None]) -> Stop:
+        """Have it called after each attempt to open the channel again, whether it was successful or not."""
+        return self.callbacks.register(self.inner.notify_dial, callback)
+
+    def notify_disconnect(self, callback: Callable[[DisconnectEvent], None]) -> Stop:
+        """Have it called at each loss, whether this comes back or not."""
+        return self.callbacks.register(self.inner.notify_disconnect, callback)
+
+    def notify_publish(self, callback: Callable[[Confirmation], None]) -> Stop:
+        """Have it called with the Confirmation of each publication from now on, whichever method published it."""
+        return self.callbacks.register(self.inner.notify_publish, callback)
+
+    def notify_confirm(self, on_ack: Callable[[int], None], on_nack: Callable[[int], None]) -> Stop:
+        """Have one of them called with the publish tag of each publication at its confirm; orphaned is nacked."""
+        return self.callbacks.register(self.inner.notify_confirm, on_ack, on_nack)
+
+    def notify_confirm_or_orphaned(
+        self, on_ack: Callable[[int], None], on_nack: Callable[[int], None], on_orphaned: Callable[[int], None]
+    ) -> Stop:
+        """As `notify_confirm`, with those that a loss has orphaned told apart: these may or may not have arrived."""
+        return self.callbacks.register(self.inner.notify_confirm_or_orphaned, on_ack, on_nack, on_orphaned)
+
+    def notify_return(self, callback: Callable[[Returned], None]) -> Stop:
+        """Have it called with each mandatory publication that comes back, with confirms on or off."""
+        return self.callbacks.register(self.inner.notify_return, callback)
+
+    def notify_cancel(self, callback: Callable[[CancelEvent], None]) -> Stop:
+        """Have it called when the broker cancels a consumer of the channel."""
+        return self.callbacks.register(self.inner.notify_cancel, callback)
+
+    def notify_flow(self, callback: Callable[[FlowEvent], None]) -> Stop:
+        """Have it called when publishing is held back, by the broker or by a loss, and when it goes on."""
+        return self.callbacks.register(self.inner.notify_flow, callback)
 
     def tx_select(self, *, timeout: float | None = None) -> None:
         """Make the channel transactional: publishes and acks take effect at tx_commit."""

@@ -32,21 +32,6 @@ class ForwardedConnection:
         self.inner = inner
         self.callbacks = callbacks
 
-    def notify_close(self, callback: Callable[[CloseEvent], None]) -> Stop:
-        """Have it called once, when this is closed for good; at once when it is closed already.
-
-        Like all `notify_` methods this gives a function that ends the asking.
-        """
-        return self.callbacks.register(self.inner.notify_close, callback)
-
-    def notify_dial(self, callback: Callable[[DialEvent], None]) -> Stop:
-        """Have it called after each attempt to connect, or for a channel to open again, whether it went well or not."""
-        return self.callbacks.register(self.inner.notify_dial, callback)
-
-    def notify_disconnect(self, callback: Callable[[DisconnectEvent], None]) -> Stop:
-        """Have it called at each loss, whether this comes back or not."""
-        return self.callbacks.register(self.inner.notify_disconnect, callback)
-
     @property
     def parameters(self) -> ConnectionParameters:
         """Of the host that it is, or was last, connected to."""
@@ -85,6 +70,21 @@ class ForwardedConnection:
         """What the connection and its channels, closed ones too, have published and got so far, in numbers."""
         with self.io.turn:
             return self.inner.statistics()
+
+    def notify_close(self, callback: Callable[[CloseEvent], None]) -> Stop:
+        """Have it called once, when this is closed for good; at once when it is closed already.
+
+        Like all `notify_` methods this gives a function that ends it.
+        """
+        return self.callbacks.register(self.inner.notify_close, callback)
+
+    def notify_dial(self, callback: Callable[[DialEvent], None]) -> Stop:
+        """Have it called after each attempt to connect, whether it was successful or not."""
+        return self.callbacks.register(self.inner.notify_dial, callback)
+
+    def notify_disconnect(self, callback: Callable[[DisconnectEvent], None]) -> Stop:
+        """Have it called at each loss, whether this comes back or not."""
+        return self.callbacks.register(self.inner.notify_disconnect, callback)
 
     def update_secret(self, secret: str, reason: str = "", *, timeout: float | None = None) -> None:
         """Give the broker a new password or token for this connection; later dials use it too."""

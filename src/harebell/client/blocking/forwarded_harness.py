@@ -23,7 +23,7 @@ class ForwardedReconnectSignal:
         self.inner = inner
 
     def wait(self, timeout: float = DEFAULT_SECONDS) -> None:
-        """Return once it has come back, with the queues that the broker still kept for the dead connection.
+        """Return once it has come back, with the queues that were late: held by the lost connection for a while.
 
         AssertionError after `timeout` seconds: a test fails by that.
         """

@@ -166,7 +166,7 @@ class IoThread:
         If a signal comes after a publication was numbered and before it was written, every later confirm would go to
         the wrong publication: then the transport is dropped, and unconfirmed publications are orphaned.
         """
-        connection, publishes = channel._connection, channel._core.publishes
+        connection, publishes = channel.transport, channel.core.publishes
         engine = connection.engine
         tag, written, due = publishes.last_tag, engine.pending, connection.flush_due
         try:
@@ -190,7 +190,7 @@ class IoThread:
             if not loop.asleep:
                 loop.wanted = True
             with self.turn:
-                connection = channel._connection
+                connection = channel.transport
                 try:
                     awaited = self.step(channel, lambda: steps.send(None))
                 except StopIteration as stop:

@@ -4,7 +4,7 @@
     async with harebell.connect(url, middleware=middlewares) as connection: ...
 
 `registry` is what a program registers with, `hooks` what there is to stand around, `providers` its types, `chain` how
-it is put together. Each other file is one feature of the client, made of the same hooks.
+it is put together. What comes back after a loss is made of the same hooks: `harebell.client.recovery.features`.
 """
 
 from __future__ import annotations
@@ -15,25 +15,30 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from harebell.client.middleware.hooks import (
         HOOKS as HOOKS,
+        CancelEvent as CancelEvent,
+        CloseEvent as CloseEvent,
+        DialEvent as DialEvent,
+        DisconnectEvent as DisconnectEvent,
+        FlowEvent as FlowEvent,
+        Hook as Hook,
+    )
+    from harebell.client.middleware.logging import Logging as Logging
+    from harebell.client.middleware.opentelemetry import OpenTelemetry as OpenTelemetry
+    from harebell.client.middleware.providers import *  # noqa: F403  # as many as there are hooks
+    from harebell.client.middleware.records import (
         AckArgs as AckArgs,
         CancelArgs as CancelArgs,
-        CancelEvent as CancelEvent,
         ChannelReconnectArgs as ChannelReconnectArgs,
         CloseArgs as CloseArgs,
-        CloseEvent as CloseEvent,
         ConfirmSelectArgs as ConfirmSelectArgs,
         ConnectionReconnectArgs as ConnectionReconnectArgs,
         ConsumeArgs as ConsumeArgs,
-        DialEvent as DialEvent,
-        DisconnectEvent as DisconnectEvent,
         ExchangeBindArgs as ExchangeBindArgs,
         ExchangeDeclareArgs as ExchangeDeclareArgs,
         ExchangeDeleteArgs as ExchangeDeleteArgs,
         ExchangeUnbindArgs as ExchangeUnbindArgs,
         FlowArgs as FlowArgs,
-        FlowEvent as FlowEvent,
         GetArgs as GetArgs,
-        Hook as Hook,
         NackArgs as NackArgs,
         NotifyCancelArgs as NotifyCancelArgs,
         NotifyCloseArgs as NotifyCloseArgs,
@@ -61,9 +66,6 @@ if TYPE_CHECKING:
         TxArgs as TxArgs,
         UpdateSecretArgs as UpdateSecretArgs,
     )
-    from harebell.client.middleware.logging import Logging as Logging
-    from harebell.client.middleware.opentelemetry import OpenTelemetry as OpenTelemetry
-    from harebell.client.middleware.providers import *  # noqa: F403  # as many as there are hooks
     from harebell.client.middleware.registry import FEATURES as FEATURES, Middlewares as Middlewares
     from harebell.client.middleware.transports import WireChannel as WireChannel, WireConnection as WireConnection
 

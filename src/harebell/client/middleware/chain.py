@@ -4,9 +4,9 @@ Rules:
 1. What was registered first is called first, and the default features stand behind all of it: a call goes through the
    program's middlewares, then the features, then to the broker; an event, which comes from there, the other way:
    through the features, then the program's.
-2. Where nothing stands around a method, the method is left alone. Else the object is made of a subclass that hides it
-   (`dressed`); attributes of its own in their place would make all of the object's methods slower to find. The chain
-   around a method is put together at its first call.
+2. Where nothing stands around a method, the method is left alone. Else the object is made of a subclass with another
+   method in its place (`hooked_class`); attributes of the object itself would make all its methods slower to find. The
+   chain around a method is put together at its first call.
 3. A middleware that fails in a call fails the call. One that fails in an event is logged, and the event goes on as it
    was unless it had been passed on: an event happens inside the protocol, where nobody could catch the error.
 """
@@ -17,12 +17,9 @@ import functools
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import Protocol, TypeVar, cast
 
 from harebell.client.middleware.hooks import HOOKS, OnChannel, OnConnection, OnEither, where_of
-
-if TYPE_CHECKING:
-    from harebell.client.notifications import Transport
 
 __all__ = ["Chains", "Function", "Standing"]
 
@@ -40,6 +37,7 @@ class Chains:
     program, features  providers, each with the hooks that it has here
     providers          those of them that have an id, by it
     hooks              all the hooks where something stands
+    methods            the object's methods behind their chains, those that were called
     """
 
     def __init__(self, program: Sequence[Standing], features: Sequence[Standing], providers: dict[str, object]) -> None:
@@ -47,6 +45,7 @@ class Chains:
         self._features = features
         self.providers = providers
         self.hooks = frozenset([hook for _, hooks in (*program, *features) for hook in hooks])
+        self.methods: dict[str, Function] = {}
 
     def has(self, hook: str) -> bool:
         return hook in self.hooks
@@ -84,12 +83,15 @@ class Chains:
 
         return relay
 
-    def dressed(self, base: type[_T], names: tuple[str, ...]) -> type[_T]:
-        """The class to make the object of: with these methods of `base` behind their chains, where they have one."""
-        return cast("type[_T]", _dressed(base, names, self.hooks))  # type: ignore[arg-type]  # a class is hashable
+    def hooked_class(self, base: type[_T], names: tuple[str, ...]) -> type[_T]:
+        """The class to make the object of: with these methods of `base` behind their chains, where they have one.
 
-    def shadow(self, target: object, names: Iterable[str], where: object) -> None:
-        """The same for an object that is made already."""
+        An object of it has these chains as its attribute `chains`.
+        """
+        return cast("type[_T]", _hooked_class(base, names, self.hooks))  # type: ignore[arg-type]  # a class is hashable
+
+    def hook_methods(self, target: object, names: Iterable[str], where: object) -> None:
+        """Put these methods of an object behind their chains."""
         for name in names:
             if self.has(name):
                 setattr(target, name, self.around(name, getattr(target, name), where))
@@ -112,43 +114,51 @@ class Chains:
         here = {at: where}
         if passive not in HOOKS:
 
-            def shadow(*args: object, **kwargs: object) -> object:
+            def hooked(*args: object, **kwargs: object) -> object:
                 return chain(record(*args, **kwargs, **here))
 
         else:
             asking = self.call(passive, bare)
 
-            def shadow(*args: object, **kwargs: object) -> object:
+            def hooked(*args: object, **kwargs: object) -> object:
                 made = record(*args, **kwargs, **here)
                 return asking(made) if getattr(made, "passive", False) else chain(made)
 
-        return functools.wraps(method)(shadow)
+        return functools.wraps(method)(hooked)
 
 
 def _functions(standings: Sequence[Standing], hook: str) -> list[Function]:
     return [getattr(provider, hook) for provider, hooks in standings if hook in hooks]
 
 
+class Hooked(Protocol):
+    """An object whose methods middlewares can stand around."""
+
+    @property
+    def chains(self) -> Chains: ...
+
+
 @functools.cache
-def _dressed(base: type, names: tuple[str, ...], hooks: frozenset[str]) -> type:
+def _hooked_class(base: type, names: tuple[str, ...], hooks: frozenset[str]) -> type:
     hidden = [name for name in names if name in hooks or f"{name}_passive" in hooks]
     if not hidden:
         return base
-    members: dict[str, object] = {name: _hiding(name, getattr(base, name)) for name in hidden}
+    members: dict[str, object] = {name: _hooked_method(name, getattr(base, name)) for name in hidden}
     for attribute in ("__doc__", "__module__", "__qualname__"):
         members[attribute] = getattr(base, attribute)
     return type(base.__name__, (base,), members)
 
 
-def _hiding(name: str, method: Function) -> Function:
+def _hooked_method(name: str, method: Function) -> Function:
     @functools.wraps(method)
-    def hiding(self: Transport, *args: object, **kwargs: object) -> object:
-        around = self._around.get(name)
+    def hooked(self: Hooked, *args: object, **kwargs: object) -> object:
+        chains = self.chains
+        around = chains.methods.get(name)
         if around is None:
-            around = self._around[name] = self._chains.around(name, functools.partial(method, self), self)
+            around = chains.methods[name] = chains.around(name, functools.partial(method, self), self)
         return around(*args, **kwargs)
 
-    return hiding
+    return hooked
 
 
 @functools.cache

@@ -15,38 +15,83 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal, Protocol
 
 from harebell import errors
 from harebell.client import events as e
+from harebell.client.core.channel import ChannelCore
+from harebell.client.core.slots import Reply
 from harebell.client.core.unacked import Deliveries
 from harebell.client.core.unconfirmed import Publishes, PublishWaiter
-from harebell.client.messages import Confirmation, Delivery, Message, Publication, Returned
-from harebell.protocol.v091 import TableLike
+from harebell.client.messages import Confirmation, Delivery, Message, OnOrphan, Publication, Returned
+from harebell.client.transport.protocol import AsyncCore
+from harebell.client.url import ConnectionParameters
+from harebell.protocol.v091 import TableLike, methods as m
 
-if TYPE_CHECKING:
-    from harebell.client.channel import Channel, OnOrphan
-    from harebell.client.connection import Connection
-
-__all__ = ["HOOKS", "Hook", "Kind", "Level"]
+__all__ = ["HOOKS", "Hook", "HookedChannel", "HookedConnection", "Kind", "Level"]
 
 Kind = Literal["async", "plain", "event"]
 Level = Literal["connection", "channel"]
 
 
+class Requests(Protocol):
+    """What a channel asks its broker with."""
+
+    async def ask(self, request: m.Method, timeout: float | None) -> Reply: ...
+
+
+class HookedConnection(Protocol):
+    """The connection of a record, as the client's own middlewares know it: the program's `harebell.Connection`."""
+
+    @property
+    def parameters(self) -> ConnectionParameters: ...
+    @property
+    def is_open(self) -> bool: ...
+    @property
+    def is_closed(self) -> bool: ...
+    @property
+    def closed_reason(self) -> errors.HarebellError | None: ...
+
+
+class HookedChannel(Protocol):
+    """The channel of a record, as the client's own middlewares know it: the program's `harebell.Channel`.
+
+    core, transport  the present wire channel, and what carries it
+    """
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def is_open(self) -> bool: ...
+    @property
+    def is_closed(self) -> bool: ...
+    @property
+    def closed_reason(self) -> errors.HarebellError | None: ...
+    @property
+    def consuming(self) -> set[str]: ...
+    @property
+    def consumer_tags(self) -> set[str]: ...
+    @property
+    def core(self) -> ChannelCore: ...
+    @property
+    def transport(self) -> AsyncCore: ...
+    @property
+    def requests(self) -> Requests: ...
+
+
 @dataclass(frozen=True, slots=True)
 class OnChannel:
-    channel: Channel = field(kw_only=True, repr=False, compare=False)
+    channel: HookedChannel = field(kw_only=True, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class OnConnection:
-    connection: Connection = field(kw_only=True, repr=False, compare=False)
+    connection: HookedConnection = field(kw_only=True, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class OnEither:
-    source: Connection | Channel = field(kw_only=True, repr=False, compare=False)
+    source: HookedConnection | HookedChannel = field(kw_only=True, repr=False, compare=False)
 
 
 # -- both a connection's and a channel's -------------------------------------------------------------------------------

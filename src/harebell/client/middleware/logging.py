@@ -16,17 +16,20 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import MISSING, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, cast
+from typing import Any, ClassVar, Final, Protocol, cast
 
 from harebell import errors
 from harebell.client import events as e
 from harebell.client.messages import Delivery, Message
-from harebell.client.middleware.hooks import HOOKS, CloseEvent, DialEvent, DisconnectEvent
+from harebell.client.middleware.hooks import (
+    HOOKS,
+    CloseEvent,
+    DialEvent,
+    DisconnectEvent,
+    HookedChannel,
+    HookedConnection,
+)
 from harebell.protocol.v091 import methods as m
-
-if TYPE_CHECKING:
-    from harebell.client.channel import Channel
-    from harebell.client.connection import Connection
 
 __all__ = ["Logging"]
 
@@ -108,10 +111,9 @@ def _was_raised(error: BaseException | None) -> bool:
     return isinstance(error, errors.ChannelError) and (error.class_id, error.method_id) not in UNANSWERED
 
 
-def _stands_alone(source: Connection | Channel) -> bool:
+def _stands_alone(source: HookedConnection | HookedChannel) -> bool:
     """Whether this is news: what happens to a connection happens to its channels, too."""
-    number = getattr(source, "number", None)
-    return number is None or cast("Channel", source)._connection.reason is None
+    return not hasattr(source, "number") or cast(HookedChannel, source).transport.reason is None
 
 
 async def _awaited(name: str, call_next: Callable[[object], Awaitable[object]], args: DataclassInstance) -> object:
@@ -180,8 +182,8 @@ def _of(args: object) -> str:
     return _entity(where)
 
 
-def _entity(source: Connection | Channel) -> str:
-    number = getattr(source, "number", None)
-    if number is None:
-        return cast("Connection", source).parameters.peer
-    return f"channel {number} of {cast('Channel', source)._connection.parameters.peer}"
+def _entity(source: HookedConnection | HookedChannel) -> str:
+    if not hasattr(source, "number"):
+        return source.parameters.peer
+    channel = cast(HookedChannel, source)
+    return f"channel {channel.number} of {channel.transport.parameters.peer}"

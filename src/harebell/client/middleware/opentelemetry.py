@@ -24,11 +24,18 @@ import copy
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from harebell import errors
 from harebell.client.messages import Confirmation, Delivery, Message, Publication
-from harebell.client.middleware.hooks import GetArgs, PublishArgs, PublishManyArgs, PublishNowaitArgs, SendArgs
+from harebell.client.middleware.hooks import (
+    GetArgs,
+    HookedChannel,
+    PublishArgs,
+    PublishManyArgs,
+    PublishNowaitArgs,
+    SendArgs,
+)
 from harebell.client.middleware.providers import Next, Pass, PlainNext
 from harebell.protocol.v091 import Properties
 
@@ -40,9 +47,6 @@ except ImportError as error:
     raise errors.MissingDependency(
         "tracing needs the package opentelemetry-api: pip install 'harebell[otel]'"
     ) from error
-
-if TYPE_CHECKING:
-    from harebell.client.channel import Channel
 
 __all__ = ["OpenTelemetry"]
 
@@ -212,8 +216,8 @@ def _text(value: str | bytes) -> str:
 # -- attributes --------------------------------------------------------------------------------------------------------
 
 
-def _common(channel: Channel, name: str, kind: str) -> Attributes:
-    parameters = channel._connection.parameters
+def _common(channel: HookedChannel, name: str, kind: str) -> Attributes:
+    parameters = channel.transport.parameters
     return {
         "messaging.system": "rabbitmq",
         "messaging.operation.name": name,

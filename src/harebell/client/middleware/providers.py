@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias, TypeVar
 from harebell.client import events as e
 from harebell.client.consumer import Consumer
 from harebell.client.messages import Confirmation, Delivery, QueueInfo, Returned
-from harebell.client.middleware import hooks as h
+from harebell.client.middleware import hooks as h, records as r
 from harebell.client.middleware.transports import WireChannel, WireConnection
 from harebell.client.notifications import Stop
 
@@ -86,20 +86,20 @@ Pass: TypeAlias = Callable[[_A], None]  # of an event's
 
 
 class ProvidesClose(Protocol):
-    async def close(self, call_next: Next[h.CloseArgs, None], args: h.CloseArgs) -> None: ...
+    async def close(self, call_next: Next[r.CloseArgs, None], args: r.CloseArgs) -> None: ...
 
 
 class ProvidesNotifyClose(Protocol):
-    def notify_close(self, call_next: PlainNext[h.NotifyCloseArgs, Stop], args: h.NotifyCloseArgs) -> Stop: ...
+    def notify_close(self, call_next: PlainNext[r.NotifyCloseArgs, Stop], args: r.NotifyCloseArgs) -> Stop: ...
 
 
 class ProvidesNotifyDial(Protocol):
-    def notify_dial(self, call_next: PlainNext[h.NotifyDialArgs, Stop], args: h.NotifyDialArgs) -> Stop: ...
+    def notify_dial(self, call_next: PlainNext[r.NotifyDialArgs, Stop], args: r.NotifyDialArgs) -> Stop: ...
 
 
 class ProvidesNotifyDisconnect(Protocol):
     def notify_disconnect(
-        self, call_next: PlainNext[h.NotifyDisconnectArgs, Stop], args: h.NotifyDisconnectArgs
+        self, call_next: PlainNext[r.NotifyDisconnectArgs, Stop], args: r.NotifyDisconnectArgs
     ) -> Stop: ...
 
 
@@ -117,12 +117,12 @@ class ProvidesCloseEvent(Protocol):
 
 class ProvidesConnectionReconnect(Protocol):
     async def connection_reconnect(
-        self, call_next: Next[h.ConnectionReconnectArgs, WireConnection], args: h.ConnectionReconnectArgs
+        self, call_next: Next[r.ConnectionReconnectArgs, WireConnection], args: r.ConnectionReconnectArgs
     ) -> WireConnection: ...
 
 
 class ProvidesUpdateSecret(Protocol):
-    async def update_secret(self, call_next: Next[h.UpdateSecretArgs, None], args: h.UpdateSecretArgs) -> None: ...
+    async def update_secret(self, call_next: Next[r.UpdateSecretArgs, None], args: r.UpdateSecretArgs) -> None: ...
 
 
 class ProvidesEvent(Protocol):
@@ -131,170 +131,170 @@ class ProvidesEvent(Protocol):
 
 class ProvidesChannelReconnect(Protocol):
     async def channel_reconnect(
-        self, call_next: Next[h.ChannelReconnectArgs, WireChannel], args: h.ChannelReconnectArgs
+        self, call_next: Next[r.ChannelReconnectArgs, WireChannel], args: r.ChannelReconnectArgs
     ) -> WireChannel: ...
 
 
 class ProvidesQos(Protocol):
-    async def qos(self, call_next: Next[h.QosArgs, None], args: h.QosArgs) -> None: ...
+    async def qos(self, call_next: Next[r.QosArgs, None], args: r.QosArgs) -> None: ...
 
 
 class ProvidesFlow(Protocol):
-    async def flow(self, call_next: Next[h.FlowArgs, None], args: h.FlowArgs) -> None: ...
+    async def flow(self, call_next: Next[r.FlowArgs, None], args: r.FlowArgs) -> None: ...
 
 
 class ProvidesConfirmSelect(Protocol):
-    async def confirm_select(self, call_next: Next[h.ConfirmSelectArgs, None], args: h.ConfirmSelectArgs) -> None: ...
+    async def confirm_select(self, call_next: Next[r.ConfirmSelectArgs, None], args: r.ConfirmSelectArgs) -> None: ...
 
 
 class ProvidesQueueDeclare(Protocol):
     async def queue_declare(
-        self, call_next: Next[h.QueueDeclareArgs, QueueInfo], args: h.QueueDeclareArgs
+        self, call_next: Next[r.QueueDeclareArgs, QueueInfo], args: r.QueueDeclareArgs
     ) -> QueueInfo: ...
 
 
 class ProvidesQueueDeclarePassive(Protocol):
     async def queue_declare_passive(
-        self, call_next: Next[h.QueueDeclareArgs, QueueInfo], args: h.QueueDeclareArgs
+        self, call_next: Next[r.QueueDeclareArgs, QueueInfo], args: r.QueueDeclareArgs
     ) -> QueueInfo: ...
 
 
 class ProvidesQueueInspect(Protocol):
     async def queue_inspect(
-        self, call_next: Next[h.QueueInspectArgs, QueueInfo], args: h.QueueInspectArgs
+        self, call_next: Next[r.QueueInspectArgs, QueueInfo], args: r.QueueInspectArgs
     ) -> QueueInfo: ...
 
 
 class ProvidesQueueDelete(Protocol):
-    async def queue_delete(self, call_next: Next[h.QueueDeleteArgs, int], args: h.QueueDeleteArgs) -> int: ...
+    async def queue_delete(self, call_next: Next[r.QueueDeleteArgs, int], args: r.QueueDeleteArgs) -> int: ...
 
 
 class ProvidesQueueBind(Protocol):
-    async def queue_bind(self, call_next: Next[h.QueueBindArgs, None], args: h.QueueBindArgs) -> None: ...
+    async def queue_bind(self, call_next: Next[r.QueueBindArgs, None], args: r.QueueBindArgs) -> None: ...
 
 
 class ProvidesQueueUnbind(Protocol):
-    async def queue_unbind(self, call_next: Next[h.QueueUnbindArgs, None], args: h.QueueUnbindArgs) -> None: ...
+    async def queue_unbind(self, call_next: Next[r.QueueUnbindArgs, None], args: r.QueueUnbindArgs) -> None: ...
 
 
 class ProvidesQueuePurge(Protocol):
-    async def queue_purge(self, call_next: Next[h.QueuePurgeArgs, int], args: h.QueuePurgeArgs) -> int: ...
+    async def queue_purge(self, call_next: Next[r.QueuePurgeArgs, int], args: r.QueuePurgeArgs) -> int: ...
 
 
 class ProvidesExchangeDeclare(Protocol):
     async def exchange_declare(
-        self, call_next: Next[h.ExchangeDeclareArgs, None], args: h.ExchangeDeclareArgs
+        self, call_next: Next[r.ExchangeDeclareArgs, None], args: r.ExchangeDeclareArgs
     ) -> None: ...
 
 
 class ProvidesExchangeDeclarePassive(Protocol):
     async def exchange_declare_passive(
-        self, call_next: Next[h.ExchangeDeclareArgs, None], args: h.ExchangeDeclareArgs
+        self, call_next: Next[r.ExchangeDeclareArgs, None], args: r.ExchangeDeclareArgs
     ) -> None: ...
 
 
 class ProvidesExchangeDelete(Protocol):
     async def exchange_delete(
-        self, call_next: Next[h.ExchangeDeleteArgs, None], args: h.ExchangeDeleteArgs
+        self, call_next: Next[r.ExchangeDeleteArgs, None], args: r.ExchangeDeleteArgs
     ) -> None: ...
 
 
 class ProvidesExchangeBind(Protocol):
-    async def exchange_bind(self, call_next: Next[h.ExchangeBindArgs, None], args: h.ExchangeBindArgs) -> None: ...
+    async def exchange_bind(self, call_next: Next[r.ExchangeBindArgs, None], args: r.ExchangeBindArgs) -> None: ...
 
 
 class ProvidesExchangeUnbind(Protocol):
     async def exchange_unbind(
-        self, call_next: Next[h.ExchangeUnbindArgs, None], args: h.ExchangeUnbindArgs
+        self, call_next: Next[r.ExchangeUnbindArgs, None], args: r.ExchangeUnbindArgs
     ) -> None: ...
 
 
 class ProvidesPublish(Protocol):
     async def publish(
-        self, call_next: Next[h.PublishArgs, Confirmation | None], args: h.PublishArgs
+        self, call_next: Next[r.PublishArgs, Confirmation | None], args: r.PublishArgs
     ) -> Confirmation | None: ...
 
 
 class ProvidesSend(Protocol):
-    async def send(self, call_next: Next[h.SendArgs, int], args: h.SendArgs) -> int: ...
+    async def send(self, call_next: Next[r.SendArgs, int], args: r.SendArgs) -> int: ...
 
 
 class ProvidesPublishNowait(Protocol):
-    def publish_nowait(self, call_next: PlainNext[h.PublishNowaitArgs, int], args: h.PublishNowaitArgs) -> int: ...
+    def publish_nowait(self, call_next: PlainNext[r.PublishNowaitArgs, int], args: r.PublishNowaitArgs) -> int: ...
 
 
 class ProvidesPublishMany(Protocol):
-    async def publish_many(self, call_next: Next[h.PublishManyArgs, int], args: h.PublishManyArgs) -> int: ...
+    async def publish_many(self, call_next: Next[r.PublishManyArgs, int], args: r.PublishManyArgs) -> int: ...
 
 
 class ProvidesGet(Protocol):
-    async def get(self, call_next: Next[h.GetArgs, Delivery | None], args: h.GetArgs) -> Delivery | None: ...
+    async def get(self, call_next: Next[r.GetArgs, Delivery | None], args: r.GetArgs) -> Delivery | None: ...
 
 
 class ProvidesConsume(Protocol):
-    def consume(self, call_next: PlainNext[h.ConsumeArgs, Consumer], args: h.ConsumeArgs) -> Consumer: ...
+    def consume(self, call_next: PlainNext[r.ConsumeArgs, Consumer], args: r.ConsumeArgs) -> Consumer: ...
 
 
 class ProvidesSubscribe(Protocol):
-    async def subscribe(self, call_next: Next[h.SubscribeArgs, None], args: h.SubscribeArgs) -> None: ...
+    async def subscribe(self, call_next: Next[r.SubscribeArgs, None], args: r.SubscribeArgs) -> None: ...
 
 
 class ProvidesCancel(Protocol):
-    async def cancel(self, call_next: Next[h.CancelArgs, None], args: h.CancelArgs) -> None: ...
+    async def cancel(self, call_next: Next[r.CancelArgs, None], args: r.CancelArgs) -> None: ...
 
 
 class ProvidesAck(Protocol):
-    def ack(self, call_next: PlainNext[h.AckArgs, None], args: h.AckArgs) -> None: ...
+    def ack(self, call_next: PlainNext[r.AckArgs, None], args: r.AckArgs) -> None: ...
 
 
 class ProvidesNack(Protocol):
-    def nack(self, call_next: PlainNext[h.NackArgs, None], args: h.NackArgs) -> None: ...
+    def nack(self, call_next: PlainNext[r.NackArgs, None], args: r.NackArgs) -> None: ...
 
 
 class ProvidesReject(Protocol):
-    def reject(self, call_next: PlainNext[h.RejectArgs, None], args: h.RejectArgs) -> None: ...
+    def reject(self, call_next: PlainNext[r.RejectArgs, None], args: r.RejectArgs) -> None: ...
 
 
 class ProvidesRecover(Protocol):
-    async def recover(self, call_next: Next[h.RecoverArgs, None], args: h.RecoverArgs) -> None: ...
+    async def recover(self, call_next: Next[r.RecoverArgs, None], args: r.RecoverArgs) -> None: ...
 
 
 class ProvidesTxSelect(Protocol):
-    async def tx_select(self, call_next: Next[h.TxArgs, None], args: h.TxArgs) -> None: ...
+    async def tx_select(self, call_next: Next[r.TxArgs, None], args: r.TxArgs) -> None: ...
 
 
 class ProvidesTxCommit(Protocol):
-    async def tx_commit(self, call_next: Next[h.TxArgs, None], args: h.TxArgs) -> None: ...
+    async def tx_commit(self, call_next: Next[r.TxArgs, None], args: r.TxArgs) -> None: ...
 
 
 class ProvidesTxRollback(Protocol):
-    async def tx_rollback(self, call_next: Next[h.TxArgs, None], args: h.TxArgs) -> None: ...
+    async def tx_rollback(self, call_next: Next[r.TxArgs, None], args: r.TxArgs) -> None: ...
 
 
 class ProvidesNotifyPublish(Protocol):
-    def notify_publish(self, call_next: PlainNext[h.NotifyPublishArgs, Stop], args: h.NotifyPublishArgs) -> Stop: ...
+    def notify_publish(self, call_next: PlainNext[r.NotifyPublishArgs, Stop], args: r.NotifyPublishArgs) -> Stop: ...
 
 
 class ProvidesNotifyConfirm(Protocol):
-    def notify_confirm(self, call_next: PlainNext[h.NotifyConfirmArgs, Stop], args: h.NotifyConfirmArgs) -> Stop: ...
+    def notify_confirm(self, call_next: PlainNext[r.NotifyConfirmArgs, Stop], args: r.NotifyConfirmArgs) -> Stop: ...
 
 
 class ProvidesNotifyConfirmOrOrphaned(Protocol):
     def notify_confirm_or_orphaned(
-        self, call_next: PlainNext[h.NotifyConfirmOrOrphanedArgs, Stop], args: h.NotifyConfirmOrOrphanedArgs
+        self, call_next: PlainNext[r.NotifyConfirmOrOrphanedArgs, Stop], args: r.NotifyConfirmOrOrphanedArgs
     ) -> Stop: ...
 
 
 class ProvidesNotifyReturn(Protocol):
-    def notify_return(self, call_next: PlainNext[h.NotifyReturnArgs, Stop], args: h.NotifyReturnArgs) -> Stop: ...
+    def notify_return(self, call_next: PlainNext[r.NotifyReturnArgs, Stop], args: r.NotifyReturnArgs) -> Stop: ...
 
 
 class ProvidesNotifyCancel(Protocol):
-    def notify_cancel(self, call_next: PlainNext[h.NotifyCancelArgs, Stop], args: h.NotifyCancelArgs) -> Stop: ...
+    def notify_cancel(self, call_next: PlainNext[r.NotifyCancelArgs, Stop], args: r.NotifyCancelArgs) -> Stop: ...
 
 
 class ProvidesNotifyFlow(Protocol):
-    def notify_flow(self, call_next: PlainNext[h.NotifyFlowArgs, Stop], args: h.NotifyFlowArgs) -> Stop: ...
+    def notify_flow(self, call_next: PlainNext[r.NotifyFlowArgs, Stop], args: r.NotifyFlowArgs) -> Stop: ...
 
 
 class ProvidesPublishEvent(Protocol):

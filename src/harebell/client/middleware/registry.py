@@ -20,17 +20,9 @@ from typing import Final, Literal, Self
 
 from harebell import errors
 from harebell.client.middleware.chain import Chains, Function, Standing
-from harebell.client.middleware.confirms import Confirms
-from harebell.client.middleware.delivery_tags import DeliveryTags
-from harebell.client.middleware.flow import Flow
 from harebell.client.middleware.hooks import HOOKS, Hook, Level
-from harebell.client.middleware.logging import Logging
-from harebell.client.middleware.publish_tags import PublishTags
-from harebell.client.middleware.qos import Qos
-from harebell.client.middleware.topology import TopologyReplay
-from harebell.client.middleware.transactions import Transactions
 
-__all__ = ["FEATURES", "Attached", "Middlewares", "Per", "attached"]
+__all__ = ["FEATURES", "Attached", "Factory", "Middlewares", "Per", "attached"]
 
 Per = Literal["transport", "connection", "channel"]
 
@@ -45,7 +37,13 @@ class _Plain:
 
 
 @dataclass(frozen=True, slots=True)
-class _Factory:
+class Factory:
+    """What makes a provider.
+
+    id   its name
+    per  for what a provider is made, as in `Middlewares.add_provider`
+    """
+
     factory: Callable[[], object]
     id: str
     per: Per
@@ -58,20 +56,12 @@ class _Shared:
     level: Level | None
 
 
-_Entry = _Plain | _Factory | _Shared
+_Entry = _Plain | Factory | _Shared
 
-# The order of restoration: a later one stands nearer to the wire, so that after a reconnect it has its turn earlier.
-_FEATURES: Final = (
-    _Factory(Logging, "logging", "transport"),
-    _Factory(Qos, "qos", "channel"),
-    _Factory(Flow, "flow", "channel"),
-    _Factory(Transactions, "transactions", "channel"),
-    _Factory(Confirms, "confirms", "channel"),
-    _Factory(PublishTags, "publish_tags", "channel"),
-    _Factory(DeliveryTags, "delivery_tags", "channel"),
-    _Factory(TopologyReplay, "topology", "connection"),
-)
-FEATURES: Final = tuple(feature.id for feature in _FEATURES)
+FEATURES: Final = (
+    "logging", "qos", "flow", "transactions", "confirms", "publish_tags", "delivery_tags", "topology"
+)  # fmt: skip
+"""The names of the default features; what they are: `harebell.client.recovery.features`."""
 
 
 class Middlewares:
@@ -115,7 +105,7 @@ class Middlewares:
         name = self._new_id(factory, id)
         if isinstance(factory, type):
             _hooks_of(factory, name)
-        self._entries.append(_Factory(factory, name, per))
+        self._entries.append(Factory(factory, name, per))
         return self
 
     def add_shared(self, provider: object, *, id: str | None = None, level: Level | None = None) -> Self:
@@ -150,24 +140,27 @@ class Middlewares:
         return given
 
 
-def attached(middleware: Middlewares | None) -> Attached:
-    """What is registered now, for one connection."""
+def attached(middleware: Middlewares | None, features: Sequence[Factory]) -> Attached:
+    """What is registered now, for one connection.
+
+    features  the default features, those nearest to the wire last
+    """
     if middleware is None:
         middleware = Middlewares()
     _check_kind(middleware)
-    return Attached(tuple(middleware._entries), frozenset(middleware._taken_out))
+    taken_out = middleware._taken_out
+    return Attached(tuple(middleware._entries), [feature for feature in features if feature.id not in taken_out])
 
 
 class Attached:
     """The middlewares of one connection: its own chains, and those of its channels."""
 
-    def __init__(self, entries: tuple[_Entry, ...], taken_out: frozenset[str]) -> None:
+    def __init__(self, entries: tuple[_Entry, ...], features: Sequence[Factory]) -> None:
         self._entries = entries
         self._providers: dict[str, object] = {}  # made once for the connection and its channels
-        features = [feature for feature in _FEATURES if feature.id not in taken_out]
         _check_ids(entries, features)
         for entry in (*entries, *features):
-            if isinstance(entry, _Factory) and entry.per == "connection":
+            if isinstance(entry, Factory) and entry.per == "connection":
                 self._providers[entry.id] = provider = entry.factory()
                 _hooks_of(provider, entry.id)
         self._features = features
@@ -188,10 +181,10 @@ class Attached:
     def _check_on_channel(self, entry: _Entry) -> None:
         if isinstance(entry, _Plain) and ("channel" not in HOOKS[entry.hook].levels or entry.level == "connection"):
             raise errors.InvalidArgument(f"hook {entry.hook!r} stands on a connection: register it with connect()")
-        if isinstance(entry, _Factory) and entry.per == "connection":
+        if isinstance(entry, Factory) and entry.per == "connection":
             raise errors.InvalidArgument(f"provider {entry.id!r} is one per connection: register it with connect()")
 
-    def _chains(self, level: Level, entries: Sequence[_Entry], features: Sequence[_Factory]) -> Chains:
+    def _chains(self, level: Level, entries: Sequence[_Entry], features: Sequence[Factory]) -> Chains:
         providers: dict[str, object] = {}
         program = self._standing(level, entries, providers)
         return Chains(program, self._standing(level, features, providers), providers)
@@ -265,7 +258,7 @@ def _check_kind(middleware: object) -> None:
         )
 
 
-def _check_ids(entries: Sequence[_Entry], features: Sequence[_Factory]) -> None:
+def _check_ids(entries: Sequence[_Entry], features: Sequence[Factory]) -> None:
     seen: set[str] = set()
     for entry in (*entries, *features):
         if isinstance(entry, _Plain):

@@ -1,15 +1,15 @@
 """What a reconnect has opened, for the middlewares around it.
 
-It becomes the connection's transport, or the channel's, once everything is back. No calls of the program's go through
+It becomes the connection's transport, or the channel's, once everything is restored. No calls of the program go through
 it before that; the requests made here do.
 """
 
 from __future__ import annotations
 
+from harebell import errors
 from harebell.client.core.channel import ChannelCore
 from harebell.client.core.slots import Reply
 from harebell.client.events import Skipped
-from harebell.client.recovery.recorded_topology import Late
 from harebell.client.transport.protocol import AsyncCore, FutureSlot
 from harebell.protocol.v091 import Table, methods as m
 
@@ -19,14 +19,15 @@ __all__ = ["WireChannel", "WireConnection"]
 class WireConnection:
     """A connection that was just opened again.
 
-    skipped  what could not be put back so far; a middleware that puts something back adds to it
-    late     queues that the broker keeps for the dead connection, or buries with it: their consumers have to wait
+    skipped  what could not be restored so far; a middleware that restores something adds to it
+    late     queues that are unavailable until the broker has closed the lost connection, each with the error that it
+             gave: their consumers have to wait
     """
 
     def __init__(self, core: AsyncCore) -> None:
         self.core = core
         self.skipped: list[Skipped] = []
-        self.late: Late = {}
+        self.late: dict[str, errors.HarebellError] = {}
 
     @property
     def peer(self) -> str:

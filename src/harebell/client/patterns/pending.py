@@ -1,23 +1,52 @@
 """One publication of a producer under way: the waiter for its confirm, and what the program awaits.
 
-What becomes of it is decided here (its confirm, its return, the policy for orphans), and told to its producer, which
-knows the window and what nobody has heard of.
+Its outcome is decided here (its confirm, its return, the policy for orphans) and reported to its producer, which knows
+the window and the failures that were not raised yet.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator
+from typing import Any
 
 from harebell import errors
 from harebell.client.core.slots import copy_of
-from harebell.client.messages import Confirmation, Publication, Returned
+from harebell.client.messages import Confirmation, OnOrphan, Publication, Returned
 
-if TYPE_CHECKING:
-    from harebell.client.patterns.producer import Producer
+__all__ = ["Pending", "Reports"]
 
-__all__ = ["Pending"]
+
+class Reports:
+    """What the publications of one producer report to it.
+
+    on_orphan  what becomes of one that was orphaned
+    awaited    one is awaited now, and raises its failure there
+    failed     one has failed, and is not awaited
+    again      one was orphaned, and is to be sent again
+    park       one was orphaned, and is set aside
+    finished   one has its outcome
+    """
+
+    __slots__ = ("again", "awaited", "failed", "finished", "loop", "on_orphan", "park")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_orphan: OnOrphan,
+        awaited: Callable[[int], None],
+        failed: Callable[[int, errors.HarebellError], None],
+        again: Callable[[Pending], None],
+        park: Callable[[int, Publication], None],
+        finished: Callable[[], None],
+    ) -> None:
+        self.loop = loop
+        self.on_orphan = on_orphan
+        self.awaited = awaited
+        self.failed = failed
+        self.again = again
+        self.park = park
+        self.finished = finished
 
 
 class Pending:
@@ -25,37 +54,40 @@ class Pending:
 
     position     its number among those of the producer, from 0
     publication  what was published
+
+    For its producer: `confirmation` or `error` is its outcome, `taken` whether that is raised or returned to a caller,
+    `waiter` a future that its outcome resolves.
     """
 
-    __slots__ = ("_confirmation", "_error", "_producer", "_returned", "_taken", "_waiter", "position", "publication")
+    __slots__ = ("_reports", "_returned", "confirmation", "error", "position", "publication", "taken", "waiter")
 
-    def __init__(self, producer: Producer[Any], position: int, publication: Publication) -> None:
-        self._producer = producer
-        self._confirmation: Confirmation | None = None
-        self._error: errors.HarebellError | None = None
+    def __init__(self, reports: Reports, position: int, publication: Publication) -> None:
+        self._reports = reports
+        self.confirmation: Confirmation | None = None
+        self.error: errors.HarebellError | None = None
         self._returned: Returned | None = None
-        self._taken = False  # somebody awaits it, and so hears of its error
-        self._waiter: asyncio.Future[None] | None = None
+        self.taken = False
+        self.waiter: asyncio.Future[None] | None = None
         self.position = position
         self.publication = publication
 
     @property
     def done(self) -> bool:
         """Whether it has its outcome."""
-        return self._confirmation is not None or self._error is not None
+        return self.confirmation is not None or self.error is not None
 
     def __await__(self) -> Generator[Any, None, Confirmation]:
         """Its Confirmation. Nacked, Unroutable, PublishOrphaned, or why the channel was closed."""
-        self._taken = True
-        self._producer._told(self.position)
+        self.taken = True
+        self._reports.awaited(self.position)
         if not self.done:
-            if self._waiter is None:
-                self._waiter = self._producer._loop.create_future()
-            yield from asyncio.shield(self._waiter).__await__()
-        if self._confirmation is not None:
-            return self._confirmation
-        assert self._error is not None  # it is done
-        raise copy_of(self._error)
+            if self.waiter is None:
+                self.waiter = self._reports.loop.create_future()
+            yield from asyncio.shield(self.waiter).__await__()
+        if self.confirmation is not None:
+            return self.confirmation
+        assert self.error is not None  # it is done
+        raise copy_of(self.error)
 
     # -- as the waiter for its confirm -------------------------------------------------------------------------------
 
@@ -79,12 +111,12 @@ class Pending:
         self._returned = returned
 
     def orphaned(self, publish_tag: int) -> None:
-        producer = self._producer
+        reports = self._reports
         self._returned = None
-        if producer._on_orphan == "retry":
-            producer._send_again(self)
-        elif producer._on_orphan == "park":
-            producer.parked.append((publish_tag, self.publication))
+        if reports.on_orphan == "retry":
+            reports.again(self)
+        elif reports.on_orphan == "park":
+            reports.park(publish_tag, self.publication)
             self._end(Confirmation(publish_tag, False, orphaned=True))
         else:
             self._end(
@@ -99,16 +131,16 @@ class Pending:
     def fail(self, reason: errors.HarebellError) -> None:
         self._end(error=reason)
 
-    def _leave(self) -> None:
-        """Nobody awaits it any more."""
-        self._taken = False
-        if self._error is not None:
-            self._producer._keep(self.position, self._error)
+    def leave(self) -> None:
+        """It is no longer awaited."""
+        self.taken = False
+        if self.error is not None:
+            self._reports.failed(self.position, self.error)
 
     def _end(self, confirmation: Confirmation | None = None, *, error: errors.HarebellError | None = None) -> None:
-        self._confirmation, self._error = confirmation, error
-        if error is not None and not self._taken:
-            self._producer._keep(self.position, error)
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-        self._producer._settled()
+        self.confirmation, self.error = confirmation, error
+        if error is not None and not self.taken:
+            self._reports.failed(self.position, error)
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+        self._reports.finished()

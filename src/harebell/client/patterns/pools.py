@@ -1,7 +1,4 @@
-"""Connections and channels to borrow, for programs whose tasks come and go.
-
-    async with harebell.ConnectionPool(url, max_size=4) as pool:
-        async with pool.acquire() as connection: ...
+"""Channels to borrow, for programs whose tasks come and go; and what a pool of anything is.
 
     async with connection.channel_pool(max_size=10) as pool:
         async with pool.acquire() as channel: ...
@@ -22,32 +19,25 @@ import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from harebell import errors
 from harebell.client.channel import Channel
-from harebell.client.core.slots import Reply
-from harebell.client.recovery.subscription import Subscription
-from harebell.protocol.v091 import methods as m
+from harebell.client.patterns.source import ChannelSource
 
-if TYPE_CHECKING:
-    from harebell.client.connection import Connection
-
-__all__ = ["ChannelPool", "ConnectionPool", "Lease", "Pool"]
+__all__ = ["ChannelPool", "Lease", "Pool", "Pooled"]
 
 logger = logging.getLogger("harebell.client")
 
-MODES: Final = (m.ConfirmSelect, m.TxSelect, m.BasicQos, m.ChannelFlow)  # requests that outlast their borrower
 
-
-class _Pooled(Protocol):
+class Pooled(Protocol):
     @property
     def is_closed(self) -> bool: ...
 
     async def close(self) -> None: ...
 
 
-T = TypeVar("T", bound=_Pooled)
+T = TypeVar("T", bound=Pooled)
 
 
 class Lease(Generic[T]):
@@ -272,14 +262,14 @@ class ChannelPool(Pool[Channel]):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ChannelSource,
         max_size: int = 10,
         *,
         setup: Callable[[Channel], Awaitable[object]] | None = None,
         idle: float | None = 60,
         timeout: float = 30,
     ) -> None:
-        self._watches: dict[int, _Watch] = {}
+        self._modes: dict[int, _Modes] = {}
 
         async def make() -> Channel:
             channel = await connection.channel()
@@ -288,72 +278,33 @@ class ChannelPool(Pool[Channel]):
                     await setup(channel)
             except BaseException:
                 if not channel.is_closed:
-                    channel._say_goodbye()
+                    channel.recovery.say_goodbye()
                 raise
-            self._watches[id(channel)] = _Watch(channel)
+            self._modes[id(channel)] = _Modes(channel)
             return channel
 
         def clean(channel: Channel) -> bool:
-            left = channel._subscriptions or channel._core.deliveries.unacked or channel.parked
-            return not left and self._watches[id(channel)].as_new()
+            left = channel.subscriptions.active or channel.core.deliveries.unacked or channel.parked
+            return not left and self._modes[id(channel)].unchanged()
 
         super().__init__("channel", make, clean, max_size=max_size, idle=idle, timeout=timeout)
 
     def _drop(self, item: Channel) -> asyncio.Task[None]:
-        self._watches.pop(id(item), None)
+        self._modes.pop(id(item), None)
         return super()._drop(item)
 
 
-class _Watch:
-    """Sees whether a borrower puts a channel into another mode, which the next one would not expect."""
+class _Modes:
+    """What a borrower may have changed on a channel, and the next one would not expect."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = weakref.ref(channel)
-        self._changed = False
-        self._had = (channel.on_return, channel._confirmations)
-        ask, subscribe = channel._ask, channel._subscribe
+        self._had = _modes_of(channel)
 
-        async def asking(request: m.Method, timeout: float | None) -> Reply:
-            self._changed |= isinstance(request, MODES)
-            return await ask(request, timeout)
-
-        async def subscribing(subscription: Subscription, prefetch: int | None, timeout: float | None) -> None:
-            self._changed |= prefetch is not None
-            await subscribe(subscription, prefetch, timeout)
-
-        channel._ask = asking  # type: ignore[method-assign]
-        channel._subscribe = subscribing  # type: ignore[method-assign]
-
-    def as_new(self) -> bool:
+    def unchanged(self) -> bool:
         channel = self._channel()
-        return channel is not None and not self._changed and (channel.on_return, channel._confirmations) == self._had
+        return channel is not None and _modes_of(channel) == self._had
 
 
-class ConnectionPool(Pool["Connection"]):
-    """Connections to one broker.
-
-    url       as `harebell.connect` takes it
-    max_size  how many connections at most
-    idle      seconds after which an unused one is closed; None: never
-    timeout   seconds that a borrower waits
-    options   what else `harebell.connect` takes
-    """
-
-    def __init__(
-        self,
-        url: Any = "amqp://guest:guest@localhost/",
-        max_size: int = 4,
-        *,
-        idle: float | None = 60,
-        timeout: float = 30,
-        **options: Any,
-    ) -> None:
-        from harebell.client.connection import connect  # it makes pools of channels itself
-
-        async def make() -> Connection:
-            return await connect(url, **options)
-
-        super().__init__(
-            "connection", make, lambda connection: not connection._channels, max_size=max_size, idle=idle,
-            timeout=timeout,
-        )  # fmt: skip
+def _modes_of(channel: Channel) -> tuple[object, ...]:
+    return channel.requests.mode_changes, channel.on_return

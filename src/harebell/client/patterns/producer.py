@@ -7,13 +7,13 @@
         await producer.publish_many(...)                           # all of them, each with its own outcome
 
 Rules:
-1. A producer owns a channel with confirms. At most `window` publications are unconfirmed; who comes then waits.
-2. Every publication has one outcome: a Confirmation or an error, and an error is told to somebody: to who awaits the
-   publication, else to `drain`, which the end of the block calls.
+1. A producer owns a channel with confirms. At most `window` publications are unconfirmed; further ones wait.
+2. Every publication has one outcome: a Confirmation or an error. An error is raised where the publication is awaited,
+   else by `drain`, which the end of the block calls.
 3. A publication that an outage orphaned becomes what `on_orphan` says. "retry" sends it again, in order.
-4. While the broker blocks publishers they wait, and that is said: in the log, to `on_blocked`, as events.Blocked.
+4. While the broker blocks publishers they wait, and that is reported: in the log, to `on_blocked`, as events.Blocked.
 
-The confirms themselves are `publishes`', waiting out an outage is the channel's (`lasting`).
+Confirms are matched in `core.unconfirmed`; the channel waits out an outage (`recovery.requests`).
 """
 
 from __future__ import annotations
@@ -23,17 +23,16 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterable, Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from harebell import errors
 from harebell.client import events as e
-from harebell.client.channel import CHUNK, Channel, OnOrphan
-from harebell.client.messages import Confirmation, Message, Publication
+from harebell.client.channel import Channel
+from harebell.client.messages import Confirmation, Message, OnOrphan, Publication
 from harebell.client.patterns.codec import Codec, message_of
-from harebell.client.patterns.pending import Pending
-
-if TYPE_CHECKING:
-    from harebell.client.connection import Connection
+from harebell.client.patterns.pending import Pending, Reports
+from harebell.client.patterns.source import ChannelSource
+from harebell.client.publish_many import CHUNK
 
 __all__ = ["Producer"]
 
@@ -42,7 +41,7 @@ logger = logging.getLogger("harebell.client")
 T = TypeVar("T")
 
 SHOWN: Final = 3  # failures that an error text spells out
-MAX_KEPT: Final = 10_000  # failures that nobody has heard of; further ones are counted
+MAX_KEPT: Final = 10_000  # failures that were not raised yet; further ones are counted
 
 
 class Producer(Generic[T]):
@@ -55,34 +54,37 @@ class Producer(Generic[T]):
 
     def __init__(
         self,
-        connection: Connection,
-        exchange: str,
+        connection: ChannelSource,
+        exchange: str = "",
         *,
-        window: int,
-        on_orphan: OnOrphan,
-        mandatory: bool,
-        timeout: float | None,
-        on_blocked: Callable[[str | None], object] | None,
-        codec: Codec[T] | None,
+        window: int = 1000,
+        on_orphan: OnOrphan = "raise",
+        mandatory: bool = False,
+        timeout: float | None = None,
+        on_blocked: Callable[[str | None], object] | None = None,
+        codec: Codec[T] | None = None,
     ) -> None:
         if window < 1:
             raise errors.InvalidArgument(f"window is {window}: at least 1 is needed")
         self._connection = connection
-        self._loop = connection._loop
+        self._loop = connection.recovery.availability.loop
         self._exchange = exchange
         self._window = window
         self._on_orphan: OnOrphan = on_orphan
         self._mandatory = mandatory
-        self._timeout = connection._timeout if timeout is None else timeout
+        self._timeout = connection.recovery.availability.timeout if timeout is None else timeout
         self._on_blocked = on_blocked
         self._codec = codec
         self._opened: Channel | None = None
+        self._reports = Reports(
+            self._loop, on_orphan, self._awaited, self._failure, self._send_again, self._park, self._finished
+        )
         self._published = 0
         self._in_flight = 0
-        self._failures: dict[int, errors.HarebellError] = {}  # that nobody has heard of: the first MAX_KEPT
+        self._failures: dict[int, errors.HarebellError] = {}  # those that were not raised yet: the first MAX_KEPT
         self._failed = 0
         self._again: deque[Pending] = deque()
-        self._waiters: deque[tuple[asyncio.Future[None], bool]] = deque()  # (who waits, whether for all to be over)
+        self._waiters: deque[tuple[asyncio.Future[None], bool]] = deque()  # (.., whether for all to be over)
         self._tasks: set[asyncio.Task[None]] = set()
         self._resending: asyncio.Task[None] | None = None
         self._events: e.Events | None = None
@@ -112,7 +114,7 @@ class Producer(Generic[T]):
             try:
                 await channel.confirm_select(on_orphan=self._on_orphan, timeout=self._timeout)
             except BaseException:
-                channel._say_goodbye()
+                channel.recovery.say_goodbye()
                 raise
             self._opened = channel
             self._events = self._connection.events()
@@ -137,9 +139,9 @@ class Producer(Generic[T]):
         elif isinstance(error, Exception):
             try:
                 await self.close()
-            except errors.HarebellError as failed:  # the block's own error is the news
+            except errors.HarebellError as failed:  # the error of the block is the one to raise
                 logger.warning("leaving the producer after %r: %s", error, failed)
-        else:  # who is cancelled waits for no network: what was written goes out, and nobody hears of it
+        else:  # a cancelled task does not wait for the network: what was written goes out unconfirmed
             self.abandon()
 
     def abandon(self) -> None:
@@ -148,7 +150,7 @@ class Producer(Generic[T]):
             logger.warning("a producer was left with %d publications unconfirmed", self._in_flight)
         self._forget()
         if self._opened is not None and not self._opened.is_closed:
-            self._opened._say_goodbye()
+            self._opened.recovery.say_goodbye()
 
     async def _end(self) -> None:
         self._forget()
@@ -199,7 +201,7 @@ class Producer(Generic[T]):
                 timeout=seconds,
             )
         finally:
-            self._settled()
+            self._finished()
         assert confirmation is not None  # confirms are on
         return confirmation
 
@@ -220,7 +222,7 @@ class Producer(Generic[T]):
         mandatory = self._mandatory if mandatory is None else mandatory
         publication = Publication(message_of(body, self._codec), exchange, routing_key, mandatory)
         await self._room(self._timeout if timeout is None else timeout)
-        pending = Pending(self, self._published, publication)
+        pending = Pending(self._reports, self._published, publication)
         self._send(pending)
         self._published += 1
         self._in_flight += 1
@@ -252,33 +254,33 @@ class Producer(Generic[T]):
                         )
                     if self._in_flight >= self._window or not self.channel.may_publish or not len(sent) % CHUNK:
                         await self._room(seconds)
-                    pending = Pending(self, self._published, publication)
-                    pending._taken = True
+                    pending = Pending(self._reports, self._published, publication)
+                    pending.taken = True
                     self._send(pending)
                     self._published += 1
                     self._in_flight += 1
                     sent.append(pending)
                 for pending in sent:
                     if not pending.done:
-                        pending._waiter = self._loop.create_future()
-                        await pending._waiter
+                        pending.waiter = self._loop.create_future()
+                        await pending.waiter
         except BaseException as error:
-            for pending in sent:  # who called hears of this error alone
-                pending._leave()
+            for pending in sent:  # the caller gets this error alone
+                pending.leave()
             if not isinstance(error, TimeoutError) or isinstance(error, errors.HarebellError):
                 raise
-            confirmed = sum(pending._confirmation is not None for pending in sent)
+            confirmed = sum(pending.confirmation is not None for pending in sent)
             raise errors.DeadlineExceeded(
                 f"publish_many: {confirmed} of {len(sent)} sent were confirmed within {seconds:g} s"
             ) from None
-        failures = {position: pending._error for position, pending in enumerate(sent) if pending._error is not None}
+        failures = {position: pending.error for position, pending in enumerate(sent) if pending.error is not None}
         _raise_failures(failures, len(failures), len(sent))
-        return [pending._confirmation for pending in sent if pending._confirmation is not None]
+        return [pending.confirmation for pending in sent if pending.confirmation is not None]
 
     async def drain(self, *, timeout: float | None = None) -> None:
         """Wait until everything that was published has its outcome.
 
-        PublishesFailed when publications failed that nobody awaits (positions count from the producer's first
+        PublishesFailed when publications failed that are not awaited (positions count from the producer's first
         `publish_soon`); DeadlineExceeded after `timeout` seconds, the producer's when left out.
         """
         seconds = self._timeout if timeout is None else timeout
@@ -289,13 +291,14 @@ class Producer(Generic[T]):
         failed, self._failed = self._failed, 0
         _raise_failures(failures, failed, self._published)
 
-    def _keep(self, position: int, error: errors.HarebellError) -> None:
-        """A failure that nobody has heard of yet."""
+    def _failure(self, position: int, error: errors.HarebellError) -> None:
+        """A failure that was not raised yet."""
         self._failed += 1
         if len(self._failures) < MAX_KEPT:
             self._failures[position] = error
 
-    def _told(self, position: int) -> None:
+    def _awaited(self, position: int) -> None:
+        """It is raised where the publication is awaited."""
         if self._failures.pop(position, None) is not None:
             self._failed -= 1
 
@@ -306,7 +309,7 @@ class Producer(Generic[T]):
         channel = self.channel
         deadline = self._loop.time() + seconds
         if self._published % CHUNK == 0:
-            await asyncio.sleep(0)  # others, the confirms among them, get their turn
+            await asyncio.sleep(0)  # other tasks, and incoming confirms, get their turn
         while self._full or not channel.may_publish:
             if self._full:
                 await self._wait(deadline, seconds)
@@ -334,20 +337,20 @@ class Producer(Generic[T]):
             ) from None
         except BaseException:
             if entry not in self._waiters and not self._full:
-                self._wake()  # it was this one's turn, and it goes
+                self._wake()  # it was woken and is cancelled: wake the next one
             raise
         finally:
             if entry in self._waiters:
                 self._waiters.remove(entry)
 
-    def _settled(self) -> None:
+    def _finished(self) -> None:
         """One publication fewer is under way."""
         self._in_flight -= 1
         if self._waiters:
             self._wake()
 
     def _wake(self) -> None:
-        """The first who waits for room, and, when all are over, everybody who waits for that."""
+        """Wake the first that waits for room, and, when all are over, all that wait for that."""
         room, over = not self._full, not self._in_flight and not self._again
         for entry in list(self._waiters):
             waiter, all_over = entry
@@ -369,13 +372,16 @@ class Producer(Generic[T]):
             waiter=pending,
         )
 
+    def _park(self, publish_tag: int, publication: Publication) -> None:
+        self.parked.append((publish_tag, publication))
+
     def _send_again(self, pending: Pending) -> None:
         self._again.append(pending)
         if self._resending is None:
             self._resending = self._spawn(self._resend())
 
     async def _resend(self) -> None:
-        """What was orphaned, in its order, once the channel is back."""
+        """Send what was orphaned again, in its order, once the channel is back."""
         channel = self.channel
         try:
             while self._again:
@@ -388,8 +394,8 @@ class Producer(Generic[T]):
                 except errors.DeadlineExceeded as error:
                     logger.warning("%d orphaned publications wait to be sent again: %s", len(self._again), error)
                 except errors.HarebellError as error:
-                    if not channel.is_closed:  # it is not waited for (calls="fail")
-                        await self._change()
+                    if not channel.is_closed:  # calls="fail": `wait_publish` does not wait for it
+                        await self._connection.recovery.availability.change()
                         continue
                     again, self._again = self._again, deque()
                     for pending in again:
@@ -397,15 +403,6 @@ class Producer(Generic[T]):
         finally:
             self._resending = None
             self._wake()
-
-    async def _change(self) -> None:
-        """Until the connection has come back, or has ended."""
-        waiter: asyncio.Future[Any] = self._loop.create_future()
-        self._connection._parked_calls[waiter] = None
-        try:
-            await waiter
-        finally:
-            self._connection._parked_calls.pop(waiter, None)
 
     # -- a broker that blocks ----------------------------------------------------------------------------------------
 
@@ -426,7 +423,7 @@ class Producer(Generic[T]):
         if self._on_blocked is not None:
             try:
                 self._on_blocked(reason)
-            except Exception:  # a callback's failure is not the producer's
+            except Exception:  # a failing callback does not end the producer
                 logger.exception("on_blocked failed on %r", reason)
         return reason
 

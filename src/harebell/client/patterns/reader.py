@@ -14,18 +14,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from harebell import errors
 from harebell.client.channel import Channel
 from harebell.client.consumer import Consumer
 from harebell.client.messages import Delivery
+from harebell.client.patterns.source import ChannelSource
 from harebell.client.recovery.policy import Backoff
-from harebell.client.recovery.redeclare import Replay
+from harebell.client.recovery.redeclare import Redeclaration
 from harebell.protocol.v091 import TableLike
-
-if TYPE_CHECKING:
-    from harebell.client.connection import Connection
 
 __all__ = ["QueueReader"]
 
@@ -42,7 +40,7 @@ class QueueReader:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ChannelSource,
         queue: str,
         *,
         prefetch: int,
@@ -55,7 +53,7 @@ class QueueReader:
         if prefetch < 0:
             raise errors.InvalidArgument(f"prefetch is {prefetch}: 0 (no limit) or more is needed")
         self._connection = connection
-        self._loop = connection._loop
+        self._loop = connection.recovery.availability.loop
         self.queue = queue
         self._prefetch = prefetch
         self._resubscribe = resubscribe
@@ -81,11 +79,11 @@ class QueueReader:
                 try:
                     self._consumer = await self._subscribed(channel)
                 except BaseException:
-                    channel._say_goodbye()
+                    channel.recovery.say_goodbye()
                     raise
                 self._opened = channel
                 if self._ending.is_set():  # closed meanwhile
-                    channel._say_goodbye()
+                    channel.recovery.say_goodbye()
         return self
 
     async def _subscribed(self, channel: Channel) -> Consumer:
@@ -115,7 +113,7 @@ class QueueReader:
         """Close it without waiting for the network."""
         self._ending.set()
         if self._opened is not None and not self._opened.is_closed:
-            self._opened._say_goodbye()
+            self._opened.recovery.say_goodbye()
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -155,10 +153,11 @@ class QueueReader:
         async with self._renewing:
             attempt = 0
             while self._consumer is ended and not self._ending.is_set():
-                core, topology = self._connection._core, self._connection._topology
+                availability = self._connection.recovery.availability
+                transport, topology = availability.transport, availability.topology
                 try:
                     if self.queue in topology.queues:
-                        await Replay(core, topology).run({self.queue})
+                        await Redeclaration(transport, topology).run({self.queue})
                     self._consumer = await self._subscribed(self.channel)
                 except (errors.ChannelError, errors.ConnectionLost, errors.DeadlineExceeded) as error:
                     if self.channel.is_closed or self._connection.is_closed:
@@ -180,4 +179,4 @@ class QueueReader:
 
 def _goodbye(channel: Channel) -> None:
     if not channel.is_closed:
-        channel._say_goodbye()
+        channel.recovery.say_goodbye()

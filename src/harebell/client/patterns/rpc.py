@@ -24,7 +24,7 @@ import asyncio
 import itertools
 import logging
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
+from typing import Any, Final, Generic, Self, TypeVar, cast
 
 from harebell import errors
 from harebell.client import events as e
@@ -34,13 +34,11 @@ from harebell.client.core.channel import ChannelCore
 from harebell.client.core.slots import copy_of
 from harebell.client.messages import Delivery, Message, Returned, encoded
 from harebell.client.patterns.codec import Codec, message_of
+from harebell.client.patterns.producer import Producer
+from harebell.client.patterns.source import ChannelSource
 from harebell.client.patterns.workers import Workers
 from harebell.client.settling import Requeue, Settling
 from harebell.protocol.v091 import Properties, Table
-
-if TYPE_CHECKING:
-    from harebell.client.connection import Connection
-    from harebell.client.patterns.producer import Producer
 
 __all__ = ["Rpc", "Server"]
 
@@ -101,12 +99,12 @@ class Rpc(Generic[Given, Reply]):
     """
 
     def __init__(
-        self, connection: Connection, exchange: str, *, timeout: float | None, codec: Codec[Reply] | None
+        self, connection: ChannelSource, exchange: str, *, timeout: float | None, codec: Codec[Reply] | None
     ) -> None:
         self._connection = connection
-        self._loop = connection._loop
+        self._loop = connection.recovery.availability.loop
         self._exchange = exchange
-        self._timeout = connection._timeout if timeout is None else timeout
+        self._timeout = connection.recovery.availability.timeout if timeout is None else timeout
         self._codec = codec
         self._opened: Channel | None = None
         self._calls: dict[str, _Call] = {}
@@ -128,7 +126,7 @@ class Rpc(Generic[Given, Reply]):
                 replies = channel.consume(REPLY_TO, no_ack=True, timeout=self._timeout)
                 await replies.start()
             except BaseException:
-                channel._say_goodbye()
+                channel.recovery.say_goodbye()
                 raise
             self._opened = channel
             self._events = self._connection.events()
@@ -193,7 +191,7 @@ class Rpc(Generic[Given, Reply]):
             properties.expiration = str(max(1, round(seconds * 1000)))
         request = Message(message.body if isinstance(message, Message) else message, properties=properties)
         await channel.wait_publish(timeout=seconds)
-        call = self._calls[number] = _Call(self._loop.create_future(), channel._core, where)
+        call = self._calls[number] = _Call(self._loop.create_future(), channel.core, where)
         try:
             channel.publish_nowait(request, exchange, routing_key, mandatory=True, waiter=call, at_once=True)
             return await call.future
@@ -262,7 +260,7 @@ class Rpc(Generic[Given, Reply]):
         if error is not None and not isinstance(error, Exception):
             self._forget()
             if self._opened is not None and not self._opened.is_closed:
-                self._opened._say_goodbye()
+                self._opened.recovery.say_goodbye()
             return
         try:
             await self.close()
@@ -281,7 +279,7 @@ class Server(Workers):
 
     async def _prepare(self) -> None:
         await super()._prepare()
-        self._replies = await self._connection.producer(on_orphan="retry", timeout=self._timeout).start()
+        self._replies = await Producer(self._connection, on_orphan="retry", timeout=self._timeout).start()
 
     async def _succeeded(self, delivery: Delivery, result: object) -> None:
         await self._reply(delivery, message_of(b"" if result is None and self._codec is None else result, self._codec))

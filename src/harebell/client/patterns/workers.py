@@ -32,7 +32,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 from harebell import errors
 from harebell.client.core.slots import copy_of
@@ -41,12 +41,10 @@ from harebell.client.patterns.codec import Codec
 from harebell.client.patterns.producer import Producer
 from harebell.client.patterns.reader import QueueReader
 from harebell.client.patterns.retry import Retry, attempts_of, given_up, restore, tried_again
+from harebell.client.patterns.source import ChannelSource
 from harebell.client.recovery.policy import Backoff
 from harebell.client.settling import Reject, Requeue, Settling
 from harebell.protocol.v091 import TableLike
-
-if TYPE_CHECKING:
-    from harebell.client.connection import Connection
 
 __all__ = ["Workers"]
 
@@ -63,7 +61,7 @@ class Workers:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ChannelSource,
         queue: str,
         handler: Handler,
         *,
@@ -147,13 +145,13 @@ class Workers:
     async def _prepare(self) -> None:
         retry = self._retry
         if retry is not None:
-            if retry.by == "queues" and self._queue in self._connection._topology.server_named:
+            if retry.by == "queues" and self._queue in self._connection.recovery.availability.topology.server_named:
                 raise errors.InvalidArgument(
                     f"retries for queue {self._queue!r}: its name is the broker's and changes after an outage, where "
                     "what waits for its retry could not follow; declare a queue with a name of your own"
                 )
-            self._producer = await self._connection.producer(
-                on_orphan="retry", mandatory=True, timeout=self._timeout
+            self._producer = await Producer(
+                self._connection, on_orphan="retry", mandatory=True, timeout=self._timeout
             ).start()
             await self._declare(retry)
 
@@ -365,7 +363,7 @@ class Workers:
                         logger.error("the queues for retries of %r cannot be declared: %s", self._queue, refused)
 
     def _is_orphan(self, delivery: Delivery) -> bool:
-        return delivery.delivery_tag in self._reader.channel._core.deliveries.orphans
+        return delivery.delivery_tag in self._reader.channel.core.deliveries.orphans
 
     def _told_orphan(self, delivery: Delivery) -> None:
         if self._on_orphan is not None:

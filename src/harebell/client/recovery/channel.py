@@ -1,335 +1,293 @@
-"""How a channel outlasts its wire channels: calls that wait and are made again, and the next wire channel.
+"""How a channel outlasts its wire channels: what happens when one is lost, and how the next one gets all it had.
 
-What the channel had is put back by the middlewares of the hook `channel_reconnect` (`middleware`), in this order: tags,
-confirms, transactions, flow, prefetch; then come its subscriptions (`subscribing`).
-How a connection is lost and found: `connection`. What a program sees of a channel: `channel`.
+The middlewares of the hook `channel_reconnect` restore the channel's state (`features`), in this order: tags, confirms,
+transactions, flow, prefetch; then come its subscriptions (`subscriptions`). Calls meanwhile: `requests`.
+How the connection comes back: `connection`. What a program sees of a channel: `harebell.client.channel`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import Protocol
 
 from harebell import errors
 from harebell.client import events as e
-from harebell.client.core.channel import ChannelCore
-from harebell.client.core.connection import ConnectionCore
-from harebell.client.core.slots import Reply, copy_of
-from harebell.client.middleware.hooks import ChannelReconnectArgs
+from harebell.client.core.channel import Carrier, ChannelCore
+from harebell.client.core.slots import copy_of
+from harebell.client.middleware.chain import Chains
+from harebell.client.middleware.hooks import ChannelReconnectArgs, HookedChannel
 from harebell.client.middleware.transports import WireChannel
-from harebell.client.notifications import Notices, TellingChannel
+from harebell.client.notifications import ChannelNotifications
+from harebell.client.recovery.connection import ConnectionRecovery, opened
+from harebell.client.recovery.policy import Pauses
 from harebell.client.recovery.recorded_topology import Late
-from harebell.client.recovery.subscription import Subscription
-from harebell.client.statistics import Tally, of_deliveries, of_ended, of_publishes
+from harebell.client.recovery.requests import Requests
+from harebell.client.recovery.subscriptions import Subscriptions
+from harebell.client.statistics import Tally, of_deliveries, of_publishes
 from harebell.client.transport.protocol import AsyncCore, FutureSlot
 from harebell.protocol.v091 import methods as m
 
-if TYPE_CHECKING:
-    from harebell.client.channel import Channel
-    from harebell.client.confirms import Confirmations
-    from harebell.client.connection import Connection
-    from harebell.client.middleware.chain import Chains
-
-__all__ = ["LastingChannel"]
-
-_W = TypeVar("_W")
-
-# Asking twice for these is not the same as asking once: what a lost connection cut is not asked again.
-ONCE_ONLY: Final = (m.TxCommit,)
+__all__ = ["CarriedChannel", "ChannelRecovery"]
 
 
-class LastingChannel(TellingChannel):
-    """A channel without its public methods."""
+class CarriedChannel(Protocol):
+    """The channel of a program, as its recovery knows it."""
 
-    def __init__(self, owner: Connection, connection: AsyncCore, core: ChannelCore, chains: Chains) -> None:
-        super().__init__(chains)
-        self._owner = owner
-        self._connection = connection
-        self._core = core
-        self._ended: errors.HarebellError | None = None
-        self._reviving = False  # between two wire channels
-        self._restoring = False  # and somebody is at it
-        self._wire_channels = 1
-        self._reopens = 0
-        self._reopened_at = 0.0
+    def carried_by(self, core: ChannelCore, transport: AsyncCore) -> None:
+        """Another wire channel carries it from now on."""
+
+    def restored(self, core: ChannelCore) -> None:
+        """That wire channel has all that the last one had."""
+
+    def tally(self) -> Tally:
+        """What it counts itself."""
+
+    def ended(self, reason: errors.HarebellError | None) -> None:
+        """It is closed for good; None: by the program."""
+
+
+class ChannelRecovery:
+    """One channel, over every wire channel that carries it.
+
+    connection     the recovery of its connection
+    wire_channels  how many there have been
+    """
+
+    def __init__(
+        self,
+        connection: ConnectionRecovery,
+        requests: Requests,
+        subscriptions: Subscriptions,
+        notifications: ChannelNotifications,
+        chains: Chains,
+        channel: HookedChannel,
+        carried: CarriedChannel,
+    ) -> None:
+        self.connection = connection
+        self.requests = requests
+        self.subscriptions = subscriptions
+        self.notifications = notifications
+        self.chains = chains
+        self.wire_channels = 1
+        self._channel = channel
+        self._carried = carried
+        self._restoring = False  # a task restores it
+        self._pauses = None if connection.policy is None else Pauses(connection.policy.backoff, free=1)
         self._before = Tally()  # of tables that are no longer this channel's
-        self._subscriptions: dict[Subscription, None] = {}
-        self._confirm = False  # what the wire channel was told
-        self._confirmations: Confirmations | None = None
-        self._notices = Notices(cast("Channel", self), chains, self._listeners)
-        self._dress(core)
-        owner._channels[self] = None
+        self._prepare(requests.core)
+        connection.channels[self] = None
 
-    def _dress(self, core: ChannelCore) -> None:
-        """Have this wire channel, the first or another, tell us."""
-        core.on_loss = self._keep
-        self._chains.shadow(core.settlement, ("ack", "nack", "reject"), self)  # here: a delivery knows its core only
-        self._notices.attach(core)
+    def _prepare(self, core: ChannelCore) -> None:
+        """Connect this wire channel, the first or another, with what stands above it."""
+        core.on_loss = self._lost
+        # Acknowledgements are hooked here and not at the channel: deliveries know only what settles them.
+        self.chains.hook_methods(core.settlement, ("ack", "nack", "reject"), self._channel)
+        self.notifications.attach(core)
 
-    @property
-    def number(self) -> int:
-        """Of the wire channel; another one may have another number."""
-        return self._core.number
+    # -- a loss ------------------------------------------------------------------------------------------------------
 
-    # -- calls -------------------------------------------------------------------------------------------------------
-
-    def _slot(self, request: m.Method) -> FutureSlot:
-        return FutureSlot(request, self._connection.loop.create_future())
-
-    async def _ask(self, request: m.Method, timeout: float | None) -> Reply:
-        """The answer to a request; one that a lost connection cut is made again where that does no harm.
-
-        A broker that has not noticed the loss yet may refuse it then, for a queue that is exclusive to the connection
-        that is gone: 405. That passes, so it is asked until the deadline.
-        """
-        loop, topology = self._connection.loop, self._owner._topology
-        seconds = self._connection.timeout if timeout is None else timeout
-        deadline = loop.time() + seconds
-        cut = False
-        refused = 0
-        while True:
-            core = await self._wire(request.NAME, deadline, seconds, topology.queue_named(request))
-            connection = self._connection
-            slot = self._slot(topology.translated(request))
-            core.request(slot)
-            try:
-                reply = await connection.reply(slot, seconds, core.abandon, deadline)
-            except errors.HarebellError as error:
-                if self._may_repeat(request, core, error):
-                    cut = True
-                    continue
-                recovery = self._owner._recovery
-                if recovery is None or not cut or self._ended or not isinstance(error, errors.ResourceLocked):
-                    raise
-                refused += 1
-                delay = recovery.backoff.delay(refused)
-                if loop.time() + delay >= deadline:
-                    raise
-                await asyncio.sleep(delay)
-            else:
-                return reply
-
-    def _may_repeat(self, request: m.Method, core: ChannelCore, error: errors.HarebellError) -> bool:
-        """Whether the call was cut by a loss that it did not cause itself, and asking again is harmless."""
-        if core.reason is None or self._ended is not None or not self._owner._parks() or isinstance(request, ONCE_ONLY):
-            return False
-        if isinstance(request, m.QueueDeclare) and not request.queue and not request.exclusive:
-            return False  # the first one may exist, under a name that nobody was told
-        if isinstance(error, errors.ConnectionError):
-            return (error.class_id, error.method_id) != (request.CLASS_ID, request.METHOD_ID)
-        return isinstance(error, errors.ConnectionLost)
-
-    async def _wire(self, what: str, deadline: float, seconds: float, queue: str = "") -> ChannelCore:
-        """The wire channel, once there is one and it has everything back; this queue, too."""
-        owner = self._owner
-        while True:
-            core = self._core
-            late = queue in owner._late and owner._parks()
-            if core.reason is None and core.ready and not late:
-                return core
-            self._check_open()
-            await owner._park(what, deadline, seconds, queue if late else "")
-
-    def _check_open(self) -> None:
-        if self._ended is not None:
-            raise errors.ChannelClosed(f"channel {self.number} is closed: {self._ended}") from self._ended
-
-    async def _may_publish(self, seconds: float) -> ChannelCore:
-        """Wait until publishes may be written: there is a connection, it is not blocked, its transport takes more."""
-        deadline = self._connection.loop.time() + seconds
-        while True:
-            core = await self._wire("basic.publish", deadline, seconds)
-            connection = self._connection
-            if connection.may_publish(core):
-                return core
-            try:
-                await connection.publishing(core, seconds, deadline)
-            except errors.HarebellError:
-                if core.reason is None or not self._reviving:
-                    raise
-
-    # -- coming back -------------------------------------------------------------------------------------------------
-
-    def _keep(self, core: ChannelCore, reason: errors.HarebellError) -> bool:
+    def _lost(self, core: ChannelCore, reason: errors.HarebellError) -> bool:
         """The wire channel is gone: whether there will be another one."""
-        kept = self._outlasts(core, reason)
-        # Where the feature publish_tags has not orphaned them, nobody answers for the publications any more.
-        self._tell_disconnected(reason, kept, functools.partial(core.publishes.fail, reason))
-        if kept:
-            self._flow_told(False)
+        goes_on = self._goes_on(core, reason)
+        # Publications that the feature publish_tags has not orphaned will never be answered.
+        self.notifications.disconnected(reason, goes_on, functools.partial(core.publishes.fail, reason))
+        if goes_on:
+            self._flowing(False)
         else:
-            self._end(reason)
-        return kept
+            self.end(reason)
+        return goes_on
 
-    def _outlasts(self, core: ChannelCore, reason: errors.HarebellError) -> bool:
-        owner = self._owner
-        if self._ended is not None or owner._ended is not None:
+    def _goes_on(self, core: ChannelCore, reason: errors.HarebellError) -> bool:
+        connection, requests = self.connection, self.requests
+        availability = connection.availability
+        if requests.ended is not None or availability.ended is not None:
             return False
         if core.connection.reason is not None:
-            self._reviving = owner._reviving
-        elif not self._restoring:  # else `_restore` sees the loss, and goes on
-            self._reviving = owner._recovery is not None and owner._recovery.reopen_channels
-            if self._reviving:
-                owner._spawn(self._reopen(reason))
-        return self._reviving
+            requests.reviving = availability.reviving
+        elif not self._restoring:  # else `restore` sees the loss, and goes on
+            requests.reviving = connection.policy is not None and connection.policy.reopen_channels
+            if requests.reviving:
+                connection.spawn(self._reopen(reason))
+        return requests.reviving
 
-    def _flow_told(self, active: bool) -> None:
-        if self._core.observer is not None:
-            self._core.observer.flowing(active)
+    def _flowing(self, active: bool) -> None:
+        observer = self.requests.core.observer
+        if observer is not None:
+            observer.flowing(active)
 
     async def _reopen(self, error: errors.HarebellError) -> None:
         """The broker closed this channel alone."""
-        owner, connection = self._owner, self._connection
-        assert owner._recovery is not None  # `_keep` has seen to that
+        connection, transport = self.connection, self.requests.transport
+        availability = connection.availability
         try:
             if isinstance(error, errors.ChannelError):
-                await asyncio.sleep(self._reopen_delay())
-            await owner._may_reconnect.wait()
-            skipped = await self._restore(connection, owner._late, error, alone=True)
-            waiting = {subscription.queue for subscription in self._subscriptions if subscription.core is None}
-            for queue in waiting - owner._late.keys():
-                await self._resume(queue, owner._late)  # it came back just now
+                await self._pause()
+            await connection.may_reconnect.wait()
+            skipped = await self.restore(transport, availability.late, error, alone=True)
+            for queue in self.subscriptions.interrupted - availability.late.keys():
+                await self.subscriptions.resume(queue, availability.late)  # it came back just now
         except errors.HarebellError as failed:
-            if connection.reason is None:
-                self._end(failed)
-                if self._core.reason is None:
-                    self._core.close()
-            return  # the connection is gone: it brings its channels back with it
-        owner._await_late(connection)
-        owner._emit(e.ChannelReopened(self.number, error, skipped))
-        owner._changed()
+            if transport.reason is None:
+                self.end(failed)
+                if self.requests.core.reason is None:
+                    self.requests.core.close()
+            return  # the connection is gone: its recovery restores the channel
+        connection.await_late(transport)
+        connection.emit(e.ChannelReopened(self.requests.core.number, error, skipped))
+        availability.changed()
 
-    def _reopen_delay(self) -> float:
-        """None the first time; what fails again and again is slowed down."""
-        assert self._owner._recovery is not None
-        backoff, now = self._owner._recovery.backoff, self._connection.loop.time()
-        self._reopens = 0 if now - self._reopened_at > backoff.most else self._reopens + 1
-        self._reopened_at = now
-        return backoff.delay(self._reopens) if self._reopens else 0.0
+    async def _pause(self) -> None:
+        """None the first time; a channel that is closed again and again is opened more and more slowly."""
+        assert self._pauses is not None  # nothing is opened again without a policy
+        await asyncio.sleep(self._pauses.next(self.requests.transport.loop.time()))
 
-    async def _restore(
-        self, connection: AsyncCore, late: Late, error: BaseException | None, *, alone: bool = False
+    # -- coming back -------------------------------------------------------------------------------------------------
+
+    async def restore(
+        self, transport: AsyncCore, late: Late, error: BaseException | None, *, alone: bool = False
     ) -> list[e.Skipped]:
-        """A new wire channel with all that the last one had, but for what the broker refuses, which is told.
+        """Another wire channel with all that the last one had, but for what the broker refuses, which is reported.
 
-        late    queues whose subscriptions have to wait; more may be found
+        late    queues whose subscriptions have to wait; more may be added
         error   why the last one was lost; `alone`: the connection under it was not
 
         Raises why the connection ended.
         """
         self._restoring = True
         try:
-            return await self._restored(connection, late, error, alone)
+            return await self._restore(transport, late, error, alone)
         finally:
             self._restoring = False
 
-    async def _restored(
-        self, connection: AsyncCore, late: Late, error: BaseException | None, alone: bool
+    async def _restore(
+        self, transport: AsyncCore, late: Late, error: BaseException | None, alone: bool
     ) -> list[e.Skipped]:
         skipped: list[e.Skipped] = []
         attempt = 0
-        while self._ended is None:
+        while self.requests.ended is None:
             attempt += 1
             known = len(skipped) + len(late)
             try:
-                core = await self._next_wire(connection, skipped, attempt, error, alone)
-                await self._subscribe_all_again(core, connection, skipped, late)
+                core = await self._next_core(transport, skipped, attempt, error, alone)
+                await self.subscriptions.restore(core, transport, skipped, late)
                 if core.reason is not None:
                     raise copy_of(core.reason)
             except errors.ChannelError as failed:
-                self._tell_dialed(self._target(connection), failed)
-                if connection.reason is not None:
+                self.notifications.dialed(self._target(transport), failed)
+                if transport.reason is not None:
                     raise
                 error = failed
-                if len(skipped) + len(late) == known:  # nothing of ours: an acknowledgement of the program's
-                    await asyncio.sleep(self._reopen_delay())
+                if len(skipped) + len(late) == known:  # no subscription was refused, but the program's acknowledgement
+                    await self._pause()
                 continue  # without the subscription that the broker refused
             except errors.HarebellError as failed:
-                self._tell_dialed(self._target(connection), failed)
+                self.notifications.dialed(self._target(transport), failed)
                 raise
-            self._reviving = self._restoring = False
-            self._wire_channels += 1
-            self._confirm = core.publishes.confirming
+            self.requests.reviving = self._restoring = False
+            self.wire_channels += 1
+            if self._pauses is not None:
+                self._pauses.succeeded(transport.loop.time())
+            self._carried.restored(core)
             core.make_ready(True)
-            self._tell_dialed(self._target(connection), None)
-            self._flow_told(True)
+            self.notifications.dialed(self._target(transport), None)
+            self._flowing(True)
             break
         return skipped
 
-    def _target(self, connection: AsyncCore) -> str:
-        return f"channel {self.number} of {connection.parameters.peer}"
+    def _target(self, transport: AsyncCore) -> str:
+        return f"channel {self.requests.core.number} of {transport.parameters.peer}"
 
-    async def _next_wire(
-        self, connection: AsyncCore, skipped: list[e.Skipped], attempt: int, error: BaseException | None, alone: bool
+    async def _next_core(
+        self, transport: AsyncCore, skipped: list[e.Skipped], attempt: int, error: BaseException | None, alone: bool
     ) -> ChannelCore:
         """Another wire channel, which the middlewares have prepared."""
 
         async def innermost(args: ChannelReconnectArgs) -> WireChannel:
-            if self._core.reason is None:
-                self._core.close()  # a middleware has called next twice
-            slot = FutureSlot(m.ChannelOpen(), connection.loop.create_future())
-            core = connection.new_channel(slot, functools.partial(self._next_core, args))
-            self._core, self._connection = core, connection
-            await connection.reply(slot, None)
-            return WireChannel(core, connection)
+            requests = self.requests
+            if requests.core.reason is None:
+                requests.core.close()  # a middleware has called next twice
+            slot = FutureSlot(m.ChannelOpen(), transport.loop.create_future())
+            core = transport.new_channel(slot, functools.partial(self._make_core, args))
+            requests.core, requests.transport = core, transport
+            self._carried.carried_by(core, transport)
+            await transport.reply(slot, None)
+            return WireChannel(core, transport)
 
-        args = ChannelReconnectArgs(attempt, error, alone, channel=cast("Channel", self))
-        made = self._chains.call("channel_reconnect", innermost)(args)
+        args = ChannelReconnectArgs(attempt, error, alone, channel=self._channel)
+        made = self.chains.call("channel_reconnect", innermost)(args)
         wire = await opened("channel_reconnect", made, WireChannel)
         skipped += wire.skipped
         return wire.core
 
-    def _next_core(self, args: ChannelReconnectArgs, connection: ConnectionCore, number: int) -> ChannelCore:
-        last = self._core
+    def _make_core(self, args: ChannelReconnectArgs, connection: Carrier, number: int) -> ChannelCore:
+        last = self.requests.core
         if args.publishes is not last.publishes:
             self._before.update(of_publishes(last.publishes))
         if args.deliveries is not last.deliveries:
             self._before.update(of_deliveries(last.deliveries, last.deliveries.last_tag))
-        core = ChannelCore(connection, number, args.deliveries, args.publishes, self._owner._topology.renamed)
+        topology = self.connection.availability.topology
+        core = ChannelCore(connection, number, args.deliveries, args.publishes, topology.renamed)
         core.make_ready(False)
         core.on_return = last.on_return
         core.settler = core.settlement if last.settler is last.settlement else last.settler
         core.consumer_tags_made = last.consumer_tags_made
-        self._dress(core)
+        self._prepare(core)
         if args.deliveries is not last.deliveries:  # what the last one delivered is acknowledged on this one
-            last.settlement.replace_by(cast("Channel", self))
+            last.settlement.replace_by(_Present(self.requests))
         return core
 
-    if TYPE_CHECKING:  # in `subscribing`, which stands on this
+    # -- the end, and the numbers ------------------------------------------------------------------------------------
 
-        async def _subscribe_all_again(
-            self, core: ChannelCore, connection: AsyncCore, skipped: list[e.Skipped], late: Late
-        ) -> None: ...
+    def say_goodbye(self) -> FutureSlot | None:
+        """Close the channel, without waiting for the answer; the slot gets it."""
+        requests, slot = self.requests, None
+        core = requests.core
+        if core.reason is None:
+            slot = requests.slot(m.ChannelClose())
+            core.close(slot)
+        self.end(errors.ChannelClosed(f"channel {core.number} was closed by this client"))
+        return slot
 
-        async def _resume(self, queue: str, late: Late) -> None: ...
-
-    def _end(self, reason: errors.HarebellError) -> None:
-        """Closed for good: by us, by an error that is not to be survived, or with the connection."""
-        if self._ended is not None:
+    def end(self, reason: errors.HarebellError) -> None:
+        """Closed for good: by the program, by an error that no channel survives, or with the connection."""
+        requests = self.requests
+        if requests.ended is not None:
             return
-        self._ended = reason
-        self._reviving = False
-        if self._owner._channels.pop(self, 0) is None:  # it was there
-            self._owner._before.update(of_ended(cast("Channel", self)))
-        ours = isinstance(reason, errors.ChannelClosed)
-        for subscription in list(self._subscriptions):
-            subscription.ended(None if ours else copy_of(reason))
-        if self._confirmations is not None:
-            self._confirmations.end(None if ours else reason)
-        self._tell_closed(reason)
-        self._owner._changed()
+        requests.ended = reason
+        requests.reviving = False
+        connection = self.connection
+        if connection.channels.pop(self, 0) is None:  # it was there
+            connection.add_ended(self.tally())
+        why = None if isinstance(reason, errors.ChannelClosed) else reason
+        self.subscriptions.end(why)
+        self._carried.ended(why)
+        self.notifications.closed(reason)
+        connection.availability.changed()
+
+    def tally(self) -> Tally:
+        """What was counted of the channel so far."""
+        core = self.requests.core
+        tally = of_publishes(core.publishes)
+        tally.update(of_deliveries(core.deliveries, core.last_tag if core.reason is None else core.deliveries.last_tag))
+        tally.update(self._before)
+        tally.update(self._carried.tally())
+        tally["buffered"] += self.subscriptions.buffered
+        tally["reopened"] += self.wire_channels - 1
+        return tally
 
 
-async def opened(hook: str, made: object, kind: type[_W]) -> _W:
-    """What the chain of a reconnect hook has opened. What a middleware raises there makes the attempt a failed one."""
-    try:
-        wire = await cast(Awaitable[object], made)
-    except errors.HarebellError:
-        raise
-    except Exception as error:
-        raise errors.ConnectionLost(f"a middleware failed in {hook}: {error!r}") from error
-    if not isinstance(wire, kind):
-        raise errors.ConnectionLost(f"the middlewares of {hook} gave {wire!r}: return what call_next gives")
-    return wire
+class _Present:
+    """Acknowledges on the present wire channel of a channel."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+
+    def ack(self, delivery_tag: int, *, multiple: bool = False) -> None:
+        self._requests.core.settlement.ack(delivery_tag, multiple=multiple)
+
+    def nack(self, delivery_tag: int, *, multiple: bool = False, requeue: bool = True) -> None:
+        self._requests.core.settlement.nack(delivery_tag, multiple=multiple, requeue=requeue)
+
+    def reject(self, delivery_tag: int, *, requeue: bool = False) -> None:
+        self._requests.core.settlement.reject(delivery_tag, requeue=requeue)

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from harebell import errors
 
-__all__ = ["Backoff", "Recovery"]
+__all__ = ["Backoff", "Pauses", "Recovery"]
 
 MAX_DOUBLINGS: Final = 60  # a longer outage doubles nothing any more, and must not overflow
 
@@ -17,7 +17,8 @@ MAX_DOUBLINGS: Final = 60  # a longer outage doubles nothing any more, and must 
 class Backoff:
     """Exponential delays with full jitter: a random part of min(most, base * factor ** n), n counting from 0.
 
-    Full jitter, so that a thousand clients of one broker that restarts do not come back in the same instant.
+    Full jitter, so that a thousand clients of one broker that restarts do not come back in the same instant. The delays
+    begin anew with `base` once what was tried has held for `most` seconds; what breaks sooner goes on with longer ones.
 
     base    seconds, the longest first delay
     most    seconds, the longest delay of all
@@ -37,11 +38,43 @@ class Backoff:
         return random.uniform(0.0, min(self.most, self.base * self.factor ** min(attempt - 1, MAX_DOUBLINGS)))
 
 
+class Pauses:
+    """The pauses before the attempts at one thing, over all its successes and losses.
+
+    They grow by the backoff and begin anew once the thing has held for `backoff.most` seconds: a connection that is
+    lost at once after every opening is dialled with growing pauses, too. All times are one clock's, in seconds.
+
+    free  how many attempts come without a pause, before the backoff's first
+    """
+
+    __slots__ = ("_attempts", "_backoff", "_free", "_held_since")
+
+    def __init__(self, backoff: Backoff, *, free: int = 0) -> None:
+        self._backoff = backoff
+        self._free = free
+        self._attempts = 0
+        self._held_since: float | None = None
+
+    def succeeded(self, now: float) -> None:
+        """The attempt was successful: the thing holds from now on."""
+        self._held_since = now
+
+    def next(self, now: float) -> float:
+        """Seconds to wait before the next attempt: the thing is lost, or an attempt at it has failed."""
+        if self._held_since is not None and now - self._held_since >= self._backoff.most:
+            self._attempts = 0
+        self._held_since = None
+        self._attempts += 1
+        attempt = self._attempts - self._free
+        return self._backoff.delay(attempt) if attempt > 0 else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Recovery:
     """What happens when the connection is lost.
 
-    backoff        delays between attempts; an attempt tries every host once
+    backoff        delays between attempts; an attempt tries every host once. They begin anew once a connection has
+                   held for `backoff.most` seconds, and so do those of a channel that is opened again
     give_up_after  seconds without a connection after which it is closed with RecoveryGaveUp; None is never
     topology       what is declared again: "all" that was declared on the connection and not deleted, only the
                    "transient" part (not durable, exclusive or auto-delete, and the bindings of these), or "none"

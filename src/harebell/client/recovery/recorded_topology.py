@@ -1,14 +1,15 @@
-"""What was declared on a connection: remembered as the methods that declared it, to be said again after a reconnect.
+"""What was declared on a connection: recorded as the methods that declared it, to be declared again after a reconnect.
 
 Rules:
 1. An entity is recorded once the broker has accepted it, and forgotten once it is deleted or unbound: that one and no
    other. A binding is known by both ends, its key and its arguments. Passive declares are questions and leave no trace.
 2. What the broker deletes by itself goes too: with a queue or an exchange its bindings; with the last consumer an
    auto-delete queue; with the last binding from it an auto-delete exchange.
-3. Everything is kept under the names that the program knows. A queue whose name the broker chose gets another one when
-   it is declared again: `renamed` leads from the first name to the present one, and `translated` puts it into requests.
+3. Everything is recorded under the names that the program knows. A queue whose name the broker chose gets another one
+   when it is declared again: `renamed` leads from the first name to the present one, and `translated` puts it into
+   requests.
 
-No I/O here: `plan` says what to send, `replay` sends it.
+No I/O here: `plan` says what to send, `redeclare` sends it.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from harebell.protocol.v091.fields import write_table
 __all__ = ["Bind", "Entity", "Late", "Topology", "described"]
 
 Late = dict[str, errors.HarebellError]
-"""Queues that are not back yet, each with the error that the broker gave: a dead connection of ours holds them (405),
-or took them with it (404)."""
+"""Queues that are unavailable until the broker has closed a lost connection of ours, each with the error that it gave:
+that connection still holds them (405), or took them with it (404)."""
 
 Bind = m.ExchangeBind | m.QueueBind
 Entity = m.ExchangeDeclare | m.QueueDeclare | m.ExchangeBind | m.QueueBind
@@ -73,10 +74,10 @@ def _key(bind: Bind | m.ExchangeUnbind | m.QueueUnbind) -> _Key:
 class Topology:
     """The exchanges, queues and bindings of one connection.
 
-    scope     which of them `plan` puts back: "all", "transient" or "none"
+    scope     which of them `plan` declares again: "all", "transient" or "none"
     renamed   the present name of each server-named queue that has changed it
-    declared_again  the queues that were put back on the present connection
-    banished  what is no longer put back because it cost a connection: to be reported
+    declared_again  the queues that were declared again on the present connection
+    given_up  what is no longer declared again because the broker ended a connection over it: to be reported
     """
 
     def __init__(self, scope: Literal["all", "transient", "none"] = "all") -> None:
@@ -87,7 +88,7 @@ class Topology:
         self.queues: dict[str, m.QueueDeclare] = {}
         self.server_named: set[str] = set()
         self.binds: dict[_Key, Bind] = {}
-        self.banished: list[tuple[str, errors.HarebellError]] = []
+        self.given_up: list[tuple[str, errors.HarebellError]] = []
         self._consumers: Counter[str] = Counter()
 
     # -- what the program did ----------------------------------------------------------------------------------------
@@ -139,8 +140,8 @@ class Topology:
         keys = [key for key in self.binds if key[2] == name or (key[0] is m.ExchangeBind and key[1] == name)]
         self._forget_binds(keys)
 
-    def banish(self, request: m.Method, error: errors.ConnectionError) -> None:
-        """The broker ended the connection over this very request: saying it at each reconnect would end each."""
+    def give_up(self, request: m.Method, error: errors.ConnectionError) -> None:
+        """The broker ended the connection over this request: sent again after each reconnect, it would end each."""
         if (error.class_id, error.method_id) != (request.CLASS_ID, request.METHOD_ID):
             return
         match request:
@@ -150,7 +151,7 @@ class Topology:
                 self.forget_queue(request.queue)
             case m.ExchangeBind() | m.QueueBind():
                 self.binds.pop(_key(request), None)
-        self.banished.append((described(request), error))
+        self.given_up.append((described(request), error))
 
     def _forget_binds(self, keys: list[_Key]) -> None:
         for key in keys:
@@ -163,7 +164,7 @@ class Topology:
         if exchange is not None and exchange.auto_delete and not any(key[2] == source for key in self.binds):
             self.forget_exchange(source)
 
-    # -- putting it back ---------------------------------------------------------------------------------------------
+    # -- declaring it again --------------------------------------------------------------------------------------------
 
     def translated(self, request: m.Method) -> m.Method:
         """The request with the present name of its queue."""
@@ -188,16 +189,16 @@ class Topology:
         return declared is not None and declared.exclusive
 
     def may_have_gone(self, queue: str) -> bool:
-        """Whether a queue that was just put back can go with the connection that was lost.
+        """Whether a queue that was just declared again can go with the connection that was lost.
 
-        Its last consumer was there (auto-delete), or the broker hears late of the end: RabbitMQ 3.10 deletes an
+        Its last consumer was there (auto-delete), or the broker notices the end late: RabbitMQ 3.10 deletes an
         exclusive queue by its name, also when another connection has declared it meanwhile.
         """
         declared = self.queues.get(queue)
         return declared is not None and (declared.exclusive or declared.auto_delete) and queue in self.declared_again
 
     def plan(self, only: set[str] | None = None) -> tuple[list[m.ExchangeDeclare], list[m.QueueDeclare], list[Bind]]:
-        """What to declare, in this order; bindings between exchanges come before those of queues.
+        """What to declare, in this order: bindings between exchanges come before those of queues.
 
         only  these queues and their bindings alone
         """

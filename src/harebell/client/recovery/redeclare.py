@@ -1,8 +1,8 @@
 """Declares a topology again on a new connection: in dependency order, pipelined, around what the broker refuses.
 
-An error of the broker's closes the channel that it came on. So the work is done on a channel of its own: the request
-that failed is reported, and the rest goes on with a fresh channel behind it. Nothing here knows about redialling: when
-the connection goes, its error is raised.
+An error of the broker closes the channel that it came on. So this has a channel of its own: the request that failed is
+reported, and another channel is opened for the rest. Nothing here knows about redialling: when the connection is lost,
+its error is raised.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from harebell.client.recovery.recorded_topology import Bind, Entity, Late, Topol
 from harebell.client.transport.protocol import AsyncCore, FutureSlot
 from harebell.protocol.v091 import methods as m
 
-__all__ = ["Replay"]
+__all__ = ["Redeclaration"]
 
 PIPELINED: Final = 200  # requests under way at a time
 
 
-class Replay:
-    """One replay of one topology on one connection.
+class Redeclaration:
+    """One topology declared again on one connection.
 
     skipped  what the broker refused
     late     queues that are worth another attempt soon
@@ -60,7 +60,7 @@ class Replay:
         topology = self._topology
         by_name = [queue for queue in queues if queue.queue not in topology.server_named]
         nameless = [queue for queue in queues if queue.queue in topology.server_named]
-        # A server-named queue that is not exclusive outlives its connection, with its messages: look first.
+        # A server-named queue that is not exclusive outlives its connection, with its messages: ask first.
         probes = [m.QueueDeclare(queue.queue, passive=True) for queue in nameless if not queue.exclusive]
         found = {
             probe.queue
@@ -85,7 +85,7 @@ class Replay:
         for bind, result in zip(binds, await self._send(binds), strict=True):
             if isinstance(result, errors.HarebellError):
                 refused.append((bind, result))
-        # Is it the exchange that is missing, or has the queue gone since it was declared?
+        # Either the exchange is missing, or the queue was deleted after it was declared.
         suspects = sorted(
             {
                 bind.queue
@@ -125,7 +125,7 @@ class Replay:
                     results.append(error)
                     break
                 except errors.ConnectionError as error:
-                    self._topology.banish(requests[len(results)], error)
+                    self._topology.give_up(requests[len(results)], error)
                     raise
         return results
 

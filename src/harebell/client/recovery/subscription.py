@@ -1,9 +1,9 @@
-"""One subscription, over every wire channel that carries it, and what came for it and was not taken yet.
+"""One subscription, over every wire channel that carries it, and its deliveries that were not taken yet.
 
 The core puts deliveries in, the iterator (`consumer`) takes them out; they wait in one deque, and no task or future is
-made for one. A thread that iterates takes many at once, into `ahead`, and hands them out from there without asking
-anybody. When the wire channel is lost and another will come, the subscription stays: what nobody was handed is dropped,
-for the broker delivers it again, unless it was sent with no_ack.
+made for one. A thread that iterates takes many at once, into `ahead`, and hands them out from there without a lock.
+When the wire channel is lost and another will come, the subscription stays: deliveries that the program has not got are
+dropped, for the broker delivers them again, unless they were sent with no_ack.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ __all__ = ["Subscription"]
 
 
 class Waiting(Protocol):
-    """Who waits for a delivery: a future, or a thread."""
+    """Something that waits for a delivery: a future, or a thread."""
 
     def done(self) -> bool: ...
     def set_result(self, result: None, /) -> None: ...
 
 
 class Subscription:
-    """What is asked of the broker, and what came of it.
+    """A consumer as the program asked for it, and its deliveries.
 
     queue     as the program names it
     deliver   takes each delivery as it comes, in place of `append`, which it comes to in the end
-    ahead     taken from the buffer by a thread, and not handed out yet; it takes them without any lock
+    ahead     taken from the buffer by a thread, and not handed out yet; the thread needs no lock for these
     core      its wire consumer; None while there is none
     on_end    called once when it has ended for good
-    finished  no more deliveries will come; `reason` is why, None for our own cancel
+    finished  no more deliveries will come; `reason` is why, None after a cancel by the program
     """
 
     __slots__ = (
-        "ahead", "arguments", "buffer", "bytes", "connection", "core", "deliver", "exclusive", "finished", "no_ack",
-        "on_end", "queue", "reason", "tag", "waiters",
+        "ahead", "arguments", "buffer", "bytes", "core", "deliver", "exclusive", "finished", "no_ack",
+        "on_end", "queue", "reason", "tag", "transport", "waiters",
     )  # fmt: skip
 
     def __init__(
-        self, connection: AsyncCore, queue: str, no_ack: bool, exclusive: bool, arguments: TableLike | None, tag: str
+        self, transport: AsyncCore, queue: str, no_ack: bool, exclusive: bool, arguments: TableLike | None, tag: str
     ) -> None:
-        self.connection = connection
+        self.transport = transport
         self.queue = queue
         self.no_ack = no_ack
         self.exclusive = exclusive
@@ -72,12 +72,12 @@ class Subscription:
         if self.waiters:
             self.wake()
         if self.bytes > MAX_BUFFERED_BYTES or len(self.buffer) > MAX_BUFFERED_MESSAGES:
-            self.connection.overfull.add(self)
+            self.transport.overfull.add(self)
 
     def take(self) -> Delivery:
         delivery = self.buffer.popleft()
         self.bytes -= delivery.body_size
-        if self.connection.overfull:
+        if self.transport.overfull:
             self._taken()
         return delivery
 
@@ -90,13 +90,13 @@ class Subscription:
         else:
             taken = [buffer.popleft() for _ in range(most)]
             self.bytes -= sum([delivery.body_size for delivery in taken])
-        if self.connection.overfull:
+        if self.transport.overfull:
             self._taken()
         return taken
 
     def _taken(self) -> None:
         if (
-            self in self.connection.overfull
+            self in self.transport.overfull
             and self.bytes <= MAX_BUFFERED_BYTES // 2
             and len(self.buffer) <= MAX_BUFFERED_MESSAGES // 2
         ):
@@ -104,12 +104,12 @@ class Subscription:
 
     def relieve(self) -> None:
         """No longer a reason to stop reading."""
-        self.connection.overfull.discard(self)
-        if not self.connection.overfull:
-            self.connection.resume_reading()
+        self.transport.overfull.discard(self)
+        if not self.transport.overfull:
+            self.transport.resume_reading()
 
     def wake(self) -> None:
-        """Wake one who waits for a delivery."""
+        """Wake the first that waits for a delivery."""
         while self.waiters:
             waiter = self.waiters.popleft()
             if not waiter.done():
@@ -119,22 +119,28 @@ class Subscription:
     # -- its wire consumer -------------------------------------------------------------------------------------------
 
     async def subscribe(
-        self, channel: ChannelCore, connection: AsyncCore, request: m.Method, qos: m.BasicQos | None, seconds: float
+        self,
+        channel: ChannelCore,
+        transport: AsyncCore,
+        request: m.Method,
+        qos: m.BasicQos | None,
+        seconds: float,
+        deadline: float,
     ) -> None:
-        """Have it on this wire channel; `request` is its basic.consume, and `qos` goes before it when given.
+        """Begin it on this wire channel; `request` is its basic.consume, and `qos` goes before it when given.
 
         Both are sent together: another task's qos must not come between them.
         """
-        if connection is not self.connection:
+        if transport is not self.transport:
             self.relieve()
-            self.connection = connection
+            self.transport = transport
         self.core = consumer = ConsumerCore(
             self.tag, self.queue, self.no_ack, self.deliver or self.append, self.ended, self.forget, self.interrupted
         )
-        qos_slot = FutureSlot(qos, connection.loop.create_future()) if qos is not None else None
+        qos_slot = FutureSlot(qos, transport.loop.create_future()) if qos is not None else None
         if qos_slot is not None:
             channel.request(qos_slot)
-        slot = FutureSlot(request, connection.loop.create_future())
+        slot = FutureSlot(request, transport.loop.create_future())
         try:
             channel.consume(slot, consumer)
         except errors.HarebellError:
@@ -143,14 +149,14 @@ class Subscription:
             raise
         if qos_slot is not None:
             try:
-                await connection.reply(qos_slot, seconds, channel.abandon)
+                await transport.reply(qos_slot, seconds, channel.abandon, deadline)
             except BaseException:
                 channel.abandon(slot)
                 raise
-        await connection.reply(slot, seconds, channel.abandon)
+        await transport.reply(slot, seconds, channel.abandon, deadline)
 
     def forget(self) -> list[int]:
-        """The broker takes back what it delivered: drop what nobody was handed, and give its tags."""
+        """The broker takes back what it delivered: drop what the program has not got, and give the tags of it."""
         if self.no_ack:
             return []
         tags = [delivery.delivery_tag for delivery in (*_emptied(self.ahead), *self.buffer)]
@@ -176,7 +182,7 @@ class Subscription:
             self.wake()
 
     def give_back(self, channel: ChannelCore) -> None:
-        """Nobody takes the rest: back into the queue with it."""
+        """Put the deliveries that the program has not got back into the queue."""
         buffered, self.buffer = [*_emptied(self.ahead), *self.buffer], deque()
         self.bytes = 0
         self.relieve()
@@ -186,7 +192,7 @@ class Subscription:
 
 
 def _emptied(ahead: deque[Delivery]) -> Iterator[Delivery]:
-    """Those in it, taken out one by one: each goes to us or to the thread that takes them, never to both."""
+    """Its deliveries, taken out one by one: a thread may take from the other end meanwhile."""
     while ahead:
         try:
             yield ahead.popleft()

@@ -1,64 +1,81 @@
-"""A channel's subscriptions: made, ended, and put back on the next wire channel, each behind the hook `subscribe`.
+"""A channel's subscriptions: begun, ended, and restored on the next wire channel, each behind the hook `subscribe`.
 
-What a subscription is: `subscription`. What a program sees of it: `consumer`.
+What a subscription is: `subscription`. What a program sees of it: `harebell.client.consumer`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from harebell import errors
 from harebell.client import events as e
 from harebell.client.core.channel import ChannelCore
-from harebell.client.middleware.hooks import SubscribeArgs
-from harebell.client.recovery.channel import LastingChannel
+from harebell.client.core.slots import copy_of
+from harebell.client.middleware.chain import Chains
+from harebell.client.middleware.hooks import HookedChannel, SubscribeArgs
 from harebell.client.recovery.recorded_topology import Late
+from harebell.client.recovery.requests import Requests
 from harebell.client.recovery.subscription import Subscription
 from harebell.client.transport.protocol import AsyncCore
 from harebell.protocol.v091 import TableLike, methods as m
 
-if TYPE_CHECKING:
-    from harebell.client.channel import Channel
-
-__all__ = ["SubscribingChannel"]
+__all__ = ["Subscriptions"]
 
 
-class SubscribingChannel(LastingChannel):
-    """A channel with subscriptions that outlast its wire channels."""
+class Subscriptions:
+    """The subscriptions of one channel; they outlast its wire channels.
+
+    active  those that have begun and not ended
+    """
+
+    def __init__(
+        self, requests: Requests, chains: Chains, channel: HookedChannel, emit: Callable[[e.Event], None]
+    ) -> None:
+        self.requests = requests
+        self.active: dict[Subscription, None] = {}
+        self._chains = chains
+        self._channel = channel
+        self._emit = emit
 
     @property
-    def consuming(self) -> set[str]:
-        """The queues of its consumers."""
-        return {subscription.queue for subscription in self._subscriptions}
+    def queues(self) -> set[str]:
+        return {subscription.queue for subscription in self.active}
 
     @property
-    def consumer_tags(self) -> set[str]:
-        """The tags of its consumers."""
-        return {subscription.tag for subscription in self._subscriptions}
+    def tags(self) -> set[str]:
+        return {subscription.tag for subscription in self.active}
 
-    def _subscription(
-        self, queue: str, no_ack: bool, exclusive: bool, arguments: TableLike | None, tag: str
-    ) -> Subscription:
-        """One that nobody has asked the broker for yet."""
-        tag = tag or self._core.next_consumer_tag()
-        return Subscription(self._connection, queue, no_ack, exclusive, arguments, tag)
+    @property
+    def buffered(self) -> int:
+        """How many deliveries wait to be taken."""
+        return sum(len(subscription.buffer) for subscription in self.active)
 
-    async def _subscribe(self, subscription: Subscription, prefetch: int | None, timeout: float | None) -> None:
+    def new(self, queue: str, no_ack: bool, exclusive: bool, arguments: TableLike | None, tag: str) -> Subscription:
+        """One that the broker does not know yet."""
+        requests = self.requests
+        tag = tag or requests.core.next_consumer_tag()
+        return Subscription(requests.transport, queue, no_ack, exclusive, arguments, tag)
+
+    async def begin(self, subscription: Subscription, prefetch: int | None, timeout: float | None) -> None:
+        """Subscribe. NotFound for a missing queue, AccessRefused, DeadlineExceeded."""
+
         async def innermost(args: SubscribeArgs) -> None:
             _adjust(subscription, args)
-            await self._subscribe_first(subscription, _qos(args), timeout)
+            await self._begin(subscription, _qos(args), timeout)
 
+        if prefetch is not None:
+            self.requests.mode_changes += 1
         if self._chains.has("delivery_event"):
             subscription.deliver = self._chains.event("delivery_event", subscription.append)
-        await self._around_subscribe(innermost, subscription, prefetch, again=False)
-        self._subscriptions[subscription] = None
-        subscription.on_end = self._subscription_ended
-        self._owner._topology.consuming(subscription.queue)
+        await self._around(innermost, subscription, prefetch, again=False)
+        self.active[subscription] = None
+        subscription.on_end = self._ended
+        self.requests.availability.topology.consuming(subscription.queue)
         if subscription.finished:  # cancelled by the broker in the same turn
-            self._subscription_ended(subscription)
+            self._ended(subscription)
 
-    def _around_subscribe(
+    def _around(
         self,
         innermost: Callable[[SubscribeArgs], Awaitable[None]],
         subscription: Subscription,
@@ -74,93 +91,107 @@ class SubscribingChannel(LastingChannel):
             prefetch,
             0,
             again,
-            channel=cast("Channel", self),
+            channel=self._channel,
         )
         return cast(Awaitable[None], self._chains.call("subscribe", innermost)(args))
 
-    async def _subscribe_first(self, subscription: Subscription, qos: m.BasicQos | None, timeout: float | None) -> None:
-        seconds = self._connection.timeout if timeout is None else timeout
-        deadline = self._connection.loop.time() + seconds
+    async def _begin(self, subscription: Subscription, qos: m.BasicQos | None, timeout: float | None) -> None:
+        requests = self.requests
+        availability = requests.availability
+        seconds = requests.transport.timeout if timeout is None else timeout
+        deadline = availability.loop.time() + seconds
         request = _consume(subscription)
-        while subscription.core is None:
-            core = await self._wire(request.NAME, deadline, seconds, subscription.queue)
-            translated = self._owner._topology.translated(request)
+        while subscription.core is None:  # a loss may take it in the turn of its answer
+            core = await requests.usable(request.NAME, deadline, seconds, subscription.queue)
+            translated = availability.topology.translated(request)
             try:
-                await subscription.subscribe(core, self._connection, translated, qos, seconds)
+                await subscription.subscribe(core, requests.transport, translated, qos, seconds, deadline)
             except BaseException as error:
                 subscription.give_back(core)  # what came in the turn in which the wait for it ended
-                if not isinstance(error, errors.HarebellError) or not self._may_repeat(request, core, error):
+                if not isinstance(error, errors.HarebellError) or not requests.may_repeat(request, core, error):
                     raise
                 subscription.core = None
+                availability.check_deadline(request.NAME, deadline, seconds)
 
-    def _subscription_ended(self, subscription: Subscription) -> None:
-        if subscription in self._subscriptions:
-            del self._subscriptions[subscription]
-            self._owner._topology.consumer_gone(subscription.queue)
+    def _ended(self, subscription: Subscription) -> None:
+        if subscription in self.active:
+            del self.active[subscription]
+            self.requests.availability.topology.consumer_gone(subscription.queue)
 
-    async def _unsubscribe(self, subscription: Subscription, timeout: float | None) -> None:
-        core, connection, consumer = self._core, self._connection, subscription.core
+    async def cancel(self, subscription: Subscription, timeout: float | None) -> None:
+        """End it; what was not taken goes back to the queue."""
+        requests = self.requests
+        core, transport, consumer = requests.core, requests.transport, subscription.core
         if consumer is None or core.reason is not None or consumer.cancelling:
             subscription.ended(None)
             return
-        if not consumer.answered:  # it is just being put back
+        if not consumer.answered:  # it is being restored
             core.cancel_unanswered(consumer)
             subscription.ended(None)
             return
-        slot = self._slot(m.BasicCancel(subscription.tag))
+        slot = requests.slot(m.BasicCancel(subscription.tag))
         core.cancel(slot, consumer)
         subscription.give_back(core)
         subscription.ended(None)
         try:
-            await connection.reply(slot, timeout, core.abandon)
+            await transport.reply(slot, timeout, core.abandon)
         except errors.HarebellError:
-            if core.reason is None or not self._reviving:
+            if core.reason is None or not requests.reviving:
                 raise  # on a wire channel that is gone it is cancelled, too
 
-    def _unsubscribe_unheard(self, subscription: Subscription) -> None:
-        """Nobody is left to take anything: end the subscription without waiting for the answer."""
+    def abandon(self, subscription: Subscription) -> None:
+        """End it without waiting for the answer."""
+        core = self.requests.core
         if subscription.core is not None:
-            self._core.cancel_unanswered(subscription.core)
-        subscription.give_back(self._core)
+            core.cancel_unanswered(subscription.core)
+        subscription.give_back(core)
         subscription.ended(None)
+
+    def end(self, reason: errors.HarebellError | None) -> None:
+        """The channel is closed for good; None: by the program."""
+        for subscription in list(self.active):
+            subscription.ended(None if reason is None else copy_of(reason))
 
     # -- coming back -------------------------------------------------------------------------------------------------
 
-    async def _subscribe_all_again(
-        self, core: ChannelCore, connection: AsyncCore, skipped: list[e.Skipped], late: Late
-    ) -> None:
-        for subscription in list(self._subscriptions):
-            if subscription.queue not in late and not subscription.finished:
-                await self._subscribe_again(subscription, core, connection, skipped, late)
+    async def restore(self, core: ChannelCore, transport: AsyncCore, skipped: list[e.Skipped], late: Late) -> None:
+        """Begin all of them on this wire channel, but for those of late queues.
 
-    async def _subscribe_again(
+        skipped, late  consumers that the broker refuses, and further queues that are late, are added
+        """
+        for subscription in list(self.active):
+            if subscription.queue not in late and not subscription.finished:
+                await self._restore(subscription, core, transport, skipped, late)
+
+    async def _restore(
         self,
         subscription: Subscription,
         core: ChannelCore,
-        connection: AsyncCore,
+        transport: AsyncCore,
         skipped: list[e.Skipped],
         late: Late,
     ) -> None:
         async def innermost(args: SubscribeArgs) -> None:
             _adjust(subscription, args)
-            request = self._owner._topology.translated(_consume(subscription))
-            await subscription.subscribe(core, connection, request, _qos(args), connection.timeout)
+            request = self.requests.availability.topology.translated(_consume(subscription))
+            seconds = transport.timeout
+            await subscription.subscribe(core, transport, request, _qos(args), seconds, transport.loop.time() + seconds)
 
         try:
-            await self._around_subscribe(innermost, subscription, None, again=True)
+            await self._around(innermost, subscription, None, again=True)
         except errors.ChannelError as error:
-            if connection.reason is None:
+            if transport.reason is None:
                 if self._comes_later(subscription, error):
                     late[subscription.queue] = error
                 else:
                     skipped.append(e.Skipped(f"consumer {subscription.tag!r} of queue {subscription.queue!r}", error))
-                    self._owner._emit(e.ConsumerEnded(subscription.queue, subscription.tag, error))
+                    self._emit(e.ConsumerEnded(subscription.queue, subscription.tag, error))
                     subscription.ended(error)
             raise
 
     def _comes_later(self, subscription: Subscription, error: errors.ChannelError) -> bool:
-        """Whether the broker refuses it for the sake of a connection of ours that it has not buried yet."""
-        topology = self._owner._topology
+        """Whether the broker refuses it only until it has closed the lost connection."""
+        topology = self.requests.availability.topology
         match error:
             case errors.ResourceLocked():
                 return topology.has_exclusive(subscription.queue)
@@ -170,19 +201,24 @@ class SubscribingChannel(LastingChannel):
                 return subscription.exclusive
         return False
 
-    async def _resume(self, queue: str, late: Late) -> None:
-        """The queue is there again: put back its subscriptions. It may prove to be late once more."""
-        for subscription in list(self._subscriptions):
-            core, connection = self._core, self._connection
+    @property
+    def interrupted(self) -> set[str]:
+        """The queues whose subscriptions are not restored yet."""
+        return {subscription.queue for subscription in self.active if subscription.core is None}
+
+    async def resume(self, queue: str, late: Late) -> None:
+        """The queue is available again: restore its subscriptions. It may prove to be late once more."""
+        for subscription in list(self.active):
+            core, transport = self.requests.core, self.requests.transport
             if subscription.queue == queue and subscription.core is None and core.reason is None and core.ready:
                 try:
-                    await self._subscribe_again(subscription, core, connection, [], late)
+                    await self._restore(subscription, core, transport, [], late)
                 except errors.ChannelError:
-                    return  # the channel is opened again, and tells what it could not put back
+                    return  # the channel is opened again, and reports what it could not restore
 
 
 def _adjust(subscription: Subscription, args: SubscribeArgs) -> None:
-    """What the middlewares have made of it."""
+    """Give it what the middlewares have made of it."""
     subscription.queue = args.queue
     subscription.tag = args.consumer_tag
     subscription.no_ack = args.no_ack

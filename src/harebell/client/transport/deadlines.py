@@ -20,7 +20,7 @@ class _Expired:
         return "EXPIRED"
 
 
-EXPIRED: Final = _Expired()  # a result and not an exception: a future nobody looks at any more must not complain
+EXPIRED: Final = _Expired()  # a result and not an exception: asyncio complains of an exception that is never read
 
 _Future = asyncio.Future[Any]  # of any result: each call knows its own, and checks for EXPIRED first
 
@@ -36,9 +36,9 @@ class Deadlines:
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0
 
-    def add(self, future: _Future, seconds: float) -> int:
-        """Have it expire that many seconds from now. The result is for `remove`."""
-        key = int((self._loop.time() + seconds) / GRAIN) + 1
+    def add(self, future: _Future, deadline: float) -> int:
+        """Have it expire at this time of the loop's clock. The result is for `remove`."""
+        key = int(deadline / GRAIN) + 1
         bucket = self._buckets.get(key)
         if bucket is None:
             bucket = self._buckets[key] = set()
@@ -51,11 +51,6 @@ class Deadlines:
         bucket = self._buckets.get(key)
         if bucket is not None:
             bucket.discard(future)
-
-    @staticmethod
-    def left(key: int, loop: asyncio.AbstractEventLoop) -> float:
-        """Seconds until what `add` gave this key for expires; 0 when it is past."""
-        return max(key * GRAIN - loop.time(), 0.0)
 
     def close(self) -> None:
         """No more deadlines: the connection is gone, and has failed every call."""

@@ -44,14 +44,20 @@ class Dialer:
         """The password has changed; the next dial uses it."""
         self.hosts = [replace(host, password=secret) for host in self.hosts]
 
-    async def dial(self, timeout: float, connecting: Callable[[str], None]) -> AsyncCore:
-        """An open connection to the first host that takes us. The last host's error when none does.
+    async def dial(self, timeout: float, connecting: Callable[[str], None], deadline: float | None = None) -> AsyncCore:
+        """An open connection to the first host that accepts one. The last host's error when none does.
 
         timeout     seconds for each host
-        connecting  told which host is dialled
+        connecting  called with the host that is dialled next
+        deadline    in the loop's time, for all hosts together
         """
         error: errors.HarebellError | None = None
         for host in self.hosts:
+            if deadline is not None:
+                left = deadline - asyncio.get_running_loop().time()
+                if error is not None and left <= 0:
+                    break
+                timeout = min(timeout, max(left, 0.001))
             if self._credentials is not None:
                 given = self._credentials()
                 username, password = await given if inspect.isawaitable(given) else given

@@ -1,17 +1,18 @@
 """The transport: the core as an asyncio.BufferedProtocol.
 
-Output is gathered during a turn of the loop and written once at its end. Only what somebody will wait for is written at
-once, when nothing was written since the last read: who asks one thing at a time saves a turn of the loop by that, and
-of many who ask in one turn only the first does. When the transport holds more than it likes (pause_writing) publishers
-wait; requests and acks, which are small and bounded by what was received, do not. Reading
-stops when consumers have not taken what already came (MAX_BUFFERED_BYTES, MAX_BUFFERED_MESSAGES), but only while
-nothing waits for an answer on this connection: a reply behind unread deliveries would never come.
+Output is gathered during a turn of the loop and written once at its end. Only a request whose answer will be awaited is
+written at once, when nothing was written since the last read: a program that asks one thing at a time saves a turn of
+the loop by that, and of many requests in one turn only the first is written so. When the transport holds more than it
+likes (pause_writing) publishers wait; requests and acks, which are small and bounded by what was received, do not.
+Reading stops when consumers have not taken what already came (MAX_BUFFERED_BYTES, MAX_BUFFERED_MESSAGES), but only
+while nothing waits for an answer on this connection: a reply behind unread deliveries would never come.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, cast
+from collections.abc import Callable
+from typing import Any, Final, cast
 
 from harebell import errors
 from harebell.client.core.channel import ChannelCore
@@ -20,11 +21,6 @@ from harebell.client.core.slots import Reply, Slot, copy_of
 from harebell.client.transport.deadlines import EXPIRED, Deadlines
 from harebell.client.url import ConnectionParameters
 from harebell.protocol.v091 import methods as m
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from harebell.client.recovery.subscription import Subscription
 
 __all__ = ["AsyncCore", "FutureSlot"]
 
@@ -36,7 +32,7 @@ GOODBYE_SECONDS: Final = 5.0  # how long a closing transport may take to get rid
 
 
 class FutureSlot(Slot):
-    """A slot that somebody awaits. The future's result is the reply or the error; it never holds an exception."""
+    """A slot that a task awaits. The future's result is the reply or the error; it never holds an exception."""
 
     __slots__ = ("future",)
 
@@ -65,7 +61,7 @@ class AsyncCore(ConnectionCore, asyncio.BufferedProtocol):
         self.deadlines = Deadlines(loop)
         self.opened: asyncio.Future[None] = loop.create_future()
         self.gone: asyncio.Future[None] = loop.create_future()  # the transport has ended
-        self.overfull: set[Subscription] = set()  # consumers with more than enough in their buffers
+        self.overfull: set[object] = set()  # subscriptions with more than enough in their buffers
         self.writing_paused = False
         self.reading_paused = False
         self._transport: asyncio.Transport | None = None
@@ -192,11 +188,10 @@ class AsyncCore(ConnectionCore, asyncio.BufferedProtocol):
     ) -> Reply:
         """The slot's reply. Raises what the broker said, DeadlineExceeded; a caller that is cancelled abandons it.
 
-        deadline  in the loop's time, when some of the timeout's seconds are gone
+        deadline  in the loop's time, for a call that began before this
         """
         seconds = self.timeout if timeout is None else timeout
-        left = seconds if deadline is None else max(deadline - self.loop.time(), 0.0)
-        key = self.deadlines.add(slot.future, left)
+        key = self.deadlines.add(slot.future, self.loop.time() + seconds if deadline is None else deadline)
         try:
             result = await slot.future
         except asyncio.CancelledError:
@@ -227,7 +222,7 @@ class AsyncCore(ConnectionCore, asyncio.BufferedProtocol):
         while channel.reason is None and not self.may_publish(channel):
             waiter: asyncio.Future[Any] = self.loop.create_future()
             self._gate.append(waiter)
-            key = self.deadlines.add(waiter, max(deadline - self.loop.time(), 0.0))
+            key = self.deadlines.add(waiter, deadline)
             result: object = EXPIRED
             try:
                 result = await waiter

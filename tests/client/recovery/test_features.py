@@ -13,9 +13,9 @@ from harebell import errors
 from harebell.client import events as e
 from harebell.client.channel import Channel
 from harebell.client.connection import Connection
-from harebell.client.middleware.confirms import Confirms
-from harebell.client.middleware.qos import Qos
 from harebell.client.middleware.registry import FEATURES, Middlewares
+from harebell.client.recovery.confirms import Confirms
+from harebell.client.recovery.qos import Qos
 from harebell.protocol.v091 import methods as m
 from tests.client.outages import FAST, bodies, eventually, next_of, ready
 
@@ -57,7 +57,7 @@ async def test_qos(broker_url: str, name: str, other: Channel, has: bool) -> Non
             first.ack()
             for _ in range(2):
                 (await anext(consumer)).ack()
-        assert ("qos" in channel._chains.providers) == has
+        assert ("qos" in channel.chains.providers) == has
         await other.queue_delete(name)
 
 
@@ -71,14 +71,14 @@ async def test_the_limit_of_each_consumer_comes_back(harebell_url: str, name: st
         await channel.qos(prefetch_count=3)
         await channel.qos(prefetch_count=100, global_=True)
         sent: list[m.Method] = []
-        request = type(channel._core).request
+        request = type(channel.core).request
 
         def requesting(core: object, slot: object) -> None:
             sent.append(slot.request)  # type: ignore[attr-defined]
             request(core, slot)  # type: ignore[arg-type]
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(type(channel._core), "request", requesting)
+            patch.setattr(type(channel.core), "request", requesting)
             await channel.test().force_reconnect()
         limits = [
             (method.prefetch_count, method.global_) if isinstance(method, m.BasicQos) else type(method)
@@ -170,7 +170,7 @@ async def test_publish_tags(broker_url: str, name: str, other: Channel, has: boo
         # What a loss leaves unanswered: orphaned, or failed with the error of the loss.
         waiting = asyncio.ensure_future(channel.publish(b"m", "", name))
         await asyncio.sleep(0)
-        channel._core.lose(errors.ConnectionLost("cut"))
+        channel.core.lose(errors.ConnectionLost("cut"))
         with pytest.raises(errors.PublishOrphaned if has else errors.ConnectionLost):
             await waiting
         assert await channel.publish(b"m", "", name) is not None
@@ -279,14 +279,14 @@ async def test_everything_comes_back_in_its_order(harebell_url: str, name: str) 
         await channel.qos(prefetch_count=9)
         async with channel.consume(name):
             sent: list[type] = []
-            request = type(channel._core).request
+            request = type(channel.core).request
 
             def requesting(core: object, slot: object) -> None:
                 sent.append(type(slot.request))  # type: ignore[attr-defined]
                 request(core, slot)  # type: ignore[arg-type]
 
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(type(channel._core), "request", requesting)
+                patch.setattr(type(channel.core), "request", requesting)
                 await channel.test().force_reconnect()
             assert sent == [
                 m.ChannelOpen,  # the channel's own

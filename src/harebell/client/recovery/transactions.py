@@ -34,7 +34,7 @@ class Transactions:
 
     async def tx_commit(self, call_next: Callable[[TxArgs], Awaitable[None]], args: TxArgs) -> None:
         if self.cut:
-            await args.channel._call(m.TxRollback(), args.timeout)
+            await args.channel.requests.ask(m.TxRollback(), args.timeout)
             self.cut = False
             raise errors.TransactionLost(
                 "the connection was lost since this transaction began: none of it took effect; do it again"

@@ -23,4 +23,4 @@ class DeliveryTags:
     async def channel_reconnect(
         self, call_next: Callable[[ChannelReconnectArgs], Awaitable[WireChannel]], args: ChannelReconnectArgs
     ) -> WireChannel:
-        return await call_next(replace(args, deliveries=args.channel._core.deliveries))
+        return await call_next(replace(args, deliveries=args.channel.core.deliveries))

@@ -10,14 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from harebell import errors
-from harebell.client.middleware.hooks import ChannelReconnectArgs, DisconnectEvent
+from harebell.client.middleware.hooks import ChannelReconnectArgs, DisconnectEvent, HookedChannel
 from harebell.client.middleware.transports import WireChannel
-
-if TYPE_CHECKING:
-    from harebell.client.channel import Channel
 
 __all__ = ["PublishTags"]
 
@@ -28,10 +25,10 @@ class PublishTags:
     def disconnect_event(self, call_next: Callable[[DisconnectEvent], None], event: DisconnectEvent) -> None:
         # An error that the broker closed the channel with answers for what was published: that is no orphan.
         if event.reconnecting and not isinstance(event.error, errors.ChannelError):
-            cast("Channel", event.source)._core.publishes.orphan()
+            cast(HookedChannel, event.source).core.publishes.orphan()  # it is made for one channel
         call_next(event)
 
     async def channel_reconnect(
         self, call_next: Callable[[ChannelReconnectArgs], Awaitable[WireChannel]], args: ChannelReconnectArgs
     ) -> WireChannel:
-        return await call_next(replace(args, publishes=args.channel._core.publishes))
+        return await call_next(replace(args, publishes=args.channel.core.publishes))

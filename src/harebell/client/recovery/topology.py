@@ -1,7 +1,6 @@
 """The feature "topology": what was declared on a connection is declared again when it comes back.
 
-What is remembered, and in which order it is said again: `harebell.client.recovery.recorded_topology`. How it is sent:
-`replay`.
+What is recorded, and in which order it is declared again: `recorded_topology`. How that is sent: `redeclare`.
 
 Without it nothing is declared again: durable entities are there if the broker has kept them, a consumer whose queue is
 gone ends with the broker's error, and a server-named queue is lost with its name. Taken out of one channel, in
@@ -29,7 +28,7 @@ from harebell.client.middleware.hooks import (
 )
 from harebell.client.middleware.transports import WireChannel, WireConnection
 from harebell.client.recovery.recorded_topology import Topology
-from harebell.client.recovery.redeclare import Replay
+from harebell.client.recovery.redeclare import Redeclaration
 from harebell.protocol.v091 import methods as m
 
 __all__ = ["TopologyReplay"]
@@ -96,16 +95,16 @@ class TopologyReplay:
         await call_next(args)
         self.table.record(m.QueueUnbind(args.queue, args.exchange, args.binding_key, args.arguments))
 
-    # -- putting it back ---------------------------------------------------------------------------------------------
+    # -- declaring it again --------------------------------------------------------------------------------------------
 
     async def connection_reconnect(
         self, call_next: Callable[[ConnectionReconnectArgs], Awaitable[WireConnection]], args: ConnectionReconnectArgs
     ) -> WireConnection:
         wire = await call_next(args)
-        replay = Replay(wire.core, self.table)
-        await replay.run()
-        wire.skipped += replay.skipped
-        wire.late |= replay.late
+        redeclaration = Redeclaration(wire.core, self.table)
+        await redeclaration.run()
+        wire.skipped += redeclaration.skipped
+        wire.late |= redeclaration.late
         return wire
 
     async def channel_reconnect(
@@ -113,17 +112,17 @@ class TopologyReplay:
     ) -> WireChannel:
         wire, channel = await call_next(args), args.channel
         if args.alone and args.attempt == 1 and any(map(self.table.has_auto_delete, channel.consuming)):
-            # Those queues went with their last consumer.
-            replay = Replay(wire.connection, self.table)
-            await replay.run()
-            wire.skipped += replay.skipped
-            for other in channel._owner._channels:
-                other._core.frames.forget()
+            # Those queues were deleted with their last consumer.
+            redeclaration = Redeclaration(wire.connection, self.table)
+            await redeclaration.run()
+            wire.skipped += redeclaration.skipped
+            for other in wire.connection.channels.values():
+                other.frames.forget()
         return wire
 
     def event(self, call_next: Callable[[e.Event], None], event: e.Event) -> None:
         if isinstance(event, e.Recovered):
-            skipped = [e.Skipped(entity, error) for entity, error in self.table.banished]
-            self.table.banished.clear()
+            skipped = [e.Skipped(entity, error) for entity, error in self.table.given_up]
+            self.table.given_up.clear()
             event = replace(event, skipped=[*event.skipped, *skipped], renamed=dict(self.table.renamed))
         call_next(event)
