@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
+from harebell.defaults import FRAME_MAX, FRAME_MIN
 from harebell.errors import InvalidArgument
 
 __all__ = ["DEFAULT_MECHANISMS", "OPTIONS", "Config", "Limits", "Option", "Settings", "config_file", "load"]
@@ -217,7 +218,10 @@ class Limits:
         16 << 20, Size(1, 512 << 20), "Largest message body: it is in memory as a whole.", live=True
     )
     frame_max: int = option(
-        131_072, Size(4096, 16 << 20), "Largest frame, and so the largest table of arguments or headers.", live=True
+        FRAME_MAX,
+        Size(FRAME_MIN, 16 << 20),
+        "Largest frame, and so the largest table of arguments or headers.",
+        live=True,
     )
     heartbeat: int = option(
         60, Whole(0, 65_535), "Seconds between heartbeats that are proposed to clients; 0 for none.", live=True

@@ -59,7 +59,7 @@ def test_a_store_that_failed_is_not_waited_for(kit: NodeKit) -> None:
 
 
 def test_confirms_reach_a_publisher_of_a_broker_that_stops(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "GOODBYE_SECONDS", 0.1)
+    monkeypatch.setattr(server, "CLOSE_OK_SECONDS", 0.1)
     with BrokerThread() as broker:
         wire = connected(broker)
         stream = {"x-queue-type": "stream"}
@@ -78,7 +78,7 @@ def test_confirms_reach_a_publisher_of_a_broker_that_stops(monkeypatch: pytest.M
 
 
 async def test_a_client_that_never_answers_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "GOODBYE_SECONDS", 0.1)
+    monkeypatch.setattr(server, "CLOSE_OK_SECONDS", 0.1)
     broker = await Broker().start()
     reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
     writer.write(b"AMQP\0\0\x09\x01")
@@ -90,7 +90,7 @@ async def test_a_client_that_never_answers_is_not_waited_for_long(monkeypatch: p
 
 
 async def test_in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "GOODBYE_SECONDS", 1000.0)
+    monkeypatch.setattr(server, "CLOSE_OK_SECONDS", 1000.0)
     broker = await Broker().start()
     reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
     writer.write(b"AMQP\0\0\x09\x01")

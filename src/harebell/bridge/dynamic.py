@@ -24,6 +24,7 @@ from urllib.parse import quote, urlsplit
 from harebell.bridge.options import ShovelOptions, is_local, parse_shovel, without_credentials
 from harebell.bridge.shovel import Shovel
 from harebell.broker import Broker
+from harebell.defaults import GOODBYE_SECONDS
 from harebell.errors import ShovelEnded
 from harebell.routing.definitions import Parameter
 
@@ -33,7 +34,6 @@ log = logging.getLogger("harebell.bridge")
 
 COMPONENT: Final = "shovel"
 
-GOODBYE_SECONDS: Final = 3.0  # for the confirms of what is on its way, when a shovel is to stop
 
 Key = tuple[str, str]  # virtual host, name
 

@@ -32,6 +32,7 @@ from harebell.broker.store.files import Damage
 from harebell.broker.store.store import Store
 from harebell.broker.store.stream_log import SegmentLog
 from harebell.broker.timers import Timers
+from harebell.defaults import FRAME_MAX
 from harebell.errors import (
     AccessRefused,
     InternalError,
@@ -61,7 +62,6 @@ __all__ = ["VirtualHost", "described"]
 log = logging.getLogger("harebell.broker.vhost")
 
 QUEUE_TYPES: Final = ("classic", "quorum", "stream")
-ANNOUNCED_FRAME_MAX: Final = 131_072
 
 
 class Host(Protocol):
@@ -498,7 +498,7 @@ class VirtualHost:
             return
         try:
             address = Address(exchange, routing_key)
-            frames = encode_content(1, properties, body, ANNOUNCED_FRAME_MAX)
+            frames = encode_content(1, properties, body, FRAME_MAX)
         except LocalProtocolError as error:  # a key or headers that are too long: they hold those of a message
             log.warning("%s in vhost '%s': cannot say %s: %s", exchange, self.name, routing_key, error)
             return

@@ -16,13 +16,13 @@ from typing import Final, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from harebell import errors
+from harebell.defaults import FRAME_MAX, FRAME_MIN
 
 __all__ = ["ConnectionParameters", "parameters_of", "parse_url"]
 
 DEFAULT_PORTS: Final = {"amqp": 5672, "amqps": 5671}
 DEFAULT_TIMEOUT: Final = 30.0  # seconds
 DEFAULT_HEARTBEAT: Final = 60  # seconds, what RabbitMQ proposes
-DEFAULT_FRAME_MAX: Final = 131_072  # bytes, as RabbitMQ
 MAX_USHORT: Final = 65_535
 
 Mechanism = Literal["PLAIN", "AMQPLAIN", "EXTERNAL"]
@@ -65,7 +65,7 @@ class ConnectionParameters:
     password: str = field(default="guest", repr=False)
     timeout: float = DEFAULT_TIMEOUT
     heartbeat: int = DEFAULT_HEARTBEAT
-    frame_max: int = DEFAULT_FRAME_MAX
+    frame_max: int = FRAME_MAX
     channel_max: int = 2047
     mechanisms: tuple[Mechanism, ...] = ("PLAIN", "AMQPLAIN")
     name: str = ""
@@ -219,9 +219,9 @@ def _number(query: dict[str, str], name: str, least: int, most: int, default: in
 
 
 def _frame_max(query: dict[str, str]) -> int:
-    value = _number(query, "frame_max", 0, 2**32 - 1, DEFAULT_FRAME_MAX)
-    if 0 < value < 4096:
-        raise errors.InvalidArgument(f"frame_max={value} in the URL: the least that the protocol allows is 4096")
+    value = _number(query, "frame_max", 0, 2**32 - 1, FRAME_MAX)
+    if 0 < value < FRAME_MIN:
+        raise errors.InvalidArgument(f"frame_max={value} in the URL: the least that the protocol allows is {FRAME_MIN}")
     return value
 
 

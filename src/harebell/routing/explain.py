@@ -123,24 +123,18 @@ def explain(
 
     Raises NotFound when there is no such exchange.
     """
-    tables = {Dependence.HEADERS: headers or {}, Dependence.PROPERTIES: properties or {}}
-    seen = {router.exchange(exchange).name, ""}
-    todo = [exchange]
-    steps: list[Step] = []
-    for name in todo:  # grows while it is walked
-        at = router.exchange(name)
-        delay = 0
-        if isinstance(at, DelayedMessageExchange) and not (released and name == exchange):
-            delay = at.delay(tables[Dependence.HEADERS])
-        step = _step(at, routing_keys, tables.get(at.depends_on, {}), delay, seen)
-        if step.outcome == "alternate":
-            exists = router.has_exchange(step.alternate or "")
-            step = replace(step, alternate_exists=exists)
-            if exists and step.alternate not in seen:
-                seen.add(str(step.alternate))
-                todo.append(str(step.alternate))
-        todo += dict.fromkeys(hop.binding.destination.name for hop in step.hops if _leads_on(hop))
-        steps.append(step)
+    matched: dict[str, list[Binding]] = {}
+
+    def find(at: Exchange, keys: Sequence[str], table: Table) -> Sequence[Destination]:
+        matched[at.name] = found = _matched(at, keys, table)
+        return [binding.destination for binding in found]
+
+    way = router.follow(
+        exchange, routing_keys, find, lambda: headers or {}, lambda: properties or {}, released=released
+    )
+    delays = dict(way.facts.delayed) if way.facts is not None else {}
+    seen = {exchange, ""}
+    steps = [_step(router, at, delays.get(at.name, 0), matched.get(at.name, []), seen) for at in way.exchanges]
     sure = _certain(exchange, steps)
     queues: dict[str, bool] = {}
     for step in steps:
@@ -156,21 +150,21 @@ def explain(
     )
 
 
-def _step(at: Exchange, routing_keys: Sequence[str], table: Table, delay: int, seen: set[str]) -> Step:
-    """What happens at the exchange; the exchanges that it leads to are added to `seen`."""
+def _step(router: Router, at: Exchange, delay: int, matched: list[Binding], seen: set[str]) -> Step:
+    """What happened at the exchange; the exchanges that it leads to are added to `seen`."""
     count = len(tuple(at.bindings()))
-    by = _chosen_by(at)
     if delay:
         return Step(at.name, at.type, "delayed", count, delay=delay)
-    matched = _matched(at, routing_keys, table)
     hops = tuple(
         Hop(binding, binding.destination.kind == "exchange" and binding.destination.name in seen) for binding in matched
     )
-    seen.update(hop.binding.destination.name for hop in hops if _leads_on(hop))
+    seen.update(hop.binding.destination.name for hop in hops if hop.binding.destination.kind == "exchange")
     if hops:
-        return Step(at.name, at.type, "matched", count, hops, chosen_by=by)
+        return Step(at.name, at.type, "matched", count, hops, chosen_by=_chosen_by(at))
     if at.alternate is not None:
-        return Step(at.name, at.type, "alternate", count, alternate=at.alternate)
+        seen.add(at.alternate)
+        exists = router.has_exchange(at.alternate)
+        return Step(at.name, at.type, "alternate", count, alternate=at.alternate, alternate_exists=exists)
     return Step(at.name, at.type, "nothing", count)
 
 
@@ -199,10 +193,6 @@ def _chosen_by(at: Exchange) -> Literal["", "hash", "chance"]:
     if isinstance(inner, (ConsistentHashExchange, ModulusHashExchange)):
         return "hash"
     return "chance" if inner.depends_on is Dependence.CHANCE else ""
-
-
-def _leads_on(hop: Hop) -> bool:
-    return hop.binding.destination.kind == "exchange" and not hop.again
 
 
 def _undecided(step: Step) -> bool:

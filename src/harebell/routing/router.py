@@ -30,26 +30,23 @@ from harebell.routing.exchange import (
     Binding,
     BindingIdentity,
     DefaultExchange,
-    Dependence,
     Destination,
     Exchange,
     identity,
     to_exchange,
     to_queue,
 )
-from harebell.routing.keeping import DelayedMessageExchange, ExchangeFactory, RecentHistoryExchange
+from harebell.routing.keeping import ExchangeFactory
 from harebell.routing.kinds import EXCHANGE_TYPES, PREDECLARED
 from harebell.routing.naming import RESERVED_PREFIX, check_new_name
 from harebell.routing.system import SystemExchange
 from harebell.routing.values import Table, type_name
+from harebell.routing.walk import Find, Read, Walk, walk
 
 __all__ = ["COMPARED_ARGUMENTS", "PREDECLARED", "RESERVED_PREFIX", "Removed", "Route", "Router"]
 
 COMPARED_ARGUMENTS: Final = ("alternate-exchange",)
 """The only argument that a second declaration of an exchange must repeat."""
-
-_EMPTY: Final[Table] = {}
-_KEY: Final = Dependence.KEY  # a module's name costs one look less than an enum's member, on the path of every message
 
 
 class Route:
@@ -322,35 +319,27 @@ class Router:
 
         `released` says that `exchange` held the message back and does so no longer.
         """
-        exchanges = self._exchanges
-        todo = [self.exchange(exchange)]
-        seen = {exchange, ""}
-        queues: dict[str, None] = {}
-        facts: _Facts | None = None
-        for at in todo:
-            if at.depends_on is _KEY:
-                found = at.match(routing_keys, _EMPTY)
-            else:
-                if facts is None:
-                    facts = _Facts(headers, properties, exchange if released else None)
-                if facts.held_back(at):
-                    continue
-                found = at.match(routing_keys, facts.table(at.depends_on))
-            if not found and at.alternate is not None:
-                found = (to_exchange(at.alternate),)
-            for kind, name in found:
-                if kind == "queue":
-                    queues[name] = None
-                elif name not in seen:
-                    seen.add(name)
-                    after = exchanges.get(name)
-                    if after is not None:
-                        todo.append(after)
+        way = walk(self._exchanges, self.exchange(exchange), routing_keys, headers, properties, released=released)
+        facts, queues = way.facts, tuple(way.queues)
         if facts is None:
-            return Route(tuple(queues), True, by_headers=True)
+            return Route(queues, True, by_headers=True)
         delayed, remembered = tuple(facts.delayed), tuple(facts.remembered)
         by_headers = facts.only_headers and not delayed and not remembered
-        return Route(tuple(queues), False, delayed, remembered, by_headers=by_headers)
+        return Route(queues, False, delayed, remembered, by_headers=by_headers)
+
+    def follow(
+        self,
+        exchange: str,
+        routing_keys: Sequence[str],
+        find: Find,
+        headers: Read = None,
+        properties: Read = None,
+        *,
+        released: bool = False,
+    ) -> Walk:
+        """The walk of `route_keys` for a caller who records it: `find` gives the destinations of each exchange."""
+        start = self.exchange(exchange)
+        return walk(self._exchanges, start, routing_keys, headers, properties, released=released, find=find)
 
     # Within
 
@@ -390,44 +379,3 @@ class Router:
         self._refuse_default(source)
         if destination.kind == "exchange":
             self._refuse_default(destination.name)
-
-
-class _Facts:
-    """What is known of a message beside its keys, read no earlier than asked for, and what was kept on its way."""
-
-    __slots__ = ("_headers", "_properties", "_read", "_released", "delayed", "only_headers", "remembered")
-
-    def __init__(
-        self,
-        headers: Callable[[], Table] | None,
-        properties: Callable[[], Table] | None,
-        released: str | None,
-    ) -> None:
-        self._headers = headers
-        self._properties = properties
-        self._released = released
-        self._read: dict[Dependence, Table] = {}
-        self.only_headers = True  # nothing else was asked for
-        self.delayed: list[tuple[str, int]] = []
-        self.remembered: list[str] = []
-
-    def table(self, wanted: Dependence) -> Table:
-        """The headers or the properties; nothing for an exchange that leaves it to chance."""
-        table = self._read.get(wanted)
-        if table is None:
-            read = {Dependence.HEADERS: self._headers, Dependence.PROPERTIES: self._properties}.get(wanted)
-            table = self._read[wanted] = read() if read is not None else _EMPTY
-            self.only_headers = self.only_headers and wanted is Dependence.HEADERS
-        return table
-
-    def held_back(self, at: Exchange) -> bool:
-        """Note what the exchange keeps of the message; True when that stops the message for now."""
-        if isinstance(at, DelayedMessageExchange) and at.name != self._released:
-            delay = at.delay(self.table(Dependence.HEADERS))
-            if delay:
-                self.delayed.append((at.name, delay))
-                return True
-        kept = at.inner if isinstance(at, DelayedMessageExchange) else at
-        if isinstance(kept, RecentHistoryExchange) and kept.remembers(self.table(Dependence.HEADERS)):
-            self.remembered.append(at.name)
-        return False

@@ -83,48 +83,27 @@ class Tracer:
         for an internal one.
         """
         self.router.check_publish(exchange)
-        return self._walk(exchange, routing_keys, headers, properties, None)
+        return self._trace(exchange, routing_keys, headers, properties, released=False)
 
-    def _walk(
-        self, exchange: str, keys: Sequence[str], headers: Table, properties: Table, released: str | None
-    ) -> Trace:
-        router, finders, bindings = self.router, self._finders, self.bindings
-        todo = [exchange]
-        seen = {exchange, ""}
-        queues: dict[str, None] = {}
+    def _trace(self, exchange: str, keys: Sequence[str], headers: Table, properties: Table, *, released: bool) -> Trace:
+        finders, bindings = self._finders, self.bindings
         hits: list[int] = []
-        delayed: list[tuple[str, int]] = []
-        chance = False
-        for name in todo:  # grows while it is walked
-            at = router.exchange(name)
-            if isinstance(at, DelayedMessageExchange) and name != released:
-                delay = at.delay(headers)
-                if delay:
-                    delayed.append((name, delay))
-                    continue
-            depends_on = at.depends_on
-            table = headers if depends_on is Dependence.HEADERS else properties
-            chance = chance or depends_on is Dependence.CHANCE
-            find = finders[name]
-            found: Sequence[Destination]
-            if find is None:  # the default exchange
-                found = at.match(keys, table)
-            else:
-                numbers = find(keys, table)
-                hits += numbers
-                found = [bindings[number].destination for number in numbers]
-            if not found and at.alternate is not None:
-                found = (Destination("exchange", at.alternate),)
-            for kind, reached in found:
-                if kind == "queue":
-                    queues[reached] = None
-                elif reached not in seen:
-                    seen.add(reached)
-                    if router.has_exchange(reached):
-                        todo.append(reached)
-        copies = tuple(queues)
-        for name, delay in delayed:
-            later = self._walk(name, keys, {**headers, "x-delay": -delay}, properties, name)
+
+        def find(at: Exchange, keys: Sequence[str], table: Table) -> Sequence[Destination]:
+            finder = finders[at.name]
+            if finder is None:  # the default exchange
+                return at.match(keys, table)
+            numbers = finder(keys, table)
+            hits.extend(numbers)
+            return [bindings[number].destination for number in numbers]
+
+        way = self.router.follow(exchange, keys, find, lambda: headers, lambda: properties, released=released)
+        copies, facts = tuple(way.queues), way.facts
+        if facts is None:
+            return Trace(copies, tuple(hits), chance=False)
+        chance = facts.chance
+        for name, delay in facts.delayed:
+            later = self._trace(name, keys, {**headers, "x-delay": -delay}, properties, released=True)
             copies += later.queues
             hits += later.bindings
             chance = chance or later.chance

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeVar
 from harebell import errors
 from harebell.client.blocking import connect
 from harebell.client.messages import Message
+from harebell.defaults import GOODBYE_SECONDS
 from harebell.spark.headers import STREAM_OFFSET
 from harebell.spark.options.address import Address
 
@@ -57,7 +58,6 @@ TRANSIENT: Final = (
 )
 REPLIES: Final = "amq.rabbitmq.reply-to"
 _FIRST_PAUSE: Final = 0.1
-_GOODBYE_SECONDS: Final = 5.0
 _LONGEST_PAUSE: Final = 3.0
 
 
@@ -104,7 +104,7 @@ class Link:
     def close(self) -> None:
         """Ends the connection; one that is gone already is no error."""
         # Nobody may be there to answer; and a broker that takes no messages may read nothing at all.
-        goodbye = _GOODBYE_SECONDS if self._connection.blocked is None else _GOODBYE_SECONDS / 10
+        goodbye = GOODBYE_SECONDS if self._connection.blocked is None else GOODBYE_SECONDS / 10
         try:
             self._connection.close(timeout=goodbye)
         except (*TRANSIENT, errors.AmqpError) as error:

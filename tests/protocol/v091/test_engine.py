@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from harebell import errors
+from harebell.defaults import FRAME_MIN
 from harebell.protocol.v091 import (
     ChannelState,
     ConnectionState,
@@ -202,6 +203,10 @@ def test_frame_max_holds_from_tune_ok_on() -> None:
     # in the same buffer as tune-ok
     error = refused(server, encode_method(0, m.ConnectionTuneOk(1, 4096)) + encode_frame(1, 0, b"x" * 4089))
     assert error.reply_text == "FRAME_ERROR - type 1, all octets = <<>>: {frame_too_large,4089,4088}"
+
+
+def test_the_least_frame_is_the_specifications() -> None:
+    assert m.FRAME_MIN_SIZE == FRAME_MIN
 
 
 def test_what_is_too_large_is_not_sent() -> None:

@@ -35,7 +35,7 @@ __all__ = ["Broker"]
 # When the broker stops, under 5 s together: for the disk to have what was published, for clients to answer
 # connection.close, and for their sockets to go when they did not.
 DRAIN_SECONDS: Final = 2.0
-GOODBYE_SECONDS: Final = 1.5
+CLOSE_OK_SECONDS: Final = 1.5
 ABORT_SECONDS: Final = 1.0
 BACKLOG: Final = 1024
 
@@ -241,7 +241,7 @@ class Broker(Administration):
             self._node.drain(drained.set)
             await self._wait(drained, DRAIN_SECONDS)
             self._node.stop()
-            if not await self._all_gone(GOODBYE_SECONDS):
+            if not await self._all_gone(CLOSE_OK_SECONDS):
                 for transport in tuple(self._transports):
                     transport.abort()
                 await self._all_gone(ABORT_SECONDS)

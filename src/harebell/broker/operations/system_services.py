@@ -30,6 +30,7 @@ from harebell.broker.operations.leases import LeaseRequest, lease_request
 from harebell.broker.operations.statistics import vhost_statistics
 from harebell.broker.queues.base import Owner
 from harebell.broker.vhost import VirtualHost
+from harebell.defaults import FRAME_MAX
 from harebell.errors import AccessRefused, AmqpError, PreconditionFailed
 from harebell.protocol.v091 import Content, Properties, encode_content
 
@@ -168,7 +169,7 @@ class Service:
             body = _json({"error": error.reply_name.lower(), "reason": error.reply_text})
         if request.reply_to:
             properties = Properties(correlation_id=request.correlation_id, content_type="application/json")
-            frames = encode_content(1, properties, body, 131_072)
+            frames = encode_content(1, properties, body, FRAME_MAX)
             answer = Message(Address("", request.reply_to), Content(1, b"", frames, len(body)))
             queue = self._connection.vhost.reply_queue(request.reply_to)
             if queue is not None:

@@ -25,6 +25,7 @@ from harebell.broker.queues.decorators import Verdict
 from harebell.broker.queues.stream_filter import StreamFilter, stream_filter
 from harebell.broker.store.stream_log import SEGMENT_BYTES, Cursor, SegmentLog
 from harebell.broker.timers import Timer
+from harebell.defaults import FRAME_MAX
 from harebell.errors import NotImplemented as NotImplemented540, PreconditionFailed
 from harebell.protocol.v091 import FieldValue, Table
 from harebell.protocol.v091.splice import STREAM_OFFSET, replace_properties
@@ -33,7 +34,6 @@ from harebell.routing.values import erlang_term, type_name
 
 __all__ = ["StreamQueue"]
 
-FRAME_MAX: Final = 131_072  # of the frames in the log; a consumer with less gets them cut again
 SHARE: Final = 256  # messages per turn of a consumer
 RETENTION_MS: Final = 5_000
 """How often a stream with a max-age looks for segments that are too old."""

@@ -27,6 +27,7 @@ from harebell.broker.message import STORED_CHANNEL, Address, Held, MarkedMessage
 from harebell.broker.store.queue_cursor import QueueCursor
 from harebell.broker.store.queue_log import QueueLog
 from harebell.broker.store.queue_records import TRANSIENT, Stored
+from harebell.defaults import FRAME_MAX
 from harebell.protocol.v091 import Content
 from harebell.protocol.v091.content import stored_content
 
@@ -34,7 +35,6 @@ __all__ = ["Journal"]
 
 log = logging.getLogger("harebell.broker.journal")
 
-FRAME_MAX: Final = 131_072
 PAGE_MESSAGES: Final = 16_384
 PAGE_BYTES: Final = 64 * 1024 * 1024
 RUN: Final = 2048  # messages read back at a time

@@ -25,18 +25,17 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
-from typing import Any, Final, NoReturn, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar, cast
 
 from harebell import errors
 from harebell.client.blocking.loop import TurnLoop
 from harebell.client.channel import Channel
+from harebell.defaults import GOODBYE_SECONDS
 
 __all__ = ["IoThread", "Waiter", "io_thread"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-LEAVE_SECONDS: Final = 2.0  # for all goodbyes together when the interpreter ends
 
 
 class Closing(Protocol):
@@ -222,13 +221,13 @@ class IoThread:
         waiter = Waiter(self)
         with self.loop.lock:
             self.loop.create_task(self._close_all()).add_done_callback(waiter.set_result)
-        waiter.wait(LEAVE_SECONDS + 1)
+        waiter.wait(GOODBYE_SECONDS + 1)
         self.refuse("the interpreter is ending: the connection is closed")
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(1)
 
     async def _close_all(self) -> None:
-        closing = (connection.close(timeout=LEAVE_SECONDS) for connection in list(self.connections))
+        closing = (connection.close(timeout=GOODBYE_SECONDS) for connection in list(self.connections))
         await asyncio.gather(*closing, return_exceptions=True)
         for task in asyncio.all_tasks():
             if task is not asyncio.current_task():

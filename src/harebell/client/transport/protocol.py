@@ -20,6 +20,7 @@ from harebell.client.core.connection import ConnectionCore
 from harebell.client.core.slots import Reply, Slot, copy_of
 from harebell.client.transport.deadlines import EXPIRED, Deadlines
 from harebell.client.url import ConnectionParameters
+from harebell.defaults import GOODBYE_SECONDS
 from harebell.protocol.v091 import methods as m
 
 __all__ = ["AsyncCore", "FutureSlot"]
@@ -28,7 +29,6 @@ MAX_BUFFERED_BYTES: Final = 64 << 20  # of bodies of one consumer that the progr
 MAX_BUFFERED_MESSAGES: Final = 50_000
 READ_SIZE: Final = 262_144  # bytes a read: a batch for the engine; what no read reaches takes no memory
 MAX_GATHERED: Final = 1024  # pieces of output gathered before they are written within a turn
-GOODBYE_SECONDS: Final = 5.0  # how long a closing transport may take to get rid of its output
 
 
 class FutureSlot(Slot):

@@ -35,6 +35,7 @@ from struct import Struct
 from typing import Final, TypeAlias
 
 from harebell import errors
+from harebell.defaults import FRAME_MAX, FRAME_MIN
 from harebell.protocol.v091 import methods as m
 from harebell.protocol.v091.bulk import encode_contents
 from harebell.protocol.v091.codec import (
@@ -74,7 +75,7 @@ __all__ = ["Engine", "Event"]
 
 Event: TypeAlias = "tuple[int, m.Method | Content | OversizedContent]"
 
-HANDSHAKE_FRAME_MAX: Final = 131_072  # before tuning; the specification's 4096 is too small for a token in start-ok
+HANDSHAKE_FRAME_MAX: Final = FRAME_MAX  # before tuning; the specification's 4096 is too small for a token in start-ok
 UNLIMITED_FRAME_MAX: Final = 1 << 20  # what is sent where both peers set no limit
 MOST_CHANNELS: Final = 65_535  # what 16 bits can number
 DEFAULT_CHANNEL_MAX: Final = 2047  # as RabbitMQ: a leak of channels is found before it hurts
@@ -438,12 +439,12 @@ class Engine:
             state = "running" if self.state is ConnectionState.OPEN else self.state.name.lower()
             raise _remote(errors.ChannelMisused, f"unexpected method in connection state {state}", method)
         if isinstance(method, m.ConnectionTune):
-            self._check_tuning("frame_max", method.frame_max, 0, m.FRAME_MIN_SIZE, method)
+            self._check_tuning("frame_max", method.frame_max, 0, FRAME_MIN, method)
             self._offered = method
             self._tuned_to(method)
         elif isinstance(method, m.ConnectionTuneOk):
             offered = self._offered
-            self._check_tuning("frame_max", method.frame_max, offered.frame_max, m.FRAME_MIN_SIZE, method)
+            self._check_tuning("frame_max", method.frame_max, offered.frame_max, FRAME_MIN, method)
             self._check_tuning("channel_max", method.channel_max, offered.channel_max, 0, method)
             self._tuned_to(method)
             # without a limit for frames, the one for messages holds: a frame has one body at most

@@ -28,6 +28,7 @@ from harebell.client.core.connection import ConnectionCore
 from harebell.client.core.consumer import ConsumerCore
 from harebell.client.core.slots import Slot, copy_of
 from harebell.client.url import ConnectionParameters, parameters_of
+from harebell.defaults import GOODBYE_SECONDS
 from harebell.protocol.v091 import methods as m
 from harebell.protocol.v091.codec import FRAME_OVERHEAD, FRAME_PREFIX
 from harebell.protocol.v091.content import HEADER_FIXED
@@ -46,7 +47,6 @@ log = logging.getLogger("harebell.spark")
 READ_SIZE: Final = 1 << 18  # bytes a read
 MOST: Final = 4 << 20  # bytes to look through at a time; half of the window when that is less
 GRACE: Final = 0.002  # seconds in which more may come before what there is, and is less, is looked through
-GOODBYE_SECONDS: Final = 2.0
 _CLOSE_OK: Final = b"\x01\0\0\0\0\0\x04\0\x0a\0\x33\xce"
 _METHOD: Final = m.FRAME_METHOD
 
