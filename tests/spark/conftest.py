@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -136,14 +136,24 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The process's only Spark session: starting one takes 4 to 7 seconds."""
-    from harebell.spark import session
+    from harebell.spark import session, start_query
 
     try:
         spark = session("harebell tests", **{"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))})
     except MissingDependency as error:
         pytest.skip(str(error))
     spark.sparkContext.setLogLevel("ERROR")
-    yield spark
+    with pytest.MonkeyPatch.context() as patch:
+        from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+        start = DataStreamWriter.start
+
+        def patient_start(writer: DataStreamWriter, *arguments: Any, **options: Any) -> Any:
+            """On a busy machine Spark's 10 seconds may be too few for the Python process of a query."""
+            return start_query(lambda: start(writer, *arguments, **options))
+
+        patch.setattr(DataStreamWriter, "start", patient_start)
+        yield spark
     spark.stop()
 
 

@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 JOB = """
 import json, os, sys
 from pyspark.sql import SparkSession
+from harebell.spark import start_query
 
 queue, out, folder = sys.argv[1:]
 settings = {
@@ -36,7 +37,8 @@ batch = spark.read.format("amqp").options(**url, queue=queue, minPartitions=2).s
 batch.select("body").write.format("amqp").mode("append").options(**url, exchange="", routingKey=out).save()
 stream = spark.readStream.format("amqp").options(**url, queue=queue).schema(columns).load()
 files = stream.writeStream.format("parquet").option("path", folder + "/out")
-files.option("checkpointLocation", folder + "/checkpoint").trigger(availableNow=True).start().awaitTermination()
+files = files.option("checkpointLocation", folder + "/checkpoint").trigger(availableNow=True)
+start_query(files.start).awaitTermination()
 
 
 def where(batches):

@@ -20,7 +20,7 @@ from tests.spark.conftest import Broker
 
 CLIENT = """
 import json, sys
-from harebell.spark import session
+from harebell.spark import session, start_query
 
 remote, url, queue, out, folder = sys.argv[1:]
 spark = session("client", remote)
@@ -29,7 +29,8 @@ batch = spark.read.format("amqp").options(url=url, queue=queue).schema(columns).
 batch.select("body").write.format("amqp").mode("append").options(url=url, exchange="", routingKey=out).save()
 stream = spark.readStream.format("amqp").options(url=url, queue=queue).schema(columns).load()
 files = stream.writeStream.format("parquet").option("path", folder + "/out")
-files.option("checkpointLocation", folder + "/checkpoint").trigger(availableNow=True).start().awaitTermination()
+files = files.option("checkpointLocation", folder + "/checkpoint").trigger(availableNow=True)
+start_query(files.start).awaitTermination()
 from harebell.spark.jobs import archive
 from harebell.spark.jobs import replay
 from harebell.spark.jobs.simulate.simulation import simulate, topology_of

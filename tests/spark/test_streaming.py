@@ -148,15 +148,16 @@ def test_from_queue_to_queue(spark: SparkSession, broker: Broker, tmp_path: Path
 
 DRIVER = """
 import sys
-from harebell.spark import session
+from harebell.spark import session, start_query
 url, queue, folder, spool = sys.argv[1:]
 spark = session("killed")
 reader = spark.readStream.format("amqp").option("url", url).option("queue", queue)
 if spool:
     reader = reader.option("spool", spool).option("prefetch", "500")
 frame = reader.option("maxMessagesPerTrigger", "2000").schema("message_id string, body string").load()
-(frame.writeStream.format("parquet").option("path", folder + "/out")
-    .option("checkpointLocation", folder + "/checkpoint").trigger(availableNow=True).start().awaitTermination())
+files = frame.writeStream.format("parquet").option("path", folder + "/out")
+files = files.option("checkpointLocation", folder + "/checkpoint").trigger(availableNow=True)
+start_query(files.start).awaitTermination()
 """
 
 

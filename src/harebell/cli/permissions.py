@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from harebell.cli.asking import AsJson, At, Vhost, ask, say, show
+from harebell.cli.administration import AsJson, Target, Vhost, ask, say, show
 
 __all__ = ["clear", "clear_topic", "list_topic", "listed", "set_", "set_topic"]
 
@@ -16,9 +16,9 @@ OfUser = Annotated[str | None, Parameter(help="Of this user alone.")]
 InVhost = Annotated[str | None, Parameter(help="In this virtual host alone.")]
 
 
-def listed(*, user: OfUser = None, vhost: InVhost = None, json: AsJson = False, at: At | None = None) -> int:
+def listed(*, user: OfUser = None, vhost: InVhost = None, json: AsJson = False, target: Target | None = None) -> int:
     """List permissions."""
-    found = ask(at, "list-permissions", user=user, vhost=vhost)
+    found = ask(target, "list-permissions", user=user, vhost=vhost)
     return show(found, ("vhost", "user", "configure", "write", "read"), as_json=json)
 
 
@@ -29,22 +29,24 @@ def set_(
     write: Annotated[str, Parameter(help="Names that it may publish and bind to.")] = ".*",
     read: Annotated[str, Parameter(help="Names that it may consume and bind from.")] = ".*",
     vhost: Vhost = "/",
-    at: At | None = None,
+    target: Target | None = None,
 ) -> int:
     """Let a user into a virtual host. Patterns are regular expressions, searched for in names; "": none."""
-    ask(at, "set-permission", vhost=vhost, user=user, configure=configure, write=write, read=read)
+    ask(target, "set-permission", vhost=vhost, user=user, configure=configure, write=write, read=read)
     return say(f"user '{user}' has permissions in vhost '{vhost}'")
 
 
-def clear(user: User, *, vhost: Vhost = "/", at: At | None = None) -> int:
+def clear(user: User, *, vhost: Vhost = "/", target: Target | None = None) -> int:
     """Let a user into a virtual host no more."""
-    ask(at, "clear-permission", vhost=vhost, user=user)
+    ask(target, "clear-permission", vhost=vhost, user=user)
     return say(f"user '{user}' has no permissions in vhost '{vhost}'")
 
 
-def list_topic(*, user: OfUser = None, vhost: InVhost = None, json: AsJson = False, at: At | None = None) -> int:
+def list_topic(
+    *, user: OfUser = None, vhost: InVhost = None, json: AsJson = False, target: Target | None = None
+) -> int:
     """List topic permissions."""
-    found = ask(at, "list-topic-permissions", user=user, vhost=vhost)
+    found = ask(target, "list-topic-permissions", user=user, vhost=vhost)
     return show(found, ("vhost", "user", "exchange", "write", "read"), as_json=json)
 
 
@@ -55,10 +57,10 @@ def set_topic(
     write: Annotated[str, Parameter(help="Routing keys that it may publish with.")] = ".*",
     read: Annotated[str, Parameter(help="Routing keys that it may bind with.")] = ".*",
     vhost: Vhost = "/",
-    at: At | None = None,
+    target: Target | None = None,
 ) -> int:
     """Narrow what a user may do at a topic exchange to routing keys. {username} and {vhost} stand for its own."""
-    ask(at, "set-topic-permission", vhost=vhost, user=user, exchange=exchange, write=write, read=read)
+    ask(target, "set-topic-permission", vhost=vhost, user=user, exchange=exchange, write=write, read=read)
     return say(f"user '{user}' has topic permissions at exchange '{exchange}' in vhost '{vhost}'")
 
 
@@ -67,9 +69,9 @@ def clear_topic(
     exchange: Annotated[str | None, Parameter(help="The topic exchange; left out: all of them.")] = None,
     *,
     vhost: Vhost = "/",
-    at: At | None = None,
+    target: Target | None = None,
 ) -> int:
     """Take topic permissions away: routing keys are no longer looked at."""
-    ask(at, "clear-topic-permission", vhost=vhost, user=user, exchange=exchange)
+    ask(target, "clear-topic-permission", vhost=vhost, user=user, exchange=exchange)
     where = f"at exchange '{exchange}'" if exchange is not None else "at any exchange"
     return say(f"user '{user}' has no topic permissions {where} in vhost '{vhost}'")

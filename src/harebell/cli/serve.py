@@ -153,7 +153,7 @@ class Service:
     def _say_ready(self) -> None:
         config, broker = self._settings.config, self._broker
         last = broker.node.last_stop
-        log.info("on disk, in %s: %s", self._folder, kept(broker.node))
+        log.info("on disk, in %s: %s", self._folder, stored(broker.node))
         log.info("in memory, gone when this process ends: transient messages, and what is not durable")
         if last is not LastStop.CLEAN:
             log.warning("the broker before was not stopped but ended by a %s", ENDED[last])
@@ -210,7 +210,7 @@ class Service:
         self._settings = settings
 
 
-def kept(node: Node) -> str:
+def stored(node: Node) -> str:
     """What outlives the process, and how much of it is there."""
     vhosts = node.vhosts.values()
     queues = [queue for vhost in vhosts for queue in vhost.queues.values()]
@@ -252,7 +252,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 def tune_collector() -> None:
-    """Have Python's garbage collector look less often, in this whole process."""
+    """Make Python's garbage collector run less often, in this whole process."""
     gc.set_threshold(*COLLECTOR)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from harebell.broker.auth.passwords import RABBITMQ_SHA256, SCRYPT
-from harebell.cli.asking import AsJson, At, Password, ask, hashes, say, show
+from harebell.cli.administration import AsJson, Password, Target, ask, hashes, say, show
 from harebell.errors import InvalidArgument
 
 __all__ = ["add", "delete", "listed", "set_limits", "set_password", "set_tags"]
@@ -18,9 +18,9 @@ Hashing = Annotated[
 ]
 
 
-def listed(*, json: AsJson = False, at: At | None = None) -> int:
+def listed(*, json: AsJson = False, target: Target | None = None) -> int:
     """List users: tags, limits, and whether they have a password."""
-    return show(ask(at, "list-users"), ("name", "tags", "password", "limits"), as_json=json)
+    return show(ask(target, "list-users"), ("name", "tags", "password", "limits"), as_json=json)
 
 
 def add(
@@ -32,7 +32,7 @@ def add(
         tuple[str, ...], Parameter(help="administrator, monitoring, policymaker, management, impersonator; repeatable.")
     ] = (),
     hashing_algorithm: Hashing = SCRYPT,
-    at: At | None = None,
+    target: Target | None = None,
 ) -> int:
     """Add a user, whose password is asked for. It may open no virtual host yet: `harebell permissions set`."""
     if no_password and password_file is not None:
@@ -40,31 +40,31 @@ def add(
     kept = {"password_hash": "", "hashing_algorithm": hashing_algorithm} if no_password else hashes(
         name, password_file, hashing_algorithm
     )  # fmt: skip
-    ask(at, "add-user", name=name, tags=list(tag), **kept)
+    ask(target, "add-user", name=name, tags=list(tag), **kept)
     return say(f"user '{name}' is added; what it may do: harebell permissions set {name}")
 
 
-def delete(name: Name, *, at: At | None = None) -> int:
+def delete(name: Name, *, target: Target | None = None) -> int:
     """Delete a user with its permissions, and close its connections."""
-    ask(at, "delete-user", name=name)
+    ask(target, "delete-user", name=name)
     return say(f"user '{name}' is deleted")
 
 
 def set_password(
-    name: Name, *, password_file: Password = None, hashing_algorithm: Hashing = SCRYPT, at: At | None = None
+    name: Name, *, password_file: Password = None, hashing_algorithm: Hashing = SCRYPT, target: Target | None = None
 ) -> int:
     """Give a user another password, which is asked for. Connections that are open stay."""
-    ask(at, "set-password", name=name, **hashes(name, password_file, hashing_algorithm))
+    ask(target, "set-password", name=name, **hashes(name, password_file, hashing_algorithm))
     return say(f"user '{name}' has another password")
 
 
 def set_tags(
     name: Name,
     *tags: Annotated[str, Parameter(help="All tags that it is to have.")],
-    at: At | None = None,
+    target: Target | None = None,
 ) -> int:
     """Give a user these tags in place of those it has; none takes all away."""
-    ask(at, "set-tags", name=name, tags=list(tags))
+    ask(target, "set-tags", name=name, tags=list(tags))
     return say(f"user '{name}' has {'the tags ' + ', '.join(tags) if tags else 'no tags'}")
 
 
@@ -73,7 +73,7 @@ def set_limits(
     *,
     max_connections: Annotated[int | None, Parameter(help="Connections at a time; -1: no limit.")] = None,
     max_channels: Annotated[int | None, Parameter(help="Channels at a time; -1: no limit.")] = None,
-    at: At | None = None,
+    target: Target | None = None,
 ) -> int:
     """Limit a user, over all virtual hosts. A limit that is left out stays."""
     limits = {
@@ -83,5 +83,5 @@ def set_limits(
     }
     if not limits:
         raise InvalidArgument("no limit is given: --max-connections, --max-channels or both")
-    ask(at, "set-user-limits", name=name, limits=limits)
+    ask(target, "set-user-limits", name=name, limits=limits)
     return say(f"user '{name}' is limited: {', '.join(f'{key}={value}' for key, value in limits.items())}")

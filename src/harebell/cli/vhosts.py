@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from harebell.cli.asking import AsJson, At, ask, say, show
+from harebell.cli.administration import AsJson, Target, ask, say, show
 from harebell.errors import InvalidArgument
 
 __all__ = ["add", "delete", "listed", "set_limits"]
@@ -14,10 +14,10 @@ __all__ = ["add", "delete", "listed", "set_limits"]
 Name = Annotated[str, Parameter(help="The virtual host.")]
 
 
-def listed(*, json: AsJson = False, at: At | None = None) -> int:
+def listed(*, json: AsJson = False, target: Target | None = None) -> int:
     """List virtual hosts, their limits, and how much is in them."""
     columns = ("name", "description", "tags", "default_queue_type", "limits", "queues", "messages")
-    return show(ask(at, "list-vhosts"), columns, as_json=json)
+    return show(ask(target, "list-vhosts"), columns, as_json=json)
 
 
 def add(
@@ -28,10 +28,10 @@ def add(
     default_queue_type: Annotated[
         str | None, Parameter(help="classic, quorum or stream: what a declaration makes that does not say.")
     ] = None,
-    at: At | None = None,
+    target: Target | None = None,
 ) -> int:
     """Add a virtual host. Nobody may open it yet: `harebell permissions set`."""
-    ask(at, "add-vhost", name=name, description=description, tags=list(tag), default_queue_type=default_queue_type)
+    ask(target, "add-vhost", name=name, description=description, tags=list(tag), default_queue_type=default_queue_type)
     return say(f"vhost '{name}' is added; who may open it: harebell permissions set USER --vhost {name}")
 
 
@@ -39,15 +39,15 @@ def delete(
     name: Name,
     *,
     yes: Annotated[bool, Parameter(negative=(), help="Yes, with all queues and messages in it.")] = False,
-    at: At | None = None,
+    target: Target | None = None,
 ) -> int:
     """Delete a virtual host with all that is in it, and close its connections. Takes --yes when it has queues."""
     if not yes:
-        found = [vhost for vhost in ask(at, "list-vhosts") if vhost["name"] == name]
+        found = [vhost for vhost in ask(target, "list-vhosts") if vhost["name"] == name]
         if found and found[0]["queues"]:
             there = f"{found[0]['queues']} queues with {found[0]['messages']} messages"
             raise InvalidArgument(f"vhost '{name}' has {there}: add --yes if they may go")
-    ask(at, "delete-vhost", name=name)
+    ask(target, "delete-vhost", name=name)
     return say(f"vhost '{name}' is deleted")
 
 
@@ -56,7 +56,7 @@ def set_limits(
     *,
     max_connections: Annotated[int | None, Parameter(help="Connections at a time; -1: no limit.")] = None,
     max_queues: Annotated[int | None, Parameter(help="Queues at a time; -1: no limit.")] = None,
-    at: At | None = None,
+    target: Target | None = None,
 ) -> int:
     """Limit a virtual host. A limit that is left out stays, and so does what is there."""
     limits = {
@@ -66,5 +66,5 @@ def set_limits(
     }
     if not limits:
         raise InvalidArgument("no limit is given: --max-connections, --max-queues or both")
-    ask(at, "set-vhost-limits", name=name, limits=limits)
+    ask(target, "set-vhost-limits", name=name, limits=limits)
     return say(f"vhost '{name}' is limited: {', '.join(f'{key}={value}' for key, value in limits.items())}")

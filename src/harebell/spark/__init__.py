@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from harebell.lazy import lazy_names
 from harebell.spark.runtime.java import JavaHome, find_java
+from harebell.spark.runtime.queries import start_query
 from harebell.spark.runtime.session import session
 from harebell.spark.streams.lag import lag, lost
 from harebell.spark.streams.tap import Tap, tap
@@ -22,4 +23,4 @@ if TYPE_CHECKING:
 else:
     __getattr__ = lazy_names(__name__, {"sampling": ("infer_schema",)})  # its module imports PySpark
 
-__all__ = ["JavaHome", "Tap", "find_java", "infer_schema", "lag", "lost", "session", "tap"]
+__all__ = ["JavaHome", "Tap", "find_java", "infer_schema", "lag", "lost", "session", "start_query", "tap"]

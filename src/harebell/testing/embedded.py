@@ -33,7 +33,7 @@ class EmbeddedBroker:
     make  gives the Broker: the class itself, or `lambda: Broker(data=folder, events=True)`; called at each start
 
     `stop` and `start` may alternate: the port stays, the data only where `make` says `data`. All of this blocks; a
-    coroutine uses `await asyncio.to_thread(server.restart)`, for clients in its own loop have to answer the goodbye.
+    coroutine uses `await asyncio.to_thread(server.restart)`: clients in its loop have to answer connection.close.
     Raises what `Broker.start` raises, and TimeoutError when the broker does not answer.
     """
 
@@ -105,7 +105,7 @@ class EmbeddedBroker:
         return broker
 
     def stop(self) -> None:
-        """Stops the broker in order: clients are told 320, what was confirmed is on disk. Twice is no error."""
+        """Stops the broker in order: clients get 320, what was confirmed is on disk. Twice is no error."""
         if self._broker is not None:
             broker, self._broker = self._broker, None
             self._await(broker.stop())
@@ -136,5 +136,5 @@ class EmbeddedBroker:
         self.close()
 
     def _await(self, work: Coroutine[object, object, T]) -> T:
-        assert self._loop is not None  # who calls has seen to that
+        assert self._loop is not None  # the caller has checked that
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)

@@ -55,7 +55,7 @@ class _Lane:
         self.changed = asyncio.Event()
 
     def notify(self) -> None:
-        """Wakes every pump that waits on this lane; each then looks at the new state."""
+        """Wakes every pump that waits on this lane; each then reads the new state."""
         self.changed.set()
         self.changed = asyncio.Event()
 
@@ -222,7 +222,7 @@ class FaultProxy:
     ) -> None:
         await self.aclose()
 
-    # --------------------------------------------------------------------------------------- looking
+    # --------------------------------------------------------------------------------------- state
 
     @property
     def connections(self) -> int:

@@ -60,7 +60,7 @@ def find_server() -> Path:
 
 
 def free_ports(count: int) -> list[int]:
-    """So many different ports of 127.0.0.1 that nobody listens on now."""
+    """So many different ports of 127.0.0.1 without a listener now."""
     held: list[socket.socket] = []
     try:
         for port in random.sample(PORTS, len(PORTS)):
@@ -96,7 +96,7 @@ class RabbitMQ:
         self._epmd: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
 
-    # --------------------------------------------------------------------------------------- looking
+    # --------------------------------------------------------------------------------------- state
 
     @property
     def port(self) -> int:
@@ -178,7 +178,7 @@ class RabbitMQ:
         directory = self._prepare_directory()
         try:
             self._epmd = self._spawn(epmd)
-            self._wait_epmd()  # or the node would start one of its own, as a daemon that nobody ends
+            self._wait_epmd()  # or the node would start one of its own, as a daemon that no stop ends
             self._node = self._spawn(str(script))
             self._guard = subprocess.Popen(
                 ["/bin/sh", "-c", GUARD, "guard", str(self._node.pid), str(self._epmd.pid), str(directory)],

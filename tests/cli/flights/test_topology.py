@@ -44,7 +44,7 @@ async def test_where_flights_go(connection: harebell.Connection) -> None:
         delivery = await channel.get(topology.OPS)
         assert delivery is not None
         delivery.reject(requeue=False)
-        assert await traffic.depth_once_settled(connection, topology.DEAD, 1) == 1
+        assert await traffic.depth_once_steady(connection, topology.DEAD, 1) == 1
         dead = await channel.get(topology.DEAD)
         assert dead is not None
         deaths = dead.headers["x-death"]
@@ -115,9 +115,9 @@ async def test_what_is_somebody_elses_is_not_touched(connection: harebell.Connec
 async def test_settled_gives_up_on_what_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traffic, "PATIENCE", 0.2)
     async with asyncio.timeout(30):
-        await traffic.settled(lambda: 1, 2)
-        await traffic.settled(lambda: 2, 2)
-        await traffic.settled(lambda: 1, 2, unless=lambda: True)
+        await traffic.wait_steady(lambda: 1, 2)
+        await traffic.wait_steady(lambda: 2, 2)
+        await traffic.wait_steady(lambda: 1, 2, unless=lambda: True)
 
 
 async def test_a_missing_alert_is_not_waited_for_without_end(

@@ -25,8 +25,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     def started(*arguments: object) -> None:
         raise AssertionError("Spark was asked for")
 
-    monkeypatch.setattr("harebell.cli.spark.archive.job", started)
-    monkeypatch.setattr("harebell.cli.spark.replay.job", started)
+    monkeypatch.setattr("harebell.cli.spark.archive.run_job", started)
+    monkeypatch.setattr("harebell.cli.spark.replay.run_job", started)
     return runner(monkeypatch, capsys)
 
 
@@ -101,7 +101,7 @@ def test_a_tap_takes_the_place_of_a_work_queue(
         archived.extend(queues)
         return Archived((), 0, 0)
 
-    monkeypatch.setattr("harebell.cli.spark.archive.job", job)
+    monkeypatch.setattr("harebell.cli.spark.archive.run_job", job)
     monkeypatch.setattr("harebell.spark.jobs.archive.archive", archive)
     with connect(url, timeout=30) as connection, connection.channel() as channel:
         for name, kind in (("work", "classic"), ("log", "stream"), ("aged.tap", "stream"), ("aged", "classic")):

@@ -34,19 +34,14 @@ def run(spark: Any, cells: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
         try:
             before = written(cell)
             query = queries[cell["name"]] = start(spark, cell)
-            # Each starts Python processes that must call back within 10 seconds: not all of them at the same moment.
+            # Each starts Python processes: not all of them at the same moment.
             deadline = time.monotonic() + 20
             while query.isActive and written(cell) == before and time.monotonic() < deadline:
                 time.sleep(0.05)
         except Exception as error:
             results[cell["name"]] = {"error": str(error), "rows": 0, "progress": ""}
-    by_name = {cell["name"]: cell for cell in cells}
     for name, query in queries.items():
         failure = ended(query)
-        # Spark gives a Python process 10 seconds to start. On a busy machine that is another bad day than the one here.
-        while failure is not None and "failed to connect back" in failure:
-            query = start(spark, by_name[name])
-            failure = ended(query)
         progress = query.recentProgress
         results[name] = {
             "error": failure,
@@ -71,6 +66,8 @@ def written(cell: dict[str, Any]) -> int:
 
 
 def start(spark: Any, cell: dict[str, Any]) -> Any:
+    from harebell.spark import start_query
+
     frame = spark.readStream.format(cell["format"]).options(**cell["source"]).schema(cell["schema"]).load()
     if cell.get("slow"):
         from faults import Slow
@@ -79,8 +76,8 @@ def start(spark: Any, cell: dict[str, Any]) -> Any:
     writer = frame.selectExpr(*cell["select"]).writeStream.trigger(availableNow=True)
     writer = writer.option("checkpointLocation", f"{cell['folder']}/checkpoint")
     if cell["sink"] == "parquet":
-        return writer.format("parquet").option("path", f"{cell['folder']}/out").start()
-    return writer.format(cell["format"]).options(**cell["target"]).start()
+        return start_query(writer.format("parquet").option("path", f"{cell['folder']}/out").start)
+    return start_query(writer.format(cell["format"]).options(**cell["target"]).start)
 
 
 if __name__ == "__main__":

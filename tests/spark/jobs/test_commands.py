@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from harebell.cli.display import Display
-from harebell.cli.spark.running import Cluster
+from harebell.cli.spark.spark_job import Cluster
 from tests.cli.administering import runner
 from tests.spark.conftest import Broker
 from tests.spark.jobs.filling import archive_of
@@ -32,8 +32,8 @@ def test_there_and_back(
     def job(name: str, cluster: Cluster, work: Callable[[SparkSession, Display], int], *, broker: object) -> int:
         return work(spark, Display(Console(stderr=True)))
 
-    monkeypatch.setattr("harebell.cli.spark.archive.job", job)
-    monkeypatch.setattr("harebell.cli.spark.replay.job", job)
+    monkeypatch.setattr("harebell.cli.spark.archive.run_job", job)
+    monkeypatch.setattr("harebell.cli.spark.replay.run_job", job)
     run = runner(monkeypatch, capsys, broker.url)
     queue, again, box = broker.queue("classic"), broker.queue("classic"), tmp_path / "box"
     broker.numbered(queue, 120)

@@ -47,7 +47,7 @@ def test_the_firehose_live(broker: Broker, firehose: None, spark: SparkSession, 
     work = broker.queue("classic")
     watching, stop = threading.Event(), threading.Event()
 
-    def told(count: int) -> None:
+    def report(count: int) -> None:
         if count >= 10:
             stop.set()
 
@@ -59,7 +59,7 @@ def test_the_firehose_live(broker: Broker, firehose: None, spark: SparkSession, 
 
     thread = threading.Thread(target=publish)
     thread.start()
-    assert watch(broker.url, 60.0, tmp_path, progress=told, started=watching.set, stop=stop) == 10
+    assert watch(broker.url, 60.0, tmp_path, progress=report, started=watching.set, stop=stop) == 10
     thread.join()
     rows = events(spark.read.schema(firehose_schema()).parquet(str(tmp_path)))
     kinds = {row.kind: row["count"] for row in rows.groupBy("kind").count().collect()}

@@ -1,4 +1,4 @@
-"""The numbers that must agree: each number of a group was counted by somebody else, and all must be equal."""
+"""The numbers that must agree: each number of a group was counted in another place, and all must be equal."""
 
 from __future__ import annotations
 

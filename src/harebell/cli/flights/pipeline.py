@@ -16,7 +16,7 @@ from harebell.cli.flights import topology
 from harebell.cli.flights.data import ALERT_MINUTES
 from harebell.errors import MissingDependency
 from harebell.spark import find_java, session
-from harebell.spark.runtime.progress import follow
+from harebell.spark.runtime.queries import follow, start_query
 
 if TYPE_CHECKING:
     from harebell.spark.jobs.sources import DataFrame
@@ -156,7 +156,7 @@ class Pipeline:
             "avg(dep_delay) AS mean_delay FROM flights GROUP BY carrier, year, month, day "
             f"HAVING sum(dep_delay) > {ALERT_MINUTES} * count(dep_delay) ORDER BY day, carrier"
         ).coalesce(1).write.parquet(folder)
-        query = (
+        alerts = (
             self._spark.readStream.schema(ALERT)
             .parquet(folder)
             .selectExpr(
@@ -171,9 +171,8 @@ class Pipeline:
             .option("ids", "column")
             .option("checkpointLocation", str(self._folder / "checkpoint" / "alerts"))
             .trigger(availableNow=True)
-            .start()
         )
-        return follow(query, progress)
+        return follow(start_query(alerts.start), progress)
 
     def _rows(self, query: str) -> list[Row]:
         return _rows(self._spark.sql(query))

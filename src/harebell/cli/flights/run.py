@@ -29,7 +29,7 @@ from harebell.cli.flights.background import Background
 from harebell.cli.flights.counts import Group
 from harebell.cli.flights.data import CANCELLED, FLIGHTS, Expected, airlines, flights
 from harebell.cli.flights.pipeline import Pipeline, Row
-from harebell.cli.quiet import logging_into, stderr_into, tail
+from harebell.cli.log_file import logging_into, stderr_into, tail
 from harebell.cli.servers import server_name
 from harebell.errors import InvalidArgument
 
@@ -138,7 +138,7 @@ def run(
         outcome.rate("published and confirmed", tally.confirmed, tally.publishing)
         outcome.rate("consumed and acknowledged or rejected", tally.handled, tally.consuming)
 
-        dead = background.call(traffic.depth_once_settled(control, topology.DEAD, tally.rejected))
+        dead = background.call(traffic.depth_once_steady(control, topology.DEAD, tally.rejected))
         in_log = background.call(traffic.log_length(control, topology.LOG))
         at_airports = sum(background.call(traffic.depth(control, topology.airport_queue(a))) for a in topology.AIRPORTS)
         long_haul = background.call(traffic.depth(control, topology.LONG_HAUL))
@@ -238,7 +238,7 @@ class SparkThread:
 
 
 class _Number:
-    """A number that somebody sets and somebody else reads."""
+    """A number that one thread sets and another reads."""
 
     def __init__(self) -> None:
         self.value = 0

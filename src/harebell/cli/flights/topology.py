@@ -8,7 +8,8 @@
     alerts (topic) --#--> alerts.desk
 
 Rules: it removes only what an earlier run of itself has left. The exchange `flights.demo`, made before all others and
-removed after them, is the mark of that: where it is missing and one of the names is in use, somebody else owns it.
+removed after them, is the mark of that: where it is missing and one of the names is in use, the
+names belong to others.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class NamesTaken(HarebellError):
 async def reserve(connection: Connection) -> bool:
     """Make sure that the names are ours, and free. Whether an earlier run had left something, which is gone now.
 
-    Raises NamesTaken, and touches nothing, when they are somebody else's.
+    Raises NamesTaken, and touches nothing, when others use them.
     """
     left = await _exists(connection, exchange=MARK)
     if left:

@@ -1,4 +1,4 @@
-"""Publishing the flights, working off flights.ops, and looking into queues, all with the client.
+"""Publishes the flights, processes flights.ops, and counts what queues hold, all with the client.
 
 Rules: the consumer decides by the message alone, as a real one would: it acknowledges a flight that departed and
 rejects one that did not. Nothing here waits without end: when a number that should still change has stood still for
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from harebell import Connection, Delivery
     from harebell.client.consumer import Consumer
 
-__all__ = ["PATIENCE", "Tally", "collect_alerts", "depth", "depth_once_settled", "log_length", "move"]
+__all__ = ["PATIENCE", "Tally", "collect_alerts", "depth", "depth_once_steady", "log_length", "move"]
 
 PATIENCE: Final = 30.0  # seconds; a RabbitMQ under load may pause for some
 PUBLISH_SECONDS: Final = 1800.0  # for all flights together
 PREFETCH: Final = 2000
 WINDOW: Final = 5000  # unconfirmed publications under way
 SILENCE: Final = 0.5  # seconds without a delivery after which a stream at rest has been read to its end
-LOOK: Final = 0.05  # seconds between two looks at a number
+POLL_SECONDS: Final = 0.05  # between two readings of a number
 PERSISTENT: Final = 2
 
 
@@ -51,7 +51,7 @@ class Tally:
 async def move(
     publishing: Connection, consuming: Connection, flights: Iterable[Flight], expected: Expected, tally: Tally
 ) -> None:
-    """Publish the flights and, at the same time, work off flights.ops; done when both are.
+    """Publish the flights and, at the same time, process flights.ops; done when both are.
 
     On two connections: when the broker slows the publisher down, it should not slow down the consumer with it.
     """
@@ -63,7 +63,7 @@ async def move(
         try:
             tally.confirmed = await publish(publishing, flights, expected, tally)
             tally.publishing = time.perf_counter() - started
-            await settled(lambda: tally.handled, tally.confirmed, unless=worker.done)
+            await wait_steady(lambda: tally.handled, tally.confirmed, unless=worker.done)
             tally.consuming = time.perf_counter() - started
             await deliveries.cancel()
             await worker
@@ -104,11 +104,11 @@ async def work(deliveries: Consumer, tally: Tally) -> None:
             tally.acked += 1
 
 
-async def settled(number: Callable[[], int], target: int, unless: Callable[[], bool] = lambda: False) -> None:
+async def wait_steady(number: Callable[[], int], target: int, unless: Callable[[], bool] = lambda: False) -> None:
     """Return when the number has reached its target, `unless` holds, or nothing has changed for PATIENCE seconds."""
     seen, deadline = number(), time.monotonic() + PATIENCE
     while seen < target and not unless() and time.monotonic() < deadline:
-        await asyncio.sleep(LOOK)
+        await asyncio.sleep(POLL_SECONDS)
         if number() != seen:
             seen, deadline = number(), time.monotonic() + PATIENCE
 
@@ -119,11 +119,11 @@ async def depth(connection: Connection, queue: str) -> int:
         return (await channel.queue_declare(queue, passive=True)).message_count
 
 
-async def depth_once_settled(connection: Connection, queue: str, target: int) -> int:
+async def depth_once_steady(connection: Connection, queue: str, target: int) -> int:
     """The same, once it has reached the target or no longer moves: a broker may take its time to dead-letter."""
     seen, deadline = await depth(connection, queue), time.monotonic() + PATIENCE
     while seen < target and time.monotonic() < deadline:
-        await asyncio.sleep(LOOK)
+        await asyncio.sleep(POLL_SECONDS)
         now = await depth(connection, queue)
         if now != seen:
             seen, deadline = now, time.monotonic() + PATIENCE

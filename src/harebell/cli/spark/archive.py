@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harebell.cli.display import Display
-from harebell.cli.spark.running import DEFAULT_URL, Cluster, Url, job
+from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, Url, run_job
 from harebell.errors import DataLoss, InvalidArgument, PreconditionFailed
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def archive(
         return 0
 
     with _gentle_end(stop, wanted=every is not None):
-        return job("archive", cluster, work, broker=url if queues else None)
+        return run_job("archive", cluster, work, broker=url if queues else None)
 
 
 def _tapped(results: Display, url: str, queue: str, management_url: str | None) -> str:

@@ -15,7 +15,7 @@ from cyclopts import Parameter, validators
 from rich.table import Table
 
 from harebell.cli.html.page import clip
-from harebell.cli.spark.running import DEFAULT_URL, Cluster, Url, job
+from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, Url, run_job
 from harebell.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def deadletters(
     with ExitStack() as stack:
         peeked = tempfile.TemporaryDirectory(prefix="harebell-", dir=folder, ignore_cleanup_errors=True)
         work = _Work(origin, Path(stack.enter_context(peeked)), top, asked if redrive else None)
-        found = job("deadletters", cluster, work.run, broker=url if archive is None else None)
+        found = run_job("deadletters", cluster, work.run, broker=url if archive is None else None)
     if report is not None:
         from harebell.cli.spark.deadletters_page import page
 
@@ -237,7 +237,7 @@ class _Work:
 
 
 class _Number:
-    """A number that somebody sets and somebody else reads."""
+    """A number that one thread sets and another reads."""
 
     def __init__(self) -> None:
         self.value = 0

@@ -11,8 +11,9 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from harebell.cli.display import Display
-from harebell.cli.spark.running import DEFAULT_URL, Cluster, Url, job
-from harebell.cli.spark.simulating import Messages, file_text, listing, right, topology_from, wide_console
+from harebell.cli.spark.simulate_input import Messages, topology_from
+from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, Url, run_job
+from harebell.cli.spark.tables import file_text, listing, right, wide_console
 from harebell.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def diff(
                 duration=messages.duration, top=top,
             )  # fmt: skip
 
-    found = job("diff", cluster, work, broker=messages.broker(url))
+    found = run_job("diff", cluster, work, broker=messages.broker(url))
     failed = failures(found, fail_on)
     if html is not None:
         from harebell.cli.spark.simulate_page import diff_page

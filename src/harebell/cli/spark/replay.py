@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harebell.cli.display import Display
-from harebell.cli.spark.running import DEFAULT_URL, Cluster, Url, job
+from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, Url, run_job
 from harebell.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def replay(
             )
         return 0
 
-    return job("replay", cluster, work, broker=None if dry_run else url)
+    return run_job("replay", cluster, work, broker=None if dry_run else url)
 
 
 class _Shown:

@@ -11,9 +11,9 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from harebell.cli.display import Display
-from harebell.cli.spark.running import DEFAULT_URL, Cluster, Url, job
-from harebell.cli.spark.simulating import (
-    Messages,
+from harebell.cli.spark.simulate_input import Messages, topology_from
+from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, Url, run_job
+from harebell.cli.spark.tables import (
     binding_text,
     bytes_text,
     count_text,
@@ -21,7 +21,6 @@ from harebell.cli.spark.simulating import (
     listing,
     right,
     time_text,
-    topology_from,
     wide_console,
 )
 from harebell.errors import InvalidArgument
@@ -147,14 +146,14 @@ def simulate(
                 duration=messages.duration, top=top,
             )  # fmt: skip
 
-    result = job("simulate", cluster, work, broker=messages.broker(url))
+    result = run_job("simulate", cluster, work, broker=messages.broker(url))
     planned = plan(result, topology, rates, limits, connections=connections)
     if html is not None:
         from harebell.cli.spark.simulate_page import page
 
         file_text(html, page(messages.what, result, planned, rates, limits, profile, top))
     if json:
-        print(to_json.dumps(told(result, planned), indent=2))
+        print(to_json.dumps(as_json(result, planned), indent=2))
     else:
         show(wide_console(), result, planned, rates.given, top)
     return 0
@@ -174,7 +173,7 @@ def _topology(definitions: Path | None, vhost: str | None, messages: Messages, s
     return topology_of(text, vhost)
 
 
-def told(result: Simulation, planned: Plan | None) -> dict[str, Any]:
+def as_json(result: Simulation, planned: Plan | None) -> dict[str, Any]:
     """Everything, as --json prints it."""
     return {
         **asdict(result),

@@ -9,7 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 
 from harebell.cli.html import charts, page as frame
-from harebell.cli.spark.simulating import binding_text, bytes_text, count_text, time_text
+from harebell.cli.spark.tables import binding_text, bytes_text, count_text, time_text
 
 if TYPE_CHECKING:
     from harebell.spark.jobs.diff import Difference, KeyChange

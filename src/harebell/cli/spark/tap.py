@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter, validators
 
-from harebell.cli.spark.running import DEFAULT_URL, Url
+from harebell.cli.spark.spark_job import DEFAULT_URL, Url
 from harebell.spark.streams.tap import tap as put_tap
 
 __all__ = ["tap"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from cyclopts import Parameter, validators
 
 from harebell.cli.spark.deadletters import table
-from harebell.cli.spark.running import DEFAULT_URL, Cluster, Url, job
+from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, Url, run_job
 from harebell.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def traffic(
     with ExitStack() as stack:
         peeked = tempfile.TemporaryDirectory(prefix="harebell-", dir=folder, ignore_cleanup_errors=True)
         work = _Work(origin, seconds, Path(stack.enter_context(peeked)), asked)
-        found = job("traffic", cluster, work.run, broker=url if archive is None else None)
+        found = run_job("traffic", cluster, work.run, broker=url if archive is None else None)
     if report is not None:
         from harebell.cli.spark.traffic_page import page
 
@@ -180,7 +180,7 @@ class _Work:
 
         count = 0
 
-        def told(number: int) -> None:
+        def report(number: int) -> None:
             nonlocal count
             count = number
 
@@ -189,11 +189,11 @@ class _Work:
                 found = messages(spark, self._origin, self._folder)
             else:
                 with display.bars((f"read {self._origin.queue}", lambda: None, lambda: count)):
-                    found = messages(spark, self._origin, self._folder, progress=told)
+                    found = messages(spark, self._origin, self._folder, progress=report)
             self.what = found.what
             return found.frame
         with display.bars((f"watch for {self._watch:g} s", lambda: None, lambda: count)):
-            seen = watch(self._origin.url, self._watch, self._folder, progress=told)
+            seen = watch(self._origin.url, self._watch, self._folder, progress=report)
         if not seen:
             display.say("the firehose said nothing: is it on? (RabbitMQ: rabbitmqctl trace_on)")
         self.what = f"the firehose, watched for {self._watch:g} s"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from harebell.routing.topology import Topology
-from harebell.spark.jobs.simulate.simulation import TOP, KeyLoad, Simulation, key_loads, sums, told
+from harebell.spark.jobs.simulate.simulation import TOP, KeyLoad, Simulation, key_loads, simulation_from, sums
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -83,8 +83,8 @@ def diff(
 ) -> Difference:
     """Route the messages of `frame` through both topologies. The arguments are those of `simulate`."""
     rows = sums(frame, [before, after], exchange=exchange, window=window, top=top)
-    one = told(rows, before, window=window, duration=duration, side=0)
-    other = told(rows, after, window=window, duration=duration, side=1)
+    one = simulation_from(rows, before, window=window, duration=duration, side=0)
+    other = simulation_from(rows, after, window=window, duration=duration, side=1)
     changes: Mapping[str, KeyChange] = {
         kind: KeyChange(its[0]["all"] if its else 0, its[0]["keys"] if its else 0, key_loads(its))
         for kind in KINDS

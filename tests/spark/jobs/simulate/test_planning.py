@@ -11,7 +11,7 @@ from harebell.errors import InvalidArgument
 from harebell.routing.topology import Topology
 from harebell.spark.jobs.simulate.capacity import Limits
 from harebell.spark.jobs.simulate.planning import Consumers, plan
-from harebell.spark.jobs.simulate.simulation import KeyLoad, Simulation, told, topology_of
+from harebell.spark.jobs.simulate.simulation import KeyLoad, Simulation, simulation_from, topology_of
 
 
 def topology() -> Topology:
@@ -53,7 +53,7 @@ def simulation(**changes: Any) -> Simulation:
         row("unroutable", "x", None, 2, "l", keys=2, all=5),
         row("refused", "no exchange", None, 7),
     ]  # fmt: skip
-    return told(rows, topology(), **{"window": 60, **changes})
+    return simulation_from(rows, topology(), **{"window": 60, **changes})
 
 
 def test_sums_become_a_simulation() -> None:
@@ -70,17 +70,17 @@ def test_sums_become_a_simulation() -> None:
 
 def test_messages_without_a_time() -> None:
     rows = [row("exchange", "", None, 40), row("queue", "plain", None, 40)]
-    result = told(rows, topology(), window=60)
+    result = simulation_from(rows, topology(), window=60)
     assert (result.undated, result.published, result.seconds) == (40, (), 0)
     assert plan(result, topology(), Consumers(), Limits()) is None
-    timed = told(rows, topology(), window=60, duration=20)
+    timed = simulation_from(rows, topology(), window=60, duration=20)
     assert (timed.undated, timed.published, timed.window) == (0, (40,), 20)
     assert timed.queues[0].arrivals == (40,)
 
 
 def test_some_messages_without_a_time() -> None:
     rows = [row("exchange", "", None, 40), row("exchange", "", 3, 2), row("queue", "plain", None, 40)]
-    result = told(rows, topology(), window=60)
+    result = simulation_from(rows, topology(), window=60)
     assert (result.undated, result.messages, result.published) == (40, 42, (2,))
     assert (result.queues[0].messages, result.queues[0].arrivals) == (40, (0,))
 
@@ -88,7 +88,7 @@ def test_some_messages_without_a_time() -> None:
 def test_too_many_windows() -> None:
     rows = [row("exchange", "", 0, 1), row("exchange", "", 10**6, 1)]
     with pytest.raises(InvalidArgument, match="1,000,001 windows of 60 s are too many"):
-        told(rows, topology(), window=60)
+        simulation_from(rows, topology(), window=60)
 
 
 def test_what_waits_within_the_queues_own_limits() -> None:

@@ -21,7 +21,7 @@ from harebell.spark.jobs.archive.layout import OWN, Format, Table, queue_folder
 from harebell.spark.jobs.archive.table import make_table
 from harebell.spark.jobs.failures import our_error, telling
 from harebell.spark.options import source_options
-from harebell.spark.runtime.progress import LOOK_SECONDS, rows_read
+from harebell.spark.runtime.queries import POLL_SECONDS, rows_read, start_query
 from harebell.spark.schema import row_schema
 from harebell.spark.source import family
 
@@ -154,18 +154,18 @@ class _Run:
             given = {"spool": str(table.root / OWN / "spool"), **given}
         rows = spark.readStream.format("amqp").options(**given).schema(row_schema()).load()
         trigger: dict[str, Any] = {"availableNow": True} if every is None else {"processingTime": f"{every} seconds"}
-        self._query = (
+        writer = (
             rows.writeStream.format(ArchiveSink.name())
             .option("path", str(table.root))
             .option("writer", self._writer)
             .option("words", str(key_words))
             .option("checkpointLocation", str(self._checkpoint))
             .trigger(**trigger)
-            .start()
         )
+        self._query = start_query(writer.start)
 
-    def look(self) -> bool:
-        """Notes what was read; whether the query still runs. Raises its exception."""
+    def poll(self) -> bool:
+        """Whether the query still runs; counts what it has read. Raises its exception."""
         if self._query is None:
             return False
         active = self._query.isActive
@@ -175,7 +175,7 @@ class _Run:
         return active
 
     def stop(self) -> None:
-        """Ends the query; a batch that is under way is made again by the next run."""
+        """Ends the query; the next run repeats a batch that is under way."""
         self._stopped = True
         query, self._query = self._query, None
         if query is not None:
@@ -242,7 +242,7 @@ def _follow(runs: Sequence[_Run], stop: threading.Event | None, progress: Callab
     waiting = stop or threading.Event()
     while True:
         try:
-            active = [run for run in runs if run.look()]
+            active = [run for run in runs if run.poll()]
         except HarebellError:
             raise
         except Exception:
@@ -253,6 +253,6 @@ def _follow(runs: Sequence[_Run], stop: threading.Event | None, progress: Callab
         progress(sum(sum(run.read.values()) for run in runs))
         if not active:
             return
-        if waiting.wait(LOOK_SECONDS):
+        if waiting.wait(POLL_SECONDS):
             for run in active:
                 run.stop()

@@ -27,7 +27,7 @@ from harebell.spark.jobs.failures import telling
 from harebell.spark.jobs.replay.publish import DUE, TASK, Maker, Pacer, publish_rows, user_of
 from harebell.spark.jobs.replay.state import Ledger, Pace, QueuePlan, ReplayPlan, State, Target
 from harebell.spark.options import sink_options
-from harebell.spark.runtime.progress import LOOK_SECONDS
+from harebell.spark.runtime.queries import POLL_SECONDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -300,7 +300,7 @@ def _watched(number: Callable[[], int], progress: Callable[[int], None]) -> Iter
     done = threading.Event()
 
     def watch() -> None:
-        while not done.wait(LOOK_SECONDS):
+        while not done.wait(POLL_SECONDS):
             progress(number())
 
     thread = threading.Thread(target=watch, name="replay progress", daemon=True)

@@ -255,10 +255,10 @@ def simulate(
     column, and when the windows are too many to be told.
     """
     rows = sums(frame, [topology], exchange=exchange, window=window, top=top)
-    return told(rows, topology, window=window, duration=duration)
+    return simulation_from(rows, topology, window=window, duration=duration)
 
 
-def told(
+def simulation_from(
     rows: Sequence[Any], topology: Topology, *, window: float, duration: float | None = None, side: int = 0
 ) -> Simulation:
     """The simulation that collected sums tell, of the topology of that side."""

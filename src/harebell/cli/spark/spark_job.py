@@ -1,7 +1,7 @@
-"""What every `harebell spark` command needs: where Spark runs, and a way to run a job there that Ctrl-C can end.
+"""Runs the job of a `harebell spark` command in a Spark session, so that Ctrl-C ends it.
 
-Rules: Spark's calls are made in a thread of their own, for an interrupt in the middle of PySpark's talk with Java would
-not be survived: the main thread waits, and stops the session. What Java and Spark write goes into a file whose end is
+Rules: Spark's calls are made in a thread of their own, because PySpark does not survive an interrupt in the middle of a
+call into Java: the main thread waits, and stops the session. What Java and Spark write goes into a file whose end is
 shown when the job fails.
 """
 
@@ -19,13 +19,13 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from harebell.cli.display import Display
-from harebell.cli.quiet import logging_into, stderr_into, tail
+from harebell.cli.log_file import logging_into, stderr_into, tail
 from harebell.errors import HarebellError, InvalidArgument
 
 if TYPE_CHECKING:
     from harebell.spark.runtime.session import SparkSession
 
-__all__ = ["Cluster", "Url", "job"]
+__all__ = ["Cluster", "Url", "check_broker", "run_job"]
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class Cluster:
         return settings
 
 
-def job(
+def run_job(
     name: str,
     cluster: Cluster,
     work: Callable[[SparkSession, Display], T],
@@ -80,7 +80,7 @@ def job(
 
     settings = cluster.settings()
     if broker is not None:
-        answers(broker)
+        check_broker(broker)
     shown = display or Display(Console(stderr=True))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="harebell-", ignore_cleanup_errors=True)))
@@ -88,7 +88,7 @@ def job(
         stack.enter_context(logging_into(log))
         executor = stack.enter_context(ThreadPoolExecutor(1, "spark"))
         if not cluster.master.startswith(OURS):
-            # Unless the user brings the package in a way of his own, the executors get this one.
+            # Unless the user brings the package by other means, the executors get this one.
             settings = {PY_FILES: str(packaging.package(folder)), **settings}
         with shown.stage("start Spark"), stderr_into(log):
             spark = executor.submit(session, f"harebell spark {name}", cluster.master, **settings).result()
@@ -105,7 +105,7 @@ def job(
             raise
 
 
-def answers(url: str) -> None:
+def check_broker(url: str) -> None:
     """Returns when a broker is there and lets us in. Raises ConnectionLost, AccessRefused, ... when not."""
     from harebell.spark.connection import Link
     from harebell.spark.options.address import Address

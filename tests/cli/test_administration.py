@@ -83,7 +83,7 @@ def test_a_password_is_asked_for_twice(run: Command, monkeypatch: pytest.MonkeyP
         return next(typed)
 
     monkeypatch.setattr(getpass, "getpass", ask)
-    monkeypatch.setattr("harebell.cli.asking._at_terminal", lambda: True)
+    monkeypatch.setattr("harebell.cli.administration._at_terminal", lambda: True)
     assert run("users", "add", "typed").status == 0
     assert prompts == ["Password of typed: ", "The same again: "]
     assert "not the same twice" in run("users", "set-password", "typed").error

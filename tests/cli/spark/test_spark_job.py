@@ -10,7 +10,7 @@ from rich.console import Console
 
 import harebell.spark
 from harebell.cli.display import Display
-from harebell.cli.spark.running import Cluster, job
+from harebell.cli.spark.spark_job import Cluster, run_job
 from harebell.errors import ConnectionLost, InvalidArgument, NotFound
 
 
@@ -46,7 +46,7 @@ def shown() -> tuple[Display, io.StringIO]:
 def test_a_job_gets_the_session_that_was_asked_for(asked: list[object]) -> None:
     display, text = shown()
     cluster = Cluster("sc://host:15002", ("spark.executor.memory=2g", "spark.x=a=b"))
-    assert job("archive", cluster, lambda spark, _: spark, display) is asked[3]
+    assert run_job("archive", cluster, lambda spark, _: spark, display) is asked[3]
     assert asked[:3] == ["harebell spark archive", "sc://host:15002", {"spark.executor.memory": "2g", "spark.x": "a=b"}]
     assert isinstance(asked[3], Session)
     assert asked[3].stopped
@@ -56,7 +56,7 @@ def test_a_job_gets_the_session_that_was_asked_for(asked: list[object]) -> None:
 def test_a_broker_that_is_off_is_said_before_spark_starts(asked: list[object]) -> None:
     display, _ = shown()
     with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1.* cannot be reached"):
-        job("traffic", Cluster(), lambda spark, _: 1, display, broker="amqp://127.0.0.1:1/")
+        run_job("traffic", Cluster(), lambda spark, _: 1, display, broker="amqp://127.0.0.1:1/")
     assert asked == []
 
 
@@ -66,7 +66,7 @@ def test_an_error_of_ours_inside_one_of_sparks_is_ours(asked: list[object]) -> N
 
     display, text = shown()
     with pytest.raises(NotFound, match="no queue 'q'"):
-        job("traffic", Cluster(), work, display)
+        run_job("traffic", Cluster(), work, display)
     assert "the log ends with" not in text.getvalue()
 
 
@@ -76,10 +76,10 @@ def test_the_executors_of_a_cluster_get_the_package(asked: list[object]) -> None
         with zipfile.ZipFile(asked[2]["spark.submit.pyFiles"]) as zipped:  # there as long as the job runs
             return zipped.namelist()
 
-    assert "harebell/spark/source.py" in job("archive", Cluster("spark://host:7077"), work, shown()[0])
+    assert "harebell/spark/source.py" in run_job("archive", Cluster("spark://host:7077"), work, shown()[0])
     asked.clear()
     own = Cluster("k8s://host", ("spark.submit.pyFiles=mine.zip",))
-    job("archive", own, lambda spark, display: None, shown()[0])
+    run_job("archive", own, lambda spark, display: None, shown()[0])
     assert asked[2] == {"spark.submit.pyFiles": "mine.zip"}
 
 
@@ -90,7 +90,7 @@ def test_the_log_is_shown_for_errors_that_are_not_ours(asked: list[object], erro
 
     display, text = shown()
     with pytest.raises(type(error)):
-        job("replay", Cluster(), work, display)
+        run_job("replay", Cluster(), work, display)
     assert ("the log ends with" in text.getvalue()) is log
     assert isinstance(asked[3], Session)
     assert asked[3].stopped
@@ -99,7 +99,7 @@ def test_the_log_is_shown_for_errors_that_are_not_ours(asked: list[object], erro
 @pytest.mark.parametrize("text", ["spark.x", "=1"])
 def test_settings_are_checked_before_anything_starts(asked: list[object], text: str) -> None:
     with pytest.raises(InvalidArgument, match="KEY=VALUE"):
-        job("archive", Cluster(conf=(text,)), lambda spark, display: None)
+        run_job("archive", Cluster(conf=(text,)), lambda spark, display: None)
     assert not asked
 
 

@@ -1,4 +1,4 @@
-"""Keeping what others write on standard error and into the log away from the display, and at hand when it is needed.
+"""Sends what others log and write on standard error into a file, away from the display; shows its end after a failure.
 
 Java and Spark write warnings there for their own developers, through every setting of their logging.
 """
@@ -35,15 +35,15 @@ def logging_into(path: Path) -> Iterator[None]:
 def stderr_into(path: Path) -> Iterator[None]:
     """Standard error of this process, and for good that of the processes started meanwhile, goes into a file."""
     sys.stderr.flush()
-    kept = os.dup(2)
+    standard_error = os.dup(2)
     with path.open("ab") as file:
         os.dup2(file.fileno(), 2)
     try:
         yield
     finally:
         sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(standard_error, 2)
+        os.close(standard_error)
 
 
 def tail(path: Path) -> str:

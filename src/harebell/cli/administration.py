@@ -1,4 +1,4 @@
-"""What `harebell users`, `vhosts` and `permissions` share: whom they ask, and how the answer looks.
+"""Requests that administer a broker, for `harebell users`, `vhosts` and `permissions`, and how their answers are shown.
 
 Rules: a broker that runs is asked over AMQP, with the login that the URL has; where none runs, the data folder is held
 and a broker without a port does it there. Passwords are read here and leave as hashes. What a RabbitMQ is asked for is
@@ -29,7 +29,7 @@ from harebell.client.blocking import Connection, connect
 from harebell.client.messages import Message
 from harebell.errors import AmqpError, HarebellError, InvalidArgument, NotFound, Unroutable
 
-__all__ = ["At", "AsJson", "Password", "Vhost", "ask", "hashes", "say", "show"]
+__all__ = ["Target", "AsJson", "Password", "Vhost", "ask", "hashes", "say", "show"]
 
 DEFAULT_URL: Final = "amqp://guest:guest@127.0.0.1:5672/"
 REPLIES: Final = "amq.rabbitmq.reply-to"
@@ -50,8 +50,8 @@ class Refused(HarebellError):
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class At:
-    """Where it is done."""
+class Target:
+    """The broker that is administered: one that runs, or the data folder of one that does not."""
 
     url: Annotated[
         str | None,
@@ -69,15 +69,15 @@ Password = Annotated[
 ]
 
 
-def ask(at: At | None, do: str, **fields: object) -> Any:
+def ask(target: Target | None, do: str, **fields: object) -> Any:
     """The answer to a request of `harebell.broker.operations.administration`. Fields that are None are left out."""
-    at = at or At()
+    target = target or Target()
     request = {"do": do, **{name: value for name, value in fields.items() if value is not None}}
-    if at.data is None:
-        return _ask_broker(at.url or os.environ.get("HAREBELL_URL") or DEFAULT_URL, at.timeout, request)
-    if at.url is not None:
+    if target.data is None:
+        return _ask_broker(target.url or os.environ.get("HAREBELL_URL") or DEFAULT_URL, target.timeout, request)
+    if target.url is not None:
         raise InvalidArgument("give either --url, for a broker that runs, or --data, for one that does not")
-    return asyncio.run(_ask_folder(at.data, request))
+    return asyncio.run(_ask_folder(target.data, request))
 
 
 def _ask_broker(url: str, timeout: float, request: Mapping[str, object]) -> Any:

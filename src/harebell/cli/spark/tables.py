@@ -1,0 +1,78 @@
+"""How `harebell spark simulate` and `diff` print: tables of few lines, numbers with their units, files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Column, Table
+
+from harebell.errors import InvalidArgument
+
+__all__ = [
+    "binding_text",
+    "bytes_text",
+    "count_text",
+    "file_text",
+    "listing",
+    "right",
+    "time_text",
+    "wide_console",
+]
+
+WIDTH: Final = 140
+
+
+def file_text(path: Path, text: str) -> None:
+    """Write a file. Raises InvalidArgument when that cannot be."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidArgument(f"{path}: {error.strerror}") from None
+
+
+def wide_console() -> Console:
+    """Standard output; wide enough for the tables where it is no terminal, and so has no width."""
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDTH)
+
+
+def listing(*columns: str | Column) -> Table:
+    """A table with as few lines as can be."""
+    return Table(*columns, box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+
+
+def right(name: str) -> Column:
+    """A column of numbers."""
+    return Column(name, justify="right", no_wrap=True)
+
+
+def count_text(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 or number == int(number) else f"{number:,.1f}"
+
+
+def binding_text(key: str, arguments: Mapping[str, object]) -> str:
+    """A binding's key, and what a headers exchange looks at: "x-match=all, haul=long"."""
+    return ", ".join(filter(None, (key, *(f"{name}={value}" for name, value in arguments.items()))))
+
+
+def bytes_text(number: float) -> str:
+    """1.5 GiB, and so on."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if number < 1024 or unit == "TiB":
+            break
+        number /= 1024
+    return f"{number:,.0f} {unit}" if number >= 100 or unit == "B" else f"{number:,.1f} {unit}"
+
+
+def time_text(seconds: float | None) -> str:
+    """90 s, 12 min, 3.5 h; a dash for never."""
+    if seconds is None:
+        return "never"
+    for most, size, unit in ((120.0, 1, "s"), (7200.0, 60, "min"), (172_800.0, 3600, "h")):
+        if seconds < most:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds / 86_400:,.1f} days"
