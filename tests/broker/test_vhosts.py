@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harebell.broker import Broker
-from harebell.broker.store.stream_log import SegmentLog
+from harebell.broker.store.stream_log import StreamLog
 from harebell.errors import InvalidArgument, NotFound
 from harebell.protocol.v091 import Content, Table, methods as m
 from harebell.routing import definitions
@@ -190,7 +190,7 @@ def test_a_disk_that_will_not_let_go_of_a_stream(kit: NodeKit, monkeypatch: pyte
     add(kit)
     client = kit.client()
     declare(kit.client(vhost="v"), "s", durable=True, arguments=STREAM)
-    monkeypatch.setattr(SegmentLog, "delete", refuse)
+    monkeypatch.setattr(StreamLog, "delete", refuse)
     kit.node.delete_vhost("v")
     client.receive()
     assert client.take(m.ConnectionClose)[0].reply_code == 541

@@ -30,7 +30,7 @@ from harebell.broker.rules.policies import Policies
 from harebell.broker.store.catalog import Catalog
 from harebell.broker.store.files import Damage
 from harebell.broker.store.store import Store
-from harebell.broker.store.stream_log import SegmentLog
+from harebell.broker.store.stream_log import StreamLog
 from harebell.broker.timers import Timers
 from harebell.defaults import FRAME_MAX
 from harebell.errors import (
@@ -259,12 +259,12 @@ class VirtualHost:
         stream = settings.queue_type == "stream"
         return self._store.streams.new_folder() if stream else self._store.new_queue_folder()
 
-    def _open_log(self, name: str, folder: str, recovered: bool) -> SegmentLog:
+    def _open_log(self, name: str, folder: str, recovered: bool) -> StreamLog:
         stream = self._recover_log(name, folder) if recovered else self._store.streams.create(folder)
         stream.on_damage = partial(self._tell_damage, name)
         return stream
 
-    def _recover_log(self, name: str, folder: str) -> SegmentLog:
+    def _recover_log(self, name: str, folder: str) -> StreamLog:
         try:
             stream = self._store.streams.recover(folder)
         except FileNotFoundError as error:

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from harebell.broker.store import stream_records as log_records
 from harebell.broker.store.files import Damage
-from harebell.broker.store.stream_log import Cursor, SegmentLog
+from harebell.broker.store.stream_log import StreamCursor, StreamLog
 from tests.broker.store.test_stream_log import everything, fill, only_file, open_log
 
 
@@ -29,7 +29,7 @@ def old_record(offset: int, frames: bytes, timestamp: int = 1000) -> bytes:
     return pack(">II", len(rest), crc32(rest)) + rest
 
 
-def found(cursor: Cursor) -> list[tuple[int, int]]:
+def found(cursor: StreamCursor) -> list[tuple[int, int]]:
     """Each offset, and the number that its record says."""
     pairs = []
     while records := cursor.read(3):
@@ -240,7 +240,7 @@ def test_a_body_of_many_lengths_costs_no_more_than_its_size(tmp_path: Path, monk
 
 
 @pytest.fixture
-def rotting(tmp_path: Path) -> tuple[SegmentLog, Callable[[int], None]]:
+def rotting(tmp_path: Path) -> tuple[StreamLog, Callable[[int], None]]:
     """A log of 20 records in several segments, and what spoils one of them in its file."""
     log = open_log(tmp_path, segment_bytes=400)
     fill(log, 20)
@@ -254,7 +254,7 @@ def rotting(tmp_path: Path) -> tuple[SegmentLog, Callable[[int], None]]:
 
 @pytest.mark.parametrize("offset", range(20))
 def test_bytes_that_rot_while_the_log_is_open(
-    rotting: tuple[SegmentLog, Callable[[int], None]], offset: int
+    rotting: tuple[StreamLog, Callable[[int], None]], offset: int
 ) -> None:  # fmt: skip
     log, rot = rotting
     rot(offset)
@@ -273,7 +273,7 @@ def test_bytes_that_rot_while_the_log_is_open(
     log.close()
 
 
-def test_more_that_rots_is_told_once_each(rotting: tuple[SegmentLog, Callable[[int], None]]) -> None:
+def test_more_that_rots_is_told_once_each(rotting: tuple[StreamLog, Callable[[int], None]]) -> None:
     log, rot = rotting
     for offset in (3, 9, 4):
         rot(offset)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from harebell.broker.store.group_commit import GroupCommit
-from harebell.broker.store.stream_log import READ_BYTES, Cursor, SegmentLog
+from harebell.broker.store.stream_log import READ_BYTES, StreamCursor, StreamLog
 from tests.broker.store.faults import Died, Disk, HandCommit
 
 
@@ -20,13 +20,13 @@ def no_sync() -> GroupCommit:
     return GroupCommit(lambda call: call(), lambda: None, lambda error: None, sync=False)
 
 
-def open_log(path: Path, segment_bytes: int = 1 << 20) -> SegmentLog:
-    log = SegmentLog(path, no_sync(), segment_bytes=segment_bytes)
+def open_log(path: Path, segment_bytes: int = 1 << 20) -> StreamLog:
+    log = StreamLog(path, no_sync(), segment_bytes=segment_bytes)
     log.advance()
     return log
 
 
-def fill(log: SegmentLog, count: int, *, size: int = 10, batch: int = 1, timestamp: int = 0) -> None:
+def fill(log: StreamLog, count: int, *, size: int = 10, batch: int = 1, timestamp: int = 0) -> None:
     for number in range(count):
         frames = b"%d:" % log.next_offset, b"x" * size
         log.append(b"address", frames, timestamp + number if timestamp else None)
@@ -36,7 +36,7 @@ def fill(log: SegmentLog, count: int, *, size: int = 10, batch: int = 1, timesta
     log.advance()
 
 
-def everything(cursor: Cursor) -> list[int]:
+def everything(cursor: StreamCursor) -> list[int]:
     """The offsets that a cursor gives, after checking that each record is the one of its offset."""
     offsets = []
     while records := cursor.read(7):
@@ -135,7 +135,7 @@ def test_a_cursor_waits_for_its_offset(tmp_path: Path) -> None:
 def test_readers_see_only_what_is_durable(tmp_path: Path) -> None:
     calls: list[Callable[[], None]] = []
     commit = GroupCommit(calls.append, lambda: None, lambda error: None)
-    log = SegmentLog(tmp_path, commit)
+    log = StreamLog(tmp_path, commit)
     log.append(b"address", [b"0:"])
     assert log.flush() > 0
     log.advance()
@@ -216,7 +216,7 @@ def test_any_log_comes_back(
     assert not path.exists()
 
 
-def bases(log: SegmentLog) -> list[int]:
+def bases(log: StreamLog) -> list[int]:
     return sorted(int(file.stem[:20]) for file in log.path.glob("*.log"))
 
 
@@ -275,7 +275,7 @@ def test_readers_whose_place_is_gone_go_on_at_the_first(tmp_path: Path) -> None:
 def test_what_is_not_durable_is_not_dropped(tmp_path: Path) -> None:
     calls: list[Callable[[], None]] = []
     commit = GroupCommit(calls.append, lambda: None, lambda error: None)
-    log = SegmentLog(tmp_path, commit, segment_bytes=100)
+    log = StreamLog(tmp_path, commit, segment_bytes=100)
     log.max_bytes = 0
     for _ in range(20):
         log.append(b"address", [b"x" * 30])
@@ -303,9 +303,9 @@ def test_segments_of_no_size_hold_one_record_each(tmp_path: Path) -> None:
 STREAM = Path("/data/stream")
 
 
-def on_disk(disk: Disk) -> tuple[SegmentLog, HandCommit]:
+def on_disk(disk: Disk) -> tuple[StreamLog, HandCommit]:
     commit = HandCommit(disk)
-    return SegmentLog(STREAM, commit, segment_bytes=60, files=disk), commit
+    return StreamLog(STREAM, commit, segment_bytes=60, files=disk), commit
 
 
 @pytest.mark.parametrize("seed", range(5))

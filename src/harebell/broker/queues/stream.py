@@ -23,7 +23,7 @@ from harebell.broker.queues.base import Back, Home, Queue
 from harebell.broker.queues.consumer import Consumer, Getter
 from harebell.broker.queues.decorators import Verdict
 from harebell.broker.queues.stream_filter import StreamFilter, stream_filter
-from harebell.broker.store.stream_log import SEGMENT_BYTES, Cursor, SegmentLog
+from harebell.broker.store.stream_log import SEGMENT_BYTES, StreamCursor, StreamLog
 from harebell.broker.timers import Timer
 from harebell.defaults import FRAME_MAX
 from harebell.errors import NotImplemented as NotImplemented540, PreconditionFailed
@@ -52,13 +52,13 @@ class StreamQueue(Queue):
     type = "stream"
     stored = True
 
-    def __init__(self, vhost: Home, name: str, arguments: Table, settings: QueueSettings, log: SegmentLog) -> None:
+    def __init__(self, vhost: Home, name: str, arguments: Table, settings: QueueSettings, log: StreamLog) -> None:
         super().__init__(
             vhost, name, durable=True, exclusive=False, auto_delete=False, arguments=arguments, owner=None,
             settings=settings,
         )  # fmt: skip
         self.log = log
-        self._cursors: dict[Consumer, Cursor] = {}
+        self._cursors: dict[Consumer, StreamCursor] = {}
         self._filters: dict[Consumer, StreamFilter] = {}
         self._resting = False  # a filter has passed over so much that the rest of the log waits for a timer
         self._unwritten = False

@@ -93,7 +93,7 @@ CREATE INDEX targets ON records (target, vhost) WHERE target IS NOT NULL;
 """
 
 _MIGRATIONS: Final[dict[int, str]] = {
-    1: "",  # the segments of streams have seeds and marks since (log_records); no older version may write there
+    1: "",  # the segments of streams have seeds and marks since (stream_records); no older version may write there
 }
 """What brings a catalog of that schema to the next one."""
 

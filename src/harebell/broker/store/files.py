@@ -9,7 +9,7 @@ import errno
 import os
 from typing import Final, NamedTuple, Protocol
 
-__all__ = ["Damage", "Files", "read_all", "write_all"]
+__all__ = ["Damage", "Files", "read_all", "remove", "write_all"]
 
 _READ: Final = 8 * 1024 * 1024
 
@@ -70,3 +70,11 @@ def read_all(files: Files, path: str) -> bytes:
     finally:
         files.close(fd)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def remove(files: Files, path: str) -> None:
+    """Unlink the file, if there is one."""
+    try:
+        files.unlink(path)
+    except FileNotFoundError:
+        pass

@@ -7,15 +7,14 @@
   and then a message comes again, as delivered before.
 - A segment is unlinked when all its messages are settled, wherever it stands; its settlements go with it, but only once
   the folder's loss of it is on disk: else a power cut could bring the messages back without them.
-- A record that is damaged takes no other with it (`records`); what is lost is told. A torn end is cut, and told apart.
+- A record that is damaged takes no other with it (`queue_records`); what is lost is reported. A torn end is cut, and
+  reported apart.
 - OSError from `flush` or `read`: nothing that was not written is taken for written, and the same call may be tried
   again when the disk has room.
 
-In memory stand a few numbers per segment and the ranges of what is settled; no message. It knows neither queues nor
-protocols, and it does not sync (`commit` does). The files' format is that of `records`.
-
-The file is long because writing, settling and recovery keep the same numbers, and must agree on them at every failure;
-reading on (`queue_cursor`), segments (`segment`) and ranges (`ranges`) are modules of their own.
+In memory there are a few numbers per segment and the ranges of what is settled; no message. It knows neither queues nor
+protocols, and it does not sync (`group_commit` does). The files' format is that of `queue_records`; recovery is
+`queue_recovery`'s, reading `queue_cursor`'s.
 """
 
 from __future__ import annotations
@@ -24,31 +23,22 @@ import os
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from harebell.broker.store.files import Damage, Files, read_all, write_all
+from harebell.broker.store.files import Damage, Files, remove, write_all
 from harebell.broker.store.group_commit import GroupCommit
 from harebell.broker.store.queue_cursor import QueueCursor
 from harebell.broker.store.queue_records import (
     FIELDS,
     HEAD,
-    HEADER_BYTES,
-    SETTLEMENT_BYTES,
-    TRANSIENT,
     Header,
     Key,
     encode_header,
-    find_record,
-    pass_records,
-    position_of,
-    read_header,
-    read_settlements,
-    record_end,
 )  # fmt: skip
+from harebell.broker.store.queue_recovery import Recovery
 from harebell.broker.store.queue_segment import Segment
 
 __all__ = ["SEGMENT_BYTES", "QueueLog"]
@@ -323,7 +313,7 @@ class QueueLog:
     def _retire(self, segment: Segment) -> None:
         if segment is self._settled_of:
             self._close_settled()
-        _unlink(self._files, segment.path)
+        remove(self._files, segment.path)
         self._renamed = True
         self._segments.remove(segment)
         self._unsynced.pop(segment, None)
@@ -342,7 +332,7 @@ class QueueLog:
         ticket, paths = self._leaving
         if ticket <= self._commit.synced:
             while paths:
-                _unlink(self._files, paths[-1])
+                remove(self._files, paths[-1])
                 paths.pop()
 
     def sync_settled(self) -> int:
@@ -383,18 +373,13 @@ class QueueLog:
         OSError for files of a newer format, or that cannot be read at all.
         """
         try:
-            names = self._files.listdir(self.path)
+            found = Recovery(self.path, self._files, suspect=suspect)
         except FileNotFoundError:
             return
-        bases = sorted(int(name[:20]) for name in names if name.endswith(".log"))
-        kept = {f"{base:020}.settled" for base in bases}
-        for name in names:  # of segments that are gone, or not finished
-            if name.endswith((".settled", ".settled.new")) and name not in kept:
-                _unlink(self._files, f"{self.path}/{name}")
-        for base, following in pairwise((*bases, 0)):
-            self._recover_segment(base, following, suspect)
+        self._segments, self.damages, self.cut = found.segments, found.damages, found.cut
+        self.next_position, self.expires = found.next_position, found.expires
+        self._changed.update(dict.fromkeys(found.changed))
         for segment in tuple(self._segments):
-            self.next_position = max(self.next_position, segment.end)
             if not segment.left:
                 self._changed[segment] = None
         self._write_settlements()
@@ -402,137 +387,14 @@ class QueueLog:
         self._renamed = True  # the process before may not have synced what it unlinked
         self._unsure = True
         last = self._segments[-1] if self._segments else None
-        if last is not None and last.base == bases[-1] and last.size < self._segment_bytes:
+        if last is not None and last.base == found.last_base and last.size < self._segment_bytes:
             self._tail, self._key = last, last.key
-
-    def _recover_segment(self, base: int, following: int, suspect: bool) -> None:
-        """`following` is the base of the next segment, 0 for the last one."""
-        path = f"{self.path}/{base:020}.log"
-        data = read_all(self._files, path)
-        settlements = read_all(self._files, path[:-4] + ".settled")
-        header = read_header(data, base, path)
-        settled_header = read_header(settlements, base, path[:-4] + ".settled")
-        self.next_position = max(self.next_position, base + 1)
-        if header is None and settled_header is None:
-            if following or len(data) > HEADER_BYTES:
-                end = following or base + 1
-                self._note_damage(path, 0, len(data), (base, end), end - base)
-            else:
-                self.cut += len(data)
-                _unlink(self._files, path)
-            return
-        if header is None:
-            self._note_damage(path, 0, HEADER_BYTES, (base, base), 0)
-        else:
-            self._check_previous(header)
-        known = header or settled_header
-        segment = Segment(self.path, base, known.key if known else self._key)
-        settled_key = settled_header.key if settled_header else None
-        self._recover_settlements(segment, settlements, settled_key)
-        self._recover_messages(segment, data, following, suspect)
-        self._segments.append(segment)
-
-    def _check_previous(self, header: Header) -> None:
-        """The segment before must be as long as it was when it ended: else whole records may be missing at its end."""
-        if self._segments and self._segments[-1].base == header.previous:
-            segment = self._segments[-1]
-            missing = header.previous_size - segment.size
-            if missing > 0:
-                positions = (segment.end, header.base)
-                self._note_damage(segment.path, segment.size, missing, positions, header.base - segment.end)
-
-    def _recover_settlements(self, segment: Segment, data: bytes, key: Key | None) -> None:
-        if not data:
-            return
-        path, seed = segment.settled_path, segment.key.seed
-        damaged: list[int] = []
-        whole = HEADER_BYTES
-        if key not in (None, segment.key):
-            key, data = None, data[:HEADER_BYTES]  # of another life of this position
-        at = HEADER_BYTES
-        for settlement in read_settlements(data, seed):
-            if settlement is None:
-                damaged.append(at)
-            else:
-                segment.take(*settlement)
-                whole = at + SETTLEMENT_BYTES
-            at += SETTLEMENT_BYTES
-        for at in damaged:
-            if at < whole:
-                self._note_damage(path, at, SETTLEMENT_BYTES, (segment.base, segment.base), 0)
-        if key is None and whole > HEADER_BYTES:
-            self._note_damage(path, 0, HEADER_BYTES, (segment.base, segment.base), 0)
-        self.cut += max(0, len(data) - whole)
-        segment.settled_size = whole if key is not None else 0
-        if key is None:  # to be written anew, with its header
-            segment.compact(self._files)
-
-    def _recover_messages(self, segment: Segment, data: bytes, following: int, suspect: bool) -> None:
-        damages = len(self.damages)
-        key, settled = segment.key, segment.settled
-        position = segment.base  # the next one that may come
-        known = settled.end  # positions that had been given before the end, whether or not their messages are there
-        inside, until = False, 0
-        at = HEADER_BYTES
-        while at < len(data):
-            end = record_end(data, at, key)
-            if not end:
-                start = find_record(data, at + 1, key)
-                gap = position_of(data, start) if start >= 0 else following
-                if not gap:
-                    break
-                lost = settled.missing(position, gap)
-                self._note_damage(segment.path, at, (start if start >= 0 else len(data)) - at, (position, gap), lost)
-                settled.add(position, gap)  # they are not counted, so nobody may settle them again
-                if start < 0:
-                    position = gap
-                    break
-                at = start
-                continue
-            here = position_of(data, at)
-            if here >= until:
-                inside, until = settled.span(here)
-            if here > position:
-                settled.add(position, here)
-            segment.note(here, at)
-            position = here + 1
-            if data[at + 36] & TRANSIENT:
-                if not inside:
-                    settled.add(here, position)
-                at = end
-                continue
-            at, position, expires = pass_records(data, at, segment.chunk_end, key, here, until)
-            if not inside:
-                segment.left += position - here
-                self.expires = self.expires or expires
-        segment.end = max(position, known, segment.delivered)
-        if segment.end > position:
-            settled.add(position, segment.end)
-        if suspect:
-            segment.deliver(segment.end)
-            self._changed[segment] = None
-        segment.size = len(data)
-        if len(data) < HEADER_BYTES and not following:
-            self.cut += len(data)
-        elif at < len(data) and not following:
-            self.cut += len(data) - at
-            segment.size = at
-            fd = self._files.open(segment.path, _OLD, 0o640)
-            try:
-                self._files.ftruncate(fd, at)
-            finally:
-                self._files.close(fd)
-        if len(self.damages) == damages:
-            segment.check(data)
-
-    def _note_damage(self, path: str, at: int, size: int, positions: tuple[int, int], lost: int) -> None:
-        self.damages.append(Damage(path, at, size, positions, lost))
 
     def damaged(self, segment: Segment, at: int, size: int, first: int, end: int) -> None:
         """A reader met bytes that recovery could still read, or that were written since."""
         lost = segment.settled.missing(first, end)
         if lost:
-            self._note_damage(segment.path, at, size, (first, end), lost)
+            self.damages.append(Damage(segment.path, at, size, (first, end), lost))
             self.settle(first, end - first)
 
     # -- life ------------------------------------------------------------------------------------------------------
@@ -593,7 +455,7 @@ class QueueLog:
         except FileNotFoundError:
             return
         for name in sorted(names):  # a segment before its settlements: half deleted, it must not come back whole
-            _unlink(self._files, f"{self.path}/{name}")
+            remove(self._files, f"{self.path}/{name}")
         self._files.rmdir(self.path)
 
     def _drop_tail(self) -> None:
@@ -614,10 +476,3 @@ class QueueLog:
     @property
     def files(self) -> Files:
         return self._files
-
-
-def _unlink(files: Files, path: str) -> None:
-    try:
-        files.unlink(path)
-    except FileNotFoundError:
-        pass

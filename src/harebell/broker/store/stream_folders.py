@@ -16,7 +16,7 @@ from typing import Final
 
 from harebell.broker.store.files import Files
 from harebell.broker.store.group_commit import GroupCommit
-from harebell.broker.store.stream_log import SegmentLog
+from harebell.broker.store.stream_log import StreamLog
 from harebell.routing.definitions import QueueDefinition
 
 __all__ = ["DeclaredStream", "StreamStore"]
@@ -48,9 +48,9 @@ class StreamStore:
         """A name that no stream ever had: what is left of one that was deleted is nobody's beginning."""
         return f"{FOLDER}/{secrets.token_hex(8)}"
 
-    def create(self, folder: str) -> SegmentLog:
+    def create(self, folder: str) -> StreamLog:
         """A new, empty log. OSError when the disk refuses."""
-        log = SegmentLog(self._data / folder, self._commit, files=self._files)
+        log = StreamLog(self._data / folder, self._commit, files=self._files)
         fd = self._files.open(str(log.path.parent), os.O_RDONLY | os.O_CLOEXEC)
         try:
             self._files.fsync(fd)
@@ -58,14 +58,14 @@ class StreamStore:
             self._files.close(fd)
         return log
 
-    def recover(self, folder: str) -> SegmentLog:
+    def recover(self, folder: str) -> StreamLog:
         """The log that is there, its torn tail cut, its damages noted.
 
         FileNotFoundError when it is gone, OSError as the disk says.
         """
         path = self._data / folder
         self._files.listdir(str(path))
-        return SegmentLog(path, self._commit, clean=self._clean, files=self._files)
+        return StreamLog(path, self._commit, clean=self._clean, files=self._files)
 
     def folders(self) -> list[str]:
         """Those that are there, whoever they belong to."""

@@ -1,20 +1,20 @@
-"""A segment log: records appended to 8 MiB files, read by offset, never rewritten. The body of a stream queue.
+"""The log of one stream queue: records appended to 8 MiB segment files, read by offset, never rewritten.
 
-A record is what a delivery needs, in wire form (`log_records`). Offsets count records from 0. A segment file is named
-by the offset of its first record, and by the seed of its checksums. In memory stand only a sparse index per segment
-(one entry per 64 KiB), its holes, and what was appended in the current batch.
+A record is what a delivery needs, in wire form (`stream_records`). Offsets count records from 0. A segment file is
+named by the offset of its first record, and by the seed of its checksums. In memory there are only a sparse index per
+segment (one entry per 64 KiB), its holes, and what was appended in the current batch.
 
-Recovery reads the segments, cuts a torn tail (behind the last whole record of the last segment), and says what it cut.
-What it found it shows to readers, so it has it on disk before, where the process before may not have synced it.
+Recovery reads the segments, cuts a torn tail (behind the last whole record of the last segment), and reports what it
+cut. It syncs what readers will see, where the process before may not have done so.
 
-A record that is damaged takes no other with it: the others keep their offsets, what is lost is told, and readers go on
-behind the hole. So it is with bytes that come to be others later, when a reader meets them.
+A record that is damaged takes no other with it: the others keep their offsets, the loss is reported, and readers go on
+behind the hole. The same holds for bytes that are damaged later, when a reader meets them.
 
 Retention drops whole segments, the oldest first: offsets stay, `first` moves, and a reader whose place is gone goes on
 there. The segment that is written always stays. After a power cut, segments that retention has dropped may be there
 again, with a gap behind them.
 
-It knows nothing of queues, consumers or protocols; what is appended it does not sync (`commit` does).
+It knows nothing of queues, consumers or protocols, and does not sync what is appended (`group_commit` does).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from harebell.broker.store.group_commit import GroupCommit
 from harebell.broker.store.stream_records import HEAD, LEAST, MARKS, REST, TIME, Record, read_records, record_end, scan
 from harebell.broker.store.sync import sync_files
 
-__all__ = ["SEGMENT_BYTES", "Cursor", "Record", "SegmentLog"]
+__all__ = ["SEGMENT_BYTES", "StreamCursor", "Record", "StreamLog"]
 
 SEGMENT_BYTES: Final = 8 * 1024 * 1024
 INDEX_BYTES: Final = 64 * 1024  # a seek reads at most this much before its record
@@ -67,7 +67,7 @@ class _Segment:
         self.indexed = position
 
 
-class SegmentLog:
+class StreamLog:
     """The log in the folder `path`, which is made when it is missing. `clean`: whoever wrote it has synced it all.
 
     `first` is the offset of the oldest record, `written` the offset after the last one in the files, `durable` the
@@ -213,9 +213,9 @@ class SegmentLog:
 
     # -- reading -------------------------------------------------------------------------------------------------
 
-    def cursor(self, offset: int) -> Cursor:
+    def cursor(self, offset: int) -> StreamCursor:
         """A reader that begins with the record of that offset, or with the first; an offset may be yet to come."""
-        return Cursor(self, max(offset, self.first))
+        return StreamCursor(self, max(offset, self.first))
 
     def locate(self, offset: int) -> tuple[_Segment, int, int]:
         """The segment that holds `offset`, and the indexed (offset, position) at or before it."""
@@ -316,12 +316,12 @@ class SegmentLog:
         return segment.holes.get(position, (position, offset))
 
 
-class Cursor:
+class StreamCursor:
     """A reader's place in a log: `offset` is that of the next record that it may give."""
 
     __slots__ = ("_at", "_block", "_log", "_position", "_segment", "_start", "offset")
 
-    def __init__(self, log: SegmentLog, offset: int) -> None:
+    def __init__(self, log: StreamLog, offset: int) -> None:
         self.offset = offset
         self._log = log
         self._block, self._start = b"", 0
