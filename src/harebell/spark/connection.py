@@ -103,10 +103,10 @@ class Link:
 
     def close(self) -> None:
         """Ends the connection; one that is gone already is no error."""
-        # Nobody may be there to answer; and a broker that takes no messages may read nothing at all.
-        goodbye = GOODBYE_SECONDS if self._connection.blocked is None else GOODBYE_SECONDS / 10
+        # The broker may be gone; and one that takes no messages may read nothing at all.
+        seconds = GOODBYE_SECONDS if self._connection.blocked is None else GOODBYE_SECONDS / 10
         try:
-            self._connection.close(timeout=goodbye)
+            self._connection.close(timeout=seconds)
         except (*TRANSIENT, errors.AmqpError) as error:
             log.debug("closing: %s", error)
 
@@ -126,7 +126,7 @@ class Link:
 
     def state(self, queue: str) -> tuple[int, int]:
         """How many messages the queue has ready, and how many consumers (a round trip). Raises as `count` does."""
-        with _telling_not_ready():
+        with _raising_not_ready():
             info = self._channel.queue_declare(queue, passive=True)
         return info.message_count, info.consumer_count
 
@@ -136,7 +136,7 @@ class Link:
         An `exclusive` one is refused (AccessRefused) where another consumer is, or a single one is active by itself.
         """
         consumer = self._channel.consume(queue, prefetch=prefetch, arguments=arguments, exclusive=exclusive)
-        with _telling_not_ready():
+        with _raising_not_ready():
             consumer.start()
         self._consumer = consumer
 
@@ -144,10 +144,10 @@ class Link:
         """`count`, answered after the messages that RabbitMQ had for this link's consumer of a stream queue.
 
         So what `receive` does not have by then was not there, however slow the machine is. For each consumer in turn,
-        the channel asks the stream's process to be told of messages. With a second consumer it hears of what there is
-        for the first one before it takes the question for the count, and delivers before it answers.
+        the channel subscribes to the stream's process. With a second consumer it learns of the messages for the first
+        one before it handles the question for the count, and delivers before it answers.
         """
-        with _telling_not_ready():
+        with _raising_not_ready():
             self._channel.consume(queue, prefetch=1, arguments={STREAM_OFFSET: "next"}).start()
         return self.count(queue)
 
@@ -187,7 +187,7 @@ class Link:
         return self._connection.blocked
 
     def publish_part(self, part: EncodedMessages, mandatory: bool, timeout: float) -> Bulk:
-        """Writes the messages and gives what becomes of them, told apart by their places in the part.
+        """Writes the messages and gives what becomes of them, identified by their places in the part.
 
         DeadlineExceeded when the broker has taken nothing for `timeout` seconds.
         """
@@ -258,7 +258,7 @@ def probe_family(url: str | Address, queue: str, timeout: float) -> Literal["str
 
 
 @contextlib.contextmanager
-def _telling_not_ready() -> Iterator[None]:
+def _raising_not_ready() -> Iterator[None]:
     """Raises QueueNotReady in place of a refusal that only means "not yet"."""
     try:
         yield

@@ -49,7 +49,7 @@ class AmqpDataSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._ticket = uuid.uuid4().hex
-        self._described = False  # schema() was asked for: the user gave no schema of his own
+        self._described = False  # schema() was asked for: the user gave no schema
 
     @classmethod
     def name(cls) -> str:

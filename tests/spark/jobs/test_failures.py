@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harebell.errors import DataLoss, HarebellError, InvalidArgument, NotFound
-from harebell.spark.jobs.failures import SPEAKERS, hush, our_error, telling
+from harebell.spark.jobs.failures import SPEAKERS, our_error, silence_pyspark, unwrapped_errors
 
 TEXT = """Job aborted due to stage failure: Task 0 failed
 Traceback (most recent call last):
@@ -27,16 +27,16 @@ Traceback (most recent call last):
 def test_the_last_error_of_ours(line: str, kind: type[HarebellError], text: str) -> None:
     found = our_error(RuntimeError(TEXT.format("harebell.errors.ConnectionLost: gone\n" + line)))
     assert (type(found), str(found)) == (kind, text)
-    with pytest.raises(kind), telling():
+    with pytest.raises(kind), unwrapped_errors():
         raise RuntimeError(TEXT.format(line))
 
 
 def test_others_stay_what_they_are() -> None:
     assert our_error(RuntimeError(TEXT.format("ValueError: no"))) is None
-    with pytest.raises(KeyError), telling():
+    with pytest.raises(KeyError), unwrapped_errors():
         raise KeyError("x")
     mine = InvalidArgument("harebell.errors.DataLoss: in a text")
-    with pytest.raises(InvalidArgument) as caught, telling():
+    with pytest.raises(InvalidArgument) as caught, unwrapped_errors():
         raise mine
     assert caught.value is mine
 
@@ -47,7 +47,7 @@ def test_pyspark_says_nothing_on_standard_error(capfd: pytest.CaptureFixture[str
     loggers = [PySparkLogger.getLogger(name) for name in SPEAKERS]
     before = [(logger.handlers[:], logger.propagate) for logger in loggers]
     try:
-        hush()
+        silence_pyspark()
         for logger in loggers:
             logger.propagate = False  # as PySpark does before it speaks
             logger.exception("no such column", errorClass="UNRESOLVED_COLUMN")

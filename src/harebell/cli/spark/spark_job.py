@@ -75,7 +75,7 @@ def run_job(
     KeyboardInterrupt stops the session, and with it the job.
     """
     from harebell.spark import session
-    from harebell.spark.jobs.failures import hush, our_error
+    from harebell.spark.jobs.failures import our_error, silence_pyspark
     from harebell.spark.runtime import packaging
 
     settings = cluster.settings()
@@ -92,7 +92,7 @@ def run_job(
             settings = {PY_FILES: str(packaging.package(folder)), **settings}
         with shown.stage("start Spark"), stderr_into(log):
             spark = executor.submit(session, f"harebell spark {name}", cluster.master, **settings).result()
-            hush()
+            silence_pyspark()
         stack.callback(spark.stop)
         try:
             return executor.submit(work, spark, shown).result()

@@ -1,4 +1,4 @@
-"""What went wrong inside Spark, as an error of ours: Spark wraps it in Java's words and several tracebacks."""
+"""Errors of ours that Spark has wrapped in Java's and several tracebacks, unwrapped again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 from harebell import errors
 
-__all__ = ["hush", "our_error", "telling"]
+__all__ = ["silence_pyspark", "our_error", "unwrapped_errors"]
 
 SPEAKERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
@@ -32,9 +32,10 @@ def our_error(error: BaseException) -> errors.HarebellError | None:
     return errors.HarebellError(text)
 
 
-def hush() -> None:
-    """PySpark writes each of its exceptions on standard error as it makes them, with Java's stack in a line of JSON:
-    not any more. They are raised as before, and told by whoever catches them."""
+def silence_pyspark() -> None:
+    """Stops PySpark from writing each of its exceptions on standard error, with Java's stack in a line of JSON.
+
+    They are raised as before."""
     from pyspark.logger import PySparkLogger
 
     for name in SPEAKERS:
@@ -42,8 +43,8 @@ def hush() -> None:
 
 
 @contextmanager
-def telling() -> Iterator[None]:
-    """Raises our error in place of Spark's, where there is one."""
+def unwrapped_errors() -> Iterator[None]:
+    """Raises the error of ours that Spark has wrapped, in place of Spark's."""
     try:
         yield
     except errors.HarebellError:

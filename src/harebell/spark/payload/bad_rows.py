@@ -30,7 +30,7 @@ PREFIX: Final = "x-bad-row-"
 MAX_REASON: Final = 500  # characters: a header has to fit into one frame with all others
 WINDOW: Final = 1000  # unconfirmed messages at a time
 PERSISTENT: Final = 2
-# A second expiry, a user that is not the one who publishes, and copies to others: moved aside, not lost.
+# A second expiry, a user other than the publisher, and copies to others: moved aside, not lost.
 _MOVED_PROPERTIES: Final = ("expiration", "user_id")
 _MOVED_HEADERS: Final = ("CC", "BCC")
 

@@ -1,8 +1,8 @@
 """The type that fits a sample of JSON payloads: bodies, or a DataFrame's column.
 
 Rules: a type that fits every message of the sample, or an error that names the field that has none; nothing is guessed.
-Whole numbers are bigint, others double, texts string (a date is a string until somebody says otherwise). A field that
-was always null is a string, a table that was always empty a map<string,string>: both take what was seen.
+Whole numbers are bigint, others double, texts string (a date is a string unless the schema says otherwise). A field
+that was always null is a string, a table that was always empty a map<string,string>: both take what was seen.
 """
 
 from __future__ import annotations

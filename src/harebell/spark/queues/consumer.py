@@ -1,4 +1,4 @@
-"""Takes messages from a queue on one connection: never more of them than are wanted, so that none has to be given back.
+"""Consumes from a queue on one connection: never more messages than are wanted, so that none has to be given back.
 
 A consumer has up to `window` messages in flight, and an acknowledgement lets the broker send as many again. So the
 window is at most what is still wanted, and before an acknowledgement that would let it send more than that, the
@@ -25,7 +25,7 @@ __all__ = ["QueueConsumer"]
 
 FIRST_WINDOW: Final = 10  # messages
 WINDOW_BYTES: Final = 64 << 20  # of bodies in flight, as far as the sizes until now tell
-LOOK_AGAIN: Final = 0.2  # seconds between two looks at whether the other consumers are gone
+CHECK_SECONDS: Final = 0.2  # between two checks whether the other consumers are gone
 
 
 class QueueConsumer:
@@ -143,7 +143,7 @@ class QueueConsumer:
             return
         deadline = time.monotonic() + self._options.read_timeout
         while (others := self.link.state(self._queue)[1]) and time.monotonic() < deadline:
-            time.sleep(LOOK_AGAIN)  # one of a task that was killed a moment ago may be among them
+            time.sleep(CHECK_SECONDS)  # one of a task that was killed a moment ago may be among them
         if others:
             raise self._not_alone(others)
         try:

@@ -1,8 +1,8 @@
 """Drains a classic or quorum queue into the spool: the steps between a message's arrival and its row.
 
-Their order, and what it is good for, is written in `spool`. The next messages come in while a segment is written:
-a consumer's window is two segments. A round trip is made once for each segment. It proves that the connection lives,
-before the segment gets its name, and that the broker has handled the acknowledgement of the one before.
+Their order, and what each step is good for, is written in `spool`. The next messages come in while a segment is
+written: a consumer's window is two segments. A round trip is made once for each segment. It proves that the connection
+lives, before the segment gets its name, and that the broker has handled the acknowledgement of the one before.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ class _Drain:
         if not pc.any(batch.column("redelivered")).as_py():
             written = write_once(path, batch, step, naming)
         else:
-            with naming():  # nobody else gives a segment its name between the look at all of them and this one's
+            with naming():  # no other drain names a segment between the search in all of them and this one's
                 batch = self._known.without_known(batch)
                 written = batch.num_rows == 0 or write_once(path, batch, step, contextlib.nullcontext)
         if not written:

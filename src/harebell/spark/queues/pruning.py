@@ -1,7 +1,7 @@
-"""What lies in a spool folder, and how it gets less: `tickets` and `prune`, behind `harebell spark spool`.
+"""Lists and deletes the drains of a spool folder: `tickets` and `prune`, behind `harebell spark spool`.
 
-A drain's files are needed until its rows are safe elsewhere, which nobody tells the spool: Spark does not say when the
-result of a batch read is safe, or that a checkpoint was deleted. A streaming query deletes what its checkpoint has
+A drain's files are needed until its rows are safe elsewhere, which the spool does not learn: Spark does not say when
+the result of a batch read is safe, or that a checkpoint was deleted. A streaming query deletes what its checkpoint has
 behind it; the rest is deleted by age, here. What is still needed is kept unless the caller says otherwise.
 """
 
@@ -54,7 +54,7 @@ class TicketState:
 def tickets(folder: Path) -> list[TicketState]:
     """Every drain in a spool folder, by virtual host and queue, the oldest first. Raises InvalidArgument for no folder.
 
-    A drain that somebody works on or deletes meanwhile is shown as it was found.
+    A drain that is written or deleted meanwhile is shown as it was found.
     """
     if not folder.is_dir():
         raise InvalidArgument(f"there is no spool folder {folder}: name the one that the reads' option 'spool' names")

@@ -5,8 +5,9 @@ Rules:
    (return) fails the task, or goes where the options say, and is counted. Nothing is lost silently.
 2. Parts are under way beside each other, `window` messages at most. After a lost connection what has no answer is
    published again, in the same order and under the same ids; what was confirmed is not.
-3. The broker may be away for `retryTimeout` seconds without any progress, and may take no messages (connection.blocked)
-   for `blockedTimeout`. What trying again does not cure (no such exchange, no permission) fails the task at once.
+3. The broker may be unavailable for `retryTimeout` seconds without any progress, and may take no messages
+   (connection.blocked) for `blockedTimeout`. What trying again does not cure (no such exchange, no permission) fails
+   the task at once.
 4. In a transaction (`publish_in_transaction`) nothing is tried again: the task is all or nothing, and Spark repeats it.
 """
 
@@ -36,7 +37,7 @@ T = TypeVar("T")
 
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 3.0
-LOOK_SECONDS: Final = 0.5  # how often a wait looks whether the broker has said that it takes nothing
+CHECK_SECONDS: Final = 0.5  # how often a wait checks whether the broker is blocked
 
 
 class _GaveUp(Exception):
@@ -82,15 +83,15 @@ class TaskPublisher:
             for part in parts:
                 if rate is not None:
                     rate.take(len(part))
-                self._settle(self._options.window - len(part))
+                self._await_confirms(self._options.window - len(part))
                 self._send(part)
-            self._settle(0)
+            self._await_confirms(0)
         except _GaveUp as end:
             raise end.error from end.error.__cause__
         finally:
             self._close()
 
-    # -- sending and settling ----------------------------------------------------------------------------------------
+    # -- publishing and confirms --------------------------------------------------------------------------------------
 
     def _send(self, *parts: Part) -> None:
         waiting = deque(parts)
@@ -108,7 +109,7 @@ class TaskPublisher:
                 self._under_way.append((part, bulk))
                 waiting.popleft()
 
-    def _settle(self, room: int) -> None:
+    def _await_confirms(self, room: int) -> None:
         """Wait until no more than `room` messages are under way."""
         while self._under_way and sum(len(part) for part, _ in self._under_way) > max(room, 0):
             part, bulk = self._under_way[0]
@@ -195,7 +196,7 @@ class TaskPublisher:
                     )
                 raise errors.DeadlineExceeded(f"the broker has not answered for {limit:g} s (option 'timeout')")
             try:
-                return step(min(left, LOOK_SECONDS))
+                return step(min(left, CHECK_SECONDS))
             except errors.DeadlineExceeded:
                 if self._progress() != before:
                     began, before = self._clock(), self._progress()

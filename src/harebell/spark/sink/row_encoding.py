@@ -286,7 +286,7 @@ def _address(given: list[Any] | None, default: str | None, name: str) -> str | l
 
 
 def _marked(tables: list[Table | None], ids: list[str | None]) -> list[bytes | None]:
-    """The header tables, encoded, with the id as what the broker tells copies by; a mark of the row's own stays."""
+    """The header tables, encoded, with the id by which the broker recognises copies; a mark of the row's own stays."""
     marked: list[bytes | None] = []
     for table, message_id in zip(tables, ids, strict=True):
         if message_id is not None:

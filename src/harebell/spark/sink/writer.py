@@ -1,10 +1,10 @@
 """Spark's writers: a DataFrame's rows become messages, published with confirms or in transactions.
 
 Rules: a task reports success only after every one of its messages is confirmed, or went where the options say, which is
-counted and told by the driver. A task that Spark runs again publishes again: at least once on the wire. The message ids
-are the same in every attempt (<query>/<batch>/<partition>/<row>), so a broker that is asked to (dedup=broker) or a
-consumer can drop the copies; that holds where Spark gives the rows in the same order again, which is every plan without
-a shuffle over a replayable source; after a shuffle use ids=column with a key of your own.
+counted, and reported by the driver. A task that Spark runs again publishes again: at least once on the wire. The
+message ids are the same in every attempt (<query>/<batch>/<partition>/<row>), so a broker that is asked to
+(dedup=broker) or a consumer can drop the copies; that holds where Spark gives the rows in the same order again, which
+is every plan without a shuffle over a replayable source; after a shuffle use ids=column with a key of your own.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Published(WriterCommitMessage):
 def publish(batches: Iterable[pa.RecordBatch], options: SinkOptions, schema: StructType, prefix: str) -> Published:
     """Publishes every row, generated message ids beginning with `prefix`; returns when all are answered for.
 
-    What a task of a write does, for those who have record batches and no Spark. Raises what TaskPublisher and
+    What a task of a write does, for callers that have record batches and no Spark. Raises what TaskPublisher and
     publish_in_transaction do, and InvalidArgument for rows that are no messages.
     """
     check_columns(schema, options)

@@ -4,7 +4,7 @@ Rules: an end is exact for a queue at rest and a lower bound for one that is wri
 was promised a number waits for it. No broker is taken at its silence alone, which may be a slow machine:
 
 - Harebell counts a stream's messages exactly, so its end is its beginning and that count.
-- RabbitMQ's count is five seconds old, says 0 after a start, and counts records of its own that nobody is given. But
+- RabbitMQ's count is five seconds old, says 0 after a start, and counts records of its own that are not delivered. But
   it can be asked so that its answer comes after the messages (`Link.overtake`): what is not there by then is not there.
 - Any other is believed when its count and its silence agree.
 
@@ -46,7 +46,7 @@ class StreamBounds:
 
     Both numbers are UNKNOWN for a stream that retention has emptied.
 
-    size  bytes, of the last messages; 0 where nobody asked, or there is none
+    size  bytes, of the last messages; 0 where it was not asked for, or there is none
     kept  the first number that retention has not taken, message or not
     """
 
@@ -195,7 +195,7 @@ def first_number(link: Link, queue: str, timeout: float) -> int:
 def kept_from(product: object, first: int) -> int:
     """The first number that retention has not taken from a stream with this oldest message.
 
-    Every segment of RabbitMQ's but the very first begins with a record that has a number and is given to nobody.
+    Every segment of RabbitMQ's but the very first begins with a record that has a number and is not delivered.
     """
     return max(first - 1, 0) if product == _ORDERED else first
 
@@ -253,6 +253,6 @@ def _bounds_by_last(link: Link, queue: str, first: int, timeout: float) -> Strea
         if waited > timeout:
             raise DeadlineExceeded(f"queue '{queue}' has {least - first} messages but delivered none in {timeout} s")
     link.reset()
-    if not tail:  # retention took what was there a moment ago, or nobody knows
+    if not tail:  # retention took what was there a moment ago, or it is not known
         return StreamBounds(UNKNOWN, UNKNOWN) if ordered else StreamBounds(first, first)
     return StreamBounds(first, tail, octets / messages if messages else 0.0, kept_from(link.product, first))

@@ -38,7 +38,7 @@ _PROPERTIES: Final = _TEXTS | _OCTETS | {"timestamp", "headers"}
 
 
 class Columns:
-    """Turns what a feed gives into Arrow batches of one schema. Made once per task."""
+    """Turns what a SocketReader gives into Arrow batches of one schema. Made once per task."""
 
     def __init__(self, schema: StructType) -> None:
         self._plain = Rows(schema)
@@ -64,7 +64,7 @@ class Columns:
         slow = [self._slow]
         try:
             block.property("headers")
-        except Irregular:  # properties that do not add up: whoever decodes them says what is wrong
+        except Irregular:  # properties that do not add up: the decoder of the engine says what is wrong
             slow.append(self._properties)
         ready: dict[str, pa.Array] = {}
         for maker in filter(None, slow):

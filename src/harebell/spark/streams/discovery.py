@@ -1,4 +1,4 @@
-"""Which stream queues there are: those that a pattern names, or the partitions of a super-stream.
+"""Finds stream queues: those that a pattern matches, or the partitions of a super-stream.
 
 Rules: AMQP cannot list queues. Harebell is asked over the same connection, by its service amq.stats; a RabbitMQ by
 HTTP, which its management plugin answers. The partitions of a super-stream are ordinary stream queues NAME-0, NAME-1,
@@ -85,7 +85,7 @@ def management(address: str, url: str | Address, what: str, query: str = "", tim
     """What a RabbitMQ's management plugin says of `what` in the vhost of the AMQP URL.
 
     The login is that of `address`, else that of the AMQP URL. Raises AccessRefused and NotFound as the plugin says, and
-    ConnectionLost when nobody answers there.
+    ConnectionLost when there is no answer.
     """
     parts = urlsplit(address)
     amqp = (url if isinstance(url, Address) else Address(url)).parameters()[0]

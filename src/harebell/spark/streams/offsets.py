@@ -3,7 +3,7 @@
 A message number is what the broker calls x-stream-offset. A checkpoint entry is {"queue": {"next": n, "base": b}}:
 `next` is the first number not read yet, `base` the first number of the batch that ended there; `lost`, where it is
 there, counts what was gone before it was read. Both numbers are UNKNOWN where reading begins with whatever message
-comes next and nobody knows its number.
+comes next and its number is not known.
 
 A batch is planned from its own end offset alone, [base, next) of every queue, so one that is planned again after a
 crash is the same batch, even the first one, whose start (`latest`) is not in the checkpoint.

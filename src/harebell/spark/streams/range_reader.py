@@ -88,20 +88,20 @@ class _RangeReader:
     def run(self) -> Iterator[Piece]:
         """Reads on one connection until the range is done or the connection fails."""
         options, queue, end = self._options, self._wanted.queue, self._wanted.end
-        with SocketReader(options.url, options.timeout) as feed:
-            feed.consume(queue, options.prefetch, {STREAM_OFFSET: self.position})
+        with SocketReader(options.url, options.timeout) as connection:
+            connection.consume(queue, options.prefetch, {STREAM_OFFSET: self.position})
             while self.position < end:
-                got = feed.receive(options.read_timeout)
+                got = connection.receive(options.read_timeout)
                 if not got:
                     self._silent()
                     break
                 for chunk in got:
                     # Before it counts as read: when this fails, it is read again.
-                    feed.ack(chunk[-1].delivery_tag if isinstance(chunk, list) else chunk.last_tag)
+                    connection.ack(chunk[-1].delivery_tag if isinstance(chunk, list) else chunk.last_tag)
                     numbers = numbers_of(chunk)
-                    for start, number in _jumps(feed.product, self.position, numbers):
+                    for start, number in _jumps(connection.product, self.position, numbers):
                         self._gap(start, number)
-                    # RabbitMQ starts at the chunk that holds the number, and nobody stops at the end.
+                    # RabbitMQ starts at the chunk that holds the number, and no broker stops at the end.
                     rows = np.flatnonzero((numbers >= self.position) & (numbers < end))
                     self.position = max(self.position, min(int(numbers[-1]) + 1, end))
                     for some in range(0, len(rows), options.batch_rows):

@@ -165,7 +165,7 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         return [] if start == end else plan(self._options, offsets.batch_ranges(end))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to tell the broker: a stream keeps its messages, and the checkpoint keeps the position."""
+        """Nothing to do at the broker: a stream keeps its messages, and the checkpoint has the position."""
 
     def stop(self) -> None:
         if self._bounds is not None:
@@ -183,7 +183,7 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         return self._names[1]
 
     def _with_vanished(self, start: dict[str, Any]) -> tuple[str, ...]:
-        """The queues to ask for; what a checkpoint has and nobody names any more is an error, or is left alone."""
+        """The queues to ask for; one that the checkpoint has and no option names is an error, or left alone."""
         queues = self._queues()
         gone = sorted(set(start) - set(queues))
         if gone and self._options.queues:
@@ -206,7 +206,7 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         return known
 
     def _report_emptied(self, now: Offsets, bounds: dict[str, StreamBounds]) -> None:
-        """Says of streams without messages that there may be a loss, which their next message will tell.
+        """Reports of streams without messages that there may be a loss, which their next message decides.
 
         A query that ends with what is available cannot wait for it: DataLoss, unless fail_on_data_loss is off.
         """
@@ -225,7 +225,7 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
                 log.warning("%s; waiting for it", emptied(queue, position))
 
     def _too_few(self, waiting: int) -> bool:
-        """Whether a batch is to wait for more messages. Who asks for what is available now waits for nothing."""
+        """Whether a batch is to wait for more messages. An availableNow query does not wait."""
         wanted, now = self._options, time.monotonic()
         if self._taken_at is None:
             self._taken_at = now

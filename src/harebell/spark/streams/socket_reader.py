@@ -5,9 +5,9 @@ Rules:
 - The client's core (`harebell.client.core.connection`, without I/O) opens the connection, asks, and hears of every end;
   only what is delivered in the common form goes past it, into `blocks.scan`. All else is given to it frame by frame,
   and what it makes a Delivery of comes in the same order. So errors are the client's, for whatever a broker may send.
-- One thread, no other one behind it: heartbeats leave while `receive` waits and at each call of it. Who calls for
-  nothing longer than two heartbeats may find the connection closed, and reads on over another one (`stream_queue`).
-  A broker that is silent is found out by the timeout of `receive`.
+- One thread, no other one behind it: heartbeats leave while `receive` waits and at each call of it. A caller that
+  pauses longer than two heartbeats may find the connection closed, and reads on over another one (`range_reader`). A
+  broker that is silent is found out by the timeout of `receive`.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class SocketReader:
         qos = Slot(m.BasicQos(prefetch_count=prefetch))
         self._channel.request(qos)
         self._ask(qos)
-        tag = f"harebell-{secrets.token_hex(6)}"  # nobody else knows it, so no message has it in it
+        tag = f"harebell-{secrets.token_hex(6)}"  # random, so that no message contains it
         self._mark = marker(tag)
         consumer = ConsumerCore(tag, queue, False, self._slow.append, self._over, list)
         slot = Slot(m.BasicConsume(queue, tag, arguments=arguments or {}))

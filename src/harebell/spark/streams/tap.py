@@ -157,20 +157,20 @@ def _types(link: Link, url: str, management_url: str | None, timeout: float, nam
     if management_url is not None:
         return {each["name"]: each["type"] for each in management(management_url, url, "exchanges", timeout=timeout)}
     if link.product == "RabbitMQ":
-        return {name: kind for name in exchanges if (kind := _told_type(url, timeout, name)) is not None}
+        return {name: kind for name in exchanges if (kind := _declared_type(url, timeout, name)) is not None}
     return dict(ask_service(link, "amq.routes", b"", timeout)["exchanges"])
 
 
-def _told_type(url: str, timeout: float, exchange: str) -> str | None:
-    """The type of an exchange that is there, as the refusal to declare it with another one tells; None: unknown."""
+def _declared_type(url: str, timeout: float, exchange: str) -> str | None:
+    """The type of an exchange that is there, out of the refusal to declare it with another one; None: unknown."""
     from harebell.spark.connection import Link
 
     with Link(url, timeout) as link:  # a refusal closes the channel
         try:
             link.channel.exchange_declare(exchange, "fanout", durable=True)
         except errors.PreconditionFailed as error:
-            told = re.search(r"arg 'type'.* current is '([^']+)'", error.detail)
-            return told[1] if told else "fanout"  # the type is compared first: another argument differs
+            found = re.search(r"arg 'type'.* current is '([^']+)'", error.detail)
+            return found[1] if found else "fanout"  # the type is compared first: another argument differs
         except errors.AccessRefused:
             return None  # this user may not declare it
     return "fanout"

@@ -2,8 +2,8 @@
 
 Rules: only days that are over are touched, for the current one still grows. The new files are complete and on disk
 before a commit exchanges them for the old ones; a crash before it leaves files that no log names. Old files
-stay for `keep`, for whoever reads them still; files that no log names, for a day, for a batch that is still at work
-on them. Rows stay in the order of their files, and are counted on the way.
+stay for `keep`, for programs that still read them; files that no log names, for a day, for a batch that is still at
+work on them. Rows stay in the order of their files, and are counted on the way.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from harebell.errors import DataLoss, InvalidArgument
 from harebell.spark.jobs.archive.files import FileWriter
 from harebell.spark.jobs.archive.layout import PARTITIONS, DataFile, Table, stored_arrow
 from harebell.spark.jobs.archive.table import find_table
-from harebell.spark.jobs.failures import telling
+from harebell.spark.jobs.failures import unwrapped_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -152,6 +152,6 @@ def _rewritten(spark: SparkSession, root: Path, groups: Sequence[Sequence[DataFi
 
     rows = [(json.dumps([astuple(file) for file in group]),) for group in groups]
     tasks = spark.createDataFrame(rows, "files string").repartition(len(rows))
-    with telling():
+    with unwrapped_errors():
         made = tasks.mapInArrow(work, "made string").collect()
     return [DataFile(*json.loads(row.made)) for row in made]

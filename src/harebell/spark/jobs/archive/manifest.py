@@ -1,6 +1,6 @@
 """The log of a Parquet archive: which data files count, one JSON file a commit.
 
-    _archive/log/000000000012.json       commit 12: files added, files removed, by whom
+    _archive/log/000000000012.json       commit 12: files added, files removed, the writer
     _archive/log/000000000064.state.json everything up to commit 64, so that reading the log stays short
 
 Rules: a commit's file is written and fsync'ed under another name and linked to its number; os.link fails when the

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from harebell.spark.jobs.archive.layout import read_schema
 from harebell.spark.jobs.archive.table import find_table
-from harebell.spark.jobs.failures import telling
+from harebell.spark.jobs.failures import unwrapped_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,6 +60,6 @@ def verify(spark: SparkSession, path: str | os.PathLike[str]) -> Verified:
     counted = frame.groupBy("queue", "offset", f.when(named, f.col("message_id")).alias("id")).count()
     too_many = f.col("count") - 1
     sums = (f.sum("count"), f.sum(f.when(numbered, too_many)), f.sum(f.when(f.col("id").isNotNull(), too_many)))
-    with telling():
+    with unwrapped_errors():
         rows, offsets, ids = counted.select(*(f.coalesce(each, f.lit(0)) for each in sums)).collect()[0]
     return Verified(rows, logged, offsets, ids)

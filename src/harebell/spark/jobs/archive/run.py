@@ -19,7 +19,7 @@ from harebell.errors import DataLoss, HarebellError, InvalidArgument
 from harebell.spark.jobs.archive.files import ArchiveSink
 from harebell.spark.jobs.archive.layout import OWN, Format, Table, queue_folder
 from harebell.spark.jobs.archive.table import make_table
-from harebell.spark.jobs.failures import our_error, telling
+from harebell.spark.jobs.failures import our_error, unwrapped_errors
 from harebell.spark.options import source_options
 from harebell.spark.runtime.queries import POLL_SECONDS, rows_read, start_query
 from harebell.spark.schema import row_schema
@@ -82,7 +82,7 @@ def archive(
     Stream queues are read and stay as they are; classic and quorum queues are drained, through a spool below the
     archive. `key_words` words of the routing key name a folder. `every`: goes on, with a batch each so many seconds,
     until `stop` is set; None ends with what was there at the start. `options` are further options of format("amqp"),
-    such as maxMessagesPerTrigger (200,000 here) or failOnDataLoss. `progress` is told the messages so far.
+    such as maxMessagesPerTrigger (200,000 here) or failOnDataLoss. `progress` gets the number of messages so far.
 
     Raises InvalidArgument for what cannot be asked, DataLoss when messages of a stream are gone or the counts do not
     agree, and what the broker refuses as its own error (NotFound, AccessRefused).
@@ -97,7 +97,7 @@ def archive(
     runs = [_Run(queue, given) for queue in queues]  # asks the broker: a queue that is not there is said first
     archived = make_table(path, table)
     spark.dataSource.register(ArchiveSink)
-    with ExitStack() as stack, telling():
+    with ExitStack() as stack, unwrapped_errors():
         for run in runs:
             stack.enter_context(run.opened(archived))
         if every is None:

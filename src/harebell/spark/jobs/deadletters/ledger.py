@@ -30,7 +30,7 @@ from harebell.errors import InvalidArgument
 
 try:
     import fcntl
-except ImportError:  # Windows: nobody is kept from running two redrives of one queue at once
+except ImportError:  # Windows: two redrives of one queue may run at once
     fcntl = None  # type: ignore[assignment]
 
 __all__ = ["FORGOTTEN", "Ledger"]
@@ -88,7 +88,7 @@ class Ledger:
         return False
 
     def was_begun(self, mark: bytes) -> bool:
-        """Whether an earlier run may have published it, which nobody knows; counts it off."""
+        """Whether an earlier run may have published it, or may not; counts it off."""
         if not self._uncertain[mark]:
             return False
         self._uncertain[mark] -= 1

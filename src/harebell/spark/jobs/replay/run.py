@@ -23,7 +23,7 @@ from harebell.errors import DataLoss, InvalidArgument
 from harebell.spark.jobs.archive.reading import read
 from harebell.spark.jobs.archive.selection import Selection, chosen, message_time, moment
 from harebell.spark.jobs.archive.table import find_table
-from harebell.spark.jobs.failures import telling
+from harebell.spark.jobs.failures import unwrapped_errors
 from harebell.spark.jobs.replay.publish import DUE, TASK, Maker, Pacer, publish_rows, user_of
 from harebell.spark.jobs.replay.state import Ledger, Pace, QueuePlan, ReplayPlan, State, Target
 from harebell.spark.options import sink_options
@@ -98,7 +98,7 @@ def preview(
     exchange = f.col("exchange") if target.exchange is None else f.lit(target.exchange)
     key = f.col("routing_key") if target.routing_key is None else f.lit(target.routing_key)
     at = f.unix_micros(message_time())
-    with telling():
+    with unwrapped_errors():
         grouped = (
             rows.groupBy(exchange.alias("exchange"), key.alias("key"))
             .agg(
@@ -141,8 +141,8 @@ def replay(
     """Publishes the selected messages of the archive with confirms; returns when all are confirmed.
 
     `connections`: the queues are shared among so many tasks, each with a connection; not more than Spark has cores.
-    `name` (else one is made) is what `resume` wants; `planned` is told it, and the number of messages, before the
-    first is published. `progress` is told how many are confirmed.
+    `name` (else one is made) is what `resume` wants; `planned` gets it, and the number of messages, before the
+    first is published. `progress` gets the number confirmed so far.
 
     Raises InvalidArgument for what cannot be asked, Unroutable (unless target.mandatory is false), and what the broker
     refuses. What was confirmed until then is known: `resume` goes on behind it, and publishes at most a chunk (1,000
@@ -155,7 +155,7 @@ def replay(
     state = State(root, named)
     if state.folder.exists():
         raise InvalidArgument(f"there is a replay '{named}' already; resume it, or give another name")
-    with telling():
+    with unwrapped_errors():
         queues = _counted(select(spark, path, selection), connections)
     tasks = max((queue.task for queue in queues.values()), default=0) + 1
     plan = ReplayPlan(root.name, selection, target, pace, tasks, queues)
@@ -203,7 +203,7 @@ def _publish(
         rows = _planned(read(spark, root), plan)
         if resumed:
             # Rows that are gone would shift the others: what is confirmed is known by its number.
-            with telling():
+            with unwrapped_errors():
                 found = _counted(rows, plan.tasks)
             if {queue: each.rows for queue, each in found.items()} != {q: e.rows for q, e in plan.queues.items()}:
                 raise DataLoss(f"the archive {root} has not the rows any more that replay '{state.name}' began with")
@@ -211,7 +211,7 @@ def _publish(
         rows = rows.withColumn(TASK, tasks[f.col("queue")])
         rows = rows.repartition(1) if plan.tasks == 1 else rows.repartitionById(plan.tasks, f.col(TASK))
         rows = rows.sortWithinPartitions(DUE, *_place())
-        with telling(), _watched(lambda: state.confirmed(plan.tasks), progress):
+        with unwrapped_errors(), _watched(lambda: state.confirmed(plan.tasks), progress):
             rows.mapInArrow(_work(url, state, plan), "published bigint").collect()
     ledgers = state.ledgers(plan.tasks)
     confirmed = sum(ledger.confirmed for ledger in ledgers)

@@ -13,7 +13,7 @@ Rules:
 - What a broker would refuse to take (no such exchange, an internal one, a CC header that is no array) is counted as
   refused, with the reason.
 
-The results are a table of sums (`adding.RESULT`); sums of several workers are added up by whoever has them.
+The results are a table of sums (`totals.RESULT`); the caller adds up the sums of several workers.
 """
 
 from __future__ import annotations

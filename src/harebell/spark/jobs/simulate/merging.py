@@ -6,7 +6,7 @@ Rules:
   the other: it holds one part's keys at a time, not all there are.
 - The sums travel as Arrow in binary cells, some 30 a task. As rows of their own they cost the JVM 10 us each, and there
   may be one for every distinct key.
-- Of sums by key only the heaviest are told, and how many there were. Of equals the first by name and key is heavier.
+- Of sums by key only the heaviest are listed, with their number. Of equals the first by name and key is heavier.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PACKED_ROWS: Final = 65_536  # in one cell: a few megabytes
 PACKED: Final = pa.schema([pa.field("part", pa.int32()), pa.field("packed", pa.binary())])
 PACKED_DDL: Final = "part int, packed binary"
 MERGED: Final = pa.schema([*RESULT, pa.field("keys", pa.int64())])
-"""As RESULT. A row with `keys` tells the whole of its kind and side: how many keys there are, and their sums."""
+"""As RESULT. A row with `keys` sums up its kind and side: how many keys there are, and their sums."""
 MERGED_DDL: Final = (
     "kind string, side int, at bigint, name string, key string, messages bigint, bytes bigint, keys bigint"
 )
@@ -73,7 +73,7 @@ def _hashes(column: pa.ChunkedArray) -> Numbers:
 
 
 class Merging:
-    """Adds up what Packing made, of parts that come one after the other; of keys the `top` heaviest are told."""
+    """Adds up what Packing made, of parts that come one after the other; of keys the `top` heaviest are listed."""
 
     def __init__(self, top: int) -> None:
         self._top = top
@@ -130,11 +130,11 @@ def _merged(sums: pa.Table) -> Iterator[pa.RecordBatch]:
 
 
 def heaviest(rows: Sequence[Any], top: int) -> list[dict[str, Any]]:
-    """What the merging tasks told, as one: sums, and of keys the `top` heaviest of each kind and side, with `keys` and
-    `all`: how many keys there were, and messages of them together."""
+    """The results of the merging tasks as one: sums, and of keys the `top` heaviest of each kind and side, with `keys`
+    and `all`: how many keys there were, and messages of them together."""
     whole: dict[tuple[str, int], list[int]] = {}
     keys: dict[tuple[str, int], list[dict[str, Any]]] = {}
-    told: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for row in rows:
         its = row["kind"], row["side"]
         if row["keys"] is not None:
@@ -143,10 +143,10 @@ def heaviest(rows: Sequence[Any], top: int) -> list[dict[str, Any]]:
             continue
         made = {name: row[name] for name in RESULT.names}
         if row["key"] is None:
-            told.append(made)
+            results.append(made)
         else:
             keys.setdefault(its, []).append(made)
     for its, its_keys in keys.items():
         its_keys.sort(key=lambda row: (-row["messages"], row["name"], row["key"]))
-        told += [{**row, "keys": whole[its][0], "all": whole[its][1]} for row in its_keys[:top]]
-    return told
+        results += [{**row, "keys": whole[its][0], "all": whole[its][1]} for row in its_keys[:top]]
+    return results

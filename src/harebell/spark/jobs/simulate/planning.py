@@ -1,8 +1,8 @@
 """A simulation with consumers: what waits in each queue, and the cluster that would carry it.
 
 Rules: the queues' own limits hold (max-length, max-length-bytes by the queue's mean message, message TTL). A stream
-keeps what it gets, whoever reads it: its part of the disk is what its retention leaves. Without consumers given, they
-are taken to keep up. Pure: no Spark, no files.
+keeps what it gets, whether it is read or not: its part of the disk is what its retention leaves. Without consumers
+given, they are taken to keep up. Pure: no Spark, no files.
 """
 
 from __future__ import annotations

@@ -251,8 +251,8 @@ def simulate(
     """Route the messages of `frame` (see `traffic`) through the topology.
 
     `window` is in seconds; `duration`, too, is how long the traffic took when its messages have no timestamp: then it
-    is one window. `top` keys are told of those that reach no queue. Raises InvalidArgument for messages that lack a
-    column, and when the windows are too many to be told.
+    is one window. `top` keys are listed of those that reach no queue. Raises InvalidArgument for messages that lack a
+    column, and when there are too many windows.
     """
     rows = sums(frame, [topology], exchange=exchange, window=window, top=top)
     return simulation_from(rows, topology, window=window, duration=duration)
@@ -261,7 +261,7 @@ def simulate(
 def simulation_from(
     rows: Sequence[Any], topology: Topology, *, window: float, duration: float | None = None, side: int = 0
 ) -> Simulation:
-    """The simulation that collected sums tell, of the topology of that side."""
+    """The simulation that collected sums describe, of the topology of that side."""
     by_kind: dict[str, list[Any]] = {}
     for row in rows:
         if row["side"] == side or row["kind"] == "exchange":

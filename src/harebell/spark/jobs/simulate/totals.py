@@ -81,7 +81,7 @@ def _ranked(codes: Numbers, size: int) -> tuple[Numbers, Numbers]:
 
 
 class Pile:
-    """Tables of sums by the same columns, added up now and then."""
+    """Tables of sums by the same columns, added up whenever they have grown."""
 
     def __init__(self, *by: str) -> None:
         self._by = list(by)

@@ -7,7 +7,7 @@ Rules: an event is a message that was seen: in a queue's or an archive's row, or
 the exchange amq.rabbitmq.trace), which tells publishing from delivering. Published messages count for exchanges and
 patterns, delivered ones for queues, plain rows for all three. A message's time is the header `timestamp_in_ms` where
 there is one, else its property `timestamp`, which AMQP gives in whole seconds. Latency is from there to the delivery,
-where somebody wrote that down: the column `received`, or the firehose copy's own timestamp_in_ms.
+where it was recorded: the column `received`, or the firehose copy's own timestamp_in_ms.
 """
 
 from __future__ import annotations
