@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harebell.broker.net import descriptors, transport
-from harebell.broker.operations.alarms import EASE, LOOK_MS
+from harebell.broker.operations.alarms import EASE, MEASURE_MS
 from harebell.broker.v091 import connection, credit_flow as flow
 from harebell.protocol.v091.fields import MAX_TABLE_DEPTH
 from tools.option_table import PAGE, rendered
@@ -30,7 +30,7 @@ def test_the_tables_are_those_of_the_code() -> None:
         ("reads none of its output | 10 heartbeats", transport.STUCK_BEATS, 2 * 10),
         ("`connection.close` | 30 s", connection.CLOSING_TIMEOUT, 30.0),
         ("store keeps 1,024", descriptors.KEPT, 1024),
-        ("looked at twice a second", LOOK_MS, 500),
+        ("looked at twice a second", MEASURE_MS, 500),
         ("5 % to spare", EASE, 0.05),
     ],
 )

@@ -18,7 +18,7 @@ __all__ = ["Forwarding", "Receiver", "Sink", "hashed_properties"]
 
 
 class Sink(Protocol):
-    """What takes a routed message: a queue, a channel's reply address, an exchange that keeps messages, a service.
+    """What takes a routed message: a queue, a channel's reply address, an exchange that holds messages, a service.
 
     `stored`: a publisher confirm has to wait for the disk.
     """
@@ -51,8 +51,8 @@ class Forwarding(Protocol):
     def router(self) -> Router: ...
     @property
     def queues(self) -> Mapping[str, Receiver]: ...
-    def keepers(self, route: Route, keys: tuple[str, ...]) -> tuple[Sink, ...]:
-        """The exchanges on the route that keep the message: delayed ones and histories."""
+    def exchange_sinks(self, route: Route, keys: tuple[str, ...]) -> tuple[Sink, ...]:
+        """The exchanges on the route that hold the message: delayed ones and histories."""
 
 
 def hashed_properties(properties: Properties) -> Mapping[str, object]:

@@ -14,8 +14,8 @@ from typing import Final, Protocol
 
 from harebell.broker.batch import Batch
 from harebell.broker.counts import ChannelCounts, Churn, ExchangeCounts
-from harebell.broker.exchanges.delayed import Delays, Hold
-from harebell.broker.exchanges.recent_history import History
+from harebell.broker.exchanges.delayed import Delays
+from harebell.broker.exchanges.stateful import StatefulExchanges
 from harebell.broker.forwarding import Sink, hashed_properties
 from harebell.broker.message import Address, Message
 from harebell.broker.observers import INTERNAL_USER, Listener, Tracer
@@ -39,7 +39,6 @@ from harebell.errors import (
     InvalidArgument,
     LocalProtocolError,
     NotFound,
-    PreconditionFailed,
 )
 from harebell.protocol.v091 import Content, FieldValue, Properties, Table, encode_content
 from harebell.routing import (
@@ -53,7 +52,6 @@ from harebell.routing import (
     definitions,
 )
 from harebell.routing.equivalence import check_property
-from harebell.routing.keeping import DelayedMessageExchange
 from harebell.routing.router import RESERVED_PREFIX
 from harebell.routing.settings import QueueSettings, check_redeclaration, queue_settings
 
@@ -101,11 +99,11 @@ class VirtualHost:
         self.folders: dict[str, str] = {}  # of the queues that are in the catalog: where their messages are
         self.policies = Policies(self)
         self.reply_queues: dict[str, Queue] = {}
-        self.delays: dict[str, Delays] = {}  # of delayed exchanges that ever held something
+        self._stateful = StatefulExchanges(self, host.store)
+        self.delays = self._stateful.delays  # of delayed exchanges that ever held something
         self.trace: Tracer | None = None
         self.counts = ChannelCounts()
         self._exchange_counts: dict[str, ExchangeCounts] = {}
-        self._histories: dict[str, History] = {}  # of recent-history exchanges
 
     @property
     def limits(self) -> Mapping[str, object]:
@@ -211,7 +209,7 @@ class VirtualHost:
         """Have the queue's messages on disk, with those that are there already. OSError when the disk refuses."""
         changed = partial(self.batch.has_written, queue)
         journal = self._store.queue_journal(str(queue), self.folders[queue.name], changed)
-        queue.keep_in(journal, suspect=self._store.suspect)
+        queue.use_journal(journal, suspect=self._store.suspect)
 
     def make_queue(
         self,
@@ -261,7 +259,7 @@ class VirtualHost:
 
     def _open_log(self, name: str, folder: str, recovered: bool) -> StreamLog:
         stream = self._recover_log(name, folder) if recovered else self._store.streams.create(folder)
-        stream.on_damage = partial(self._tell_damage, name)
+        stream.on_damage = partial(self._report_damage, name)
         return stream
 
     def _recover_log(self, name: str, folder: str) -> StreamLog:
@@ -271,14 +269,14 @@ class VirtualHost:
             log.error("stream '%s' in vhost '%s': %s is gone; the stream is empty", name, self.name, error.filename)
             return self._store.streams.create(folder)
         for damage in stream.damages:
-            self._tell_damage(name, damage)
+            self._report_damage(name, damage)
         if stream.cut:
             log.warning(
                 "stream '%s' in vhost '%s': cut %d bytes of a torn record at its end", name, self.name, stream.cut
             )
         return stream
 
-    def _tell_damage(self, name: str, damage: Damage) -> None:
+    def _report_damage(self, name: str, damage: Damage) -> None:
         log.error(
             "stream '%s' in vhost '%s': %s is damaged: %d bytes at %d cannot be read, with at most %d messages "
             "(offsets %d to before %d)",
@@ -357,7 +355,7 @@ class VirtualHost:
         """Where the default exchange brings an answer to `name`: a queue, or a channel's own address."""
         return self.queues.get(name) or self.reply_queues.get(name)
 
-    # -- exchanges that keep -------------------------------------------------------------------------------------
+    # -- exchanges and bindings ----------------------------------------------------------------------------------
 
     def bind(
         self, source: str, destination: Destination, binding_key: str, arguments: Table, *, user: str = INTERNAL_USER
@@ -368,10 +366,9 @@ class VirtualHost:
             if self._is_durable(binding):
                 self.catalog.put_binding(self._stored_binding(binding))
             self.events.binding("created", self.name, binding, user)
-        history = self._histories.get(source)
-        if binding is not None and history is not None and destination.kind == "queue":
+        if binding is not None and destination.kind == "queue":
             queue = self.queues[destination.name]
-            for message in history.messages:
+            for message in self._stateful.history_of(source):
                 if message.ttl is not None:
                     queue.enrich()
                 queue.publish(message)
@@ -381,7 +378,7 @@ class VirtualHost:
     ) -> None:
         """Take a binding away, and the auto_delete exchanges that this leaves unused."""
         removed = self.router.unbind(source, destination, binding_key, arguments)
-        for binding in removed.bindings[:1]:  # the others go with the exchanges that they hang on
+        for binding in removed.bindings[:1]:  # the others go with their exchanges
             self.catalog.remove_binding(self._stored_binding(binding))
         self._removed(removed, user)
 
@@ -432,46 +429,26 @@ class VirtualHost:
         self._removed(self.router.delete_exchange(name, if_unused=if_unused), user)
 
     def _removed(self, removed: Removed, user: str) -> None:
-        """Forget what is kept of exchanges that are gone, and tell of them and of the bindings that went."""
+        """Forget what belonged to exchanges that are gone, and report them and the bindings that went with them."""
         for name in removed.exchanges:
-            self._histories.pop(name, None)
             self._exchange_counts.pop(name, None)
             self.catalog.remove_exchange(self.name, name)
-            delays = self.delays.pop(name, None)
-            if delays is not None:
-                delays.forget()
+            self._stateful.forget(name)
             self.events.exchange_deleted(self.name, name, user)
         for binding in removed.bindings:
             self.events.binding("deleted", self.name, binding, user)
 
     def revoke_delayed(self, exchange: str, message_id: str) -> int:
         """Take back what a delayed exchange holds under this id; how many there were."""
-        if not isinstance(self.router.exchange(exchange), DelayedMessageExchange):
-            raise PreconditionFailed(f"exchange '{exchange}' in vhost '{self.name}' delays no messages")
-        delays = self.delays.get(exchange)
-        return 0 if delays is None else delays.revoke(message_id)
+        return self._stateful.revoke(exchange, message_id)
 
     def delays_of(self, name: str) -> Delays:
-        """What the delayed exchange holds back; of a durable one what it held back before the broker stopped, too."""
-        delays = self.delays.get(name)
-        if delays is None:
-            delays = self.delays[name] = Delays(self, name)
-            if self.router.exchange(name).durable:
-                journal = self._store.delay_journal(self.name, name, partial(self.batch.has_written, delays))
-                delays.keep_in(journal, suspect=self._store.suspect)
-        return delays
+        """What the delayed exchange holds back; of a durable one also what it held back before the broker stopped."""
+        return self._stateful.delays_of(name)
 
-    def keepers(self, route: Route, keys: tuple[str, ...]) -> tuple[Hold | History, ...]:
-        """Those who keep a message on its way: delays and histories."""
-        kept: list[Hold | History] = []
-        for name, delay in route.delayed:
-            kept.append(Hold(self.delays_of(name), delay, keys))
-        for name in route.remembered:
-            history = self._histories.get(name) or History.of(self.router.exchange(name))
-            if history is not None:
-                self._histories[name] = history
-                kept.append(history)
-        return tuple(kept)
+    def exchange_sinks(self, route: Route, keys: tuple[str, ...]) -> tuple[Sink, ...]:
+        """The exchanges on the route that hold the message: delays and histories."""
+        return self._stateful.sinks(route, keys)
 
     def exchange_counts(self, name: str) -> ExchangeCounts:
         counts = self._exchange_counts.get(name)
@@ -493,7 +470,7 @@ class VirtualHost:
         """Publish a message of the broker's own. Nothing is encoded where nobody listens."""
         headers = properties.headers or {}
         route = self.router.route_keys(exchange, (routing_key,), lambda: headers, lambda: hashed_properties(properties))
-        sinks = (*(self.queues[name] for name in route.queues), *self.keepers(route, (routing_key,)))
+        sinks = (*(self.queues[name] for name in route.queues), *self.exchange_sinks(route, (routing_key,)))
         if not sinks:
             return
         try:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harebell.broker.operations.alarms import LOOK_MS, Machine, Watermarks, memory_total
+from harebell.broker.operations.alarms import MEASURE_MS, Machine, Watermarks, memory_total
 from harebell.config import Limits
 from tests.broker.kit import NodeKit
 
@@ -43,7 +43,7 @@ def dial(kit: NodeKit) -> Dial:
 
 
 def look(kit: NodeKit) -> set[str]:
-    kit.pass_time(LOOK_MS)
+    kit.pass_time(MEASURE_MS)
     return set(kit.node.alarms)
 
 

@@ -133,7 +133,7 @@ class Delays:
 
     # -- on disk -------------------------------------------------------------------------------------------------
 
-    def keep_in(self, journal: Journal, *, suspect: bool = False) -> None:
+    def use_journal(self, journal: Journal, *, suspect: bool = False) -> None:
         """From now on persistent messages are on disk too, and those that are there are held back."""
         self._journal = journal
         journal.recover(suspect=suspect)
@@ -206,8 +206,8 @@ class Delays:
             if released.ttl is not None:
                 queue.enrich()
             queue.publish(released)
-        for keeper in vhost.keepers(route, entry.keys):
-            keeper.publish(released)
+        for sink in vhost.exchange_sinks(route, entry.keys):
+            sink.publish(released)
         if self._journal is not None:
             vhost.batch.when_safe(partial(self._journal.settle, entry.number))
 

@@ -21,7 +21,7 @@ from harebell.broker.node import Node
 
 __all__ = ["Gauges", "Machine", "Watermarks"]
 
-LOOK_MS: Final = 500
+MEASURE_MS: Final = 500
 STATM: Final = Path("/proc/self/statm")
 EASE: Final = 0.05  # how far on the good side of a mark its alarm ends
 
@@ -91,9 +91,9 @@ class Watermarks:
         self._raised: set[str] = set()  # and not those that the program raised
 
     def start(self) -> None:
-        self._look()
+        self._measure()
 
-    def _look(self) -> None:
+    def _measure(self) -> None:
         limits, gauges = self._node.limits, self._gauges
         mark: float = limits.memory_high_watermark
         if isinstance(mark, float):
@@ -108,7 +108,7 @@ class Watermarks:
             least = limits.disk_free_limit
             self._judge("disk", free < least, free >= least * (1 + EASE), f"{free} bytes free, the mark is {least}")
         timers = self._node.timers
-        timers.at(timers.now() + LOOK_MS, self._look)
+        timers.at(timers.now() + MEASURE_MS, self._measure)
 
     def _judge(self, resource: str, low: bool, ample: bool, figures: str) -> None:
         if low and resource not in self._raised:

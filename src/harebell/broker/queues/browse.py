@@ -86,10 +86,10 @@ class View(Queue):
                 return held
         return None
 
-    def look_again(self, highest: int | None = None) -> None:
+    def refresh(self, highest: int | None = None) -> None:
         """Messages came back, none to a place above `highest`; None: the queue is another inside."""
         for cursor in self._cursors.values():
-            cursor.look_again(highest)
+            cursor.refresh(highest)
 
     def check_negative(self, methods: str, requeue: bool) -> None:
         """Giving back is what clients do on their way out, and nothing was taken; to drop it would be something."""
@@ -150,7 +150,7 @@ class _Cursor:
         self._ahead.extend(found)
         self._read = end if len(found) < limit else found[-1].position + 1
 
-    def look_again(self, highest: int | None) -> None:
+    def refresh(self, highest: int | None) -> None:
         if highest is None or highest >= self._passed:
             self._ahead.clear()
             self._read = self._passed

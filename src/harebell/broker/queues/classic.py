@@ -28,7 +28,7 @@ from harebell.broker.queues.dead_letters import DeadLetters, Obituary, dead_lett
 from harebell.broker.queues.decorators import Verdict
 from harebell.broker.queues.delayed_retry import Retries
 from harebell.broker.queues.expiry import Expiry
-from harebell.broker.queues.settings import delivery_limit, is_plain, keeps_dead_letters, retries_later, retry_delay
+from harebell.broker.queues.settings import delivery_limit, is_at_least_once, is_plain, retries_later, retry_delay
 from harebell.broker.queues.turns import Consumers
 from harebell.broker.store.journal import Journal
 from harebell.protocol.v091 import Table
@@ -48,7 +48,7 @@ class Viewer(Protocol):
     consumers: Consumers
 
     def schedule(self) -> None: ...
-    def look_again(self, highest: int | None = None) -> None:
+    def refresh(self, highest: int | None = None) -> None:
         """Messages came back, none to a place above `highest`; None: the queue is another inside."""
 
     def forget(self) -> None: ...
@@ -89,7 +89,7 @@ class ClassicQueue(Queue):
             self._retries = Retries(self.timers, self._retry)
         if self._dead_letters is not None:
             self._dead_letters.try_again()  # there may be another exchange now; and a last time, when it is over
-        if not keeps_dead_letters(settings):
+        if not is_at_least_once(settings):
             if self._dead_letters is not None:
                 self._dead_letters.forget()
             self._dead_letters = None
@@ -125,7 +125,7 @@ class ClassicQueue(Queue):
             line.ready.clear()
             if self.journal is not None:
                 self._read_all(self.journal, backlog)
-            self._views_look_again()
+            self._refresh_views()
 
     def use_backlog(self, backlog: Backlog) -> None:
         """Have the messages in it from now on."""
@@ -137,9 +137,9 @@ class ClassicQueue(Queue):
     def everyone(self) -> tuple[Consumer, ...]:
         return (*self.consumers, *(consumer for view in self.views for consumer in view.consumers))
 
-    def _views_look_again(self, positions: Iterable[int] = ()) -> None:
+    def _refresh_views(self, positions: Iterable[int] = ()) -> None:
         for view in self.views:
-            view.look_again(max(positions, default=None))
+            view.refresh(max(positions, default=None))
 
     def reconfigure(self, settings: QueueSettings) -> None:
         if not is_plain(settings):
@@ -292,7 +292,7 @@ class ClassicQueue(Queue):
             self.notify_returned()
             self._arm_expiry()
         if self.views:
-            self._views_look_again([position for position, _ in entries])
+            self._refresh_views([position for position, _ in entries])
         self.schedule()
 
     def _put_back(self, held: Held) -> None:
@@ -311,7 +311,7 @@ class ClassicQueue(Queue):
                 self._put_back(held)
             self._arm_expiry()
             if self.views:
-                self._views_look_again([held.position for held in due])
+                self._refresh_views([held.position for held in due])
             self.schedule()
 
     def reject(self, entries: Iterable[Back]) -> None:
@@ -328,12 +328,12 @@ class ClassicQueue(Queue):
             self.journal.settle_many(sorted(held.position for held in away))
             self.contents.settle_all(self.journal)
         self.contents.clear()
-        self._views_look_again()
+        self._refresh_views()
         return count
 
     # -- on disk -------------------------------------------------------------------------------------------------
 
-    def keep_in(self, journal: Journal, *, suspect: bool = False) -> None:
+    def use_journal(self, journal: Journal, *, suspect: bool = False) -> None:
         """From now on the queue's messages are on disk too, and those that are there are its first ones.
 
         `suspect`: the machine went down with the broker before, so that any of them may have been delivered.

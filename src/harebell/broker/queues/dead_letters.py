@@ -68,7 +68,7 @@ def dead_letter(queue: DyingQueue, message: Message, reason: Reason) -> None:
     """Publish the message again through its queue's dead-letter exchange; dropped when that leads nowhere."""
     letter = _address(queue, message, reason, int(time.time()))
     if letter is not None:
-        for sink in (*letter.queues, *queue.vhost.keepers(letter.route, letter.keys)):
+        for sink in (*letter.queues, *queue.vhost.exchange_sinks(letter.route, letter.keys)):
             sink.publish(letter.message)
 
 
@@ -270,8 +270,8 @@ class DeadLetters:
                 queue.when_durable(partial(self._synced, entry))
         if not entry.kept:
             entry.kept = True
-            for keeper in self._queue.vhost.keepers(letter.route, letter.keys):
-                keeper.publish(letter.message)
+            for sink in self._queue.vhost.exchange_sinks(letter.route, letter.keys):
+                sink.publish(letter.message)
         if everybody and not entry.unsynced:
             self._done(entry)
 

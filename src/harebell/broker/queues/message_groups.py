@@ -151,7 +151,7 @@ class GroupBacklog(Backlog):
         return [holder for holder, heads in self._held.items() if self._head(heads, holder) is not None]
 
     def take(self, holder: Holder | None) -> GroupHeld | None:
-        """The oldest message that this one may have; its group is the holder's until `settle`, None: nobody's."""
+        """The oldest message that this one may have; its group is the holder's until `release`, None: nobody's."""
         heads = self._free
         group = self._head(heads, None)
         own_heads = self._held.get(holder, []) if holder is not None else []
@@ -179,7 +179,7 @@ class GroupBacklog(Backlog):
             self._held.setdefault(holder, [])
         group.out += 1
 
-    def settle(self, held: GroupHeld) -> None:
+    def release(self, held: GroupHeld) -> None:
         """A message that was taken to be held is acknowledged, dropped or back: with the last one its group is free."""
         group = self._groups.get(held.group)
         if group is None or group.holder is None:
@@ -299,5 +299,5 @@ class GroupQueue(ClassicQueue):
     def _release(self, messages: Iterable[Given | None]) -> None:
         for message in messages:
             if isinstance(message, GroupHeld):
-                self.groups.settle(message)
+                self.groups.release(message)
         self.schedule()

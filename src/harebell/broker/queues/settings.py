@@ -12,7 +12,7 @@ __all__ = [
     "check_implemented",
     "delivery_limit",
     "is_plain",
-    "keeps_dead_letters",
+    "is_at_least_once",
     "retries_later",
     "retry_delay",
 ]
@@ -52,7 +52,7 @@ def delivery_limit(settings: QueueSettings) -> int | None:
     return None if limit is None or limit < 0 else limit
 
 
-def keeps_dead_letters(settings: QueueSettings) -> bool:
+def is_at_least_once(settings: QueueSettings) -> bool:
     """Whether a dead letter stays with its queue until it is safe elsewhere (`dead_letters.DeadLetters`).
 
     RabbitMQ's rule for quorum queues: at-least-once falls back to at-most-once unless the queue refuses new messages

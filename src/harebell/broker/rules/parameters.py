@@ -88,7 +88,7 @@ class Parameters:
         self.parameters[parameter.vhost, parameter.component, parameter.name] = parameter
         self._catalog.put_parameter(parameter)
         self._events.parameter("set", parameter)
-        self._tell(parameter.vhost, parameter.component, parameter.name)
+        self._notify(parameter.vhost, parameter.component, parameter.name)
 
     def clear(self, vhost: str, component: str, name: str) -> bool:
         """Forget the parameter; whether there was one."""
@@ -97,7 +97,7 @@ class Parameters:
             return False
         self._catalog.remove_parameter(vhost, component, name)
         self._events.parameter("cleared", parameter)
-        self._tell(vhost, component, name)
+        self._notify(vhost, component, name)
         return True
 
     def set_global(self, parameter: GlobalParameter) -> None:
@@ -131,7 +131,7 @@ class Parameters:
         self.parameters = {(each.vhost, each.component, each.name): each for each in parameters}
         self.global_parameters = {each.name: each for each in global_parameters}
 
-    def _tell(self, vhost: str, component: str, name: str) -> None:
+    def _notify(self, vhost: str, component: str, name: str) -> None:
         actor = self.components.get(component)
         if actor is not None:
             actor.changed(vhost, name)

@@ -38,10 +38,10 @@ class DeferredInput:
         for each in events:
             number, event = each
             if number in channels or (channels and isinstance(event, m.ConnectionClose)):
-                self._keep(each)
+                self._defer(each)
             elif type(event) is Content:
                 channels.add(number)
-                self._keep(each)
+                self._defer(each)
             else:
                 free.append(each)
         return free
@@ -49,7 +49,7 @@ class DeferredInput:
     def add(self, events: Iterable[Event]) -> None:
         """All of them wait."""
         for each in events:
-            self._keep(each)
+            self._defer(each)
 
     def take(self) -> list[Event]:
         """What waited, in the order in which it came; nothing waits any more."""
@@ -61,7 +61,7 @@ class DeferredInput:
         self.size, self._events = 0, []
         self._channels.clear()
 
-    def _keep(self, each: Event) -> None:
+    def _defer(self, each: Event) -> None:
         event = each[1]
         self._events.append(each)
         self.size += len(event.frames) if isinstance(event, Content) else METHOD_BYTES

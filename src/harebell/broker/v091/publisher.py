@@ -124,7 +124,7 @@ class Publisher:
         content.method = target.method  # the same bytes, but one copy of them
         queues = target.queues
         if target.per_message:
-            message, queues = self._look(target, content)
+            message, queues = self._read_properties(target, content)
         else:
             found = SIZE_AND_FLAGS.unpack_from(content.frames)
             if found == NO_PROPERTIES or found == DELIVERY_MODE_ONLY:
@@ -233,7 +233,7 @@ class Publisher:
         return known
 
     def _check(self, target: Target, content: Content) -> tuple[Message, tuple[Sink, ...]]:
-        """As `_look`, with no more decoding than the properties ask for: nearly always none."""
+        """As `_read_properties`, with no more decoding than the properties ask for: nearly always none."""
         raw = content.checked_properties()
         flags, ttl = raw[0] << 8 | raw[1], None
         if flags & REPLY_TO and self._channel.replies is not None:
@@ -242,11 +242,11 @@ class Publisher:
                 content = Content(content.channel, content.method, frames, content.body_size)
                 raw = content.raw_properties
         if flags & USER_ID or (flags & HEADERS and _COPIES in raw) or (flags & REPLY_TO and WIRE_NAME in raw):
-            return self._look(target, content)
+            return self._read_properties(target, content)
         if flags & EXPIRATION:
             expiration = content.expiration
             if expiration is None or not expiration.isdigit() or int(expiration) > MAX_EXPIRATION:
-                return self._look(target, content)
+                return self._read_properties(target, content)
             ttl = int(expiration)
         if not flags & _PER_MESSAGE and len(raw) <= MAX_KNOWN_SIZE:
             if len(self._known) >= MAX_KNOWN:
@@ -256,7 +256,7 @@ class Publisher:
             return Message(target.address, content), target.queues
         return _expiring(target, content, ttl), target.queues
 
-    def _look(self, target: Target, content: Content) -> tuple[Message, tuple[Sink, ...]]:
+    def _read_properties(self, target: Target, content: Content) -> tuple[Message, tuple[Sink, ...]]:
         """The message and its queues where properties have a say; a refusal where they may not be as they are."""
         properties = content.decode_properties()
         self._check_user(properties)
@@ -289,7 +289,7 @@ class Publisher:
         if trace is not None and route is not None and keys is not None:
             trace.published(self._channel, message, keys, properties, route.queues)
         if route is not None and (route.delayed or route.remembered):
-            queues = (*queues, *self._connection.vhost.keepers(route, keys or ()))
+            queues = (*queues, *self._connection.vhost.exchange_sinks(route, keys or ()))
         return message, queues
 
     def _check_user(self, properties: Properties) -> None:
