@@ -2,8 +2,8 @@
 
 Counting must not be felt, so hardly anything is counted per message. A publication adds one to its `Target`; a consumer
 adds the size of each share it is fed, and of each acknowledgement. `flush_counts` (of publishers and consumers) carries
-these over to the counts kept here, when the target or the consumer goes and when somebody asks. The report that puts
-them together is `operations.statistics`'s.
+these over to the counts kept here, when the target or the consumer goes and when statistics are asked for. The report
+that puts them together is `operations.statistics`'s.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Sink(Protocol):
 
 
 class Receiver(Sink, Protocol):
-    """A queue, as those know it who route messages to it."""
+    """A queue, as a router of messages knows it."""
 
     name: str
 
@@ -45,7 +45,7 @@ class Receiver(Sink, Protocol):
 
 
 class Forwarding(Protocol):
-    """A virtual host, as those know it who forward messages in it."""
+    """A virtual host, as a router of messages knows it."""
 
     @property
     def router(self) -> Router: ...

@@ -87,7 +87,7 @@ class Held:
     deadline  when it expires, in milliseconds of the node's clock; 0: never
     priority  of its level in the queue
     count     deliveries so far that ended without an acknowledgement
-    gone      it left the queue from the middle; who meets it next drops it
+    gone      it left the queue from the middle, and is removed when it comes to the head
     """
 
     __slots__ = ("count", "deadline", "gone", "message", "position", "priority")

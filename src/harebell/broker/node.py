@@ -39,7 +39,7 @@ from harebell.routing import definitions
 __all__ = ["Node"]
 
 CATALOG: Final = "catalog.sqlite"  # in the data folder
-SWEEP_MS: Final = 60_000  # between two looks for overdue acknowledgements, at most
+SWEEP_MS: Final = 60_000  # between two checks for overdue acknowledgements, at most
 
 DEFAULT_LIMITS: Final = Limits()
 
@@ -105,7 +105,7 @@ class Node:
         self.lobby = VirtualHost(self, "")  # where a connection is before it says which virtual host it wants
 
     def new_vhost(self, name: str) -> VirtualHost:
-        """A virtual host, empty, that nobody has heard of yet."""
+        """A virtual host, empty, and not announced yet."""
         vhost = self.vhosts[name] = VirtualHost(self, name)
         self.events.prepare_vhost(vhost)
         return vhost
@@ -182,7 +182,7 @@ class Node:
         self.batch.end()
 
     def _sweep(self) -> None:
-        """Look for deliveries that nobody acknowledged in time; how often follows from the shortest timeout."""
+        """Take back deliveries that were not acknowledged in time; how often follows from the shortest timeout."""
         queues = [queue for vhost in self.vhosts.values() for queue in vhost.queues.values()]
         for queue in queues:
             queue.rest()
@@ -200,7 +200,7 @@ class Node:
         self.watch_consumers(self.consumer_timeout)
 
     def watch_consumers(self, timeout: int) -> None:
-        """There is a queue with this consumer timeout, in milliseconds: look often enough."""
+        """There is a queue with this consumer timeout, in milliseconds: check often enough."""
         soon = self.timers.now() + max(1, timeout // 4)
         if self._next_sweep.deadline > soon:
             self._next_sweep.cancel()
@@ -251,7 +251,7 @@ class Node:
         self.batch.commit.stop()
 
     def stop(self) -> None:
-        """Say goodbye to the connections, sync and close the store."""
+        """Close the connections, then sync and close the store."""
         for connection in tuple(self.connections):
             connection.close(ConnectionForced("broker forced connection closure with reason 'shutdown'"))
         self.batch.end()

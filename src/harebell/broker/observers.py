@@ -1,4 +1,4 @@
-"""Who is told what happens: `Listener` hears of changes (events), `Tracer` sees every message (the firehose).
+"""What is told of what happens: `Listener` hears of changes (events), `Tracer` sees every message (the firehose).
 
 The rooms that change something are handed a listener and know it by this protocol; `operations.events` and
 `operations.firehose` implement them.
@@ -19,7 +19,7 @@ from harebell.routing.policies import Policy
 
 __all__ = ["INTERNAL_USER", "Listener", "Tracer", "VhostFacts"]
 
-INTERNAL_USER: Final = "rmq-internal"  # who did what no user did; RabbitMQ's name
+INTERNAL_USER: Final = "rmq-internal"  # the user of what no user did; RabbitMQ's name
 
 
 class VhostFacts(Protocol):

@@ -78,11 +78,11 @@ class Host(Protocol):
         """What may decorate every queue."""
 
     def watch_consumers(self, timeout: int) -> None:
-        """There is a queue with this consumer timeout, in milliseconds: look often enough."""
+        """There is a queue with this consumer timeout, in milliseconds: check often enough."""
 
 
 class VirtualHost:
-    """`definition` says what the virtual host is to people: description, tags, default queue type, tracing.
+    """`definition` says what the virtual host is for: description, tags, default queue type, tracing.
 
     `trace` is its firehose, None while that is off; `counts` are those of the channels that were; `reply_queues` are
     the addresses of channels, for direct replies.
@@ -325,8 +325,8 @@ class VirtualHost:
     ) -> None:
         """Delete the queue and tell its consumers.
 
-        `answer` is called before they are told, with how many ready messages went: who deletes the queue that it
-        consumes from gets its answer first, as with RabbitMQ.
+        `answer` is called before they are told, with how many ready messages went: a client that deletes the queue that
+        it consumes from gets its answer first, as with RabbitMQ.
         """
         count = queue.message_count
         consumers = queue.everyone()
@@ -467,7 +467,7 @@ class VirtualHost:
             counts.publish_out += count * len(queues)
 
     def announce(self, exchange: str, routing_key: str, properties: Properties, body: bytes = b"") -> None:
-        """Publish a message of the broker's own. Nothing is encoded where nobody listens."""
+        """Publish a message of the broker's own. Nothing is encoded when it is routed nowhere."""
         headers = properties.headers or {}
         route = self.router.route_keys(exchange, (routing_key,), lambda: headers, lambda: hashed_properties(properties))
         sinks = (*(self.queues[name] for name in route.queues), *self.exchange_sinks(route, (routing_key,)))

@@ -13,7 +13,7 @@ RabbitMQ's rules, order and texts (3.10, probed):
 
 - The default exchange goes by the name amq.default. A name that the server made up is a name like any other.
 - A passive declaration asks for nothing, nor does a consumer of direct replies.
-- What is asked for is looked at before what is there, so who may not know does not learn.
+- Permissions are checked before existence, so that a user without permission does not learn what exists.
 - At a topic exchange, a user with a topic permission for it also needs that for each routing key to publish with (those
   of CC and BCC too, as from RabbitMQ 4 on), and for each key to bind with. {username} and {vhost} stand in its pattern
   for those of the connection, letter by letter whatever they mean to a pattern.

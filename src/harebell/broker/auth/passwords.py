@@ -9,7 +9,7 @@ Algorithms, by the names that definitions give them:
   digest of salt and password. For users who come from RabbitMQ or are to go there.
 - MD5, which RabbitMQ used until 3.6, is refused: such a password must be set anew.
 
-An empty hash is nobody's password. All comparisons take constant time.
+No password matches an empty hash. All comparisons take constant time.
 """
 
 from __future__ import annotations

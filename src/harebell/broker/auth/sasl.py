@@ -107,7 +107,7 @@ class Anonymous:
         self._user = facts.anonymous_user
 
     def step(self, response: bytes) -> Step:
-        """The response is a trace (RFC 4505) and says nothing about who it is."""
+        """The response is a trace (RFC 4505) and does not identify the client."""
         if self._user is None:
             raise Refused("no user for anonymous logins")
         return Proven(self._user)

@@ -1,8 +1,8 @@
 """SCRAM-SHA-256, the server's side (RFC 5802, RFC 7677): a login in which the password never travels.
 
 What is kept of a password is "SCRAM-SHA-256$4096:SALT$STOREDKEY:SERVERKEY" (RFC 5803), which cannot be made from
-another hash. Channel binding is not offered. A user who is not there is asked for a proof too, so that nobody learns
-who exists: the salt is made up, the same one each time.
+another hash. Channel binding is not offered. An unknown user is asked for a proof too, with a salt
+that is made up, the same one each time, so that a client cannot learn which users exist.
 """
 
 from __future__ import annotations

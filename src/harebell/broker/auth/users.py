@@ -1,8 +1,8 @@
 """Users and what they may do: the book that logins and permissions are looked up in. It asks for no password.
 
 At first there is `guest`, password `guest`, administrator, with every permission in "/", who may come from the
-machine's own addresses only (`loopback_users`), as with RabbitMQ. Its hash is RabbitMQ's quick one: everybody knows the
-password anyway.
+machine's own addresses only (`loopback_users`), as with RabbitMQ. Its hash is RabbitMQ's quick one, because the
+password is known anyway.
 
 A pattern is a regular expression that is searched for in a name; an empty one finds the empty name only.
 """

@@ -19,7 +19,7 @@ from harebell.routing.definitions import User
 __all__ = ["Verifier"]
 
 MOST_REMEMBERED: Final = 10_000
-MOST_WAITING: Final = 200  # some ten seconds of work: who came later would have given up
+MOST_WAITING: Final = 200  # some ten seconds of work: later clients would have given up
 
 
 class Verifier:
@@ -31,7 +31,7 @@ class Verifier:
         self._remembered: dict[bytes, None] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._waiting = 0
-        self._nobody = ""  # a hash for users who are not there: they take as long as those who are
+        self._nobody = ""  # a hash for unknown users: checking one takes as long as for a known user
 
     def verify(self, user: User | None, password: bytes, answer: Callable[[bool], None]) -> None:
         """Call `answer`, at once or later in the broker's thread."""

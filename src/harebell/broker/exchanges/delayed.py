@@ -151,7 +151,7 @@ class Delays:
         return 0 if self._journal is None else self._journal.flush()
 
     def advance(self) -> None:
-        """Nobody reads here."""
+        """Unused: nothing reads what is held back."""
 
     def close(self) -> None:
         if self._journal is not None:

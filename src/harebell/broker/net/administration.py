@@ -131,7 +131,7 @@ class Administration:
     def import_definitions(
         self, source: str | Path | Mapping[str, object], *, vhost: str | None = None
     ) -> tuple[str, ...]:
-        """Apply a RabbitMQ definitions file (its path, or the object in it); what it asks for in vain, as texts.
+        """Apply a RabbitMQ definitions file (its path, or the object in it); remarks on what was not applied.
 
         All of it or, when something of it cannot be, nothing. Nothing is deleted; queues and exchanges that exist stay
         as they are. With a `vhost`, the exchanges, queues, bindings, policies and parameters of the file go into that

@@ -209,7 +209,7 @@ class Broker(Administration):
                 backlog=BACKLOG, ssl=context, ssl_handshake_timeout=node.limits.handshake_timeout,
             )
             for server in old
-            for listening in server.sockets  # the same sockets, so that nobody is turned away between
+            for listening in server.sockets  # the same sockets, so that no client is refused meanwhile
         ]  # fmt: skip
         for server in old:
             server.close()
@@ -308,7 +308,7 @@ class Broker(Administration):
         return not self._transports or await self._wait(self._idle, seconds)
 
     async def _wait(self, event: asyncio.Event, seconds: float) -> bool:
-        """Whether it happens in time, and before somebody is in a hurry."""
+        """Whether the event happens within the time, and before `hurry` is called."""
         waits = [asyncio.ensure_future(each.wait()) for each in (event, self._hurried)]
         await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:

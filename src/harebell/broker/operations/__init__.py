@@ -1,1 +1,1 @@
-"""Who changes the broker and who watches it: definitions, policies, limits, statistics, events."""
+"""What changes a node and what watches it: definitions, administration, alarms, events, firehose, statistics."""

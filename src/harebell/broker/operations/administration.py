@@ -6,10 +6,10 @@ or null. `COMMANDS` has them all, with the fields that each takes. They come as 
 
 Rules:
 
-- A password is never in a request: who sends it makes the hashes (`auth.users.make_user`). No answer has a hash.
+- A password is never in a request: the sender makes the hashes (`auth.users.make_user`). No answer has a hash.
 - A request is done whole or refused: AmqpError, with what to do. What is asked for twice is refused the second time,
   where it makes something; setting and clearing may be repeated.
-- Who asks, and whether they may, is looked at by who calls this.
+- The caller checks which user asks, and whether it may.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The event exchange: what happens on the node, as messages of the topic exchange `amq.rabbitmq.event` of vhost "/".
 
 The routing key names the event ("queue.created"), the headers say the rest; there is no body. Names, headers and their
-forms are those of RabbitMQ's plugin rabbitmq_event_exchange, so arguments are Erlang terms in text. Nobody who listens
-makes an event cheap, and without `Broker(events=True)` nothing is built at all.
+forms are those of RabbitMQ's plugin rabbitmq_event_exchange, so arguments are Erlang terms in text. Without a listener
+an event is cheap, and without `Broker(events=True)` nothing is built at all.
 
 What changes something calls a method of its `observers.Listener`; the message is delivered at the end of the batch.
 """
@@ -65,7 +65,7 @@ class Events:
         self._node_name, self._vhosts = node_name, vhosts
 
     def emit(self, name: str, headers: Mapping[str, FieldValue]) -> None:
-        """Publish an event. Nothing happens while events are off; nobody has to ask first.
+        """Publish an event. Nothing happens while events are off; no caller has to ask first.
 
         A caller outside a batch (a timer's callback is inside one) calls `Batch.end` afterwards.
         """
@@ -85,7 +85,7 @@ class Events:
             ),
         )
 
-    # -- what the broker itself emits: built only when somebody may listen ----------------------------------------
+    # -- what the broker itself emits: built only while events are on --------------------------------------------
 
     def connection_created(self, connection: Connection) -> None:
         if self.on:

@@ -1,4 +1,4 @@
-"""The firehose: a copy of every message that is published in a vhost or delivered there, for who wants to watch.
+"""The firehose: a copy of every message that is published in a vhost or delivered there, for observers.
 
 Copies go to the exchange `amq.rabbitmq.trace` with the routing key `publish.EXCHANGE` or `deliver.QUEUE`; their headers
 say what the message was, their body is its body. While it is off nothing asks for it per message: switching it on
@@ -26,7 +26,7 @@ __all__ = ["ADMINISTER", "TRACE_EXCHANGE", "Trace", "set_tracing"]
 
 TRACE_EXCHANGE: Final = "amq.rabbitmq.trace"
 ADMINISTER: Final = "amq.administer"
-"""The service of the system exchange whose requests nobody but the broker may see."""
+"""The service of the system exchange whose requests only the broker may see."""
 
 
 def set_tracing(node: Node, name: str, on: bool) -> None:

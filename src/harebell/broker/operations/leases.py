@@ -22,7 +22,7 @@ from harebell.routing.values import type_name
 
 __all__ = ["MAX_LEASE", "LeaseRequest", "Leases", "lease_request"]
 
-MAX_LEASE: Final = 86_400_000  # milliseconds: who needs longer than a day can ask again, and is known to be alive
+MAX_LEASE: Final = 86_400_000  # milliseconds: a consumer that needs more than a day asks again, and shows that it lives
 
 
 class LeaseRequest(NamedTuple):

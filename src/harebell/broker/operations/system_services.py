@@ -9,9 +9,9 @@
     amq.lease          more time for deliveries of the same channel (`leases`), answered with what was granted
 
 The answer goes through the default exchange to the message's reply_to, with its correlation_id. A message without
-reply_to is not answered, but done; one to another service reaches nobody (returned when mandatory). What is refused is
-answered by {"error": ..., "reason": ...}, the name and the text of AMQP's reply; without reply_to it closes the
-channel, as any refusal does. Source: the draft's section 2.2.3.5.
+reply_to is not answered, but done; one to an unknown service reaches no queue (it is returned when mandatory). What is
+refused is answered by {"error": ..., "reason": ...}, the name and the text of AMQP's reply; without reply_to it closes
+the channel, as any refusal does. Source: the draft's section 2.2.3.5.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _revoke(connection: Requester, request: Content) -> bytes:
 
 
 def _administer(connection: Requester, request: Content) -> bytes:
-    """Asked for by an administrator, who may not take away what the answer needs. What was changed is logged."""
+    """Asked for by an administrator, which may not delete what the answer needs. What was changed is logged."""
     node, user = connection.node, connection.user
     if not node.users.has_tag(user, "administrator"):
         raise AccessRefused(f"user '{user}' is no administrator: only one may ask amq.administer")

@@ -45,7 +45,7 @@ class Home(Protocol):
 
     def delete_queue(self, queue: Queue) -> None: ...
     def watch_consumers(self, timeout: int) -> None:
-        """There is a queue with this consumer timeout, in milliseconds: look often enough."""
+        """There is a queue with this consumer timeout, in milliseconds: check often enough."""
 
 
 class Owner(Protocol):
@@ -80,8 +80,8 @@ class Queue(ABC):
         self.scheduled = False
         self.deleted = False
         self.decorators: tuple[QueueDecorator, ...] = ()
-        self.judges: tuple[QueueDecorator, ...] = ()  # the decorators that have a say about each message
-        self._judging: tuple[Callable[[Message], Verdict], ...] = ()  # what of the judges does anything
+        self.judges: tuple[QueueDecorator, ...] = ()  # the decorators that decide about each message
+        self._judging: tuple[Callable[[Message], Verdict], ...] = ()  # their methods, where they override them
         self._accepting: tuple[Callable[[Message], None], ...] = ()
         self.enqueueing: tuple[Callable[[], None], ...] = ()
         self._dropping: tuple[Callable[[Message, str], None], ...] = ()
@@ -111,7 +111,7 @@ class Queue(ABC):
 
     @abstractmethod
     def take(self, getter: Getter | None = None, fits: Callable[[Held], bool] | None = None) -> Held | None:
-        """The next message, for basic.get; `getter` will acknowledge it, None: nobody will.
+        """The next message, for basic.get; `getter` will acknowledge it; None: it is acknowledged already.
 
         One that does not fit what its client can be sent comes back, whoever the getter is.
         """
@@ -172,7 +172,7 @@ class Queue(ABC):
         """A message is coming that may leave from the middle of the queue."""
 
     def everyone(self) -> tuple[Consumer, ...]:
-        """All who have to be told when the queue goes."""
+        """All consumers that have to be told when the queue is deleted, browsing ones among them."""
         return tuple(self.consumers)
 
     def check_consume(self, no_ack: bool, prefetch: int) -> None:  # noqa: B027  a hook
@@ -182,7 +182,7 @@ class Queue(ABC):
         """Raise when this kind of queue takes nothing back, or drops nothing: no basic.nack, reject or recover."""
 
     def acked(self, message: Given | None) -> None:  # noqa: B027  a hook
-        """A delivery of a channel whose acknowledgements somebody watches is acknowledged."""
+        """A delivery is acknowledged, on a channel where a queue asked to be told (`Consumer.watch_acks`)."""
 
     # -- decorators ----------------------------------------------------------------------------------------------
 
@@ -206,7 +206,7 @@ class Queue(ABC):
             decorator.started()
 
     def judge(self, message: Message) -> Verdict:
-        """What the decorators make of a message that comes; they are told of it."""
+        """What the decorators decide about a new message; they are told of the result."""
         for judge in self._judging:
             verdict = judge(message)
             if verdict is not Verdict.ADMIT:

@@ -83,7 +83,7 @@ class ClassicQueue(Queue):
         self._equip()
 
     def _equip(self) -> None:
-        """Have what the settings ask for."""
+        """Make what the settings ask for: delayed retry, dead letters, a backlog."""
         settings = self.settings
         if self._retries is None and retries_later(settings):
             self._retries = Retries(self.timers, self._retry)
@@ -243,7 +243,7 @@ class ClassicQueue(Queue):
             self.show_views()
 
     def drop_expired(self) -> None:
-        """Drop what nobody may see any more, even where a timer is late."""
+        """Drop expired messages, even where the timer is late."""
         if self.expiry is not None:
             self.expiry.drop_expired()
 

@@ -1,6 +1,6 @@
 """The ready messages of a classic queue, in one of three forms behind one interface (`Contents`).
 
-    PlainContents      in memory: a deque of messages that nobody has seen, and a heap of those that came back
+    PlainContents      in memory: a deque of messages not delivered yet, and a heap of those that came back
     JournaledContents  the same with a journal: all of it is on disk, and of a long backlog only the head is in memory
     backlog.Backlog    from whose middle messages may leave: by priority, by deadline, by limits
 
@@ -58,7 +58,7 @@ class Contents(Protocol):
 
 
 class PlainContents:
-    """`ready` are messages that nobody has seen, the first of them at `position`; `returned` is a heap by position."""
+    """`ready` are messages not delivered yet, the first of them at `position`; `returned` is a heap by position."""
 
     __slots__ = ("position", "ready", "returned")
 

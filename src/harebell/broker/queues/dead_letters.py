@@ -1,6 +1,6 @@
 """Dead letters on their way: a message leaves its queue through the dead-letter exchange, at most or at least once.
 
-At most once (`dead_letter`): the letter goes to whoever takes it now; what nobody takes is dropped.
+At most once (`dead_letter`): the letter goes to the queues that take it now, and is dropped if there is none.
 
 At least once (`DeadLetters`, `x-dead-letter-strategy`): the message stays with its queue, neither ready nor anybody's,
 until every queue that it is routed to has taken it; a stream has taken it when it is on the disk. It is tried again
@@ -73,7 +73,7 @@ def dead_letter(queue: DyingQueue, message: Message, reason: Reason) -> None:
 
 
 def _address(queue: DyingQueue, message: Message, reason: Reason, died: int) -> _Letter | None:
-    """The letter and where it goes now; None when there is no dead-letter exchange, or nobody behind it."""
+    """The letter and where it goes now; None when there is no dead-letter exchange, or no queue behind it."""
     vhost, settings = queue.vhost, queue.settings
     exchange = settings.dead_letter_exchange
     if exchange is None or not vhost.router.has_exchange(exchange):
@@ -184,7 +184,7 @@ class Obituary:
 
 
 class _Waiting:
-    """A message that died, and who has its letter already."""
+    """A message that died, and the queues that have its letter already (`taken`)."""
 
     __slots__ = ("died", "kept", "message", "position", "reason", "taken", "unsynced")
 
@@ -200,7 +200,7 @@ class DeadLetters:
 
     def __init__(self, queue: DyingQueue) -> None:
         self._queue = queue
-        self._waiting: dict[_Waiting, None] = {}  # oldest first; what was tried in vain goes to the end
+        self._waiting: dict[_Waiting, None] = {}  # oldest first; one that was tried again goes to the end
         self._retry: Timer | None = None
         self.bytes = 0
 
@@ -253,16 +253,16 @@ class DeadLetters:
         self._retry = timers.at(timers.now() + milliseconds, self.try_again)
 
     def _send(self, entry: _Waiting) -> None:
-        """Give the letter to those who have not got it; done when all have, and streams on the disk."""
+        """Give the letter to the queues that do not have it; done when all have it, and streams have it on disk."""
         letter = _address(self._queue, entry.message, entry.reason, entry.died)
         if letter is None:
             return
-        everybody = True
+        all_took_it = True
         for queue in letter.queues:
             if queue.name in entry.taken:
                 continue
             if not queue.publish(letter.message):
-                everybody = False
+                all_took_it = False
                 continue
             entry.taken.add(queue.name)
             if queue.stored:
@@ -272,7 +272,7 @@ class DeadLetters:
             entry.kept = True
             for sink in self._queue.vhost.exchange_sinks(letter.route, letter.keys):
                 sink.publish(letter.message)
-        if everybody and not entry.unsynced:
+        if all_took_it and not entry.unsynced:
             self._done(entry)
 
     def _synced(self, entry: _Waiting) -> None:

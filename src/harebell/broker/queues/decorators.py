@@ -1,11 +1,11 @@
-"""Queue decorators: what is told of the life of a queue, and may have a say about each message that comes.
+"""Queue decorators: told of the life of a queue, they may also decide about each message that comes.
 
 A decorator belongs to one queue. Length limits (`length_limit`), deduplication (`deduplication`) and the counts of what
 a queue drops (`drops`) are decorators; a program adds its own with `Broker.add_decorator`. A queue without any pays
 nothing for them.
 
 A factory is called with each queue when it is made, and again when the queue's settings change while the factory has
-given it none (`base.DecoratorFactory`). It returns a decorator, or None for a queue that is none of its business.
+given it none (`base.DecoratorFactory`). It returns a decorator, or None for a queue that it does not decorate.
 
 The methods are called in the broker's thread, in the middle of a batch: they must not block, and must not raise.
 """
@@ -79,5 +79,5 @@ class QueueDecorator:
 
 
 def overrides(decorator: QueueDecorator, method: str) -> bool:
-    """Whether it has a method of its own of that name, so that calling it is not in vain."""
+    """Whether the decorator overrides the method, so that there is a reason to call it."""
     return getattr(type(decorator), method) is not getattr(QueueDecorator, method)

@@ -38,7 +38,7 @@ class Expiry:
             self._timer = self._timers.at(deadline, self._ring)
 
     def drop_expired(self) -> None:
-        """Drop what nobody may see any more, even where the timer is late."""
+        """Drop expired messages, even where the timer is late."""
         backlog = self._backlog
         if backlog.next_deadline:
             for held in backlog.expired(self._timers.now()):

@@ -1,10 +1,10 @@
 """Message groups: a queue whose messages of one group go, in order, to one consumer at a time.
 
 The argument `x-message-group` names a header; messages with the same value of it are a group. A consumer that gets the
-first message of a group holds the group while it has unacknowledged messages of it: nobody else gets the next ones, and
-they come as its window has room. When none is outstanding, whoever is next takes the group. What comes back goes to its
-old place, before the rest of its group. Messages without the header belong to no group. basic.get holds groups for its
-channel; what is not to be acknowledged holds nothing.
+first message of a group holds the group while it has unacknowledged messages of it: no other consumer gets the next
+ones, and they come as its window has room. When none is outstanding, whoever is next takes the group. What comes back
+goes to its old place, before the rest of its group. Messages without the header belong to no group. basic.get holds
+groups for its channel; what is not to be acknowledged holds nothing.
 
 So messages leave from the middle of the queue. To find the next one for a consumer without a look at those that may
 not go, each group has a line of its own, and the heads of these lines stand in heaps: one of the groups that nobody
@@ -57,7 +57,7 @@ _Heads: TypeAlias = "list[tuple[int, _Group]]"
 
 
 class GroupBacklog(Backlog):
-    """A backlog that knows who may have what; `header` names the group."""
+    """A backlog that knows which consumer may have which message; `header` names the group."""
 
     def __init__(self, header: str) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class GroupBacklog(Backlog):
         self._name = bytes([len(name := header.encode())]) + name
         self._groups: dict[Hashable | None, _Group] = {}
         self._free: _Heads = []
-        self._held: dict[Holder, _Heads] = {}  # of those who hold groups
+        self._held: dict[Holder, _Heads] = {}  # of the holders of groups
         self._holds: dict[Holder, int] = {}  # how many groups
 
     # -- messages come and go ------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class GroupBacklog(Backlog):
         return self.levels[0].first()
 
     def clear(self) -> int:
-        """Drop what is ready; who holds a group goes on holding it."""
+        """Drop what is ready; holders of groups keep them."""
         count = self.reset()
         self._free.clear()
         for heads in self._held.values():
@@ -139,7 +139,7 @@ class GroupBacklog(Backlog):
             self._groups.pop(key, None)
             group.listed = None
 
-    # -- who may have what ---------------------------------------------------------------------------------------
+    # -- groups and holders -------------------------------------------------------------------------------------
 
     @property
     def any_free(self) -> bool:
@@ -151,7 +151,7 @@ class GroupBacklog(Backlog):
         return [holder for holder, heads in self._held.items() if self._head(heads, holder) is not None]
 
     def take(self, holder: Holder | None) -> GroupHeld | None:
-        """The oldest message that this one may have; its group is the holder's until `release`, None: nobody's."""
+        """The oldest message that this one may have; its group is the holder's until `release` (None: it has none)."""
         heads = self._free
         group = self._head(heads, None)
         own_heads = self._held.get(holder, []) if holder is not None else []

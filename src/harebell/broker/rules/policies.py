@@ -105,7 +105,7 @@ class Policies:
         )
 
     def effective(self, name: str, kind: QueueType, arguments: Table) -> dict[str, Setting]:
-        """The settings of a queue with the source of each; for people who ask why."""
+        """The settings of a queue with the source of each; for explanations."""
         return effective(arguments, *self.in_force(name, kind))
 
     def settings_for(self, name: str, kind: QueueType, arguments: Table) -> QueueSettings:

@@ -1,8 +1,8 @@
 """The data folder of a broker: made when missing, held against every other broker, and how the last one left it.
 
-The file `running` is there from a start to a clean stop, and names the boot of the machine: who finds it knows that the
-process before was killed, and whether the machine stopped with it. After a kill, everything that was written is there;
-after a power cut, only what was synced.
+The file `running` is there from a start to a clean stop, and names the boot of the machine: a broker that finds it
+knows that the process before was killed, and whether the machine stopped with it. After a kill, everything that was
+written is there; after a power cut, only what was synced.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Damage(NamedTuple):
 
 
 def write_all(files: Files, fd: int, data: bytes, offset: int) -> None:
-    """Write all of it there. After an OSError any part may be written: who tries again writes to the same place."""
+    """Write all of it there. After an OSError any part may be written: a second try writes to the same place."""
     done = files.pwrite(fd, data, offset)
     while done < len(data):
         more = files.pwrite(fd, memoryview(data)[done:], offset + done)

@@ -1,8 +1,8 @@
-"""Group commit: one thread that syncs the files that were written, for everybody who waits.
+"""Group commit: one thread that syncs the files that were written, for all that wait.
 
 Writers call `ticket(file)` after writing and get the number of the sync that will cover it; `synced` is the number of
-the last sync that is done. While one sync runs, the files of the next gather, so the batches grow with the load and
-nobody chooses their size. When a sync is done, `on_synced` is called in the writers' thread (through `call_soon`).
+the last sync that is done. While one sync runs, the files of the next gather, so the batches grow with the load by
+themselves. When a sync is done, `on_synced` is called in the writers' thread (through `call_soon`).
 
 A failed sync is final: the kernel may have dropped the pages, so trying again would confirm what is not on disk
 (the "fsyncgate" of 2018). `on_failed` is told once, and nothing is confirmed any more.
@@ -86,7 +86,7 @@ class GroupCommit:
         if pending:
             self._files.fdatasync(fd)
             with self._wake:
-                self._owed = True  # who holds its ticket waits for the number all the same
+                self._owed = True  # the holder of its ticket waits for the number all the same
                 self._wake.notify_all()
         self._files.close(fd)
 

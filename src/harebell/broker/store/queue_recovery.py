@@ -143,7 +143,7 @@ class Recovery:
                     break
                 lost = settled.missing(position, gap)
                 self._note_damage(segment.path, at, (start if start >= 0 else len(data)) - at, (position, gap), lost)
-                settled.add(position, gap)  # they are not counted, so nobody may settle them again
+                settled.add(position, gap)  # they are not counted, so they may not be settled again
                 if start < 0:
                     position = gap
                     break

@@ -3,7 +3,7 @@
 A message costs nothing here. What is settled stands as ranges; positions that no message has (transient ones are not
 stored) count as settled, so that a segment is done when the ranges cover it.
 
-The index cuts the file into chunks that begin with a record. Of each stands the CRC-32 here, so that who reads a whole
+The index cuts the file into chunks that begin with a record. The CRC-32 of each is here, so that a reader of a whole
 chunk checks it with one call, and its records no more.
 """
 
@@ -32,7 +32,7 @@ from harebell.broker.store.ranges import Ranges
 
 __all__ = ["Segment"]
 
-INDEX_BYTES: Final = 256 * 1024  # who looks for a position reads at most this much, or one batch, before it
+INDEX_BYTES: Final = 256 * 1024  # a search for a position reads at most this much, or one batch, before it
 COMPACT_BYTES: Final = 1024 * 1024  # of settlements; beyond, they are written anew, if that makes them much less
 
 

@@ -45,7 +45,7 @@ class StreamStore:
         self._data, self._commit, self._clean, self._files = data, commit, clean, files
 
     def new_folder(self) -> str:
-        """A name that no stream ever had: what is left of one that was deleted is nobody's beginning."""
+        """A name that no stream ever had, so that what a deleted one left behind is never another one's beginning."""
         return f"{FOLDER}/{secrets.token_hex(8)}"
 
     def create(self, folder: str) -> StreamLog:

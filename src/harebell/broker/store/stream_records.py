@@ -7,7 +7,7 @@
 
 Behind damage, the next record is the first place where length, CRC and mark fit; the mark says its offset, where fewer
 than 65,535 records are lost in between. No more can be lost than have room there. The seed is random and stands in the
-segment's name: nobody outside knows it, so a message whose body looks like a record is not taken for one.
+segment's name: clients do not know it, so a message whose body looks like a record is not taken for one.
 
 Versions before the catalog's schema 2 wrote neither: there the seed and the mark are 0. Such a record counts by its
 place; what is damaged between two of them counts as one record.

@@ -167,10 +167,10 @@ class Channel:
         return tags
 
     def give_back_overdue(self, now: int, default: int, least: int) -> None:
-        """Return what was not acknowledged within its queue's consumer timeout, and cancel who had it.
+        """Return what was not acknowledged within its queue's consumer timeout, and cancel the consumers that had it.
 
         RabbitMQ 4.3 does so; before, and here for clients that do not understand basic.cancel, the channel is closed.
-        Called now and then: `marks` tell which tags had been delivered at earlier calls, so a delivery costs nothing.
+        Called periodically: `marks` tell which tags had been delivered at earlier calls, so a delivery costs nothing.
         `default` is the timeout of queues without one of their own, `least` the smallest there is.
         """
         marks, leases = self._marks, self._leases

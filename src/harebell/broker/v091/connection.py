@@ -340,7 +340,7 @@ class Connection:
     def _fail(self, error: RemoteProtocolError) -> None:
         """What the engine refused. Where no close-ok will be understood, the answer is also the end.
 
-        The socket stays open a while: closing it on input that nobody has read would take the answer back (RFC 1122,
+        The socket stays open a while: closing it with unread input would discard the answer (RFC 1122,
         4.2.2.13).
         """
         if self.engine.state is ConnectionState.CLOSED:
@@ -371,7 +371,7 @@ class Connection:
                 self.vhost.delete_queue(queue)
 
     def end(self, after: float = 0.0) -> None:
-        """Say what is left to say, and close the transport that many seconds from now."""
+        """Send what is left, and close the transport so many seconds from now."""
         self.phase = Phase.CLOSED
         self.flush()
         self.transport.close(after)
@@ -456,10 +456,10 @@ class Connection:
     # -- output --------------------------------------------------------------------------------------------------
 
     def send(self, number: int, method: m.Method, frames: bytes = b"") -> None:
-        """Say something on a channel, with the frames of a content where the method carries one.
+        """Send a method on a channel, with the frames of a content where the method carries one.
 
-        Nothing is sent when the client has closed the channel or the connection in the same batch, behind what this
-        answers: it listens to nothing but the close-ok any more.
+        Nothing is sent when the client has closed the channel or the connection later in the same batch: it then
+        accepts nothing but the close-ok.
         """
         if self.listens(number):
             if frames:

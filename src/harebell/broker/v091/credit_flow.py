@@ -16,7 +16,7 @@ from typing import Final
 
 __all__ = ["LIMIT", "CreditFlow"]
 
-LIMIT: Final = 8 << 20  # bytes: at 3.5 ms a sync that is 2 GB/s, so a disk that keeps up holds nobody back
+LIMIT: Final = 8 << 20  # bytes: at 3.5 ms a sync that is 2 GB/s, so a disk that keeps up holds no publisher back
 
 
 class CreditFlow:

@@ -53,7 +53,7 @@ class OpeningConnection(Link, Protocol):
         """End the connection with a reply code."""
 
     def end(self, after: float = 0.0) -> None:
-        """Close the transport, so many seconds from now, without a word."""
+        """Close the transport, so many seconds from now."""
 
 
 class Handshake:

@@ -1,4 +1,4 @@
-"""A connection as its channels and their parts know it: the way to the client, the batch, and who is logged in."""
+"""A connection as its channels and their parts know it: its client, its batch, and the user that is logged in."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Link(Connection, Protocol):
     exclusive_queues: list[Queue]
 
     def send(self, number: int, method: m.Method, frames: bytes = b"") -> None:
-        """Say something on a channel, with the frames of a content where the method carries one."""
+        """Send a method on a channel, with the frames of a content where the method carries one."""
 
     def listens(self, number: int) -> bool:
         """Whether the client takes anything on that channel but a close-ok."""

@@ -315,7 +315,7 @@ class Publisher:
         )
 
     def _return(self, target: Target, content: Content, why: type[AmqpError]) -> None:
-        """Give a message that found nobody back: before its confirm, as RabbitMQ does."""
+        """Return a message that reached no queue: before its confirm, as RabbitMQ does."""
         method = BasicReturn(why.reply_code, why.reply_name, target.address.exchange, target.address.routing_key)
         number, frame_max = self._channel.number, self._connection.engine.frame_max
         try:

@@ -105,7 +105,7 @@ class Topology:
             self._channel.reply(m.QueueDeclareOk(queue.name, queue.message_count, len(queue.consumers)))
 
     def _check_reply_address(self, name: str, no_wait: bool) -> None:
-        """A declaration asks whether somebody waits for replies there (RabbitMQ answers so, passive or not)."""
+        """A declaration asks whether a channel waits for replies there (RabbitMQ answers so, passive or not)."""
         if name != PSEUDO_QUEUE and name not in self._vhost.reply_queues:
             raise NotFound(f"no queue '{name}' in vhost '{self._vhost.name}'")
         self._last_queue = name
