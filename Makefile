@@ -3,6 +3,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# What starts no server and no Spark: few examples of each property, the same in every run.
+QUICK := --hypothesis-profile quick -m "not spark and not rabbitmq and not slow" tests/protocol tests/routing
 SEED ?= $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
 
 .DEFAULT_GOAL := help
@@ -21,9 +23,15 @@ demo: setup ## run the main job: 336,776 flights through the broker, the client 
 	@echo "demo: harebell demo flights"
 	@$(BIN)/harebell demo flights
 
+quick: setup ## while you work, in half a minute: style, and the tests that need no server
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/python -m pytest -q -n logical $(QUICK) $(PYTEST_ARGS)
+
 lint: setup ## check style (ruff), types (mypy --strict) and the arrows between packages (import-linter)
 	@echo "lint: ruff"
 	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet . || { echo "lint: \`$(BIN)/ruff format .\` formats what differs" >&2; exit 1; }
 	@echo "lint: mypy --strict, over the tests and benchmarks too"
 	@$(BIN)/mypy
 	@echo "lint: import-linter"
@@ -41,6 +49,15 @@ generate: setup ## write again what is generated from the specification, the asy
 	@PYTHONPATH=src:. $(BIN)/python -m tools.generate_blocking
 	@PYTHONPATH=src:. $(BIN)/python -m tools.generate_providers
 	@PYTHONPATH=src:. $(BIN)/python tools/client_reference.py
+
+coverage: setup ## every line and branch of protocol and routing is reached by their own tests; 90 % of broker and client
+	@echo "coverage: protocol and routing"
+	@COVERAGE_FILE=.coverage.pure $(BIN)/coverage run --source=harebell.protocol,harebell.routing \
+		-m pytest -q $(QUICK)
+	@COVERAGE_FILE=.coverage.pure $(BIN)/coverage report --fail-under=100
+
+pythons: setup ## the tests of everything but Spark on every Python from 3.11 to 3.14 that there is
+	@tools/pythons.sh
 
 torture: setup ## kill the broker 200 times, cut and stall its connections for 10 minutes, break its disk, cut the client, torment Spark
 	@echo "torture: python -m tests.torture"
