@@ -41,6 +41,7 @@ generate: setup ## write again what is generated from the specification, the asy
 	@PYTHONPATH=src:. $(BIN)/python -m tools.generate_blocking
 	@PYTHONPATH=src:. $(BIN)/python -m tools.generate_providers
 	@PYTHONPATH=src:. $(BIN)/python tools/client_reference.py
+	@$(BIN)/python tools/option_table.py
 
 torture: setup ## kill the broker 200 times, cut and stall its connections for 10 minutes, break its disk, cut the client, torment Spark
 	@echo "torture: python -m tests.torture"
