@@ -49,6 +49,7 @@ generate: setup ## write again what is generated from the specification, the asy
 	@PYTHONPATH=src:. $(BIN)/python -m tools.generate_blocking
 	@PYTHONPATH=src:. $(BIN)/python -m tools.generate_providers
 	@PYTHONPATH=src:. $(BIN)/python tools/client_reference.py
+	@$(BIN)/python tools/option_table.py
 
 coverage: setup ## every line and branch of protocol and routing is reached by their own tests; 90 % of broker and client
 	@echo "coverage: protocol and routing"
