@@ -31,6 +31,18 @@ def frame_sizes(frames: bytes) -> list[int]:
     return sizes
 
 
+@given(strategies.properties)
+def test_flags_and_headers_without_decoding(properties: Properties) -> None:
+    content, raw = content_of(properties, b"x"), properties.encode()
+    assert content.flags == int.from_bytes(raw[:2], "big")
+    assert content.raw_headers == (b"" if properties.headers is None else write_table(properties.headers))
+
+
+@pytest.mark.parametrize("raw", [b"\xa0\0", b"\xa0\0\xff", b"\x20\0"])
+def test_headers_of_malformed_properties_are_none(raw: bytes) -> None:
+    assert content_of(raw, b"").raw_headers == b""
+
+
 def test_bytes() -> None:
     content = content_of(Properties(), b"hello")
     assert content.frames == HEADER_5 + BODY_5

@@ -205,6 +205,15 @@ def test_frame_max_holds_from_tune_ok_on() -> None:
     assert error.reply_text == "FRAME_ERROR - type 1, all octets = <<>>: {frame_too_large,4089,4088}"
 
 
+def test_after_broken_framing_nothing_is_received() -> None:
+    engine = server_on_channel_1()
+    assert not engine.deaf
+    refused(engine, PUBLISH[:-1] + b"\0")
+    assert engine.deaf
+    engine.receive_data(PUBLISH)
+    assert not engine.events()
+
+
 def test_the_least_frame_is_the_specifications() -> None:
     assert m.FRAME_MIN_SIZE == FRAME_MIN
 

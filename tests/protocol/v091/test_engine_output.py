@@ -151,6 +151,14 @@ def test_what_fits_goes_out_and_what_does_not_leaves_nothing(
     assert peer.events()
 
 
+def test_a_body_in_several_frames_that_fit_goes_out() -> None:
+    _, server = opened(1, tune=(10, 4096, 0))
+    prefix, frames = DeliverPrefixes(1, "c")[len(END)], encode_content(1, b"\0\0", b"y" * 9000, 4096)
+    server.send_deliveries([prefix, pack_tag(1), END, frames])
+    server.send_frames(encode_get_ok(1, 2, False, ADDRESS, 0), frames)
+    assert frame_sizes(server.data_to_send())[1::5] == [22, 22]
+
+
 def test_a_method_in_front_of_a_content_fits_too() -> None:
     client, _ = opened(1, tune=(10, 4096, 0))
     with pytest.raises(LocalProtocolError, match="a frame of 4097 bytes"):

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from harebell import errors
 from harebell.protocol.v091 import hot, methods as m
@@ -30,6 +30,16 @@ def test_a_publish_is_that_of_the_method_the_second_time_too(
     assert frames.publish(exchange, key, mandatory) == expected
 
 
+def test_a_name_that_changes_its_meaning() -> None:
+    renamed: dict[str, str] = {}
+    frames = hot.ClientFrames(1, renamed)
+    assert frames.publish("", "q", False) == encode_method(1, m.BasicPublish("", "q"))
+    renamed["q"] = "amq.gen-2"
+    frames.forget()
+    assert frames.publish("", "q", False) == encode_method(1, m.BasicPublish("", "amq.gen-2"))
+    assert frames.publish("e", "q", False) == encode_method(1, m.BasicPublish("e", "q"))
+
+
 def test_a_name_that_does_not_fit_is_refused() -> None:
     with pytest.raises(errors.LocalProtocolError, match="routing_key"):
         hot.ClientFrames(1).publish("", "k" * 256, False)
@@ -43,6 +53,7 @@ def test_delivers_read_as_the_methods_do(delivers: list[tuple[str, int, bool, st
         assert reader.read(payload) == (consumer_tag.encode(), tag, redelivered, exchange, key)
 
 
+@example(b"")
 @given(st.binary(max_size=40))
 def test_a_malformed_deliver_is_a_protocol_error(rest: bytes) -> None:
     payload = hot.DELIVER + rest

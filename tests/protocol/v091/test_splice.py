@@ -15,6 +15,7 @@ from harebell.protocol.v091.splice import (
     LongHeader,
     append_headers,
     header_frame_size,
+    replace_properties,
     replace_reply_to,
 )
 from tests.protocol.v091.strategies import properties, tables
@@ -30,6 +31,21 @@ def with_headers(before: Properties, headers: Table) -> Properties:
     after = Properties.decode(before.encode(), 0)
     after.headers = headers
     return after
+
+
+@given(properties, properties, st.binary(max_size=300))
+def test_replaced_properties_leave_the_body_alone(before: Properties, after: Properties, body: bytes) -> None:
+    frames = encode_content(1, before, body, 100)
+    replaced = replace_properties(frames, after)
+    assert replaced == encode_content(1, after, body, 100)
+    assert header_frame_size(replaced) == 20 + len(after.encode())
+
+
+@given(properties, st.integers(0, 2**63 - 1))
+def test_a_header_that_was_put_in_may_be_in(before: Properties, number: int) -> None:
+    frames = encode_content(1, before, b"body", 0)
+    assert not DELIVERY_COUNT.may_be_in(frames) or DELIVERY_COUNT.name in str(before)
+    assert DELIVERY_COUNT.may_be_in(DELIVERY_COUNT.put_into(frames, number))
 
 
 @given(properties, tables, st.binary(max_size=300))

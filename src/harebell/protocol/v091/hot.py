@@ -83,11 +83,7 @@ class DeliverReader:
 
     def read(self, payload: bytes) -> tuple[bytes, int, bool, str, str]:
         """(consumer tag as bytes, delivery tag, redelivered, exchange, routing key). RemoteProtocolError (502)."""
-        try:
-            at = 5 + payload[4]
-        except IndexError:
-            decode_method(payload)  # raises what a truncated method raises
-            raise  # pragma: no cover: it has
+        at = 5 + payload[4] if len(payload) > 4 else 0  # too short: decoding the names says so
         names = self.names.get(payload[at + 9 :])
         if names is None:
             names = self._decode_names(payload, at + 9)
