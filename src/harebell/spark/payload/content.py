@@ -164,9 +164,10 @@ def _charset_of(content_type: str | None) -> str | None:
 def is_charset(name: str) -> bool:
     """Whether Python knows a text encoding of that name."""
     try:
-        return codecs.lookup(name)._is_text_encoding
+        "".encode(name)  # LookupError for codecs that are no text encodings too
     except (LookupError, ValueError):  # ValueError: a null character in it
         return False
+    return True
 
 
 # -- compressions ----------------------------------------------------------------------------------------------------
