@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from harebell.client.patterns.producer import Producer as Producer
     from harebell.client.patterns.reader import QueueReader as QueueReader
     from harebell.client.patterns.retry import DeadLetter as DeadLetter, Retry as Retry
-    from harebell.client.patterns.rpc import Rpc as Rpc, Server as Server
+    from harebell.client.patterns.rpc import Rpc as Rpc
+    from harebell.client.patterns.server import Server as Server
     from harebell.client.patterns.workers import Workers as Workers
     from harebell.client.recovery.policy import Backoff as Backoff, Recovery as Recovery
     from harebell.client.settling import Reject as Reject, Requeue as Requeue
@@ -93,7 +94,7 @@ _HOMES: Final = {
     "Reject": "harebell.client.settling",
     "Requeue": "harebell.client.settling",
     "Rpc": "harebell.client.patterns.rpc",
-    "Server": "harebell.client.patterns.rpc",
+    "Server": "harebell.client.patterns.server",
     "ChannelPool": "harebell.client.patterns.pools",
     "ConnectionPool": "harebell.client.connection_pool",
 }

@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from harebell.client.patterns.producer import Producer
     from harebell.client.patterns.reader import QueueReader
     from harebell.client.patterns.retry import Retry
-    from harebell.client.patterns.rpc import Rpc, Server
+    from harebell.client.patterns.rpc import Rpc
+    from harebell.client.patterns.server import Server
     from harebell.client.patterns.workers import Workers
 
 __all__ = ["Connection", "Opening", "connect"]
@@ -434,12 +435,14 @@ class Connection:
         resubscribe      when the broker cancels the consumer, declare the queue again and go on
         timeout          seconds for subscribing and for moving a message
         """
+        from harebell.client.patterns.outcomes import RetryOutcome
         from harebell.client.patterns.workers import Workers
 
+        outcome = RetryOutcome(self, queue, retry, dead_letter=dead_letter, on_error=on_error, timeout=timeout)
         return Workers(
-            self, queue, handler, workers=workers, prefetch=prefetch, retry=retry, dead_letter=dead_letter,
-            on_error=on_error, on_orphan=on_orphan, handler_timeout=handler_timeout, grace=grace, codec=codec,
-            resubscribe=resubscribe, exclusive=exclusive, arguments=arguments, timeout=timeout,
+            self, queue, handler, workers=workers, prefetch=prefetch, outcome=outcome, on_orphan=on_orphan,
+            handler_timeout=handler_timeout, grace=grace, codec=codec, resubscribe=resubscribe, exclusive=exclusive,
+            arguments=arguments, timeout=timeout,
         )  # fmt: skip
 
     def dead_letters(self, queue: str, *, prefetch: int = 100, timeout: float | None = None) -> DeadLetters:
@@ -518,12 +521,11 @@ class Connection:
 
         The arguments are those of `consume`; with a codec the reply is a value, too.
         """
-        from harebell.client.patterns.rpc import Server
+        from harebell.client.patterns.server import Server
 
         return Server(
-            self, queue, handler, workers=workers, prefetch=prefetch, retry=None, dead_letter=None,
-            on_error=on_error, on_orphan=None, handler_timeout=handler_timeout, grace=grace, codec=codec,
-            resubscribe=False, exclusive=False, arguments=None, timeout=timeout,
+            self, queue, handler, workers=workers, prefetch=prefetch, on_error=on_error,
+            handler_timeout=handler_timeout, grace=grace, codec=codec, timeout=timeout,
         )  # fmt: skip
 
     def channel_pool(

@@ -319,5 +319,10 @@ def encoded(message: Message | bytes) -> tuple[bytes, bytes]:
     )
 
 
+def copy_of_properties(properties: Properties) -> Properties:
+    """A copy that may be changed."""
+    return Properties(**{name: getattr(properties, name) for name in Properties.__slots__})
+
+
 def _clip(body: bytes) -> str:
     return repr(body) if len(body) <= 64 else f"{body[:48]!r}... ({len(body)} bytes)"

@@ -220,19 +220,19 @@ class FanoutExchange(Exchange):
 
     type = "fanout"
 
-    __slots__ = ("_all",)
+    __slots__ = ("destinations",)
 
     def _begin(self) -> None:
-        self._all = _Counted()
+        self.destinations = _Counted()
 
     def match(self, routing_keys: Sequence[str], table: Table) -> Sequence[Destination]:
-        return tuple(self._all)
+        return tuple(self.destinations)
 
     def _attach(self, key: BindingIdentity, binding: Binding) -> None:
-        self._all.include(binding.destination)
+        self.destinations.include(binding.destination)
 
     def _detach(self, key: BindingIdentity, binding: Binding) -> None:
-        self._all.exclude(binding.destination)
+        self.destinations.exclude(binding.destination)
 
 
 class TopicExchange(Exchange):

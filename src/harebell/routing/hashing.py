@@ -104,7 +104,7 @@ class ModulusHashExchange(FanoutExchange):
     __slots__ = ()
 
     def match(self, routing_keys: Sequence[str], table: Table) -> Sequence[Destination]:
-        there = tuple(self._all)
+        there = tuple(self.destinations)
         return (there[_hash(routing_keys[0]) % len(there)],) if there else ()
 
 

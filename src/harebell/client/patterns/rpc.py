@@ -32,15 +32,12 @@ from harebell.client.channel import Channel
 from harebell.client.confirms import ORPHANED
 from harebell.client.core.channel import ChannelCore
 from harebell.client.core.slots import copy_of
-from harebell.client.messages import Delivery, Message, Returned, encoded
+from harebell.client.messages import Delivery, Message, Returned, copy_of_properties, encoded
 from harebell.client.patterns.codec import Codec, message_of
-from harebell.client.patterns.producer import Producer
 from harebell.client.patterns.source import ChannelSource
-from harebell.client.patterns.workers import Workers
-from harebell.client.settling import Requeue, Settling
-from harebell.protocol.v091 import Properties, Table
+from harebell.protocol.v091 import Properties
 
-__all__ = ["Rpc", "Server"]
+__all__ = ["Rpc"]
 
 logger = logging.getLogger("harebell.client")
 
@@ -185,7 +182,7 @@ class Rpc(Generic[Given, Reply]):
         """What became of one request. `call` keeps the time: `seconds` is more than is left."""
         channel = self._channel
         number = str(next(self._numbers))
-        properties = _copied(message.properties) if isinstance(message, Message) else Properties()
+        properties = copy_of_properties(message.properties) if isinstance(message, Message) else Properties()
         properties.reply_to, properties.correlation_id = REPLY_TO, number
         if properties.expiration is None:
             properties.expiration = str(max(1, round(seconds * 1000)))
@@ -267,56 +264,3 @@ class Rpc(Generic[Given, Reply]):
         except errors.HarebellError:
             if error is None:
                 raise
-
-
-class Server(Workers):
-    """Answers requests, made by `connection.serve`. What the handler returns is the reply; what it raises, too.
-
-    Only `raise Requeue` gives the request to another server.
-    """
-
-    _replies: Producer[Message | bytes] | None = None
-
-    async def _prepare(self) -> None:
-        await super()._prepare()
-        self._replies = await Producer(self._connection, on_orphan="retry", timeout=self._timeout).start()
-
-    async def _succeeded(self, delivery: Delivery, result: object) -> None:
-        await self._reply(delivery, message_of(b"" if result is None and self._codec is None else result, self._codec))
-
-    async def _failed(self, delivery: Delivery, settling: Settling[Delivery], error: Exception) -> None:
-        if isinstance(error, Requeue) or settling.settled:
-            settling.refuse(requeue=True)
-            return
-        logger.error("request %d of queue %r failed: %r", delivery.delivery_tag, self._queue, error, exc_info=error)
-        await self._told_error(delivery, error)
-        headers: Table = {ERROR_TYPE: type(error).__name__, ERROR: str(error)[:MAX_ERROR]}
-        await self._reply(delivery, Message(b"", headers=headers))
-        settling.done()
-
-    async def _reply(self, request: Delivery, message: Message | bytes) -> None:
-        """Published and confirmed; a caller who is gone meanwhile is no error."""
-        asked = request.properties
-        if asked.reply_to is None:
-            return
-        encoded(message)
-        properties = _copied(message.properties) if isinstance(message, Message) else Properties()
-        properties.correlation_id = asked.correlation_id
-        reply = Message(message.body if isinstance(message, Message) else message, properties=properties)
-        assert self._replies is not None  # since `start`
-        await self._replies.publish(reply, asked.reply_to, exchange="")
-
-    async def stop(self, *, grace: float | None = None) -> None:
-        await super().stop(grace=grace)
-        if self._replies is not None:
-            await self._replies.close()
-
-    def _abandon(self) -> None:
-        super()._abandon()
-        if self._replies is not None:
-            self._replies.abandon()
-
-
-def _copied(properties: Properties) -> Properties:
-    """One that is ours to change."""
-    return Properties(**{name: getattr(properties, name) for name in Properties.__slots__})

@@ -20,7 +20,7 @@ Rules:
 3. `stop` is graceful: no new messages; what nobody works on goes back; handlers finish, or after the grace are
    cancelled, and their messages go back, too. Who is cancelled himself grants no grace.
 
-The worker tasks share one reader (`reader`); what a retry is made of is `retry`'s.
+The worker tasks share one reader (`reader`); what becomes of a message is decided in `outcomes`.
 """
 
 from __future__ import annotations
@@ -28,29 +28,24 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import time
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self
 
 from harebell import errors
 from harebell.client.core.slots import copy_of
-from harebell.client.messages import Delivery, Message
+from harebell.client.messages import Delivery
 from harebell.client.patterns.codec import Codec
-from harebell.client.patterns.producer import Producer
+from harebell.client.patterns.outcomes import Outcome
 from harebell.client.patterns.reader import QueueReader
-from harebell.client.patterns.retry import Retry, attempts_of, given_up, restore, tried_again
 from harebell.client.patterns.source import ChannelSource
-from harebell.client.recovery.policy import Backoff
-from harebell.client.settling import Reject, Requeue, Settling
+from harebell.client.settling import Settling
 from harebell.protocol.v091 import TableLike
 
 __all__ = ["Workers"]
 
 logger = logging.getLogger("harebell.client")
 
-MOVING: Final = Backoff(0.1, 10)  # between attempts to publish to a retry queue or a dead-letter queue
 LAST_WORDS: Final = 5.0  # seconds that a cancelled handler has to end
 
 Handler = Callable[..., object]
@@ -67,9 +62,7 @@ class Workers:
         *,
         workers: int,
         prefetch: int | None,
-        retry: Retry | None,
-        dead_letter: str | None,
-        on_error: Callable[[Delivery, Exception], object] | None,
+        outcome: Outcome,
         on_orphan: Callable[[Delivery], object] | None,
         handler_timeout: float | None,
         grace: float,
@@ -87,19 +80,14 @@ class Workers:
             raise errors.InvalidArgument(
                 f"prefetch is {prefetch}, and {workers} workers need as many: raise it, or leave it out"
             )
-        if dead_letter is not None:
-            retry = Retry((), dead_letter=dead_letter) if retry is None else replace(retry, dead_letter=dead_letter)
-        self._connection = connection
         self._queue = queue
         self._handler = handler
         self._count = workers
-        self._retry = retry
-        self._on_error = on_error
+        self._outcome = outcome
         self._on_orphan = on_orphan
         self._handler_timeout = handler_timeout
         self._grace = grace
         self._codec = codec
-        self._timeout = timeout
         self._reader = QueueReader(
             connection,
             queue,
@@ -109,7 +97,6 @@ class Workers:
             arguments=arguments,
             timeout=timeout,
         )
-        self._producer: Producer[Message | bytes] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._started = False
         self._running = 0
@@ -134,36 +121,13 @@ class Workers:
             return self
         self._started = True
         try:
-            await self._prepare()
+            await self._outcome.start(self._is_orphan)
             await self._reader.start()
         except BaseException:
             self._abandon()
             raise
         self._tasks = [asyncio.create_task(self._work(), name=f"{self._queue} {n}") for n in range(self._count)]
         return self
-
-    async def _prepare(self) -> None:
-        retry = self._retry
-        if retry is not None:
-            if retry.by == "queues" and self._queue in self._connection.recovery.availability.topology.server_named:
-                raise errors.InvalidArgument(
-                    f"retries for queue {self._queue!r}: its name is the broker's and changes after an outage, where "
-                    "what waits for its retry could not follow; declare a queue with a name of your own"
-                )
-            self._producer = await Producer(
-                self._connection, on_orphan="retry", mandatory=True, timeout=self._timeout
-            ).start()
-            await self._declare(retry)
-
-    async def _declare(self, retry: Retry) -> None:
-        dead = retry.dead_queue(self._queue)
-        for name, arguments in retry.queues(self._queue).items():
-            async with self._connection.channel(timeout=self._timeout) as channel:
-                try:
-                    await channel.queue_declare(name, durable=True, arguments=arguments, timeout=self._timeout)
-                except errors.PreconditionFailed:
-                    if name != dead:  # any queue can be that; the others have to be just so
-                        raise
 
     async def wait(self) -> None:
         """Until it has ended: without an error after `stop`, else with the reason, such as ConsumerCancelled."""
@@ -213,8 +177,7 @@ class Workers:
             _, late = await asyncio.wait(running, timeout=grace)
             await self._cut_short(late)
         self._failures()  # they are `wait`'s to tell, and not the loop's
-        if self._producer is not None:
-            await self._producer.close()
+        await self._outcome.close()
         await self._reader.close()
 
     async def _cut_short(self, tasks: set[asyncio.Task[None]]) -> None:
@@ -236,8 +199,7 @@ class Workers:
     def _abandon(self) -> None:
         """Close what it holds, without waiting for the network."""
         self._reader.abandon()
-        if self._producer is not None:
-            self._producer.abandon()
+        self._outcome.abandon()
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -262,29 +224,28 @@ class Workers:
         async for delivery in self._reader:
             self._running += 1
             try:
-                await self._handle(delivery, Settling(delivery, on_orphan=self._told_orphan))
+                await self._handle(delivery, Settling(delivery, on_orphan=self._notify_orphan))
             finally:
                 self._running -= 1
 
     async def _handle(self, delivery: Delivery, settling: Settling[Delivery]) -> None:
         try:
             try:
-                if self._retry is not None:
-                    restore(delivery)
+                self._outcome.received(delivery)
                 if self._handler_timeout is None:
                     result = await self._call(delivery)
                 else:
                     async with asyncio.timeout(self._handler_timeout):
                         result = await self._call(delivery)
-                await self._succeeded(delivery, result)
+                await self._outcome.succeeded(delivery, result)
             except Exception as error:
-                await self._failed(delivery, settling, error)
+                await self._outcome.failed(delivery, settling, error)
             else:
                 settling.done()
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or not task.cancelling():  # a handler's own: nobody has cancelled this worker
-                await self._failed(delivery, settling, RuntimeError(f"the handler was cancelled: {error!r}"))
+                await self._outcome.failed(delivery, settling, RuntimeError(f"the handler was cancelled: {error!r}"))
                 return
             settling.refuse(requeue=True)
             raise
@@ -312,71 +273,12 @@ class Workers:
             result = self._handler(value, delivery)
         return await result if inspect.isawaitable(result) else result
 
-    async def _succeeded(self, delivery: Delivery, result: object) -> None:
-        """Before the acknowledgement: a plain consumer does nothing with what its handler returns."""
-
-    async def _failed(self, delivery: Delivery, settling: Settling[Delivery], error: Exception) -> None:
-        retry = self._retry
-        again = retry is not None and isinstance(error, retry.on) and not isinstance(error, errors.UndecodableBody)
-        if not isinstance(error, Reject | Requeue):
-            logger.log(
-                logging.WARNING if again else logging.ERROR,
-                "delivery %d of queue %r failed: %r", delivery.delivery_tag, self._queue, error,
-                exc_info=None if again else error,
-            )  # fmt: skip
-            await self._told_error(delivery, error)
-        if settling.settled:
-            return
-        if isinstance(error, Requeue) or self._is_orphan(delivery):  # the second: the broker has it back already
-            settling.refuse(requeue=True)
-        elif retry is None or self._producer is None:
-            settling.refuse(requeue=False)
-        elif retry.by == "broker":
-            settling.refuse(requeue=again and not isinstance(error, Reject))
-        else:
-            attempts = attempts_of(delivery) + 1
-            queue = retry.retry_queue(self._queue, attempts) if again and not isinstance(error, Reject) else None
-            if queue is not None:
-                await self._move(retry, self._producer, tried_again(delivery, error), queue)
-            else:
-                letter = given_up(delivery, self._queue, error, int(time.time()))
-                await self._move(retry, self._producer, letter, retry.dead_queue(self._queue))
-            settling.done()
-
-    async def _move(self, retry: Retry, producer: Producer[Message | bytes], message: Message, queue: str) -> None:
-        """Publish it there, until that is confirmed: nothing is acknowledged before."""
-        attempt = 0
-        while True:
-            try:
-                await producer.publish(message, queue)
-                return
-            except (
-                errors.Nacked, errors.Unroutable, errors.DeadlineExceeded, errors.ChannelError, errors.ConnectionLost
-            ) as error:  # fmt: skip
-                attempt += 1
-                logger.error("a message of queue %r cannot be moved to %r: %s", self._queue, queue, error)
-                await asyncio.sleep(MOVING.delay(attempt))
-                if isinstance(error, errors.Unroutable):
-                    try:
-                        await self._declare(retry)
-                    except errors.HarebellError as refused:
-                        logger.error("the queues for retries of %r cannot be declared: %s", self._queue, refused)
-
     def _is_orphan(self, delivery: Delivery) -> bool:
         return delivery.delivery_tag in self._reader.channel.core.deliveries.orphans
 
-    def _told_orphan(self, delivery: Delivery) -> None:
+    def _notify_orphan(self, delivery: Delivery) -> None:
         if self._on_orphan is not None:
             try:
                 self._on_orphan(delivery)
             except Exception:  # a callback's failure is not the consumer's
                 logger.exception("on_orphan failed on %r", delivery)
-
-    async def _told_error(self, delivery: Delivery, error: Exception) -> None:
-        if self._on_error is not None:
-            try:
-                result = self._on_error(delivery, error)
-                if isinstance(result, Awaitable):
-                    await result
-            except Exception:  # a callback's failure is not the consumer's
-                logger.exception("on_error failed on %r", delivery)

@@ -1,0 +1,60 @@
+"""A private name is used in its own module only, an heir in another module included."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCES = Path(__file__).parents[2] / "src"
+MODULES = sorted(str(path.relative_to(SOURCES)) for path in SOURCES.rglob("*.py"))
+
+# What other people's libraries have no public name for.
+FOREIGN = {
+    "harebell/client/blocking/thread.py": {
+        "asyncio._get_running_loop",  # asyncio.get_running_loop raises; this runs for each call
+        "self.loop.lock._is_owned",  # RLock: whether this thread has it; threading.Condition asks it, too
+        "awaited._asyncio_future_blocking",  # what asyncio's tasks are told by a future
+    },
+}
+
+
+def own_names(tree: ast.AST) -> set[str]:
+    """Every private name that the module itself makes: functions, classes, attributes, slots, variables."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
+                names.add(node.attr)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names.add(node.value)
+    return names
+
+
+def foreign_uses(source: str) -> Iterator[str]:
+    tree = ast.parse(source)
+    own = own_names(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+            if node.attr not in own:
+                yield ast.unparse(node)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("harebell"):
+            yield from (name.name for name in node.names if name.name.startswith("_") and name.name != "__version__")
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_private_names_stay_in_their_module(module: str) -> None:
+    uses = set(foreign_uses((SOURCES / module).read_text("utf-8")))
+    assert uses == FOREIGN.get(module, set())
+
+
+def test_the_check_finds_what_it_is_for() -> None:
+    source = "def f(self, other):\n    self._mine = 1\n    return self._inherited, other._its, other._mine"
+    assert sorted(foreign_uses(source)) == ["other._its", "self._inherited"]
+    assert list(foreign_uses("from harebell.errors import _private, __version__")) == ["_private"]
