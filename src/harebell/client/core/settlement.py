@@ -81,13 +81,13 @@ class Settlement:
             raise error
 
     def give_back(self, delivery: Delivery) -> None:
-        """Put a delivery that nobody will process back into its queue.
+        """Put a delivery that will not be processed back into its queue.
 
         A stream queue takes nothing back (540, and the connection is gone) and lost nothing either: its deliveries,
         known by their offset, are left as they are.
         """
         if delivery.stream_offset is None:
-            Settlement.nack(self, delivery.delivery_tag)  # not the program's: no middleware is told of it
+            Settlement.nack(self, delivery.delivery_tag)  # not the program's: it passes no middleware
 
     def queue_of(self, consumer_tag: str) -> str | None:
         """The queue of a consumer of the channel."""
