@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from socket import socket
@@ -26,6 +25,7 @@ from harebell.bridge.progress import Progress
 from harebell.bridge.rewriting import Rewriter
 from harebell.bridge.session import Session, at
 from harebell.client.connection import Connection, connect
+from harebell.client.recovery.policy import Backoff
 from harebell.client.url import parse_url
 from harebell.errors import (
     ChannelClosed,
@@ -43,7 +43,7 @@ __all__ = ["Shovel", "State"]
 
 log = logging.getLogger("harebell.bridge")
 
-FIRST_DELAY: Final = 0.1  # seconds
+FIRST_DELAY: Final = 0.1  # seconds, at most
 
 State = Literal["starting", "running", "terminated"]
 
@@ -224,8 +224,9 @@ class Shovel:
         return self._patient or (self._has_run and isinstance(error, PASSING))
 
     async def _pause(self) -> None:
-        delay = min(self.options.reconnect_delay, FIRST_DELAY * 2**self.attempts) * random.uniform(0.5, 1)
-        self.attempts = min(self.attempts + 1, 30)
+        longest = self.options.reconnect_delay
+        self.attempts += 1
+        delay = Backoff(min(FIRST_DELAY, longest), longest).delay(self.attempts)
         log.warning("%s: %s; next attempt in %.1f s", self.name, self.last_error, delay)
         try:
             await asyncio.wait_for(self.stopping.wait(), delay)

@@ -21,6 +21,7 @@ from typing import Final
 from harebell.bridge.options import AckMode
 from harebell.client.channel import Channel
 from harebell.client.messages import Returned
+from harebell.client.recovery.policy import Backoff
 from harebell.errors import HarebellError
 
 __all__ = ["InFlightMessage", "Acknowledgements", "Window"]
@@ -113,7 +114,7 @@ class Window:
         self._size = size
         self._accepted = accepted
         self._insists = ack_mode == "on-confirm"
-        self._longest = max(longest_retry, FIRST_RETRY)
+        self._backoff = Backoff(FIRST_RETRY, max(longest_retry, FIRST_RETRY))
         self._loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[HarebellError] = self._loop.create_future()
         self.refusal: str | None = None
@@ -123,7 +124,7 @@ class Window:
         self._refused: set[InFlightMessage] = set()
         self._returned: dict[int, Returned] = {}
         self._retry: asyncio.TimerHandle | None = None
-        self._delay = FIRST_RETRY
+        self._retries = 0  # since the last that was accepted
         self._change: asyncio.Future[None] | None = None
 
     def send(self, message: InFlightMessage) -> None:
@@ -185,7 +186,7 @@ class Window:
         if self._refused:
             self._refused.discard(message)
         if self.refusal is not None and not self._refused and not self.held:
-            self.refusal, self._delay = None, FIRST_RETRY
+            self.refusal, self._retries = None, 0
         self._accepted(message)
 
     def _hold(self, message: InFlightMessage, returned: Returned | None) -> None:
@@ -202,8 +203,8 @@ class Window:
             log.warning("%s: %s", self._name, self.refusal)
         self.held.append(message)
         if self._retry is None:
-            self._retry = self._loop.call_later(self._delay, self._send_again)
-            self._delay = min(2 * self._delay, self._longest)
+            self._retries += 1
+            self._retry = self._loop.call_later(self._backoff.longest(self._retries), self._send_again)
 
     def _send_again(self) -> None:
         self._retry = None

@@ -82,7 +82,7 @@ class LayerConnection:
 
     async def _open(self, opened: asyncio.Future[None]) -> None:
         """Connect, and try again until the broker answers; an error in the settings ends it."""
-        delay = 0.1
+        attempts = 0
         while not self.closed:
             try:
                 await self._connect()
@@ -100,8 +100,8 @@ class LayerConnection:
                 return
             except errors.HarebellError as error:
                 logger.warning("the channel layer has no broker yet: %s", error)
-                await asyncio.sleep(delay)
-                delay = min(2 * delay, 5.0)
+                attempts += 1
+                await asyncio.sleep(FAST.backoff.delay(attempts))
             else:
                 if not opened.done():
                     opened.set_result(None)

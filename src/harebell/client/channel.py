@@ -520,8 +520,8 @@ class Channel:
     ) -> int:
         """Write one publication without waiting, and give its publish tag (0 with confirms off).
 
-        raw_properties  in place of the message's own, as `Delivery.raw_properties` has them; nobody looks into them
-        waiter          hears, with confirms on, of its return, its confirm, or the end of the channel
+        raw_properties  in place of the message's own, as `Delivery.raw_properties` has them; they are not decoded
+        waiter          is called, with confirms on, at its return, its confirm, or the end of the channel
         at_once         to the socket now, when that has been quiet: for what is waited for alone, not for one of many
 
         For programs that keep a window of their own: nothing is held back here, so ask `wait_publish` first.
@@ -555,12 +555,12 @@ class Channel:
         For programs that have columns rather than messages (`protocol.v091.bulk` encodes properties by column): no
         object is made per message, which costs about a third of `publish_many`.
 
-        raw_properties  of each message, as `Properties.encode` gives them; nobody looks into them
+        raw_properties  of each message, as `Properties.encode` gives them; they are not decoded
         exchange, routing_key  one for all messages, or one for each
 
         All are written, or none: LocalProtocolError when the properties of one do not fit a frame. Waits, at most
         `timeout` seconds, while the broker or the transport takes nothing; how many are under way is up to the caller,
-        who waits for earlier ones (`Bulk.wait`). What is orphaned is told there and not published again, whatever
+        which waits for earlier ones (`Bulk.wait`). What is orphaned is told there and not published again, whatever
         `confirm_select` said. No middleware stands around this call.
         """
         if len(bodies) != len(raw_properties):

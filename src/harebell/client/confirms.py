@@ -1,4 +1,4 @@
-"""Who waits for confirms in the asyncio face: one publication, many of them, or a stream of confirmations."""
+"""What waits for confirms in the asyncio API: one publication, many of them, or a stream of confirmations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Orphaned:
         return "ORPHANED"
 
 
-ORPHANED: Final = _Orphaned()  # a result and not an exception: a future nobody looks at any more must not complain
+ORPHANED: Final = _Orphaned()  # a result and not an exception: asyncio complains of an exception that is never read
 
 
 class Published:
@@ -48,7 +48,7 @@ class Published:
 
 
 class AwaitedBatch(Batch):
-    """A batch somebody awaits: woken once enough of it is settled."""
+    """A batch that a task awaits: woken once enough of it has its confirms."""
 
     __slots__ = ("waiter", "wake_at")
 
@@ -58,7 +58,7 @@ class AwaitedBatch(Batch):
         self.wake_at = 0
 
     def keep(self, publish_tag: int, publication: Publication) -> None:
-        """Remember it until it is settled; here nobody wants it back."""
+        """Remember it until its confirm; only `KeptBatch` does."""
 
     def settle(self, publish_tag: int, acked: bool) -> None:
         self.settled += 1
@@ -260,7 +260,7 @@ class Confirmations:
         self.put(Confirmation(publish_tag, False, orphaned=True))
 
     def fail(self, reason: errors.HarebellError) -> None:
-        """The channel's own end is told by `end`; one that is opened again says what became of these by its error."""
+        """Nothing: `end` is called at the end of the channel, and one that is opened again has raised its error."""
 
     def end(self, reason: errors.HarebellError | None) -> None:
         if not self._ended:

@@ -86,7 +86,7 @@ def connect(
     recovery     how the connection comes back; None: it ends with its transport
     middleware   what stands around the calls and events of the connection and its channels, as it is registered now
 
-    Raises (when awaited) InvalidArgument for a URL that cannot be understood, ConnectionLost when nobody answers there,
+    Raises (when awaited) InvalidArgument for a URL that cannot be understood, ConnectionLost when no broker answers,
     AccessRefused for a refused login, NotAllowed for a vhost that is missing, DeadlineExceeded.
     """
 
@@ -321,7 +321,7 @@ class Connection:
         """Publishing with confirms: `async with connection.producer("orders") as producer`.
 
         exchange    where to publish, unless a publication says otherwise
-        window      how many publications may be unconfirmed; who comes then waits
+        window      how many publications may be unconfirmed; further ones wait
         on_orphan   what becomes of a publication whose confirm an outage cut off, as for `channel.confirm_select`
         mandatory   have what reaches no queue raise Unroutable, unless a publication says otherwise
         timeout     seconds for a publication, and for the confirms at the end; the connection's when left out
@@ -417,17 +417,17 @@ class Connection:
         arguments: TableLike | None = None,
         timeout: float | None = None,
     ) -> Workers:
-        """A queue worked on by a handler: `async with connection.consume("work", handle) as workers`, or `await
-        connection.consume("work", handle).run()`.
+        """A queue whose messages a handler processes: `async with connection.consume("work", handle) as workers`, or
+        `await connection.consume("work", handle).run()`.
 
         handler          called with each Delivery, with a codec: with the value and the Delivery. A coroutine function;
                          a plain one runs in the loop. It returns: ack. It raises: as `workers` says
-        workers          how many messages are worked on at a time
+        workers          how many messages are processed at a time
         prefetch         how many unacknowledged deliveries may be under way; twice the workers when left out
         retry            what becomes of a message whose handler failed; None: it is rejected
         dead_letter      a queue for messages that are given up; it is declared, durable
         on_error         called with the delivery and the error of each failure; may be a coroutine function
-        on_orphan        called with a delivery that was worked on and could not be acknowledged after an outage: it
+        on_orphan        called with a delivery that was processed and could not be acknowledged after an outage: it
                          comes again
         handler_timeout  seconds for one message, then its handler is cancelled, and that is a failure
         grace            seconds that handlers have to finish when the consumer is stopped

@@ -66,7 +66,7 @@ class Reconnecting:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Something that could not be put back; the rest was. `entity` names it: "queue 'work'"."""
+    """Something that could not be restored; the rest was. `entity` names it: "queue 'work'"."""
 
     entity: str
     error: errors.HarebellError
@@ -88,7 +88,7 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class QueueRecovered:
-    """A queue that the dead connection still held, or took with it, is back, later than the rest."""
+    """A queue that the lost connection still held, or took with it, is back, later than the rest."""
 
     queue: str
     skipped: list[Skipped] = field(default_factory=list)
@@ -105,7 +105,7 @@ class ChannelReopened:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerEnded:
-    """A subscription could not be put back: its iterator raises the error."""
+    """A subscription could not be restored: its iterator raises the error."""
 
     queue: str
     consumer_tag: str

@@ -11,8 +11,8 @@ How a block ends, unless the program has settled the delivery itself:
     any other error          reject, or with requeue=True back into the queue; the error goes on
     cancelled, interrupted   back into the queue; the cancellation goes on
 
-A delivery that was orphaned meanwhile cannot be settled: the broker delivers it again. That is told (`on_orphan`, or
-the log) and is no error: the work has been done, and the next delivery need not suffer.
+A delivery that was orphaned meanwhile cannot be settled: the broker delivers it again. That is reported (`on_orphan`,
+or the log) and is no error: the work has been done, and the next delivery need not suffer.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeVar
 from harebell import errors
 from harebell.client.blocking import connect
 from harebell.client.messages import Message
+from harebell.client.recovery.policy import Backoff
 from harebell.defaults import GOODBYE_SECONDS
 from harebell.spark.headers import STREAM_OFFSET
 from harebell.spark.options.address import Address
@@ -57,8 +58,7 @@ TRANSIENT: Final = (
     TimeoutError,
 )
 REPLIES: Final = "amq.rabbitmq.reply-to"
-_FIRST_PAUSE: Final = 0.1
-_LONGEST_PAUSE: Final = 3.0
+_BACKOFF: Final = Backoff(0.1, 3.0)
 
 
 class EncodedMessages(Protocol):
@@ -274,13 +274,14 @@ def retrying(work: Callable[[], T], seconds: float, what: str) -> T:
     Raises the last error when the time is up.
     """
     deadline = time.monotonic() + seconds
-    pause = _FIRST_PAUSE
+    attempts = 0
     while True:
         try:
             return work()
         except TRANSIENT as error:
+            attempts += 1
+            pause = _BACKOFF.longest(attempts)
             if time.monotonic() + pause > deadline:
                 raise
             log.warning("%s: %s; trying again in %.1f s", what, error, pause)
         time.sleep(pause)
-        pause = min(pause * 2, _LONGEST_PAUSE)

@@ -3,9 +3,9 @@
 Rules:
 1. Replies on a channel come in the order of the requests, so a request leaves a Slot in a queue and the next reply is
    for the first slot; except that RabbitMQ's queues answer consume and cancel themselves, so that other replies may
-   overtake these two, which name their consumer. A caller who stops waiting marks its slot as abandoned: the reply is
+   overtake these two, which name their consumer. A caller that stops waiting marks its slot as abandoned: the reply is
    dropped when it comes, and nothing else is disturbed.
-2. Messages that nobody will process any more (the answer to an abandoned get, deliveries to a consumer that is being
+2. Messages that will not be processed any more (the answer to an abandoned get, deliveries to a consumer that is being
    cancelled) are given back to their queue.
 3. A close fails every request that waits on that channel, each with an exception of its own.
 4. A core lives as long as its transport. Where another core takes its place (`on_loss` says so), consumers are told
@@ -133,7 +133,7 @@ class ChannelCore:
         self.connection.ask()
 
     def abandon(self, slot: Slot) -> None:
-        """Nobody waits for this reply any more: it is dropped when it comes, and what it grants is given back."""
+        """This reply is no longer awaited: it is dropped when it comes, and what it grants is given back."""
         slot.abandoned = True
         if self.reason is not None:
             return
@@ -353,7 +353,7 @@ class ChannelCore:
             slot.resolve(reply)
 
     def _slot_for(self, kind: type[m.Method], reply: Reply) -> Slot | None:
-        """Who waits for this reply (rule 1); None when nobody does."""
+        """The request that waits for this reply (rule 1); None when none does."""
         for slot in self.slots:
             request, fits = slot.request, kind in REPLIES[type(slot.request)]
             if not isinstance(request, m.BasicConsume | m.BasicCancel):

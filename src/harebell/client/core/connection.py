@@ -53,13 +53,13 @@ class ConnectionCore:
         self.flush()
 
     def resumed(self) -> None:
-        """Publishers that were held up (blocked, flow) should look again."""
+        """Publishers that were held up (blocked, flow) should try again."""
 
     def closed(self) -> None:
         """The connection has ended: close the transport once the output is written."""
 
     def ending(self, reason: errors.HarebellError) -> None:
-        """The connection ends without our doing; its channels are told next."""
+        """The connection ends without a close by the program; its channels follow."""
 
     def blocking(self) -> None:
         """`blocked` has changed."""

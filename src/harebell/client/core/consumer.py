@@ -1,4 +1,4 @@
-"""A consumer of one wire channel: where its deliveries go, and who is notified of its end."""
+"""A consumer of one wire channel: where its deliveries go, and what is called at its end."""
 
 from __future__ import annotations
 

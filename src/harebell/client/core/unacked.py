@@ -5,7 +5,7 @@ A broker numbers the deliveries of each wire channel from 1. A program sees one 
 
 1. what the program was handed and did not acknowledge is orphaned: the broker delivers it again, and an
    acknowledgement of the old delivery can no longer reach it;
-2. what only lay in a buffer is forgotten: it comes again too, and nobody has seen it;
+2. what only lay in a buffer is forgotten: it comes again too, and the program has not seen it;
 3. `offset` becomes the highest tag that was handed out, so that the sequence goes on without a gap.
 
 In a transaction, what was acknowledged since the last commit is remembered: a rollback makes it unacknowledged again,

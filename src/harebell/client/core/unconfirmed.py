@@ -33,7 +33,7 @@ MAX_KEPT_RETURNS = 1000  # of one batch: the error text counts all, the record k
 
 
 class PublishWaiter(Protocol):
-    """Who waits for the confirm of a publication."""
+    """Waits for the confirm of a publication."""
 
     def settle(self, publish_tag: int, acked: bool) -> None: ...
     def returned(self, publish_tag: int, returned: Returned) -> None: ...
@@ -98,7 +98,7 @@ class Publishes:
         return first
 
     def abandon(self, publish_tag: int) -> None:
-        """Nobody waits for this one any more; it stays a candidate for returns until it is settled."""
+        """This one is no longer awaited; it stays a candidate for returns until its confirm."""
         waiter = self.waiters.get(publish_tag)
         if waiter is not None:
             beside = getattr(waiter, "without_waiter", None)
@@ -152,7 +152,7 @@ class Publishes:
                 waiter.orphaned(tag)
 
     def _renumber(self) -> None:
-        """The next wire channel counts from 1 again, and confirms once it was told to."""
+        """The next wire channel counts from 1 again, and confirms once confirm.select was sent."""
         self._mandatory.clear()
         self.offset = self._settled_to = self.last_tag
         self.confirming = False

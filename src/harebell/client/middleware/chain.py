@@ -8,7 +8,7 @@ Rules:
    method in its place (`hooked_class`); attributes of the object itself would make all its methods slower to find. The
    chain around a method is put together at its first call.
 3. A middleware that fails in a call fails the call. One that fails in an event is logged, and the event goes on as it
-   was unless it had been passed on: an event happens inside the protocol, where nobody could catch the error.
+   was unless it had been passed on: an event happens inside the protocol, where no caller could catch the error.
 """
 
 from __future__ import annotations

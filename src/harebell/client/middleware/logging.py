@@ -6,7 +6,7 @@
   that failed: info. Nothing per message, unless asked for with `Logging(messages=True)`.
 - A line names its entity: "channel 3 of localhost:5672: ...". Bodies and secrets are in none.
 
-Without it nothing of this is logged; what is a mistake of the program's or ours still is.
+Without it nothing of this is logged; mistakes of the program or the client still are.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class DataclassInstance(Protocol):
 
 
 PER_MESSAGE: Final = frozenset({"publish", "send", "publish_nowait", "get", "ack", "nack", "reject", "delivery_event"})
-# What has no answer, so that nobody is told of a refusal but by the end of the channel.
+# What has no answer: the end of the channel alone reports a refusal.
 UNANSWERED: Final = frozenset(
     (method.CLASS_ID, method.METHOD_ID) for method in (m.BasicPublish, m.BasicAck, m.BasicNack, m.BasicReject)
 ) | {(0, 0)}

@@ -80,7 +80,7 @@ class OpenTelemetry:
 
     def publish_nowait(self, call_next: PlainNext[PublishNowaitArgs, int], args: PublishNowaitArgs) -> int:
         with self._publishing(args):
-            if args.raw_properties is None:  # else they are what is sent, and nobody looks into them
+            if args.raw_properties is None:  # else they are sent as they are
                 args = replace(args, message=_with_context(args.message))
             return call_next(args)
 

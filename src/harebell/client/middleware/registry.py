@@ -72,7 +72,7 @@ class Middlewares:
         self._taken_out: set[str] = set()
 
     def add(self, hook: str, function: Function, *, level: Level | None = None) -> Self:
-        """Have the function called around a hook, as `function(call_next, args)`; several stand in their order.
+        """Have the function called around a hook, as `function(call_next, args)`; several are called in their order.
 
         hook   its name: `harebell.middleware.HOOKS` has them all
         level  "connection" or "channel" alone, for a hook that both have (`close`, `dial_event`, ...)

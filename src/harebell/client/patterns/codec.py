@@ -4,8 +4,8 @@
     async with connection.producer(codec=orders) as producer: ...
     async with connection.consume("orders", handle, codec=orders): ...
 
-A codec does no I/O and knows no queue. What it cannot read it refuses with UndecodableBody, or any other exception: who
-asked decides what becomes of the message.
+A codec does no I/O and knows no queue. What it cannot read it refuses with UndecodableBody, or any other exception: the
+caller decides what becomes of the message.
 """
 
 from __future__ import annotations

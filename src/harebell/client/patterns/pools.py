@@ -4,10 +4,10 @@
         async with pool.acquire() as channel: ...
 
 Rules:
-1. At most `max_size` exist. Who comes when all are lent waits; the first who came is the first who gets one.
+1. At most `max_size` exist. When all are lent, borrowers wait and are served in the order of their coming.
 2. What is lent belongs to its borrower alone. It goes back as new, or not at all: what has failed, what is closed, a
    channel with a consumer, a transaction, a prefetch or unsettled deliveries left on it is closed instead.
-3. What nobody borrowed for `idle` seconds is closed.
+3. What was not borrowed for `idle` seconds is closed.
 4. Closing the pool closes what is in it at once, and what is lent when it comes back.
 """
 
@@ -103,7 +103,7 @@ class Pool(Generic[T]):
 
     @property
     def idle(self) -> int:
-        """How many nobody has borrowed."""
+        """How many are not lent."""
         return len(self._idle)
 
     def acquire(self, *, timeout: float | None = None) -> Lease[T]:
@@ -123,7 +123,7 @@ class Pool(Generic[T]):
             await asyncio.shield(closing)
 
     async def close(self) -> None:
-        """Close what is in the pool; what is lent is closed when it comes back. Who waits gets ChannelClosed."""
+        """Close what is in the pool; what is lent is closed when it comes back. Waiting borrowers get ChannelClosed."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -132,7 +132,7 @@ class Pool(Generic[T]):
         while self._idle:
             self._drop(self._idle.popleft()[0])
         if self._closing:
-            await asyncio.wait(self._closing)  # who is cancelled here leaves them to end by themselves
+            await asyncio.wait(self._closing)  # when this is cancelled, they end by themselves
 
     async def __aenter__(self) -> Self:
         return self
@@ -161,7 +161,7 @@ class Pool(Generic[T]):
         queued = False
         while True:
             self._check_open()
-            if queued or not (self._waiters or self._called):  # nobody came before
+            if queued or not (self._waiters or self._called):  # no borrower came before
                 while self._idle:
                     item, _ = self._idle.pop()
                     if not item.is_closed:
@@ -171,7 +171,7 @@ class Pool(Generic[T]):
                     return await self._made()
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             if queued:
-                self._waiters.appendleft(waiter)  # what was to be had is gone again; this one stays the first
+                self._waiters.appendleft(waiter)  # another took what was free; this one stays the first
             else:
                 self._waiters.append(waiter)
             try:

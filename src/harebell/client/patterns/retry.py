@@ -2,13 +2,13 @@
 
 For the work queue "work" and the delays 1 and 10 seconds, `Retry` stands for
 
-    work.retry.1000, work.retry.10000    nobody consumes from them; x-message-ttl is the delay, and what expires is
+    work.retry.1000, work.retry.10000    without consumers; x-message-ttl is the delay, and what expires is
                                          dead-lettered through the default exchange, back into "work"
     work.dead                            where a message ends that has failed after the last delay
 
 A failed message is published to the next of them, and acknowledged once that is confirmed: it is in one of the two
 queues at any time, and after a crash between the two steps in both. Its properties stay as they are, but for those that
-would change where it goes, or that the broker would refuse: they travel in headers of ours.
+would change where it goes, or that the broker would refuse: they travel in headers of their own.
 
     x-retry-attempts               how often it has been tried
     x-retry-error                  how the last try failed

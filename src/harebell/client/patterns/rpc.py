@@ -1,21 +1,21 @@
 """Remote calls: a request through an exchange, the reply straight back (RabbitMQ's direct reply-to).
 
-    async with connection.rpc() as rpc:                          # who asks
+    async with connection.rpc() as rpc:                          # the client
         reply = await rpc.call(b"...", "resize", timeout=5)
 
-    async with connection.serve("resize", handle) as server:     # who answers
+    async with connection.serve("resize", handle) as server:     # the server
         await server.wait()
 
 Any number of calls share one channel; a correlation id tells their replies apart. A call ends with the reply, or
 
-    Unroutable           nobody has a queue there; known at once
+    Unroutable           no queue is bound there; known at once
     RemoteError          the handler failed; its error travels in the headers x-error-type and x-error
-    DeadlineExceeded     no reply in time; one that comes later is dropped, and a request that nobody has begun to work
-                         on expires
+    DeadlineExceeded     no reply in time; one that comes later is dropped, and a request that is not in process by then
+                         expires
     PublishOrphaned, ConnectionLost   the connection was lost while the request (the reply) was under way: it may or may
                          not have been worked on. With idempotent=True it is asked again instead, within its timeout.
 
-A server acknowledges a request once its reply is published; one that it dies with is worked on again by another.
+A server acknowledges a request once its reply is published; a request whose server dies is processed again by another.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Rpc(Generic[Given, Reply]):
     ) -> Reply:
         """The reply to a request: a Delivery; with a codec, the value in it.
 
-        body        a Message, whose reply_to and correlation_id are ours to set; bytes; with a codec, a value
+        body        a Message, whose reply_to and correlation_id are set here; bytes; with a codec, a value
         exchange    in place of the one that `connection.rpc` said
         timeout     seconds for all of it
         idempotent  working on it twice does no harm: ask again after an outage
@@ -165,7 +165,7 @@ class Rpc(Generic[Given, Reply]):
                     lost = result is ORPHANED or isinstance(result, errors.ConnectionLost)
                     if not (lost and idempotent):
                         break
-        except TimeoutError:  # of ours, or of what waits for the end of an outage
+        except TimeoutError:  # of this call, or of a wait for the end of an outage
             why = "" if self._connection.is_open else f"; the connection is {self._connection.state}"
             raise errors.DeadlineExceeded(f"no reply from {where} within {seconds:g} s{why}") from None
         if isinstance(result, Delivery):
@@ -208,7 +208,7 @@ class Rpc(Generic[Given, Reply]):
         return cast(Reply, reply) if self._codec is None else self._codec.decode(reply)
 
     async def _take(self, replies: Any) -> None:
-        """Replies to their calls; one that nobody waits for any more is dropped."""
+        """Give replies to their calls; the reply to a call that has ended is dropped."""
         reason: errors.HarebellError = errors.ChannelClosed("the rpc was closed")
         try:
             async for reply in replies:

@@ -1,4 +1,4 @@
-"""A queue worked on by a handler, several messages at a time.
+"""A queue whose messages a handler processes, several at a time.
 
     async with connection.consume("work", handle, workers=16, retry=harebell.Retry(delays=(1, 10, 60))) as workers:
         await workers.wait()
@@ -15,10 +15,10 @@ rejected, so that the queue's own dead-letter exchange has it, and it is dropped
 
 Rules:
 1. A message is settled exactly once, and not before what becomes of it is confirmed.
-2. Nothing that happens to one message ends the consumer: errors are logged and told to `on_error`; a delivery that an
-   outage orphaned is told to `on_orphan`, and comes again.
-3. `stop` is graceful: no new messages; what nobody works on goes back; handlers finish, or after the grace are
-   cancelled, and their messages go back, too. Who is cancelled himself grants no grace.
+2. Nothing that happens to one message ends the consumer: errors are logged and given to `on_error`; a delivery that an
+   outage orphaned is given to `on_orphan`, and comes again.
+3. `stop` is graceful: no new messages; messages that no handler has go back; handlers finish, or are cancelled after
+   the grace, and their messages go back, too. A caller of `stop` that is cancelled ends the grace.
 
 The worker tasks share one reader (`reader`); what becomes of a message is decided in `outcomes`.
 """
@@ -189,7 +189,7 @@ class Workers:
                 logger.error("a handler of queue %r goes on although it was cancelled: %r", self._queue, task)
 
     async def _break_off(self) -> None:
-        """Who waited for the end was cancelled himself."""
+        """The task that waited for the end was cancelled: cancel the handlers at once."""
         try:
             await self._cut_short({task for task in self._tasks if not task.done()})
         finally:
@@ -244,7 +244,7 @@ class Workers:
                 settling.done()
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
-            if task is None or not task.cancelling():  # a handler's own: nobody has cancelled this worker
+            if task is None or not task.cancelling():  # raised by the handler itself: this worker was not cancelled
                 await self._outcome.failed(delivery, settling, RuntimeError(f"the handler was cancelled: {error!r}"))
                 return
             settling.refuse(requeue=True)
@@ -252,7 +252,7 @@ class Workers:
         except errors.ChannelClosed:  # nothing can be published any more: this is the end of the consumer
             settling.refuse(requeue=True)
             raise
-        except Exception:  # a mistake of ours, or a message that cannot even be looked at
+        except Exception:  # a mistake of the client, or a message that cannot be read
             logger.exception("delivery %d of queue %r is rejected", delivery.delivery_tag, self._queue)
             settling.refuse(requeue=False)
         except BaseException:

@@ -1,6 +1,6 @@
 """The feature "delivery_tags": delivery tags go on over a reconnect, and an acknowledgement that is too late says so.
 
-The numbers themselves stand in `deliveries`, which the hot path writes; this hands that table on.
+The numbers themselves are in `core.unacked`, which the hot path writes; this hands that table on.
 
 Without it a program sees the tags of the wire, which begin at 1 with each wire channel, and an acknowledgement of an
 earlier delivery goes to the broker on the present one: it closes the channel (406), or settles another delivery.

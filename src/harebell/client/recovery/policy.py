@@ -35,7 +35,11 @@ class Backoff:
 
     def delay(self, attempt: int) -> float:
         """Seconds to wait before this attempt; the first is 1."""
-        return random.uniform(0.0, min(self.most, self.base * self.factor ** min(attempt - 1, MAX_DOUBLINGS)))
+        return random.uniform(0.0, self.longest(attempt))
+
+    def longest(self, attempt: int) -> float:
+        """The longest delay before this attempt, in seconds."""
+        return min(self.most, self.base * self.factor ** min(attempt - 1, MAX_DOUBLINGS))
 
 
 class Pauses:

@@ -1,6 +1,6 @@
 """The feature "publish_tags": publish tags go on over a reconnect, and what a loss left unconfirmed is orphaned.
 
-The numbers themselves stand in `publishes`, which the hot path writes; this hands that table on.
+The numbers themselves are in `core.unconfirmed`, which the hot path writes; this hands that table on.
 
 Without it the tags of each wire channel begin at 1, a loss fails the publications that wait with its own error
 (ConnectionLost, no PublishOrphaned), `on_orphan` has nothing to do, and `confirmations` says nothing about them.

@@ -228,7 +228,7 @@ class AsyncCore(ConnectionCore, asyncio.BufferedProtocol):
                 result = await waiter
             finally:
                 self.deadlines.remove(key, waiter)
-                if result is EXPIRED:  # or cancelled: nobody opens the gate for this one
+                if result is EXPIRED:  # or cancelled: the gate forgets this one
                     self._gate = [other for other in self._gate if other is not waiter]
             if result is EXPIRED and not self.may_publish(channel):
                 raise errors.DeadlineExceeded(self.late("basic.publish was held back", seconds))

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from harebell import errors
+from harebell.client.recovery.policy import Backoff
 from harebell.spark.connection import TRANSIENT, Link
 from harebell.spark.options.address import Address
 from harebell.spark.sink.rate_limit import RateLimit
@@ -35,8 +36,7 @@ log = logging.getLogger("harebell.spark")
 
 T = TypeVar("T")
 
-FIRST_PAUSE: Final = 0.1
-LONGEST_PAUSE: Final = 3.0
+BACKOFF: Final = Backoff(0.1, 3.0)
 CHECK_SECONDS: Final = 0.5  # how often a wait checks whether the broker is blocked
 
 
@@ -70,7 +70,7 @@ class TaskPublisher:
         self._link: Link | None = None
         self._under_way: deque[tuple[Part, Bulk]] = deque()
         self._lost_at: float | None = None  # when the connection was lost, until something is confirmed again
-        self._pause = FIRST_PAUSE
+        self._losses = 0  # since the last success
 
     def publish(self, parts: Iterable[Part]) -> None:
         """Publishes all of them, and returns when every message has been confirmed, dropped or diverted.
@@ -127,7 +127,7 @@ class TaskPublisher:
         acked, nacked, returns = bulk.acked, bulk.nacked, bulk.returns
         self.counts["confirmed"] += acked
         if acked:
-            self._lost_at, self._pause = None, FIRST_PAUSE
+            self._lost_at, self._losses = None, 0
         if returns and acked < len(part):
             unanswered = set(bulk.unanswered)  # those will be published again, and come back again
             returns = {place: returned for place, returned in returns.items() if place not in unanswered}
@@ -171,7 +171,7 @@ class TaskPublisher:
         again, now = part.only(places), self._clock()
         if again.since is None or len(places) < len(part):  # since then some of them went through
             again.since = now
-            self._pause = FIRST_PAUSE
+            self._losses = 0
         elif now - again.since >= self._options.retry_timeout:
             raise errors.Nacked(f"{text}; it did so for {self._options.retry_timeout:g} s")
         self.counts["nacked retried"] += len(places)
@@ -221,15 +221,16 @@ class TaskPublisher:
                 again.append(part.only(unanswered))
         if self._lost_at is None:
             self._lost_at = now
-        if now + self._pause - self._lost_at > self._options.retry_timeout:
+        pause = BACKOFF.longest(self._losses + 1)
+        if now + pause - self._lost_at > self._options.retry_timeout:
             raise error
-        log.warning("publishing: %s; trying again in %.1f s", error, self._pause)
+        log.warning("publishing: %s; trying again in %.1f s", error, pause)
         self._rest()
         return again
 
     def _rest(self) -> None:
-        self._sleep(self._pause)
-        self._pause = min(self._pause * 2, LONGEST_PAUSE)
+        self._losses += 1
+        self._sleep(BACKOFF.longest(self._losses))
 
     def _close(self) -> None:
         link, self._link = self._link, None

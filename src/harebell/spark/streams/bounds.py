@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Final, TypeVar
 
+from harebell.client.recovery.policy import Backoff
 from harebell.errors import DeadlineExceeded
 from harebell.spark.connection import Link, retrying, stream_offset
 from harebell.spark.headers import STREAM_OFFSET
@@ -33,6 +34,7 @@ T = TypeVar("T")
 
 _PROBE_PREFETCH: Final = 1000
 _SILENCE: Final = 0.06  # a stream at rest delivers its last chunk in 3 ms; longer silence is its end
+_BACKOFF: Final = Backoff(_SILENCE, 1.0)
 _FIRST_WAIT: Final = 0.5
 _DISAGREEMENT: Final = 2.0  # how long silence is doubted while the queue's count says that there is more
 _LATE: Final = 10.0  # how long an end is doubted that was passed before; RabbitMQ counts every 5 s
@@ -163,15 +165,15 @@ def read_bounds(
     reached  a number that it has had: an end before it is doubted, for `timeout` seconds at most
     doubt    whether it is doubted for a while that it was emptied
     """
-    deadline, pause = time.monotonic() + min(timeout, _LATE), _SILENCE
+    deadline, attempts = time.monotonic() + min(timeout, _LATE), 0
     while True:
         bounds = _bounds(link, queue, timeout, sizes, doubt)
         # A count that is 0 since a start, or a replica that is behind; unless the queue was declared again.
         late = not bounds.emptied and bounds.tail < reached and link.product != _EXACT
         if not late or time.monotonic() > deadline:
             return bounds
-        time.sleep(pause)
-        pause = min(2 * pause, 1.0)
+        attempts += 1
+        time.sleep(_BACKOFF.longest(attempts))
 
 
 def _bounds(link: Link, queue: str, timeout: float, sizes: bool, doubt: bool) -> StreamBounds:
