@@ -18,7 +18,9 @@ def catalogs_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     connect = sqlite3.connect
 
     def noted(*arguments: Any, **options: Any) -> sqlite3.Connection:
-        opened.append(connect(*arguments, **options))
+        opened.append(
+            connect(*arguments, **{"check_same_thread": False, **options})
+        )  # a broker may have its own thread
         return opened[-1]
 
     monkeypatch.setattr(sqlite3, "connect", noted)
