@@ -521,10 +521,10 @@ class Channel:
         """Write one publication without waiting, and give its publish tag (0 with confirms off).
 
         raw_properties  in place of the message's own, as `Delivery.raw_properties` has them; they are not decoded
-        waiter          is called, with confirms on, at its return, its confirm, or the end of the channel
-        at_once         to the socket now, when that has been quiet: for what is waited for alone, not for one of many
+        waiter          with confirms on, is called at its return, its confirm, or the end of the channel
+        at_once         write to the socket now, if it has been quiet: for a single publication, not for one of many
 
-        For programs that keep a window of their own: nothing is held back here, so ask `wait_publish` first.
+        For programs that limit by themselves how many are unconfirmed: this never waits, so call `wait_publish` first.
         """
         raw, body = encoded(message)
         if raw_properties is not None:

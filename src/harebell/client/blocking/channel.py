@@ -43,7 +43,7 @@ class Channel(ForwardedChannel):
         self._on_return: Callable[[Returned], None] | None = None
         self._confirmations: Confirmations | None = None
         with self.io.turn:
-            inner.core.settler = Settler(self.io, inner)  # not this: it would keep the connection for ever
+            inner.core.settler = Settler(self.io, inner)  # not `self`, which would keep the connection alive
 
     @property
     def parked(self) -> deque[tuple[int, Publication]]:
@@ -77,7 +77,7 @@ class Channel(ForwardedChannel):
         if kind is not None and not issubclass(kind, Exception):
             if not self.inner.is_closed:
                 with self.io.turn:
-                    self.inner.recovery.say_goodbye()  # who is interrupted does not wait for the network
+                    self.inner.recovery.say_goodbye()  # an interrupted program does not wait for it
             return
         try:
             self.close()
@@ -182,12 +182,12 @@ class Channel(ForwardedChannel):
     ) -> int:
         """Write one publication without waiting, and give its publish tag (0 with confirms off).
 
-        raw_properties  in place of the message's own, as `Delivery.raw_properties` has them; nobody looks into them
-        waiter          hears, with confirms on, of its return, its confirm, or the end of the channel; it is told so
-                        on the I/O thread, and must return at once
-        at_once         to the socket now, when that has been quiet: for what is waited for alone, not for one of many
+        raw_properties  in place of the message's own, as `Delivery.raw_properties` has them; they are not checked
+        waiter          with confirms on, is called at its return, its confirm, or the end of the channel; on the I/O
+                        thread, so it must return at once
+        at_once         write to the socket now, if it has been quiet: for a single publication, not for one of many
 
-        For programs that keep a window of their own: nothing is held back here, so ask `wait_publish` first.
+        For programs that limit by themselves how many are unconfirmed: this never waits, so call `wait_publish` first.
         """
         with self.io.turn:
             tag = self.io.step(
@@ -201,11 +201,11 @@ class Channel(ForwardedChannel):
                     waiter=waiter,
                 ),
             )
-            connection = self.inner.transport
+            transport = self.inner.transport
             if at_once:
-                connection.ask()
+                transport.ask()
             else:
-                connection.flush()
+                transport.flush()
             return tag
 
     def publish_many(
@@ -214,10 +214,10 @@ class Channel(ForwardedChannel):
         if window < 1:
             raise errors.InvalidArgument(f"window is {window}: at least 1 is needed")
         io, inner = self.io, self.inner
-        if not _own(inner, "publish_many"):  # then it is the middlewares' business, on their thread
+        if not _own(inner, "publish_many"):  # a middleware is called on the I/O thread
             return io.run(inner.publish_many, publications, window=window, timeout=timeout)
         seconds = inner.transport.timeout if timeout is None else timeout
-        source = iter(publications)  # which is the program's own code, and must not run on the loop's thread
+        source = iter(publications)  # the program's own code: it must not run on the I/O thread
         io.check()
         with io.turn:
             many = asyncio_api.many_of(inner, window, seconds)
@@ -247,7 +247,7 @@ class Channel(ForwardedChannel):
         return many.batch.accepted()
 
     def _put_at_once(self, part: list[Publication], many: PublishMany) -> bool:
-        """Publish it here and now, where nothing has to be waited for; else False."""
+        """Publish the part on the calling thread, unless something has to be waited for: then False."""
         io, inner, batch = self.io, self.inner, many.batch
         if not io.loop.asleep:
             io.loop.wanted = True
@@ -287,5 +287,5 @@ class Channel(ForwardedChannel):
 
 
 def _own(inner: asyncio_api.Channel, method: str) -> bool:
-    """Whether the channel's own code is all that runs: what somebody put in front of it may want a task."""
+    """Whether the method is the channel's own: a middleware around it may need a task."""
     return method not in vars(inner) and getattr(type(inner), method) is getattr(asyncio_api.Channel, method)

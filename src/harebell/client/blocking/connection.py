@@ -88,12 +88,12 @@ def _in_a_thread(io: IoThread, credentials: Credentials) -> Credentials:
 
 
 def _hang_up(inner: asyncio_api.Connection) -> None:
-    """Say goodbye and wait for nothing."""
+    """Close it without waiting for the broker's answer."""
     inner.recovery.hang_up()
 
 
 def _leave(inner: AsyncChannel) -> None:
-    """Say goodbye on a channel and wait for nothing."""
+    """Close it without waiting for the broker's answer."""
     inner.recovery.say_goodbye()
 
 
@@ -133,7 +133,7 @@ class Connection(ForwardedConnection):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if kind is not None and not issubclass(kind, Exception):
-            # Who is interrupted does not wait for the network: the goodbye is written, the transport closes after it.
+            # An interrupted program does not wait for the network: close is written, then the transport closes.
             with self.io.turn:
                 _hang_up(self.inner)
             return

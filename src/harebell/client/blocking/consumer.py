@@ -125,7 +125,7 @@ class Consumer:
             self.start()
 
     def _fetch(self) -> None:
-        """Some of what is there, to be handed out from now on without the turn."""
+        """Take some deliveries from the subscription, to be given out later without the turn."""
         io = self._io
         if not io.loop.asleep:
             io.loop.wanted = True
@@ -134,7 +134,7 @@ class Consumer:
             subscription.ahead.extend(subscription.take_many(AHEAD))
 
     def _wait(self, deadline: float | None) -> bool:
-        """Until something is there. False when the subscription has ended, or the deadline has passed."""
+        """Wait for a delivery. False when the subscription has ended, or the deadline has passed."""
         io, subscription = self._io, self._inner.subscription
         while not subscription.buffer and not subscription.ahead:
             io.check()
@@ -149,19 +149,19 @@ class Consumer:
                         return False
                     subscription.waiters.append(waiter)
                 in_time = waiter.wait(-1 if deadline is None else max(deadline - time.monotonic(), 0.0))
-            except BaseException:  # a signal's
+            except BaseException:  # raised by a signal handler
                 with io.turn:
-                    _no_longer(subscription, waiter)
+                    _stop_waiting(subscription, waiter)
                 raise
             if not in_time:
                 with io.turn:
-                    _no_longer(subscription, waiter)
+                    _stop_waiting(subscription, waiter)
                 return bool(subscription.buffer)
         return True
 
 
-def _no_longer(subscription: Subscription, waiter: Waiter) -> None:
+def _stop_waiting(subscription: Subscription, waiter: Waiter) -> None:
     if waiter in subscription.waiters:
         subscription.waiters.remove(waiter)
     elif subscription.buffer:
-        subscription.wake()  # it was woken and goes: the next in line takes the delivery
+        subscription.wake()  # it was woken and leaves: the next waiter takes the delivery
