@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from harebell.routing.exchange import Destination
+from harebell.routing.exchanges.exchange import Destination
 
 
 def topic_matches(pattern: str, key: str) -> bool:

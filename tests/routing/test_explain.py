@@ -8,9 +8,9 @@ from hypothesis import given, strategies as st
 
 from harebell.errors import NotFound
 from harebell.routing import Router, to_exchange, to_queue
+from harebell.routing.exchanges.exchange_types import EXCHANGE_TYPES, KEEPING_TYPES
+from harebell.routing.exchanges.hashing import RandomExchange
 from harebell.routing.explain import Reached, explain
-from harebell.routing.hashing import RandomExchange
-from harebell.routing.kinds import EXCHANGE_TYPES, KEEPING_TYPES
 
 
 @pytest.fixture

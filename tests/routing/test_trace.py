@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from harebell.errors import AccessRefused, NotFound
 from harebell.routing import Router, cc_bcc, parse_definitions, to_exchange, to_queue
-from harebell.routing.exchange import Dependence
+from harebell.routing.exchanges.exchange import Dependence
 from harebell.routing.explain import explain
 from harebell.routing.topology import exchange_types, topology
 from harebell.routing.trace import Tracer

@@ -14,7 +14,7 @@ from tools.import_contracts import PureContract, ThirdPartyContract
 
 
 def graph(*imports: str) -> ImportGraph:
-    """A graph from lines such as "harebell.routing.topic -> asyncio"; a module's packages are in it too."""
+    """A graph from lines such as "harebell.routing.router -> asyncio"; a module's packages are in it too."""
     made = ImportGraph()
     for line in imports:
         importer, imported = line.split(" -> ")
@@ -45,8 +45,8 @@ def findings(check: ContractCheck) -> list[str]:
 
 
 def test_pure_finds_a_direct_import() -> None:
-    check = pure().check(graph("harebell.routing.topic -> time"), verbose=False)
-    assert findings(check) == ["harebell.routing.topic -> time"]
+    check = pure().check(graph("harebell.routing.router -> time"), verbose=False)
+    assert findings(check) == ["harebell.routing.router -> time"]
 
 
 def test_pure_finds_an_import_through_another_package() -> None:
@@ -65,10 +65,10 @@ def test_pure_leaves_others_and_missing_packages_alone() -> None:
     assert findings(check) == []
 
 
-@pytest.mark.parametrize(("only", "expected"), [("true", ["harebell.routing.topic -> numpy"]), ("false", [])])
+@pytest.mark.parametrize(("only", "expected"), [("true", ["harebell.routing.router -> numpy"]), ("false", [])])
 def test_pure_can_forbid_all_third_party_packages(only: str, expected: list[str]) -> None:
     check = pure(standard_library_only=only).check(
-        graph("harebell.routing.topic -> numpy", "harebell.routing.topic -> re"), verbose=False
+        graph("harebell.routing.router -> numpy", "harebell.routing.router -> re"), verbose=False
     )
     assert findings(check) == expected
 
@@ -96,8 +96,8 @@ def test_third_party_finds_the_wrong_place_and_the_package_without_one() -> None
 
 def test_a_broken_contract_prints_its_findings() -> None:
     contract = pure()
-    check = contract.check(graph("harebell.routing.topic -> time"), verbose=False)
+    check = contract.check(graph("harebell.routing.router -> time"), verbose=False)
     printed = io.StringIO()
     with redirect_stdout(printed):
         contract.render_broken_contract(check)
-    assert "harebell.routing.topic -> time" in printed.getvalue()
+    assert "harebell.routing.router -> time" in printed.getvalue()

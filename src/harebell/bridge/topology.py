@@ -12,7 +12,7 @@ from harebell.client.connection import Connection
 from harebell.errors import NotFound, PreconditionFailed
 from harebell.protocol.v091 import Table
 from harebell.routing.definitions import Definitions, QueueDefinition
-from harebell.routing.values import Table as JsonTable
+from harebell.routing.table_values import Table as JsonTable
 
 __all__ = ["declare_topology", "durable_queues"]
 

@@ -12,7 +12,7 @@ from typing import Protocol
 from harebell.broker.message import Message
 from harebell.protocol.v091 import Properties
 from harebell.routing import Route, Router
-from harebell.routing.hashing import HASH_PROPERTIES
+from harebell.routing.exchanges.hashing import HASH_PROPERTIES
 
 __all__ = ["Forwarding", "Receiver", "Sink", "hashed_properties"]
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 from harebell.routing.copies import bcc_keys, cc_bcc, cc_keys
 from harebell.routing.dead_letter import Death, Reason, dead_letter_headers, dead_letter_keys, deaths, without_cycles
 from harebell.routing.definitions import Definitions, emit_definitions, parse_definitions
-from harebell.routing.exchange import Binding, Destination, Exchange, to_exchange, to_queue
-from harebell.routing.kinds import EXCHANGE_TYPES, KEEPING_TYPES
+from harebell.routing.exchanges.exchange import Binding, Destination, Exchange, to_exchange, to_queue
+from harebell.routing.exchanges.exchange_types import EXCHANGE_TYPES, KEEPING_TYPES
+from harebell.routing.exchanges.system_exchange import SYSTEM_EXCHANGE, SystemExchange
+from harebell.routing.exchanges.topic_matcher import TopicMatcher
 from harebell.routing.policies import Policy, Setting, check_policy, effective, matching, parse_policy
 from harebell.routing.router import Removed, Route, Router
 from harebell.routing.settings import QueueSettings, check_redeclaration, queue_settings, settings_of
-from harebell.routing.system import SYSTEM_EXCHANGE, SystemExchange
-from harebell.routing.topic import TopicMatcher
 
 __all__ = [
     "EXCHANGE_TYPES",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harebell.errors import PreconditionFailed
-from harebell.routing.values import Table, type_name
+from harebell.routing.table_values import Table, type_name
 
 __all__ = ["bcc_keys", "cc_bcc", "cc_keys", "without_bcc"]
 

@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 from harebell.routing.copies import without_bcc
-from harebell.routing.values import Table
+from harebell.routing.table_values import Table
 
 __all__ = ["Death", "Reason", "dead_letter_headers", "dead_letter_keys", "deaths", "without_cycles"]
 

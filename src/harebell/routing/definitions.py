@@ -24,7 +24,7 @@ from typing import Final, Protocol, TypeVar
 
 from harebell.errors import AmqpError, ChannelError, InvalidArgument
 from harebell.routing.policies import APPLY_TO, Policy
-from harebell.routing.values import Table
+from harebell.routing.table_values import Table
 
 __all__ = [
     "BindingDefinition",

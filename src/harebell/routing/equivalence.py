@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harebell.errors import PreconditionFailed
-from harebell.routing.values import Table, canonical, display, type_class, type_name
+from harebell.routing.table_values import Table, canonical, display, type_class, type_name
 
 __all__ = ["check_arguments", "check_property"]
 

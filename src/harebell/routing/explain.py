@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from harebell.routing.exchange import Binding, DefaultExchange, Dependence, Destination, Exchange
-from harebell.routing.hashing import ConsistentHashExchange, ModulusHashExchange
-from harebell.routing.keeping import DelayedMessageExchange
+from harebell.routing.exchanges.exchange import Binding, DefaultExchange, Dependence, Destination, Exchange
+from harebell.routing.exchanges.hashing import ConsistentHashExchange, ModulusHashExchange
+from harebell.routing.exchanges.storing_exchanges import DelayedMessageExchange
+from harebell.routing.exchanges.system_exchange import SystemExchange
 from harebell.routing.router import Router
-from harebell.routing.system import SystemExchange
-from harebell.routing.values import Table, erlang_term
+from harebell.routing.table_values import Table, erlang_term
 
 __all__ = ["Explanation", "Hop", "Reached", "Step", "explain"]
 

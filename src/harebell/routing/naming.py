@@ -20,7 +20,7 @@ from re import ASCII, compile as pattern
 from typing import Final, Literal, NoReturn
 
 from harebell.errors import AccessRefused, PreconditionFailed
-from harebell.routing.values import Table
+from harebell.routing.table_values import Table
 
 __all__ = [
     "MAX_NAME_BYTES",

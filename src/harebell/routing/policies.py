@@ -24,7 +24,7 @@ from typing import Final, Literal, NamedTuple
 
 from harebell.errors import InvalidArgument
 from harebell.routing.settings import ARGUMENTS, MAX_SEGMENT_SIZE, QueueType, max_age_milliseconds
-from harebell.routing.values import Table, erlang_term
+from harebell.routing.table_values import Table, erlang_term
 
 __all__ = [
     "APPLY_TO",

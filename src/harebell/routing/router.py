@@ -26,7 +26,7 @@ from typing import Final
 
 from harebell.errors import AccessRefused, NotFound, PreconditionFailed
 from harebell.routing.equivalence import check_arguments, check_property
-from harebell.routing.exchange import (
+from harebell.routing.exchanges.exchange import (
     Binding,
     BindingIdentity,
     DefaultExchange,
@@ -36,11 +36,11 @@ from harebell.routing.exchange import (
     to_exchange,
     to_queue,
 )
-from harebell.routing.keeping import ExchangeFactory
-from harebell.routing.kinds import EXCHANGE_TYPES, PREDECLARED
+from harebell.routing.exchanges.exchange_types import EXCHANGE_TYPES, PREDECLARED
+from harebell.routing.exchanges.storing_exchanges import ExchangeFactory
+from harebell.routing.exchanges.system_exchange import SystemExchange
 from harebell.routing.naming import RESERVED_PREFIX, check_new_name
-from harebell.routing.system import SystemExchange
-from harebell.routing.values import Table, type_name
+from harebell.routing.table_values import Table, type_name
 from harebell.routing.walk import Find, Read, Walk, walk
 
 __all__ = ["COMPARED_ARGUMENTS", "PREDECLARED", "RESERVED_PREFIX", "Removed", "Route", "Router"]
@@ -97,7 +97,7 @@ class Router:
     """The routing table of one vhost. `version` grows with every change: what was routed before may be stale.
 
     `vhost` is its name, for error texts; `types` are the exchange types that can be declared
-    (`harebell.routing.kinds`).
+    (`harebell.routing.exchanges.exchange_types`).
     """
 
     __slots__ = ("_exchanges", "_inbound", "_queues", "_types", "version", "vhost")

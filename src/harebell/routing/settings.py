@@ -25,7 +25,7 @@ from typing import Final, Literal, NamedTuple
 
 from harebell.errors import PreconditionFailed
 from harebell.routing.equivalence import check_arguments
-from harebell.routing.values import Table, type_name
+from harebell.routing.table_values import Table, type_name
 
 __all__ = [
     "ARGUMENTS",

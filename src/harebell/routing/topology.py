@@ -14,16 +14,16 @@ from functools import partial
 
 from harebell.errors import AmqpError, InvalidArgument
 from harebell.routing.definitions import BindingDefinition, Definitions, ExchangeDefinition, QueueDefinition, naming
-from harebell.routing.exchange import to_exchange, to_queue
-from harebell.routing.hashing import Draw, RandomExchange, draw
-from harebell.routing.keeping import DelayedMessageExchange, ExchangeFactory, RecentHistoryExchange
-from harebell.routing.kinds import EXCHANGE_TYPES
+from harebell.routing.exchanges.exchange import to_exchange, to_queue
+from harebell.routing.exchanges.exchange_types import EXCHANGE_TYPES
+from harebell.routing.exchanges.hashing import Draw, RandomExchange, draw
+from harebell.routing.exchanges.storing_exchanges import DelayedMessageExchange, ExchangeFactory, RecentHistoryExchange
+from harebell.routing.exchanges.system_exchange import SYSTEM_EXCHANGE
 from harebell.routing.naming import RESERVED_PREFIX
 from harebell.routing.policies import effective, matching
 from harebell.routing.router import Router
 from harebell.routing.settings import QueueSettings, queue_settings, settings_of
-from harebell.routing.system import SYSTEM_EXCHANGE
-from harebell.routing.values import Table
+from harebell.routing.table_values import Table
 
 __all__ = ["QueueFacts", "Topology", "exchange_types", "topology"]
 

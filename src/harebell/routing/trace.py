@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import chain
 
-from harebell.routing.exchange import (
+from harebell.routing.exchanges.exchange import (
     Binding,
     DefaultExchange,
     Dependence,
@@ -29,12 +29,12 @@ from harebell.routing.exchange import (
     HeadersExchange,
     TopicExchange,
 )
-from harebell.routing.hashing import ModulusHashExchange
-from harebell.routing.headers import HeadersIndex
-from harebell.routing.keeping import DelayedMessageExchange, RecentHistoryExchange
+from harebell.routing.exchanges.hashing import ModulusHashExchange
+from harebell.routing.exchanges.headers_index import HeadersIndex
+from harebell.routing.exchanges.storing_exchanges import DelayedMessageExchange, RecentHistoryExchange
+from harebell.routing.exchanges.topic_matcher import TopicMatcher
 from harebell.routing.router import Router
-from harebell.routing.topic import TopicMatcher
-from harebell.routing.values import Table
+from harebell.routing.table_values import Table
 
 __all__ = ["Trace", "Tracer"]
 

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from harebell.routing.exchange import Dependence, Destination, Exchange, to_exchange
-from harebell.routing.keeping import DelayedMessageExchange, RecentHistoryExchange
-from harebell.routing.values import Table
+from harebell.routing.exchanges.exchange import Dependence, Destination, Exchange, to_exchange
+from harebell.routing.exchanges.storing_exchanges import DelayedMessageExchange, RecentHistoryExchange
+from harebell.routing.table_values import Table
 
 __all__ = ["Facts", "Find", "Read", "Walk", "walk"]
 

@@ -17,7 +17,7 @@ from harebell.broker.exchanges.delayed import SLACK, Delays
 from harebell.broker.message import Address, Message
 from harebell.protocol.v091 import Content, FieldValue, Properties, encode_content, methods as m
 from harebell.protocol.v091.fields import Table
-from harebell.routing.keeping import MAX_DELAY
+from harebell.routing.exchanges.storing_exchanges import MAX_DELAY
 from tests.broker.kit import Client, NodeKit
 
 

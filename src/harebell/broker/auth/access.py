@@ -31,9 +31,9 @@ from typing import Literal
 from harebell.broker.auth.users import Users, found
 from harebell.errors import AccessRefused
 from harebell.routing import Destination, Router
-from harebell.routing.exchange import Exchange
+from harebell.routing.exchanges.exchange import Exchange
 from harebell.routing.naming import check_new_name
-from harebell.routing.values import Table
+from harebell.routing.table_values import Table
 
 __all__ = ["Access"]
 

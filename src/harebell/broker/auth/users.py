@@ -19,7 +19,7 @@ from harebell.broker.auth.passwords import RABBITMQ_SHA256, SCRYPT, check_hash, 
 from harebell.broker.auth.scram import make_keys, parse_keys
 from harebell.errors import InvalidArgument, NotFound
 from harebell.routing.definitions import Permission, TopicPermission, User
-from harebell.routing.values import Table
+from harebell.routing.table_values import Table
 
 __all__ = ["SCRAM_KEYS", "UserWatcher", "Users", "found", "is_loopback", "make_user"]
 

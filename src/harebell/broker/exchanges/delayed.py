@@ -24,7 +24,7 @@ from harebell.broker.store.journal import Journal
 from harebell.broker.timers import Timer, Timers
 from harebell.protocol.v091 import Content
 from harebell.protocol.v091.splice import replace_properties
-from harebell.routing.keeping import DelayedMessageExchange
+from harebell.routing.exchanges.storing_exchanges import DelayedMessageExchange
 
 __all__ = ["Delayed", "Delays", "Hold"]
 

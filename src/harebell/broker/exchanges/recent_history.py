@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 
 from harebell.broker.message import Message
-from harebell.routing.keeping import DelayedMessageExchange, RecentHistoryExchange
+from harebell.routing.exchanges.storing_exchanges import DelayedMessageExchange, RecentHistoryExchange
 
 __all__ = ["History"]
 

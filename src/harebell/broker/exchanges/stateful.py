@@ -16,7 +16,7 @@ from harebell.broker.message import Message
 from harebell.broker.store.store import Store
 from harebell.errors import PreconditionFailed
 from harebell.routing import Route
-from harebell.routing.keeping import DelayedMessageExchange
+from harebell.routing.exchanges.storing_exchanges import DelayedMessageExchange
 
 __all__ = ["StatefulExchanges"]
 

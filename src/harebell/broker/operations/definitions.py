@@ -46,7 +46,7 @@ from harebell.routing.definitions import (
 from harebell.routing.policies import Policy, check_policy
 from harebell.routing.router import RESERVED_PREFIX
 from harebell.routing.settings import queue_settings, queue_type
-from harebell.routing.values import Table as JsonTable
+from harebell.routing.table_values import Table as JsonTable
 
 __all__ = ["export_definitions", "import_definitions"]
 

@@ -21,9 +21,9 @@ from harebell.broker.queues.base import Queue
 from harebell.protocol.v091 import FieldValue, Properties, Table
 from harebell.routing import Binding, Exchange
 from harebell.routing.definitions import Parameter
-from harebell.routing.exchange import TopicExchange
+from harebell.routing.exchanges.exchange import TopicExchange
 from harebell.routing.policies import Policy
-from harebell.routing.values import erlang_term, type_name
+from harebell.routing.table_values import erlang_term, type_name
 
 __all__ = ["EVENT_EXCHANGE", "Events"]
 

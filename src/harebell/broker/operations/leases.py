@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from harebell.errors import PreconditionFailed
 from harebell.protocol.v091 import Table
-from harebell.routing.values import type_name
+from harebell.routing.table_values import type_name
 
 __all__ = ["MAX_LEASE", "LeaseRequest", "Leases", "lease_request"]
 

@@ -24,7 +24,7 @@ from harebell.errors import AmqpError, HarebellError
 from harebell.protocol.v091 import Table
 from harebell.routing import definitions as kept_as, to_exchange, to_queue
 from harebell.routing.definitions import BindingDefinition, Definitions, ExchangeDefinition, QueueDefinition
-from harebell.routing.keeping import DelayedMessageExchange
+from harebell.routing.exchanges.storing_exchanges import DelayedMessageExchange
 from harebell.routing.settings import queue_type
 
 __all__ = ["recover"]

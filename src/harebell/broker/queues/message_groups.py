@@ -23,7 +23,7 @@ from harebell.broker.queues.base import Back
 from harebell.broker.queues.classic import ClassicQueue
 from harebell.broker.queues.consumer import Consumer, Getter
 from harebell.protocol.v091.splice import header_frame_size
-from harebell.routing.values import canonical
+from harebell.routing.table_values import canonical
 
 __all__ = ["GroupBacklog", "GroupHeld", "GroupQueue"]
 

@@ -30,7 +30,7 @@ from harebell.errors import NotImplemented as NotImplemented540, PreconditionFai
 from harebell.protocol.v091 import FieldValue, Table
 from harebell.protocol.v091.splice import STREAM_OFFSET, replace_properties
 from harebell.routing.settings import QueueSettings
-from harebell.routing.values import erlang_term, type_name
+from harebell.routing.table_values import erlang_term, type_name
 
 __all__ = ["StreamQueue"]
 

@@ -17,7 +17,7 @@ from harebell.errors import PreconditionFailed
 from harebell.protocol.v091 import Table
 from harebell.protocol.v091.content import stored_content
 from harebell.protocol.v091.splice import header_frame_size
-from harebell.routing.values import type_name
+from harebell.routing.table_values import type_name
 
 __all__ = ["FILTER", "MATCH_UNFILTERED", "StreamFilter", "stream_filter"]
 

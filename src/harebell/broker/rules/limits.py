@@ -14,7 +14,7 @@ from harebell.broker.auth import Users
 from harebell.broker.clients import Connection
 from harebell.config import Limits
 from harebell.errors import InvalidArgument, NotAllowed, NotFound, PreconditionFailed
-from harebell.routing.values import Table, erlang_term
+from harebell.routing.table_values import Table, erlang_term
 
 __all__ = [
     "USER_LIMITS",

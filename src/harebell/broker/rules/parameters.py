@@ -16,7 +16,7 @@ from harebell.broker.rules.limits import check_vhost_limits
 from harebell.broker.store.catalog import Catalog
 from harebell.errors import InvalidArgument, NotFound
 from harebell.routing.definitions import GlobalParameter, Parameter
-from harebell.routing.values import Table
+from harebell.routing.table_values import Table
 
 __all__ = ["VHOST_LIMITS", "Component", "Parameters", "no_vhost"]
 

@@ -12,7 +12,7 @@ from harebell.broker.queues.stream_filter import FILTER, MATCH_UNFILTERED
 from harebell.errors import PreconditionFailed
 from harebell.protocol.v091 import Table
 from harebell.protocol.v091.splice import STREAM_OFFSET
-from harebell.routing.values import type_name
+from harebell.routing.table_values import type_name
 
 __all__ = ["check_consume_arguments"]
 

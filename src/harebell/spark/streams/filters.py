@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from harebell.routing.topic import TopicMatcher
+from harebell.routing.exchanges.topic_matcher import TopicMatcher
 from harebell.spark.options.streams import StreamOptions
 from harebell.spark.schema import row_schema
 from harebell.spark.streams.columns import Columns

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import pyarrow as pa
 
 from harebell.errors import InvalidArgument
-from harebell.routing.topic import TopicMatcher
+from harebell.routing.exchanges.topic_matcher import TopicMatcher
 from harebell.spark.jobs.archive.layout import folder_name
 from harebell.spark.schema import headers_from_json
 

@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from harebell.routing.exchange import DefaultExchange, DirectExchange, Exchange, FanoutExchange, TopicExchange
-from harebell.routing.topic import TopicMatcher
+from harebell.routing.exchanges.exchange import DefaultExchange, DirectExchange, Exchange, FanoutExchange, TopicExchange
+from harebell.routing.exchanges.topic_matcher import TopicMatcher
 from harebell.routing.trace import Tracer
 from harebell.spark.jobs.simulate.patterns import MAX_PAIRS, Patterns, TooMany, expanded
 from harebell.spark.jobs.simulate.totals import Numbers

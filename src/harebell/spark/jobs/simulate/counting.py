@@ -27,11 +27,11 @@ import pyarrow.compute as pc
 
 from harebell.errors import AccessRefused, NotFound, PreconditionFailed
 from harebell.routing.copies import cc_bcc
-from harebell.routing.exchange import Dependence
-from harebell.routing.hashing import HASH_PROPERTIES
+from harebell.routing.exchanges.exchange import Dependence
+from harebell.routing.exchanges.hashing import HASH_PROPERTIES
 from harebell.routing.router import Router
+from harebell.routing.table_values import Table
 from harebell.routing.trace import Trace, Tracer
-from harebell.routing.values import Table
 from harebell.spark.jobs.simulate.batch_walk import Walker
 from harebell.spark.jobs.simulate.key_routing import KeySums
 from harebell.spark.jobs.simulate.totals import RESULT, encoded, result_rows, slices, summed

@@ -1,7 +1,7 @@
 """Which of many topic patterns match which of many keys: the keys of a batch go through the patterns' trie at once.
 
-Rules: those of `harebell.routing.topic`, whose trie this walks, node by node as its automaton does; a test holds the
-two together on random patterns and keys.
+Rules: those of `harebell.routing.exchanges.topic_matcher`, whose trie this walks, node by node as its automaton does; a
+test holds the two together on random patterns and keys.
 
 Theory of operation. The automaton of `TopicMatcher` pays off when its states come again. Of 200,000 keys that come once
 most states are new, and a state costs more than a key. Here no states are made: the keys' words become numbers, and one
@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from harebell.routing.topic import TopicMatcher
+from harebell.routing.exchanges.topic_matcher import TopicMatcher
 from harebell.spark.jobs.simulate.totals import Numbers
 
 __all__ = ["MAX_PAIRS", "Patterns", "TooMany", "expanded"]

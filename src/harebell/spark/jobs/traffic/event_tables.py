@@ -96,7 +96,7 @@ def _matching(patterns: tuple[str, ...]) -> Any:
     def match(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        from harebell.routing.topic import TopicMatcher
+        from harebell.routing.exchanges.topic_matcher import TopicMatcher
 
         matcher = TopicMatcher((pattern, pattern) for pattern in patterns)
         known: dict[str | None, str] = {None: OTHER}

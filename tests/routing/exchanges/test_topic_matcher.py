@@ -5,7 +5,7 @@ import pickle
 import pytest
 from hypothesis import given, strategies as st
 
-from harebell.routing.topic import MAX_DFA_CELLS, TopicMatcher
+from harebell.routing.exchanges.topic_matcher import MAX_DFA_CELLS, TopicMatcher
 from tests.routing.naive import topic_matches
 
 PROBED = [  # pattern, key, matches: what RabbitMQ answers

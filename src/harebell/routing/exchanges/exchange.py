@@ -6,8 +6,8 @@ Rules:
 - An exchange answers for itself only. Following an exchange that is a destination, the alternate exchange, and the
   rules of declaration belong to `harebell.routing.router`.
 - Every kind is one idea: direct looks the key up, fanout takes all, topic asks its automaton, headers compares
-  arguments, and the default exchange finds the queue of the key's name. More kinds are in `hashing`, `keeping` and
-  `system`; `kinds` lists them all.
+  arguments, and the default exchange finds the queue of the key's name. More types are in `hashing`,
+  `storing_exchanges` and `system_exchange`; `exchange_types` lists them all.
 - Destinations come in the order of their bindings, each once.
 - `depends_on` says what a kind looks at beside the keys. What depends on the keys alone may be remembered by key.
 
@@ -23,9 +23,9 @@ from enum import Enum
 from itertools import chain
 from typing import ClassVar, Literal, NamedTuple
 
-from harebell.routing.headers import HeadersIndex
-from harebell.routing.topic import TopicMatcher
-from harebell.routing.values import Table, canonical
+from harebell.routing.exchanges.headers_index import HeadersIndex
+from harebell.routing.exchanges.topic_matcher import TopicMatcher
+from harebell.routing.table_values import Table, canonical
 
 __all__ = [
     "Binding",

@@ -21,7 +21,7 @@ from re import ASCII, compile as pattern
 from typing import Final
 
 from harebell.errors import PreconditionFailed
-from harebell.routing.exchange import (
+from harebell.routing.exchanges.exchange import (
     Binding,
     BindingIdentity,
     Dependence,
@@ -29,7 +29,7 @@ from harebell.routing.exchange import (
     Exchange,
     FanoutExchange,
 )
-from harebell.routing.values import Table, erlang_term
+from harebell.routing.table_values import Table, erlang_term
 
 __all__ = ["DEFAULT_HISTORY", "MAX_DELAY", "DelayedMessageExchange", "ExchangeFactory", "RecentHistoryExchange"]
 

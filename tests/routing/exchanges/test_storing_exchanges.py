@@ -8,11 +8,11 @@ import pytest
 
 from harebell.errors import AccessRefused, PreconditionFailed
 from harebell.routing import Router, to_exchange, to_queue
-from harebell.routing.exchange import Dependence
-from harebell.routing.keeping import DEFAULT_HISTORY, DelayedMessageExchange, RecentHistoryExchange
-from harebell.routing.kinds import EXCHANGE_TYPES, KEEPING_TYPES
-from harebell.routing.system import SYSTEM_EXCHANGE, SystemExchange, is_reserved_service
-from harebell.routing.values import Table
+from harebell.routing.exchanges.exchange import Dependence
+from harebell.routing.exchanges.exchange_types import EXCHANGE_TYPES, KEEPING_TYPES
+from harebell.routing.exchanges.storing_exchanges import DEFAULT_HISTORY, DelayedMessageExchange, RecentHistoryExchange
+from harebell.routing.exchanges.system_exchange import SYSTEM_EXCHANGE, SystemExchange, is_reserved_service
+from harebell.routing.table_values import Table
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from harebell.errors import PreconditionFailed
-from harebell.routing.headers import HeadersIndex, HeadersMatch
+from harebell.routing.exchanges.headers_index import HeadersIndex, HeadersMatch
 from tests.routing.naive import headers_match
 
 CASES = [  # arguments, headers, matches

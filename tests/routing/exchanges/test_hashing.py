@@ -12,10 +12,10 @@ from hypothesis import given, strategies as st
 
 from harebell.errors import PreconditionFailed
 from harebell.routing import Router, to_exchange, to_queue
-from harebell.routing.exchange import Dependence, Destination, Exchange
-from harebell.routing.hashing import ConsistentHashExchange, ModulusHashExchange, RandomExchange, draw
-from harebell.routing.kinds import EXCHANGE_TYPES
-from harebell.routing.values import Table
+from harebell.routing.exchanges.exchange import Dependence, Destination, Exchange
+from harebell.routing.exchanges.exchange_types import EXCHANGE_TYPES
+from harebell.routing.exchanges.hashing import ConsistentHashExchange, ModulusHashExchange, RandomExchange, draw
+from harebell.routing.table_values import Table
 
 KEYS = [f"key.{number}" for number in range(4_000)]
 
@@ -84,7 +84,8 @@ def test_the_order_of_bindings_and_the_process_do_not_matter() -> None:
     assert where(exchange) == where(weighted(1, 2))
     assert where(pickle.loads(pickle.dumps(exchange))) == where(exchange)
     script = (
-        "from harebell.routing import to_queue; from harebell.routing.hashing import ConsistentHashExchange as C\n"
+        "from harebell.routing import to_queue\n"
+        "from harebell.routing.exchanges.hashing import ConsistentHashExchange as C\n"
         "x = C('x'); [x.bind(to_queue(f'q{n}'), str(n + 1)) for n in range(2)]\n"
         "print(''.join(x.match([f'key.{n}'], {})[0].name[1] for n in range(200)))"
     )

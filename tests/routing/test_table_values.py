@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from harebell.errors import InvalidArgument
-from harebell.routing.values import canonical, display, erlang_term, type_class, type_name
+from harebell.routing.table_values import canonical, display, erlang_term, type_class, type_name
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

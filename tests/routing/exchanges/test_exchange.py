@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from harebell.errors import PreconditionFailed
-from harebell.routing.exchange import (
+from harebell.routing.exchanges.exchange import (
     DefaultExchange,
     Dependence,
     Destination,
@@ -15,7 +15,7 @@ from harebell.routing.exchange import (
     to_exchange,
     to_queue,
 )
-from harebell.routing.kinds import EXCHANGE_TYPES
+from harebell.routing.exchanges.exchange_types import EXCHANGE_TYPES
 
 Q1, Q2, E1 = to_queue("q1"), to_queue("q2"), to_exchange("q1")
 

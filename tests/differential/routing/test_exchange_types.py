@@ -10,7 +10,7 @@ from pika.exceptions import ChannelClosedByBroker
 
 from harebell.errors import AmqpError
 from harebell.routing import Router, to_queue
-from harebell.routing.kinds import EXCHANGE_TYPES, KEEPING_TYPES
+from harebell.routing.exchanges.exchange_types import EXCHANGE_TYPES, KEEPING_TYPES
 from harebell.testing import RabbitMQ
 
 PLUGINS = ["rabbitmq_consistent_hash_exchange", "rabbitmq_random_exchange", "rabbitmq_recent_history_exchange"]

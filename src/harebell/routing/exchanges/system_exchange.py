@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from harebell.errors import AccessRefused
-from harebell.routing.exchange import Binding, BindingIdentity, Destination, Exchange
-from harebell.routing.values import Table
+from harebell.routing.exchanges.exchange import Binding, BindingIdentity, Destination, Exchange
+from harebell.routing.table_values import Table
 
 __all__ = ["SYSTEM_EXCHANGE", "SystemExchange", "is_reserved_service"]
 

@@ -27,8 +27,15 @@ from re import ASCII, compile as pattern
 from typing import Final
 
 from harebell.errors import PreconditionFailed
-from harebell.routing.exchange import Binding, BindingIdentity, Dependence, Destination, Exchange, FanoutExchange
-from harebell.routing.values import Table, canonical, erlang_term, type_name
+from harebell.routing.exchanges.exchange import (
+    Binding,
+    BindingIdentity,
+    Dependence,
+    Destination,
+    Exchange,
+    FanoutExchange,
+)
+from harebell.routing.table_values import Table, canonical, erlang_term, type_name
 
 __all__ = ["HASH_PROPERTIES", "ConsistentHashExchange", "Draw", "ModulusHashExchange", "RandomExchange", "draw"]
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from harebell.routing.exchange import DirectExchange, FanoutExchange, HeadersExchange, TopicExchange
-from harebell.routing.hashing import ConsistentHashExchange, ModulusHashExchange, RandomExchange
-from harebell.routing.keeping import DelayedMessageExchange, ExchangeFactory, RecentHistoryExchange
-from harebell.routing.system import SYSTEM_EXCHANGE, SystemExchange
+from harebell.routing.exchanges.exchange import DirectExchange, FanoutExchange, HeadersExchange, TopicExchange
+from harebell.routing.exchanges.hashing import ConsistentHashExchange, ModulusHashExchange, RandomExchange
+from harebell.routing.exchanges.storing_exchanges import DelayedMessageExchange, ExchangeFactory, RecentHistoryExchange
+from harebell.routing.exchanges.system_exchange import SYSTEM_EXCHANGE, SystemExchange
 
 __all__ = ["EXCHANGE_TYPES", "KEEPING_TYPES", "PREDECLARED", "ExchangeFactory"]
 

@@ -5,7 +5,7 @@ Rules (RabbitMQ 4's; x-match texts probed):
 - `x-match` is "all" (the default), "any", "all-with-x" or "any-with-x". It is never itself compared.
 - Without "-with-x", arguments whose names begin with "x-" are left out of the comparison.
 - An argument without a value (void) asks for the header's presence alone; any other asks for an equal value, by the
-  typed equality of `harebell.routing.values`.
+  typed equality of `harebell.routing.table_values`.
 - "all" with nothing to compare matches every message, "any" with nothing to compare matches none.
 
 The arguments are compiled when the binding is made. `HeadersIndex` holds many and finds candidates by what a message
@@ -18,7 +18,7 @@ from collections.abc import Hashable
 from typing import Final, Generic, TypeVar
 
 from harebell.errors import PreconditionFailed
-from harebell.routing.values import Table, canonical, erlang_term, type_name
+from harebell.routing.table_values import Table, canonical, erlang_term, type_name
 
 __all__ = ["HeadersIndex", "HeadersMatch"]
 
