@@ -37,9 +37,9 @@ def firehose(request: pytest.FixtureRequest, broker: Broker) -> Any:
         server.ctl("trace_off")
     else:
         server = request.getfixturevalue("harebell_server")
-        server.node.trace("/", True)
+        server.set_tracing("/", True)
         yield
-        server.node.trace("/", False)
+        server.set_tracing("/", False)
 
 
 @spark_test

@@ -155,7 +155,7 @@ def here(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
         return work(spark, Display(Console(stderr=True, width=100)))
 
     for module in (simulate_command, diff_command):
-        monkeypatch.setattr(module, "job", job)
+        monkeypatch.setattr(module, "run_job", job)
 
 
 def write(folder: Path, name: str, document: object) -> Path:
