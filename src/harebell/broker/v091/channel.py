@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeAlias
 
 from harebell.broker.counts import ChannelCounts
+from harebell.broker.message import Held
 from harebell.broker.operations.leases import LeaseRequest, Leases
 from harebell.broker.queues.base import Queue
 from harebell.broker.queues.browse import BROWSE, View
@@ -309,8 +310,7 @@ class Channel:
     def _get(self, method: m.BasicGet) -> None:
         queue = self._topology.readable_queue(method.queue)
         connection = self.connection
-        frame_max = connection.engine.frame_max
-        held = queue.take(None if method.no_ack else self, lambda held: held.fits(frame_max))
+        held = queue.take(None if method.no_ack else self, self._fits)
         if held is None:
             self.counts.get_empty += 1
             queue.counts.get_empty += 1
@@ -325,16 +325,24 @@ class Channel:
         if self.vhost.trace is not None:
             self.vhost.trace.delivered(self, queue, held.message, held.count > 0)
         self.tag += 1
-        fits, again = held.fits(frame_max), held.count > 0
+        frame_max, again = connection.engine.frame_max, held.count > 0
+        content = held.message.content
+        frames = content.frames
+        fits = len(frames) <= frame_max or held.fits(frame_max)
         if not method.no_ack or not fits:
             self.unacked.entries[self.tag] = (queue, None, held.position, held)
         if not fits:
-            raise self._too_long(queue, held.message.content.frames)
+            raise self._too_long(queue, frames)
         if connection.listens(self.number):
-            frames = held.frames_for(self.number, frame_max)
+            if again or content.channel != self.number or len(frames) > frame_max:
+                frames = held.frames_for(self.number, frame_max)
             answer = encode_get_ok(self.number, self.tag, again, held.message.address.wire, queue.message_count)
             connection.engine.send_frames(answer, frames)
             connection.has_output(len(frames))
+
+    def _fits(self, held: Held) -> bool:
+        """Whether the client can be sent the message."""
+        return held.fits(self.connection.engine.frame_max)
 
     def ack(self, method: m.BasicAck) -> None:
         if self.publisher.transaction is not None:
