@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import cast
 
 import pytest
@@ -15,7 +15,7 @@ from harebell.client import events as e
 from harebell.client.channel import Channel
 from harebell.client.connection import Connection
 from harebell.client.messages import Publication
-from harebell.client.recovery.policy import Backoff, Recovery
+from harebell.client.recovery.policy import Backoff, Pauses, Recovery
 from tests.client.scripted import Content, HungUp, Peer, m
 
 AT_ONCE = Recovery(backoff=Backoff(0, 0))
@@ -49,15 +49,12 @@ class Lossy:
                     event = m.BasicPublish()
                 if isinstance(event, self.cut):
                     self.losses += 1
-                    writer.transport.abort()
-                    return
+                    return  # which drops the connection
                 answer = self.answer(event)
                 if answer is not None:
                     peer.send(number, answer)
         except (HungUp, ConnectionError, asyncio.IncompleteReadError):
             pass
-        finally:
-            writer.close()
 
     def answer(self, event: object) -> m.Method | None:
         match event:
@@ -72,14 +69,37 @@ class Lossy:
 
 
 @asynccontextmanager
-async def lossy() -> AsyncIterator[Lossy]:
-    broker = Lossy()
-    server = await asyncio.start_server(broker.serve, "127.0.0.1", 0)
-    broker.url = f"amqp://guest:guest@127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+async def served(serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]) -> AsyncIterator[str]:
+    """The URL of a server; its connections are closed at the end of the block."""
+    connections: set[asyncio.Task[None]] = set()
+
+    async def tracked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        connections.add(task)
+        try:
+            await serve(reader, writer)
+        finally:
+            writer.transport.abort()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+            connections.discard(task)
+
+    server = await asyncio.start_server(tracked, "127.0.0.1", 0)
     try:
-        yield broker
+        yield f"amqp://guest:guest@127.0.0.1:{server.sockets[0].getsockname()[1]}/"
     finally:
         server.close()
+        ending = list(connections)
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+
+
+@asynccontextmanager
+async def lossy() -> AsyncIterator[Lossy]:
+    broker = Lossy()
+    async with served(broker.serve) as broker.url:
+        yield broker
 
 
 def publications() -> list[Publication]:
@@ -293,3 +313,32 @@ async def test_the_pauses_begin_anew_once_the_connection_has_held(monkeypatch: p
         now = loop.time
         monkeypatch.setattr(loop, "time", lambda: now() + 31)
         assert await pauses(broker, connection, 2) == [0.01, 0.02]
+
+
+def test_pauses_grow_over_short_successes_and_begin_anew_after_a_long_one() -> None:
+    pauses = Pauses(Steady(1, 8))
+    assert [pauses.next(0), pauses.next(1)] == [1, 2]
+    pauses.succeeded(10)
+    assert pauses.next(17.9) == 4  # it held for less than the longest pause
+    pauses.succeeded(20)
+    assert pauses.next(28) == 1
+    pauses.succeeded(30)
+    assert [pauses.next(31), pauses.next(100)] == [2, 4]  # failed attempts in between are no success
+
+
+def test_pauses_may_begin_with_attempts_that_wait_for_nothing() -> None:
+    pauses = Pauses(Steady(1, 8), free=1)
+    assert [pauses.next(0), pauses.next(0), pauses.next(0)] == [0, 1, 2]
+
+
+async def test_a_first_dial_with_many_silent_hosts_keeps_its_deadline() -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            await reader.read()
+
+    async with served(silent) as url:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        with pytest.raises(errors.DeadlineExceeded):
+            await harebell.connect([url] * 20, timeout=SECONDS, recovery=Recovery(first="retry"))
+        assert loop.time() - began < SECONDS + MARGIN  # and not 20 times that

@@ -15,6 +15,7 @@ from harebell.client.channel import Channel
 from harebell.client.connection import Connection
 from harebell.client.middleware.registry import FEATURES, Middlewares
 from harebell.client.recovery.confirms import Confirms
+from harebell.client.recovery.features import DEFAULT_FEATURES
 from harebell.client.recovery.qos import Qos
 from harebell.protocol.v091 import methods as m
 from tests.client.outages import FAST, bodies, eventually, next_of, ready
@@ -297,3 +298,7 @@ async def test_everything_comes_back_in_its_order(harebell_url: str, name: str) 
                 m.BasicQos,
                 m.BasicConsume,
             ]
+
+
+def test_their_names_are_those_that_can_be_taken_out() -> None:
+    assert tuple(feature.id for feature in DEFAULT_FEATURES) == FEATURES
