@@ -3,14 +3,21 @@
 #
 #     tools/pythons.sh                        the tests of everything but Spark, without RabbitMQ
 #     tools/pythons.sh tests/routing -x       these, with pytest's options
+#     tools/pythons.sh --quick                some of them, in half a minute on each Python
 #     PYTHONS="3.13 3.14" tools/pythons.sh    on these only; one that is missing is then an error
+#     WITHOUT=3.11 tools/pythons.sh           not on this one
 #
 # A Python is looked for on PATH and in pyenv's folder. What was run, and which Python is missing, is said at the end.
+# PROCESSES is how many run at once, as many as there are cores otherwise.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 wanted=${PYTHONS:-}
 versions=${wanted:-3.11 3.12 3.13 3.14}
 tests=("$@")
+if [ "${1:-}" = --quick ]; then
+    tests=(tests/protocol tests/routing tests/broker/queues tests/broker/operations tests/client/core
+        tests/client/recovery tests/client/patterns --hypothesis-profile quick)
+fi
 [ ${#tests[@]} -gt 0 ] || tests=(tests --ignore tests/spark --ignore tests/docs --ignore tests/examples --ignore tests/typing)
 
 find_python() {
@@ -28,6 +35,7 @@ find_python() {
 failed=0
 said=()
 for version in $versions; do
+    [ "$version" != "${WITHOUT:-}" ] || continue
     if ! python=$(find_python "$version"); then
         said+=("$version: not on this machine")
         [ -z "$wanted" ] || failed=1

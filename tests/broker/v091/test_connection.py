@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -71,8 +72,10 @@ pieces = st.one_of(
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> NodeKit:
-    return NodeKit(tmp_path_factory.mktemp("node"), sync=False)
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeKit]:
+    kit = NodeKit(tmp_path_factory.mktemp("node"), sync=False)
+    yield kit
+    kit.stop()
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=(HealthCheck.function_scoped_fixture,))

@@ -159,6 +159,13 @@ def test_a_body_in_several_frames_that_fit_goes_out() -> None:
     assert frame_sizes(server.data_to_send())[1::5] == [22, 22]
 
 
+def test_a_content_that_fits_whole_goes_out_without_a_look_at_its_frames() -> None:
+    _, server = opened(1, tune=(10, 4096, 0))
+    method, content = encode_get_ok(1, 2, False, ADDRESS, 0), encode_content(1, b"\0\0", b"body", 4096)
+    server.send_frames(method, content)
+    assert server.data_to_send() == method + content
+
+
 def test_a_method_in_front_of_a_content_fits_too() -> None:
     client, _ = opened(1, tune=(10, 4096, 0))
     with pytest.raises(LocalProtocolError, match="a frame of 4097 bytes"):
