@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # What starts no RabbitMQ and no Spark; few examples of each property, the same in every run.
 SERVERLESS := --hypothesis-profile quick -m "not spark and not rabbitmq and not slow"
 # What the tests reach in their own process; Spark's workers and the `harebell` command are processes of their own.
-MEASURED := broker client channels bridge testing
+MEASURED := broker client bridge testing
 SEED ?= $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
 
 .DEFAULT_GOAL := help
