@@ -4,12 +4,13 @@ Rules:
 
 - A row stands for `messages` messages with `bytes` bytes together that share exchange, key, and whatever else routing
   looks at; `at` is the number of its window of time, null when it has none.
-- Messages of exchanges from which keys alone decide the way are routed by the batch (`keyed`, `walking`, `patterns`).
-  Others (headers, hashes, chance, a delay, copies by CC and BCC, an exchange that is not there) are routed one by one,
-  every distinct one once a worker: rows are summed by what decides their way first, and ways are remembered.
+- Messages of exchanges from which keys alone decide the route are routed by the batch (`key_routing`, `batch_walk`,
+  `patterns`). Others (headers, hashes, chance, a delay, copies by CC and BCC, an exchange that is not there) are routed
+  one by one, every distinct one once a worker: rows are summed by what decides their route first, and routes are
+  remembered.
 - The sums are exact. Where chance decides (x-random), up to DRAWS messages of a row are routed one by one, each for its
   share of the row.
-- With two topologies, every message is routed through both, and keys whose way differs are told.
+- With two topologies, every message is routed through both, and keys whose route differs are listed.
 - What a broker would refuse to take (no such exchange, an internal one, a CC header that is no array) is counted as
   refused, with the reason.
 
@@ -41,14 +42,14 @@ __all__ = ["DRAWS", "RESULT", "Counting", "needed"]
 
 BUFFER_ROWS: Final = 500_000  # summed at once: the more, the fewer keys come again in another buffer
 BUFFER_BYTES: Final = 64 * 2**20  # or so many bytes of columns
-REMEMBERED: Final = 500_000  # ways a worker keeps, some 100 MB at most
+REMEMBERED: Final = 500_000  # routes a worker remembers, some 100 MB at most
 DRAWS: Final = 1_000  # routes tried for one row where chance decides
 
 _CHANCE: Final = -1
 _ABSENT: Table = {}
 
 
-class _Way:
+class _Route:
     """Where one message goes on each side; `refused` is why it is not taken, or None."""
 
     __slots__ = ("refused", "traces")
@@ -59,13 +60,13 @@ class _Way:
 
 
 class _Worker:
-    """What a worker process keeps from task to task: tracers with their automata, and the ways that it found."""
+    """What a worker process reuses from task to task: tracers with their automata, and the routes that it found."""
 
     def __init__(self, routers: Sequence[Router], columns: tuple[str, ...]) -> None:
         self.tracers = [Tracer(router) for router in routers]
         self.columns = columns
         self.known: dict[tuple[Any, ...], int] = {}
-        self.ways: list[_Way] = []
+        self.routes: list[_Route] = []
         self._numbers: dict[tuple[Any, ...], int] = {}
         self.queues: dict[str, int] = {}
         self.walkers = [Walker(tracer, self.queues) for tracer in self.tracers]
@@ -74,8 +75,8 @@ class _Worker:
             (name, columns.index(name)) for name in HASH_PROPERTIES if name in columns
         ]
 
-    def way(self, facts: tuple[Any, ...]) -> int:
-        """The number of the way of messages with these facts, _CHANCE when it is another one every time."""
+    def route(self, facts: tuple[Any, ...]) -> int:
+        """The number of the route of messages with these facts, _CHANCE when it is another one every time."""
         if len(self.known) >= REMEMBERED:
             self.known.clear()
         number, chance = self.routed(facts)
@@ -85,7 +86,7 @@ class _Worker:
         return number
 
     def routed(self, facts: tuple[Any, ...]) -> tuple[int, bool]:
-        """The number of a way that such a message takes, and whether chance had a say."""
+        """The number of a route that such a message takes, and whether chance had a say."""
         exchange, key = facts[0], facts[1]
         text = facts[self._headers] if self._headers is not None else None
         headers: Table = _ABSENT
@@ -118,8 +119,8 @@ class _Worker:
         )
         number = self._numbers.get(identity)
         if number is None:
-            number = self._numbers[identity] = len(self.ways)
-            self.ways.append(_Way(tuple(traces), tuple(reasons)))
+            number = self._numbers[identity] = len(self.routes)
+            self.routes.append(_Route(tuple(traces), tuple(reasons)))
         return number, chance
 
 
@@ -129,7 +130,7 @@ _workers: dict[str, _Worker] = {}  # the last one of this process alone: another
 class Counting:
     """One job's counting, sent to every worker: called with a task's batches, it gives the task's sums.
 
-    `routers` are one or two; `columns` the facts that decide a way, exchange and routing_key first, and then any of
+    `routers` are one or two; `columns` the facts that decide a route, exchange and routing_key first, and then any of
     headers (JSON text), message_id, correlation_id and timestamp (seconds). `name` tells jobs apart.
     """
 
@@ -187,10 +188,10 @@ class _Sums:
 
     def __init__(self, worker: _Worker) -> None:
         self._worker = worker
-        self._by_way: list[pa.Table] = []  # way, at -> messages, bytes
+        self._by_route: list[pa.Table] = []  # route, at -> messages, bytes
         self._by_exchange: list[pa.Table] = []
-        self._by_key: list[pa.Table] = []  # exchange, routing_key, way, for ways that are told by key
-        self._told: dict[int, bool] = {}
+        self._by_key: list[pa.Table] = []  # exchange, routing_key, route, for routes that are listed by key
+        self._listed: dict[int, bool] = {}
         self._keyed = KeySums(worker.walkers, tuple(worker.queues))
 
     def add(self, rows: pa.Table) -> None:
@@ -220,32 +221,32 @@ class _Sums:
         """Route rows one by one, as far as they are not alike."""
         worker = self._worker
         groups = summed(rows, [*worker.columns, "at"])
-        known, way = worker.known, worker.way
+        known, route = worker.known, worker.route
         facts = zip(*(groups.column(name).to_pylist() for name in worker.columns), strict=True)
-        numbers = [number if (number := known.get(fact)) is not None else way(fact) for fact in facts]
-        groups = groups.append_column("way", pa.array(numbers, pa.int64()))
+        numbers = [number if (number := known.get(fact)) is not None else route(fact) for fact in facts]
+        groups = groups.append_column("route", pa.array(numbers, pa.int64()))
         if _CHANCE in numbers:
             groups = self._drawn(groups)
         self._by_exchange.append(summed(groups, ["exchange", "at"]))
-        by_way = summed(groups, ["way", "at"])
-        self._by_way.append(by_way)
-        told = [number for number in by_way.column("way").unique().to_pylist() if self._by_key_told(number)]
-        if told:
-            chosen = groups.filter(pa.array(np.isin(groups.column("way").to_numpy(), told)))
-            self._by_key.append(summed(chosen, ["exchange", "routing_key", "way"]))
+        by_route = summed(groups, ["route", "at"])
+        self._by_route.append(by_route)
+        listed = [number for number in by_route.column("route").unique().to_pylist() if self._is_listed_by_key(number)]
+        if listed:
+            chosen = groups.filter(pa.array(np.isin(groups.column("route").to_numpy(), listed)))
+            self._by_key.append(summed(chosen, ["exchange", "routing_key", "route"]))
 
-    def _by_key_told(self, number: int) -> bool:
-        told = self._told.get(number)
-        if told is None:
-            way = self._worker.ways[number]
-            told = any(trace is not None and not trace.queues for trace in way.traces) or _differs(way)
-            self._told[number] = told
-        return told
+    def _is_listed_by_key(self, number: int) -> bool:
+        listed = self._listed.get(number)
+        if listed is None:
+            route = self._worker.routes[number]
+            listed = any(trace is not None and not trace.queues for trace in route.traces) or _differs(route)
+            self._listed[number] = listed
+        return listed
 
     def _drawn(self, groups: pa.Table) -> pa.Table:
-        """The rows whose way chance decides, cut into the ways that so many draws gave."""
+        """The rows whose route chance decides, cut into the routes that so many draws gave."""
         columns = self._worker.columns
-        chance = pa.array(np.asarray(groups.column("way")) == _CHANCE)
+        chance = pa.array(np.asarray(groups.column("route")) == _CHANCE)
         made: list[dict[str, Any]] = []
         for row in groups.filter(chance).to_pylist():
             facts = tuple(row[name] for name in columns)
@@ -254,63 +255,63 @@ class _Sums:
             for draw in range(draws):
                 number, _ = self._worker.routed(facts)
                 shares = {"messages": _share(messages, draw, draws), "bytes": _share(size, draw, draws)}
-                made.append({**row, "way": number, **shares})
+                made.append({**row, "route": number, **shares})
         drawn = pa.Table.from_pylist(made, schema=groups.schema)
         return pa.concat_tables([groups.filter(pc.invert(chance)), drawn])
 
     def results(self) -> Iterator[pa.RecordBatch]:
         """The sums as RESULT has them."""
         yield from self._keyed.results()
-        if not self._by_way:
+        if not self._by_route:
             return
-        by_way = summed(pa.concat_tables(self._by_way), ["way", "at"])
+        by_route = summed(pa.concat_tables(self._by_route), ["route", "at"])
         exchanges = summed(pa.concat_tables(self._by_exchange), ["exchange", "at"])
         yield from result_rows("exchange", 0, exchanges, name="exchange", at="at")
         for side in range(len(self._worker.tracers)):
-            yield from self._side(side, by_way)
+            yield from self._side(side, by_route)
         if self._by_key:
-            keys = summed(pa.concat_tables(self._by_key), ["exchange", "routing_key", "way"])
+            keys = summed(pa.concat_tables(self._by_key), ["exchange", "routing_key", "route"])
             yield from self._keys(keys)
 
-    def _side(self, side: int, by_way: pa.Table) -> Iterator[pa.RecordBatch]:
-        ways = self._worker.ways
-        used = by_way.column("way").to_numpy()
-        traces = {int(number): ways[number].traces[side] for number in np.unique(used)}
+    def _side(self, side: int, by_route: pa.Table) -> Iterator[pa.RecordBatch]:
+        routes = self._worker.routes
+        used = by_route.column("route").to_numpy()
+        traces = {int(number): routes[number].traces[side] for number in np.unique(used)}
         queues = {number: trace.queues if trace is not None else () for number, trace in traces.items()}
-        copies = _spread(by_way, queues, pa.string(), ["item", "at"])
+        copies = _spread(by_route, queues, pa.string(), ["item", "at"])
         yield from result_rows("queue", side, copies, name="item", at="at")
         bindings = {number: trace.bindings if trace is not None else () for number, trace in traces.items()}
-        whole = summed(by_way, ["way"])
+        whole = summed(by_route, ["route"])
         yield from result_rows("binding", side, _spread(whole, bindings, pa.int64(), ["item"]), name="item")
-        reasons = {number: (reason,) for number in traces if (reason := ways[number].refused[side]) is not None}
+        reasons = {number: (reason,) for number in traces if (reason := routes[number].refused[side]) is not None}
         yield from result_rows("refused", side, _spread(whole, reasons, pa.string(), ["item"]), name="item")
 
     def _keys(self, keys: pa.Table) -> Iterator[pa.RecordBatch]:
-        ways, used = self._worker.ways, keys.column("way").to_numpy()
+        routes, used = self._worker.routes, keys.column("route").to_numpy()
         numbers = [int(number) for number in np.unique(used)]
         chosen: list[tuple[str, int, list[int]]] = []
         for side in range(len(self._worker.tracers)):
-            without = [n for n in numbers if (trace := ways[n].traces[side]) is not None and not trace.queues]
+            without = [n for n in numbers if (trace := routes[n].traces[side]) is not None and not trace.queues]
             chosen.append(("unroutable", side, without))
         if len(self._worker.tracers) == 2:
             changes = ("lost", "gained", "moved")
-            chosen += [(kind, 1, [n for n in numbers if _change(ways[n]) == kind]) for kind in changes]
-        for kind, side, told in chosen:
-            if told:
-                rows = keys.filter(pa.array(np.isin(used, told)))
+            chosen += [(kind, 1, [n for n in numbers if _change(routes[n]) == kind]) for kind in changes]
+        for kind, side, listed in chosen:
+            if listed:
+                rows = keys.filter(pa.array(np.isin(used, listed)))
                 yield from result_rows(kind, side, summed(rows, ["exchange", "routing_key"]), "exchange", "routing_key")
 
 
-def _change(way: _Way) -> str | None:
-    """What becomes of a message on its way from the first topology to the second."""
-    before, after = (frozenset(trace.queues) if trace is not None else frozenset() for trace in way.traces)
+def _change(route: _Route) -> str | None:
+    """What becomes of a message from the first topology to the second."""
+    before, after = (frozenset(trace.queues) if trace is not None else frozenset() for trace in route.traces)
     if before == after:
         return None
     return "moved" if before and after else "lost" if before else "gained"
 
 
-def _differs(way: _Way) -> bool:
-    return len(way.traces) == 2 and _change(way) is not None
+def _differs(route: _Route) -> bool:
+    return len(route.traces) == 2 and _change(route) is not None
 
 
 def _share(whole: int, number: int, of: int) -> int:
@@ -319,9 +320,9 @@ def _share(whole: int, number: int, of: int) -> int:
 
 
 def _spread(sums: pa.Table, items: Mapping[int, Sequence[Any]], kind: pa.DataType, by: list[str]) -> pa.Table:
-    """The sums of ways, each once for every item of the way, added up by item."""
-    ways = sums.column("way").to_numpy()
-    distinct, place = np.unique(ways, return_inverse=True)
+    """The sums of routes, each once for every item of the route, added up by item."""
+    routes = sums.column("route").to_numpy()
+    distinct, place = np.unique(routes, return_inverse=True)
     lists = [items.get(int(number), ()) for number in distinct]
     codes: dict[Any, int] = {}
     flat = np.array([codes.setdefault(item, len(codes)) for each in lists for item in each], np.int64)
@@ -333,7 +334,7 @@ def _spread(sums: pa.Table, items: Mapping[int, Sequence[Any]], kind: pa.DataTyp
         repeated = np.repeat(np.arange(rows.start, rows.stop), per_row)
         within = np.arange(len(repeated)) - np.repeat(np.cumsum(per_row) - per_row, per_row)
         taken = flat[np.repeat(starts[place[rows]], per_row) + within]
-        part = sums.drop_columns("way").take(pa.array(repeated)).append_column("item", pa.array(taken))
+        part = sums.drop_columns("route").take(pa.array(repeated)).append_column("item", pa.array(taken))
         parts.append(summed(part, by))
     whole = parts[0] if len(parts) == 1 else summed(pa.concat_tables(parts), by)
     names = pa.array(list(codes), kind).take(whole.column("item").combine_chunks())

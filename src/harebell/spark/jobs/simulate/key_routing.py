@@ -1,7 +1,8 @@
-"""Sums of the messages whose way hangs on exchange and key alone: a batch of keys is routed at once, and added up.
+"""Sums of the messages whose routing depends on exchange and key alone: a batch of keys is routed at once, and added
+up.
 
-Rules: those of `counting`. Nothing is remembered from batch to batch: finding the ways of a batch of keys (`walking`)
-costs little more than finding them again in a memory of ways, and any number of distinct keys fits.
+Rules: those of `counting`. Nothing is remembered from batch to batch: finding the routes of a batch of keys
+(`batch_walk`) costs little more than finding them again in a memory of routes, and any number of distinct keys fits.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from harebell.spark.jobs.simulate.totals import Numbers
 __all__ = ["MAX_PAIRS", "Patterns", "TooMany", "expanded"]
 
 MAX_PAIRS: Final = 2_000_000  # some 100 MB while a step lasts
-DENSE_CELLS: Final = 4_000_000  # of a table node x word, 32 MB; beyond it the ways are searched
+DENSE_CELLS: Final = 4_000_000  # of a table node x word, 32 MB; beyond it the edges are searched
 
 
 class TooMany(Exception):
@@ -38,7 +38,7 @@ class Patterns:
     def __init__(self, matcher: TopicMatcher[int]) -> None:
         trie = matcher.trie()
         words: dict[str, int] = {}
-        ways: list[tuple[int, int, int]] = []
+        edges: list[tuple[int, int, int]] = []
         size = len(trie)
         self._star, self._more, self._loops = np.full(size, -1), np.full(size, -1), np.zeros(size, bool)
         for node, (children, _) in enumerate(trie):
@@ -49,11 +49,11 @@ class Patterns:
                     self._more[node] = child
                     self._loops[child] = True
                 else:
-                    ways.append((node, words.setdefault(word, len(words)), child))
+                    edges.append((node, words.setdefault(word, len(words)), child))
         self._size = size
         self._words = pa.array(list(words), pa.string())
         self._unknown = len(words)  # the number of every word that no pattern has
-        nodes, labels, after = np.array(ways, np.int64).reshape(-1, 3).T
+        nodes, labels, after = np.array(edges, np.int64).reshape(-1, 3).T
         codes = nodes * (self._unknown + 1) + labels
         order = np.argsort(codes)
         # one more that no code reaches, so that a search always ends at one

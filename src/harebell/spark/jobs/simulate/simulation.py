@@ -201,7 +201,7 @@ def sums(
     window: float = 60.0,
     top: int = TOP,
 ) -> list[dict[str, Any]]:
-    """The traffic's sums, as `adding.RESULT` has them, added up over all tasks. One topology or two. Of keys the `top`
+    """The traffic's sums, as `totals.RESULT` has them, added up over all tasks. One topology or two. Of keys the `top`
     heaviest of each kind and side, with `keys` and `all`: how many keys there were, and messages of them together."""
     from harebell.spark.jobs.simulate.counting import Counting
     from harebell.spark.jobs.simulate.merging import MERGED_DDL, PACKED_DDL, Merging, Packing, heaviest
