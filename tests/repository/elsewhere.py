@@ -12,7 +12,7 @@ ELSEWHERE: Final[dict[str, str]] = {
     "bridge/session.py": "bridge/test_shovel.py",
     "broker/auth/sasl.py": "broker/auth/test_login.py",
     "broker/auth/verifier.py": "broker/auth/test_login.py",
-    "broker/clients.py": "broker/operations/test_statistics.py",
+    "broker/clients.py": "broker/test_vhost.py",
     "broker/counts.py": "broker/operations/test_statistics.py",
     "broker/exchanges/stateful.py": "broker/exchanges/test_recent_history.py",
     "broker/forwarding.py": "broker/test_delivery.py",
