@@ -1,4 +1,4 @@
-"""Where the tests are of modules that have none of their name, below tests/. See test_mirror.py."""
+"""The tests, below tests/, of modules without a test file of their name; test_mirror.py uses this table."""
 
 from __future__ import annotations
 
