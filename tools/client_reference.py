@@ -1,12 +1,12 @@
-"""Write docs/reference/client.md out of the signatures and docstrings of what `harebell.__all__` names.
+"""Write docs/reference/client.md from the signatures and docstrings of the names in `harebell.__all__`.
 
     python tools/client_reference.py            # writes the page
     python tools/client_reference.py --check    # exits 1 when the committed page differs
 
-The order is that of `__all__`. A module in it contributes what its own `__all__` names (without one, the public
-classes and functions that it defines). Classes that nobody imports by name, but that a documented call gives, follow at
-the end. Signatures are taken from the source, so that a default reads as it was written. A constructor is shown when a
-program could call it: when its annotations name nothing that is private to the package.
+The page has the order of `__all__`. A module in it contributes the names of its own `__all__` (without one, the public
+classes and functions that it defines). Classes that have no name in `harebell`, but that a documented call gives,
+follow at the end. Signatures come from the source, so that a default reads as it was written. The page shows a
+constructor when a program could call it: when its annotations name no private type of the package.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Everything that `import harebell` offers, with signatures and what may be raised
 Calls that are awaited take `timeout` in seconds; without it the connection's counts. A `Table` is a dictionary of
 AMQP's field values by name; a `TableLike` is any mapping that can be written as one.
 """
-USES = {  # what a class with this method is for
+USES = {  # the use of a class, by a method that it has
     "__aenter__": "`async with`",
     "__enter__": "`with`",
     "__await__": "`await`",
@@ -50,7 +50,7 @@ FIELD = re.compile(r"^(\*{0,2}\w+(?:, (?:\*{0,2}\w+|\.\.\.))*) {2,}(\S.*)$| *^(\
 
 
 class Page:
-    """What is documented, and the lines so far."""
+    """The page while it is written: the documented names, and the lines so far."""
 
     def __init__(self) -> None:
         self.lines = [HEAD]
@@ -62,7 +62,7 @@ class Page:
         self.anchors = {
             name: name.lower() for found in every for name, value in found.items() if inspect.isclass(value)
         }
-        self.given: dict[str, type] = {}  # what calls give, and nobody exports
+        self.given: dict[str, type] = {}  # classes that calls give, and that have no name in `harebell`
 
     def write(self) -> str:
         for name, value in self.exported.items():
@@ -73,7 +73,7 @@ class Page:
         if self.given:
             self.lines.append("## What calls give\n\nThese have no name in `harebell`.\n")
         done = 0
-        while done < len(self.given):  # each may add more
+        while done < len(self.given):  # each entry may add classes
             self.entry(*list(self.given.items())[done], 3)
             done += 1
         return "\n".join(self.lines).rstrip() + "\n"
@@ -106,7 +106,7 @@ class Page:
         if facts:
             self.lines.append(" ".join(facts) + "\n")
         doc = cls.__dict__.get("__doc__") or ""
-        if not doc.startswith(f"{name}("):  # what dataclass makes up
+        if not doc.startswith(f"{name}("):  # the docstring that dataclass generates
             self.lines += prose(doc, self.anchors)
         for method, function in methods(cls):
             self.of_function(method, function)
@@ -157,7 +157,7 @@ class Page:
 
 
 def public(module: ModuleType) -> Iterator[tuple[str, object]]:
-    """What a module offers, in its order."""
+    """The public names of a module, in its order."""
     names = getattr(module, "__all__", None)
     for name in vars(module) if names is None else names:
         value = getattr(module, name)
@@ -236,7 +236,7 @@ def fenced(name: str, parameters: list[str], returns: str) -> str:
 
 
 def prose(doc: str | None, anchors: dict[str, str]) -> list[str]:
-    """A docstring as Markdown: paragraphs, lists of what is explained name by name, drawings as they are."""
+    """A docstring as Markdown: paragraphs, lists of arguments or attributes, drawings as they are."""
     blocks = re.split(r"\n\s*\n", inspect.cleandoc(doc or "").strip())
     lines = []
     for block in blocks:
@@ -253,14 +253,14 @@ def prose(doc: str | None, anchors: dict[str, str]) -> list[str]:
 
 
 def listed(rows: list[str], anchors: dict[str, str]) -> str:
-    """Rows of `name, name   what they are`; a row that is indented goes on with the one above."""
+    """Rows of `name, name   explanation` as a list; an indented row continues the one above."""
     items: list[str] = []
     for row in rows:
         if row.startswith(" "):
             items[-1] += f" {row.strip()}"
             continue
         names, _, text = row.partition("  ") if "  " in row else row.partition(" ")
-        if "  " not in row:  # names so long that one space is left: up to the last one with a comma behind it
+        if "  " not in row:  # long names with one space behind them: the names end with the word after the last comma
             words = row.split(" ")
             last = max((at for at, word in enumerate(words) if word.endswith(",")), default=-1) + 2
             names, text = " ".join(words[:last]), " ".join(words[last:])
@@ -270,7 +270,7 @@ def listed(rows: list[str], anchors: dict[str, str]) -> str:
 
 
 def linked(text: str, anchors: dict[str, str]) -> str:
-    """The text with the names of documented classes as links, code left alone."""
+    """The text with the names of documented classes as links; other code stays as it is."""
 
     def link(match: re.Match[str]) -> str:
         return f"[`{match[1]}`](#{anchors[match[1]]})"
@@ -281,12 +281,12 @@ def linked(text: str, anchors: dict[str, str]) -> str:
         if at % 2:
             parts[at] = re.sub(rf"^`({names})`$", link, part)
         else:
-            parts[at] = re.sub(rf"\b({'|'.join(_telling(anchors))})\b", link, part)
+            parts[at] = re.sub(rf"\b({'|'.join(_distinctive(anchors))})\b", link, part)
     return "".join(parts)
 
 
-def _telling(anchors: dict[str, str]) -> list[str]:
-    """Names that are no plain English words: with a second capital inside."""
+def _distinctive(anchors: dict[str, str]) -> list[str]:
+    """The names that cannot be English words, because they have a second capital inside."""
     return sorted((name for name in anchors if re.search(r"[a-z][A-Z]", name)), key=len, reverse=True) or ["\0"]
 
 

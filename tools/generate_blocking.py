@@ -5,12 +5,12 @@
 
 Each public member of an asyncio class becomes a member of the same name, parameters, types and docstring:
 
-    coroutine function   is run on the I/O thread, which the caller waits for
-    function             is called with the turn in hand
-    notify_...           is called so, and its callbacks are called on the callbacks' thread
-    property             is read; with the turn in hand where it reads more than one value
+    coroutine function   runs on the I/O thread, and the calling thread waits for it
+    function             runs on the calling thread, which holds the turn (the I/O loop's lock)
+    notify_...           the same; the callbacks run on the callbacks' thread
+    property             is read; under the turn where it reads more than one value
 
-What differs by nature is written by hand in the heir: the table below names it, with the reason.
+Members that cannot be forwarded are written by hand in the heir: the table below names them, with the reason.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ PACKAGE = "harebell.client.blocking"
 
 @dataclass(frozen=True)
 class Forwarded:
-    """What is written for one asyncio class.
+    """The forwarding class to write for one asyncio class.
 
-    model       the class
+    model       the asyncio class
     by_hand     members that the heir writes by hand, and why
-    copied      properties that copy something that the loop may change meanwhile: read with the turn in hand
+    copied      properties that copy an object which the loop may change meanwhile: they are read under the turn
     base        the class to inherit from, which has `io` and `inner`; its module
     notifies    whether it has notify_ methods, and so takes callbacks
     """
@@ -184,7 +184,7 @@ class Writer:
 
 
 def body(name: str, member: object, node: ast.FunctionDef | ast.AsyncFunctionDef, *, copied: bool) -> list[str]:
-    """The call of the asyncio member, in the way that its kind needs."""
+    """The lines that call the asyncio member, as its kind needs it."""
     inner = f"self.inner.{name}"
     given = [argument.arg for argument in node.args.args if argument.arg != "self"]
     given += [f"{argument.arg}={argument.arg}" for argument in node.args.kwonlyargs]

@@ -1,6 +1,6 @@
-"""What the generators of Python modules share: imports for the annotations that they copy, ruff's form, `--check`.
+"""The common part of the generators of Python modules: imports for copied annotations, ruff's format, `--check`.
 
-A generator gives `run` the text of each file that it is responsible for.
+A generator passes the text of each of its files to `run`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def path_of(module: str) -> Path:
 
 @functools.cache
 def imports_of(module: ModuleType) -> dict[str, str]:
-    """The statement that imports each name of a module elsewhere: its own names, and those that it imports itself."""
+    """The import statement for each name in a module, for another module: of its own names and of imported ones."""
     found: dict[str, str] = {}
-    # All of it: types may be imported under TYPE_CHECKING.
+    # The whole tree, because types may be imported under TYPE_CHECKING.
     for node in ast.walk(ast.parse(inspect.getsource(module))):
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
@@ -42,12 +42,11 @@ def imports_of(module: ModuleType) -> dict[str, str]:
 
 
 def needed(expressions: Iterable[ast.expr | None], module: ModuleType) -> set[str]:
-    """The imports that these annotations and defaults, written in that module, need in another one."""
+    """The imports that a module needs when annotations and defaults of another `module` are copied into it."""
     names = {
         node.id
         for expression in expressions
         if expression is not None
-        # All of it: types may be imported under TYPE_CHECKING.
         for node in ast.walk(expression)
         if isinstance(node, ast.Name)
     }
@@ -62,7 +61,7 @@ def definition(function: object) -> ast.FunctionDef | ast.AsyncFunctionDef:
 
 
 def formatted(text: str, path: Path) -> str:
-    """The text in ruff's form, its imports sorted."""
+    """The text as ruff formats it, with sorted imports."""
     ruff = [sys.executable, "-m", "ruff"]
     named = ["--quiet", "--stdin-filename", str(path), "-"]
     for command in (["check", "--select", "I,F401", "--fix-only"], ["format"]):
@@ -74,14 +73,14 @@ def formatted(text: str, path: Path) -> str:
 
 
 def outdated(files: dict[Path, str]) -> list[Path]:
-    """The committed files that differ from what they should be."""
+    """The committed files that differ from the generated texts."""
     return [
         path for path, text in files.items() if not path.exists() or path.read_text("utf-8") != formatted(text, path)
     ]
 
 
 def run(files: dict[Path, str]) -> int:
-    """Write the files, or with --check name the committed ones that differ. Gives the exit status."""
+    """Write the files, or with --check print the committed ones that differ; the result is the exit status."""
     if "--check" in sys.argv[1:]:
         for path in (differing := outdated(files)):
             print(f"{path.relative_to(ROOT)} differs from its source: run python -m tools.{Path(sys.argv[0]).stem}")

@@ -1,10 +1,10 @@
-"""Two import-linter contracts that its own kinds cannot say.
+"""Two import-linter contracts that its own types cannot express.
 
 PureContract: the named modules reach none of the forbidden ones, directly or through others of ours. Unlike
 import-linter's `forbidden`, a module that does not exist yet is no error, and `standard_library_only` also forbids
 every third-party package, known or not.
 
-ThirdPartyContract: each third-party package is imported in its one place, and a package without a place nowhere.
+ThirdPartyContract: each third-party package is imported in its one place only; a package without a place is an error.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def is_within(module: str, package: str) -> bool:
 
 
 class _ListingContract(Contract):
-    """A contract whose findings are lines of text, gathered by `findings`."""
+    """A contract whose errors are lines of text, which `findings` gives."""
 
     def findings(self, graph: ImportGraph) -> list[str]:
         raise NotImplementedError
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
-        del verbose  # there are no long searches to report on
+        del verbose  # the checks are short and report no progress
         found = self.findings(graph)
         return ContractCheck(kept=not found, metadata={"findings": found})
 

@@ -1,4 +1,4 @@
-"""Write the tables of options in docs/reference/configuration.md out of `harebell.config`.
+"""Write the tables of options in docs/reference/configuration.md from `harebell.config`.
 
 python tools/option_table.py            # writes the page
 python tools/option_table.py --check    # exits 1 when the committed page differs
@@ -18,7 +18,7 @@ TABLE = re.compile(r"(<!-- (options|limits) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def rendered(page: str) -> str:
-    """The page with its tables made anew."""
+    """The page with new tables."""
     return TABLE.sub(lambda match: f"{match[1]}{table(limits=match[2] == 'limits')}{match[3]}", page)
 
 

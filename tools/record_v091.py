@@ -1,12 +1,11 @@
-"""Record what a real RabbitMQ and a client say to each other, as frames in hex, for tests/protocol/v091/golden.json.
+"""Record the frames between a real RabbitMQ and a client, in hex, for tests/protocol/v091/golden.json.
 
     python tools/record_v091.py amqp://guest:guest@127.0.0.1:5672/ "RabbitMQ 3.10.8" > tests/protocol/v091/golden.json
 
-Run by hand, once for a version of RabbitMQ. The conversation: handshake, channel, declare, confirm, two
-publications (one with all properties, one in several frames), their confirms and deliveries, an unroutable one
-returned, get, close.
-Nothing is decoded here but frame boundaries, so that the record owes nothing to the code that it tests but the client's
-own side.
+Run it by hand, once for each version of RabbitMQ. It records the handshake, a channel, declare, confirm, two
+publications (one with all properties, one in several frames), their confirms and deliveries, an unroutable one that
+is returned, get, and close. The tool decodes frame boundaries only, so that the server's frames do not depend on the
+code that they test.
 """
 
 from __future__ import annotations
@@ -53,15 +52,17 @@ ALL_PROPERTIES = Properties(
 
 
 class Tape:
+    """A connection to the server that records the frames of both sides."""
+
     def __init__(self, host: str, port: int) -> None:
         self.socket = socket.create_connection((host, port), timeout=10)
         self.lines: list[dict[str, str]] = []
 
-    def say(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:
         self.socket.sendall(data)
         self.lines.append({"from": "client", "hex": data.hex()})
 
-    def hear(self, frames: int = 1) -> None:
+    def receive(self, frames: int = 1) -> None:
         for _ in range(frames):
             head = self._exactly(7)
             frame = head + self._exactly(int.from_bytes(head[3:7], "big") + 1)
@@ -83,36 +84,36 @@ def main() -> int:
     tape = Tape(url.hostname or "127.0.0.1", url.port or 5672)
 
     def method(channel: int, call: m.Method, frames: int) -> None:
-        tape.say(encode_method(channel, call))
-        tape.hear(frames)
+        tape.send(encode_method(channel, call))
+        tape.receive(frames)
 
-    tape.say(PROTOCOL_HEADER)
-    tape.hear()
+    tape.send(PROTOCOL_HEADER)
+    tape.receive()
     capabilities: Table = {"publisher_confirms": True, "basic.nack": True, "authentication_failure_close": True}
     start_ok = m.ConnectionStartOk(
         {"product": "harebell", "capabilities": capabilities}, "PLAIN", f"\0{user}\0{password}".encode(), "en_US"
     )
     method(0, start_ok, 1)
-    tape.say(encode_method(0, m.ConnectionTuneOk(2047, FRAME_MAX, 0)))
+    tape.send(encode_method(0, m.ConnectionTuneOk(2047, FRAME_MAX, 0)))
     method(0, m.ConnectionOpen("/"), 1)
     method(1, m.ChannelOpen(), 1)
     method(1, m.QueueDeclare("harebell.golden", auto_delete=True, arguments={"x-max-length": 10}), 1)
     method(1, m.ConfirmSelect(), 1)
     method(1, m.BasicQos(prefetch_count=10), 1)
     method(1, m.BasicConsume("harebell.golden", "ctag"), 1)
-    tape.say(
+    tape.send(
         encode_method(1, m.BasicPublish("", "harebell.golden"))
         + encode_content(1, ALL_PROPERTIES, b'{"flight":1545}', FRAME_MAX)
     )
-    tape.hear(4)  # deliver, header, body, and the confirm before or after them
-    tape.say(
+    tape.receive(4)  # deliver, header, body, and the confirm before or after them
+    tape.send(
         encode_method(1, m.BasicPublish("", "harebell.golden"))
         + encode_content(1, Properties(), b"x" * 9000, FRAME_MAX)
     )
-    tape.hear(6)
+    tape.receive(6)
     method(1, m.BasicAck(2, True), 0)
-    tape.say(encode_method(1, m.BasicPublish("", "nowhere", mandatory=True)) + encode_content(1, Properties(), b"", 0))
-    tape.hear(3)  # return, header, confirm
+    tape.send(encode_method(1, m.BasicPublish("", "nowhere", mandatory=True)) + encode_content(1, Properties(), b"", 0))
+    tape.receive(3)  # return, header, confirm
     method(1, m.BasicGet("harebell.golden"), 1)
     method(1, m.ChannelClose(200, "done"), 1)
     method(0, m.ConnectionClose(200, "done"), 1)

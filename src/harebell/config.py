@@ -1,11 +1,11 @@
-"""Every option of the broker, once: its name, its default, what it may be, what it means.
+"""Every option of the broker in one table: its name, default, allowed values and meaning.
 
 `Limits` and `Config` are the table: a field is an option. Its name gives the flag (`--disk-free-limit`), the variable
-(`HAREBELL_DISK_FREE_LIMIT`) and the key of the TOML file (`disk_free_limit`). `load` makes a Config out of them: a flag
-is stronger than a variable, that than the file, that than the default. A value is read alike wherever it stands.
+(`HAREBELL_DISK_FREE_LIMIT`) and the key of the TOML file (`disk_free_limit`). `load` makes a Config from these: a flag
+wins over the variable, the variable over the file, and the file over the default. All three are read by the same rules.
 
 No option is a secret: passwords are in definitions, keys in files of their own, so a configuration may be shown.
-It opens the TOML file and nothing else.
+The module opens no file but the TOML file.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ __all__ = ["DEFAULT_MECHANISMS", "OPTIONS", "Config", "Limits", "Option", "Setti
 DEFAULT_MECHANISMS: Final = ("PLAIN", "AMQPLAIN", "SCRAM-SHA-256", "EXTERNAL")
 PREFIX: Final = "HAREBELL_"
 CONFIG_VARIABLE: Final = "HAREBELL_CONFIG"
-CLOSE: Final = 0.7  # how alike the rest of a name must be to be taken for a misspelt option: PROT and PORT are, 0.75
+CLOSE: Final = 0.7  # from this similarity on, a name counts as a misspelt option; PROT and PORT have 0.75
 
 
 # -- what an option may be -------------------------------------------------------------------------------------------
 
 
 class Kind(Protocol):
-    """How a value is read (out of a text, or what TOML has; ValueError says what it must be) and shown."""
+    """A kind of values. `read` takes a text or a TOML value; its ValueError says what is allowed."""
 
     def read(self, value: object) -> object: ...
 
@@ -66,7 +66,7 @@ class Switch:
 
 
 class Whole:
-    """A whole number; with `unlimited`, that word too, which is None."""
+    """A whole number; with `unlimited`, the word "unlimited" is allowed too and becomes None."""
 
     def __init__(self, least: int, most: int | None = None, *, unlimited: bool = False) -> None:
         self._least, self._most, self._unlimited = least, most, unlimited
@@ -159,7 +159,7 @@ class Choice:
 
 
 class Names:
-    """Some names: a list, or a text with commas. They are made upper case."""
+    """Names: a list, or a text with commas. The value has them in upper case."""
 
     def read(self, value: object) -> tuple[str, ...]:
         parts = value.split(",") if isinstance(value, str) else value
@@ -169,7 +169,7 @@ class Names:
 
 
 def shown(value: object) -> str:
-    """A value as `load` would read it again."""
+    """A value as a text that `load` reads as the same value."""
     match value:
         case None:
             return "none"
@@ -189,47 +189,50 @@ def shown(value: object) -> str:
 
 
 def option(default: object, kind: Kind, about: str, *, live: bool = False) -> Any:
-    """`live`: SIGHUP puts a new value in force; of the others it says that they take a restart."""
+    """A field that is an option. `live`: SIGHUP applies a new value; any other option needs a restart."""
     return field(default=default, metadata={"kind": kind, "about": about, "live": live})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the broker's clients may use of it. The values of a connection are those of when it was opened."""
+    """Limits on what clients may use. A connection has the values of the time at which it was opened."""
 
     memory_high_watermark: float | int = option(
-        0.6, Watermark(), "Publishers are blocked while the process has more memory: a share of the machine's, or a "
-        "size; 0 for never.", live=True,
+        0.6, Watermark(), "Block publishers while the process uses more memory than this: a share of the machine's "
+        "memory, or a size; 0 for never.", live=True,
     )  # fmt: skip
     disk_free_limit: int = option(
-        50_000_000, Size(0), "Publishers are blocked while the disk of the data folder has less free; 0 for never.",
-        live=True,
+        50_000_000, Size(0), "Block publishers while the disk of the data folder has less free space than this; 0 for "
+        "never.", live=True,
     )  # fmt: skip
     max_connections: int | None = option(
-        None, Whole(0, unlimited=True), "Most connections at a time, of all virtual hosts together.", live=True
+        None, Whole(0, unlimited=True), "Largest number of open connections, all virtual hosts together.", live=True
     )
     channel_max: int = option(
-        2047, Whole(1, 65_535), "Most channels of a connection: a client that leaks them is found.", live=True
+        2047, Whole(1, 65_535), "Largest number of channels per connection; stops a client that leaks them.", live=True
     )
     max_consumers_per_channel: int | None = option(
-        None, Whole(0, unlimited=True), "Most consumers of a channel.", live=True
+        None, Whole(0, unlimited=True), "Largest number of consumers per channel.", live=True
     )
     max_message_size: int = option(
-        16 << 20, Size(1, 512 << 20), "Largest message body: it is in memory as a whole.", live=True
+        16 << 20, Size(1, 512 << 20), "Largest message body; the broker has a body in memory as a whole.", live=True
     )
     frame_max: int = option(
         FRAME_MAX,
         Size(FRAME_MIN, 16 << 20),
-        "Largest frame, and so the largest table of arguments or headers.",
+        "Largest frame; a table of arguments or headers must fit one frame.",
         live=True,
     )
     heartbeat: int = option(
-        60, Whole(0, 65_535), "Seconds between heartbeats that are proposed to clients; 0 for none.", live=True
+        60, Whole(0, 65_535), "Seconds between heartbeats that the broker proposes to clients; 0 for none.", live=True
     )
-    handshake_timeout: float = option(10.0, Seconds(), "For a client to log in and open a virtual host.", live=True)
+    handshake_timeout: float = option(
+        10.0, Seconds(), "Time within which a client must log in and open a virtual host.", live=True
+    )
     consumer_timeout: float = option(
-        1800.0, Seconds(), "For a consumer to acknowledge, where its queue has no time of its own.", live=True
-    )
+        1800.0, Seconds(), "Time within which a consumer must acknowledge a delivery, unless its queue sets another.",
+        live=True,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,39 +242,41 @@ class Config(Limits):
     host: str = option("127.0.0.1", Text(), "Address to listen on.")
     port: int = option(5672, Whole(0, 65_535), "TCP port; 0 takes a free one.")
     data: Path | None = option(
-        None, File(), "Folder of what is kept on disk. Left out: $XDG_DATA_HOME/harebell or ~/.local/share/harebell."
+        None, File(), "Folder of the stored data. Default: $XDG_DATA_HOME/harebell or ~/.local/share/harebell."
     )
-    sync: bool = option(True, Switch(), "Confirm a publication or a declaration only when the disk has it.")
+    sync: bool = option(True, Switch(), "Confirm a publication or a declaration only after it is synced to disk.")
     definitions: Path | None = option(
-        None, File(), "A RabbitMQ definitions file (JSON): virtual hosts, users, queues... to start with."
+        None, File(), "RabbitMQ definitions file (JSON) to import at the start: virtual hosts, users, queues..."
     )
-    events: bool = option(False, Switch(), "Tell on the exchange amq.rabbitmq.event what happens.")
+    events: bool = option(False, Switch(), "Publish the broker's events to the exchange amq.rabbitmq.event.")
     log_level: Literal["debug", "info", "warning", "error"] = option(
-        "info", Choice("debug", "info", "warning", "error"), "Least weight of what is logged.", live=True
+        "info", Choice("debug", "info", "warning", "error"), "Lowest level of messages to log.", live=True
     )
     mechanisms: tuple[str, ...] = option(
-        DEFAULT_MECHANISMS, Names(), "SASL mechanisms to offer; ANONYMOUS has to be asked for."
+        DEFAULT_MECHANISMS, Names(), "SASL mechanisms to offer; the broker offers ANONYMOUS only when it is listed."
     )
-    anonymous_user: str = option("guest", Text(), "Who ANONYMOUS logs in.")
+    anonymous_user: str = option("guest", Text(), "User that the mechanism ANONYMOUS logs in.")
     tls_cert: Path | None = option(
-        None, File(), "Certificate, with its chain, in PEM: listen for amqps too. SIGHUP reads it again."
+        None,
+        File(),
+        "Certificate with its chain, in PEM; turns on TLS (amqps). SIGHUP reads it again.",
     )
-    tls_key: Path | None = option(None, File(), "Its key. Left out: in the same file.")
+    tls_key: Path | None = option(None, File(), "Key of the certificate. Default: in the certificate's file.")
     tls_port: int = option(5671, Whole(0, 65_535), "TCP port for TLS; 0 takes a free one.")
-    tls_only: bool = option(False, Switch(), "Listen on no port without TLS.")
-    tls_ca: Path | None = option(None, File(), "Authorities of client certificates.")
+    tls_only: bool = option(False, Switch(), "Open no port without TLS.")
+    tls_ca: Path | None = option(None, File(), "Authorities that sign client certificates.")
     tls_verify: Literal["none", "optional", "required"] = option(
-        "none", Choice("none", "optional", "required"), "Whether clients show a certificate."
+        "none", Choice("none", "optional", "required"), "Whether clients may or must show a certificate."
     )
-    tls_min_version: Literal["1.2", "1.3"] = option("1.2", Choice("1.2", "1.3"), "Least version of TLS.")
+    tls_min_version: Literal["1.2", "1.3"] = option("1.2", Choice("1.2", "1.3"), "Lowest version of TLS.")
     tls_user: Literal["distinguished_name", "common_name"] = option(
         "distinguished_name", Choice("distinguished_name", "common_name"),
-        "What EXTERNAL takes from a client's certificate.",
+        "Part of a client's certificate that EXTERNAL takes as the user name.",
     )  # fmt: skip
 
 
 class Option:
-    """One row: `name` is also the key of the TOML file."""
+    """One option. `name` is also its key in the TOML file."""
 
     __slots__ = ("about", "default", "kind", "live", "name")
 
@@ -291,12 +296,12 @@ class Option:
         return isinstance(self.kind, Switch)
 
     def shown(self, value: object) -> str:
-        """A value as text; None has a word where it means something."""
+        """A value as a text; for an option that is a whole number, None is "unlimited"."""
         return "unlimited" if value is None and isinstance(self.kind, Whole) else shown(value)
 
 
 def _options() -> tuple[Option, ...]:
-    """Those of Config first, as they are what a user looks for; then the limits."""
+    """All options: those of Config first, because users look for these, then the limits."""
     limits = {each.name for each in fields(Limits)}
     ordered = sorted(fields(Config), key=lambda each: each.name in limits)
     return tuple(Option(each.name, each.default, **each.metadata) for each in ordered)
@@ -321,22 +326,22 @@ class Settings:
 
 
 def config_file(given: str | Path | None, environ: Mapping[str, str]) -> Path | None:
-    """The TOML file to read: the one given, HAREBELL_CONFIG's, or the user's own where there is one; None for none."""
+    """The TOML file to read: `given`, else that of HAREBELL_CONFIG, else the user's own if it exists, else None."""
     named = given or environ.get(CONFIG_VARIABLE)
     if named:
         return Path(named).expanduser()
     folder = environ.get("XDG_CONFIG_HOME", "")
-    # The XDG specification: a relative path in the variable is to be ignored.
+    # The XDG specification: programs ignore a relative path in the variable.
     base = Path(folder) if folder.startswith("/") else Path("~/.config").expanduser()
     path = base / "harebell" / "harebell.toml"
     return path if path.is_file() else None
 
 
 def load(flags: Mapping[str, object], environ: Mapping[str, str] = os.environ, file: Path | None = None) -> Settings:
-    """The configuration that flags (by option name; None is not given), variables and the file make together.
+    """The configuration from flags (by option name; None is not given), environment variables and the TOML file.
 
-    Raises InvalidArgument, which names the place, the option and what it may be: for an unknown key, a value that is
-    none, options that contradict each other, a file that cannot be read or is no TOML.
+    Raises InvalidArgument, which names the place, the option and what is allowed: for an unknown key, an invalid value,
+    options that contradict each other, and a file that cannot be read or is not TOML.
     """
     keys = _read_file(file) if file is not None else {}
     values: dict[str, Any] = {}
@@ -366,7 +371,7 @@ def _read_file(path: Path) -> dict[str, object]:
         keys = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise InvalidArgument(f"configuration file {path} cannot be read: {error.strerror}") from error
-    except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError are
+    except ValueError as error:  # TOMLDecodeError or UnicodeDecodeError
         raise InvalidArgument(f"configuration file {path} is not TOML: {error}") from error
     for key in keys:
         if key not in OPTIONS:
@@ -383,7 +388,7 @@ def _remarks(environ: Mapping[str, str]) -> tuple[str, ...]:
         rest = name.removeprefix(PREFIX)
         if rest == name or rest in known or name == CONFIG_VARIABLE:
             continue
-        # The prefix is left out: it would make any two short names look alike.
+        # Names are compared without the prefix: with it, any two short names would be similar.
         near = difflib.get_close_matches(rest, known, 1, CLOSE)
         if near:
             found.append(f"the variable {name} is no option; did you mean {PREFIX}{near[0]}?")
@@ -391,7 +396,7 @@ def _remarks(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _check(config: Config) -> None:
-    """InvalidArgument for options that cannot go together."""
+    """Raise InvalidArgument for options that contradict each other."""
     if config.tls_cert is None:
         for name in ("tls_key", "tls_ca", "tls_only", "tls_verify"):
             if getattr(config, name) != OPTIONS[name].default:

@@ -1,4 +1,4 @@
-"""Numbers that more than one package uses: the sizes of frames, and how long a closing end waits for the other end."""
+"""Numbers that more than one package uses: the sizes of frames, and the time that a closing end waits for its peer."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from typing import Final
 __all__ = ["FRAME_MAX", "FRAME_MIN", "GOODBYE_SECONDS"]
 
 FRAME_MIN: Final = 4096  # bytes; the least frame_max that may be agreed on (specification 4.2.3, frame-min-size)
-FRAME_MAX: Final = 131_072  # bytes; asked for where nothing else is configured, as by RabbitMQ, and used for storing
-GOODBYE_SECONDS: Final = 5.0  # for the other end's close-ok, for the last confirms, and for the output to leave
+FRAME_MAX: Final = 131_072  # bytes; proposed where nothing else is configured, as by RabbitMQ, and used for storing
+GOODBYE_SECONDS: Final = 5.0  # to wait for the peer's close-ok, for the last confirms, and for the output to be written

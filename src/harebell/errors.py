@@ -2,7 +2,7 @@
 
     HarebellError
     ├── AmqpError                    carries reply_code, reply_text, scope, class_id, method_id
-    │   ├── ChannelError             the peer ends (or refuses on) one channel
+    │   ├── ChannelError             the peer closes one channel, or refuses a method on it
     │   │   ├── ContentTooLarge      311
     │   │   ├── NoRoute              312
     │   │   ├── NoConsumers          313
@@ -10,7 +10,7 @@
     │   │   ├── NotFound             404
     │   │   ├── ResourceLocked       405
     │   │   └── PreconditionFailed   406
-    │   └── ConnectionError          the peer ends (or refuses) the whole connection
+    │   └── ConnectionError          the peer closes or refuses the whole connection
     │       ├── ConnectionForced     320
     │       ├── InvalidPath          402
     │       ├── FrameError           501
@@ -24,26 +24,26 @@
     │       └── InternalError        541
     ├── RemoteProtocolError          the peer broke the protocol; reply_code and scope say how to answer
     ├── LocalProtocolError           the caller asked the engine for something the protocol forbids now
-    ├── ConnectionLost               the transport went away without a goodbye
+    ├── ConnectionLost               the transport ended without connection.close
     ├── ChannelClosed                a call on a channel that is closed
     ├── ConsumerCancelled            the broker ended a consumer (its queue was deleted)
     ├── Nacked                       the broker refused a publication
     │   └── PublishOrphaned          the connection was lost before the broker's answer came
-    ├── PublishesFailed              some publications of many did not get through; each with its own error
-    ├── AcknowledgeOrphans           acknowledged deliveries came on a connection that is gone
-    ├── TransactionLost              a transaction was cut by the loss of its connection
-    ├── RecoveryGaveUp               nobody answered for as long as the program cared to wait
+    ├── PublishesFailed              some of many publications failed, each with its own error
+    ├── AcknowledgeOrphans           some acknowledged deliveries came on a connection that is lost
+    ├── TransactionLost              the connection was lost during a transaction
+    ├── RecoveryGaveUp               no new connection could be made within `give_up_after`
     ├── Unroutable                   a mandatory publication reached no queue; carries what was returned
     ├── DeadlineExceeded             no answer within the caller's timeout (also a TimeoutError)
     ├── InvalidArgument              a value that the API cannot take (also a ValueError)
     ├── UndecodableBody              a body that its codec cannot read
     ├── RemoteError                  the handler at the other end of a remote call failed
-    ├── DataLoss                     messages that were asked for are no longer there
-    ├── SpoolError                   the folder of drained messages does not take one, or has a damaged file
-    ├── QueueNotReady                the queue exists but cannot be served yet; trying again helps
-    ├── ShovelEnded                  a shovel that does not go on; `__cause__` is why
+    ├── DataLoss                     requested messages no longer exist
+    ├── SpoolError                   the folder of drained messages cannot be written, or has a damaged file
+    ├── QueueNotReady                the queue exists, but the broker cannot serve it yet; try again
+    ├── ShovelEnded                  a shovel has stopped; `__cause__` is the error
     ├── MissingDependency            a program or optional package is not installed; the text says how to get it
-    └── ServerUnavailable            a server that the test kit was asked to start does not run
+    └── ServerUnavailable            a server of the test kit is not installed or did not start
 
 The same classes serve both sides: the broker raises `NotFound("no queue 'q' in vhost '/'")` and answers
 404 with that text; the client receives the 404 and raises `NotFound` with the same text.
@@ -63,10 +63,10 @@ class HarebellError(Exception):
 
 
 class AmqpError(HarebellError):
-    """An error with a reply code: raised by the broker to refuse, by the client when it was refused.
+    """An error with a reply code: the broker raises it to refuse a method, the client when the broker refused one.
 
     Arguments: the detail text without the code's name; the class and method id of the failing method
-    (0 and 0 when there is none). `reply_text` is what travels: "NOT_FOUND - no queue 'q' in vhost '/'".
+    (0 and 0 when there is none). `reply_text` is the text on the wire: "NOT_FOUND - no queue 'q' in vhost '/'".
     """
 
     reply_code: ClassVar[int] = 541
@@ -89,7 +89,7 @@ class AmqpError(HarebellError):
 
 def clip_reply_text(text: str) -> str:
     """The text as it fits into a shortstr: at most 255 bytes of UTF-8, "..." in place of what was cut."""
-    raw = text.encode("utf-8", "surrogateescape")  # a peer's name need not be UTF-8, and travels as it came
+    raw = text.encode("utf-8", "surrogateescape")  # a peer's name need not be UTF-8; its bytes stay
     if len(raw) <= MAX_REPLY_TEXT:
         return text
     return raw[: MAX_REPLY_TEXT - 3].decode(errors="ignore") + "..."
@@ -183,8 +183,8 @@ REPLY_CODES: Final[dict[int, type[AmqpError]]] = {
 def from_reply(code: int, text: str, class_id: int = 0, method_id: int = 0, scope: Scope = "connection") -> AmqpError:
     """The exception for a received close: its class follows the code, its detail is the text.
 
-    A code outside the registry becomes a plain ChannelError or ConnectionError, by `scope`, that keeps
-    the peer's number and text. A 403 that closes the connection (a refused login) is an AccessRefused too.
+    A code outside the registry becomes a plain ChannelError or ConnectionError, by `scope`, with the peer's number
+    and text. A 403 that closes the connection (a refused login) is an AccessRefused too.
     """
     cls = REPLY_CODES.get(code)
     if cls is None:
@@ -197,7 +197,7 @@ def from_reply(code: int, text: str, class_id: int = 0, method_id: int = 0, scop
 
 
 class RemoteProtocolError(HarebellError):
-    """The peer broke the protocol. `reply_code`, `reply_text` and `scope` are the answer it should get."""
+    """The peer broke the protocol. `reply_code`, `reply_text` and `scope` are the answer to send to it."""
 
     def __init__(
         self, cls: type[AmqpError], detail: str, class_id: int = 0, method_id: int = 0, channel: int = 0
@@ -231,7 +231,7 @@ class ConnectionLost(HarebellError):
 
 
 class ChannelClosed(HarebellError):
-    """A call on a channel or connection that is already closed; `__cause__` is why it closed, when known."""
+    """A call on a channel or connection that is already closed; `__cause__` is the reason of the close, when known."""
 
 
 class ConsumerCancelled(HarebellError):
@@ -259,7 +259,7 @@ class PublishOrphaned(Nacked):
 
 
 class PublishesFailed(HarebellError):
-    """Some publications of many did not get through, each with an error of its own; the others were confirmed.
+    """Some of many publications failed, each with an error of its own; the broker confirmed the others.
 
     failures  position -> error; positions count from 0, in the order of publishing
     """
@@ -270,10 +270,10 @@ class PublishesFailed(HarebellError):
 
 
 class AcknowledgeOrphans(HarebellError):
-    """Some of the deliveries came on a connection that is gone: the broker delivers them again.
+    """Some of the deliveries came on a connection that is lost: the broker delivers them again.
 
     first, last                  the lowest and the highest public tag among them
-    success_first, success_last  the same of those whose acknowledgement was sent all the same; 0 when there are none
+    success_first, success_last  the same of the deliveries whose acknowledgement was sent; 0 when there are none
     orphan_count, success_count  how many of each
     """
 
@@ -303,15 +303,15 @@ class AcknowledgeOrphans(HarebellError):
 
 
 class TransactionLost(HarebellError):
-    """The connection was lost since the transaction began: none of it took effect, unless its commit was under way."""
+    """The connection was lost during the transaction, which had no effect unless its commit was under way."""
 
 
 class RecoveryGaveUp(HarebellError):
-    """Nobody answered for as long as `give_up_after` allows; `__cause__` is why the last attempt failed."""
+    """No new connection could be made within `give_up_after`; `__cause__` is the error of the last attempt."""
 
 
 class Unroutable(HarebellError):
-    """A mandatory publication reached no queue; `returned` is what the broker sent back."""
+    """A mandatory publication reached no queue; `returned` is the message that the broker returned."""
 
     def __init__(self, message: str, returned: object = None) -> None:
         super().__init__(message)
@@ -319,19 +319,19 @@ class Unroutable(HarebellError):
 
 
 class DeadlineExceeded(HarebellError, TimeoutError):
-    """No answer came within the caller's timeout; what was asked may still happen."""
+    """No answer came within the caller's timeout; the broker may still do what the call asked for."""
 
 
 class InvalidArgument(HarebellError, ValueError):
-    """A value that the API cannot take; the text names it, what is allowed, and the next thing to try."""
+    """A value that the API cannot take; the text names the value, what is allowed, and the next thing to try."""
 
 
 class UndecodableBody(HarebellError):
-    """A body that its codec cannot read: the text says what was expected and what is there."""
+    """A body that its codec cannot decode; the text says what the codec expected and what it found."""
 
 
 class RemoteError(HarebellError):
-    """The handler at the other end of a remote call failed: `kind` is the class of its error, the text its text."""
+    """The handler at the other end of a remote call failed; `kind` is the class of its error, the text its text."""
 
     def __init__(self, message: str, kind: str = "") -> None:
         super().__init__(message)
@@ -339,7 +339,7 @@ class RemoteError(HarebellError):
 
 
 class DataLoss(HarebellError):
-    """Messages that were asked for are no longer there (retention, or a queue that was recreated)."""
+    """Requested messages no longer exist, because of retention or because the queue was deleted and declared again."""
 
 
 class SpoolError(HarebellError):
@@ -347,16 +347,16 @@ class SpoolError(HarebellError):
 
 
 class QueueNotReady(HarebellError):
-    """The queue is there, but the broker cannot serve it yet: it has just started, or the queue's leader moves."""
+    """The queue exists, but the broker cannot serve it yet: it has just started, or the queue's leader moves."""
 
 
 class ShovelEnded(HarebellError):
-    """A shovel does not go on; the text says at which end it failed and why, `__cause__` is the error."""
+    """A shovel has stopped; the text says at which end it failed and why, `__cause__` is the error."""
 
 
 class MissingDependency(HarebellError):
-    """A program or an optional package that was needed is not installed; the text says how to get it."""
+    """A required program or optional package is not installed; the text says how to get it."""
 
 
 class ServerUnavailable(HarebellError):
-    """A server that the test kit was asked to start is not installed or did not come up; the text says which."""
+    """A server of the test kit is not installed or did not start; the text says which."""

@@ -1,7 +1,7 @@
 """Names of a package whose modules are loaded at the first use of a name (PEP 562).
 
-A package writes the names three times, each for a reader of its own: in `__all__` for people, under `if TYPE_CHECKING`
-for type checkers, and in the table here for the interpreter. A test compares them.
+A package lists its names three times: in `__all__` for people, under `if TYPE_CHECKING` for type checkers, and in the
+argument of `lazy_names` for the interpreter. A test compares the three.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ __all__ = ["lazy_names"]
 
 
 def lazy_names(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str], object]:
-    """The `__getattr__` of a package: finds each name in its module, given relative to the package or absolute."""
+    """The `__getattr__` of a package, which imports a name from its module at the name's first use.
+
+    modules  the names by module; a module with a dot in its name is absolute, any other is relative to the package
+    """
     homes = {
         name: module if "." in module else f"{package}.{module}" for module, names in modules.items() for name in names
     }

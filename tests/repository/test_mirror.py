@@ -1,7 +1,7 @@
-"""The test of a module is found by its name: src/harebell/a/b.py is tested by tests/a/test_b.py.
+"""Every module has a test file of its name: tests/a/test_b.py tests src/harebell/a/b.py.
 
-A module whose tests are elsewhere stands in ELSEWHERE, with the file or the folder where they are; a module that is new
-needs a test of its name or an entry. `python -m tests.repository.test_mirror` prints what is missing and what is stale.
+The table ELSEWHERE names the test file or folder of any other module. A new module needs a test file of its name or an
+entry there. `python -m tests.repository.test_mirror` prints modules without a test and entries that are stale.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TESTS = ROOT / "tests"
 
 
 def modules() -> list[str]:
-    """What needs a test, as a path below src/harebell; a package that only gathers names does not."""
+    """The modules that need a test, as paths below src/harebell; a package that only imports names needs none."""
     found = (path for path in SOURCES.rglob("*.py") if path.name != "__init__.py" or defines(path))
     return sorted(path.relative_to(SOURCES).as_posix() for path in found)
 
@@ -26,7 +26,7 @@ def defines(path: Path) -> bool:
 
 
 def namesake(module: str) -> str:
-    """The test that a module has by its name; a package's own __init__.py has test_PACKAGE.py beside its folder."""
+    """The test file of a module's name; for a package's __init__.py, test_PACKAGE.py beside the package's folder."""
     path = Path(module)
     if path.name == "__init__.py":
         path = path.parent
@@ -34,12 +34,12 @@ def namesake(module: str) -> str:
 
 
 def missing() -> list[str]:
-    """Modules without a test of their name and without an entry."""
+    """The modules without a test file of their name and without an entry."""
     return [module for module in modules() if module not in ELSEWHERE and not (TESTS / namesake(module)).exists()]
 
 
 def stale() -> list[str]:
-    """Entries for what is gone, or has a test of its name now, or whose tests are no longer there."""
+    """The entries of modules that do not exist or have a test file of their name, and those of missing tests."""
     known = set(modules())
     return [
         module

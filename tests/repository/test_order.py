@@ -1,4 +1,4 @@
-"""`--seed`: an order drawn, the same each time, that keeps neighbours together."""
+"""`--seed` gives a random order of tests, the same for a seed, in which folders and files stay together."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_each_seed_draws_another_order_and_the_same_one_again() -> None:
     assert drawn(7, TESTS[::-1]) == drawn(7)
 
 
-def test_what_lives_together_stays_together() -> None:
+def test_tests_of_a_folder_or_file_stay_together() -> None:
     for depth in (2, 3):
         runs = [key for key, _ in groupby(drawn(3), key=lambda test: test.partition("::")[0].split("/")[:depth])]
         assert len(runs) == 6 ** (depth - 1)

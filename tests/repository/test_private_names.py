@@ -1,4 +1,4 @@
-"""A private name is used in its own module only, an heir in another module included."""
+"""A module uses no private name of another module, not even a base class's."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import pytest
 SOURCES = Path(__file__).parents[2] / "src"
 MODULES = sorted(str(path.relative_to(SOURCES)) for path in SOURCES.rglob("*.py"))
 
-# What other people's libraries have no public name for.
+# Private names of other libraries that have no public counterpart.
 FOREIGN = {
     "harebell/client/blocking/thread.py": {
         "asyncio._get_running_loop",  # asyncio.get_running_loop raises; this runs for each call
         "self.loop.lock._is_owned",  # RLock: whether this thread has it; threading.Condition asks it, too
-        "awaited._asyncio_future_blocking",  # what asyncio's tasks are told by a future
+        "awaited._asyncio_future_blocking",  # how a future tells asyncio's tasks to wait for it
     },
 }
 
 
 def own_names(tree: ast.AST) -> set[str]:
-    """Every private name that the module itself makes: functions, classes, attributes, slots, variables."""
+    """The names that the module itself defines: functions, classes, attributes, slots, variables."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -54,7 +54,7 @@ def test_private_names_stay_in_their_module(module: str) -> None:
     assert uses == FOREIGN.get(module, set())
 
 
-def test_the_check_finds_what_it_is_for() -> None:
+def test_the_check_finds_private_names_of_others() -> None:
     source = "def f(self, other):\n    self._mine = 1\n    return self._inherited, other._its, other._mine"
     assert sorted(foreign_uses(source)) == ["other._its", "self._inherited"]
     assert list(foreign_uses("from harebell.errors import _private, __version__")) == ["_private"]

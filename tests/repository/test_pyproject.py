@@ -1,4 +1,4 @@
-"""What pyproject.toml promises: names that pip can read, a base install without dependencies, extras that agree."""
+"""pyproject.toml has requirements that pip can read, no dependencies of the base install, and extras that agree."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_version_can_be_read_without_importing() -> None:
 
 
 def test_every_lint_exception_has_its_reason() -> None:
-    """A code that is ignored in the ruff tables carries a comment on its line."""
+    """Each ignored code in the ruff tables has a comment on its line."""
     text = (ROOT / "pyproject.toml").read_text()
     ruff = text[text.index("[tool.ruff.lint]") : text.index("[tool.mypy]")]
     ignored = ruff[ruff.index("\nignore = [") :]

@@ -1,4 +1,4 @@
-"""The page on the client says what its docstrings say."""
+"""The reference page of the client is up to date with the docstrings, and its Markdown is right."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_prose() -> None:
     assert prose(None, {}) == []
 
 
-def test_names_that_leave_one_blank_only() -> None:
+def test_long_names_with_one_space_behind_them() -> None:
     assert listed(["headers, content_type, ... the properties"], {}) == (
         "- `headers`, `content_type`, ...: the properties\n"
     )

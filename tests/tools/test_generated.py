@@ -1,4 +1,4 @@
-"""The modules that tools write are as their sources give them."""
+"""Generated modules are up to date with their sources, and the generators refuse what they cannot forward."""
 
 from __future__ import annotations
 

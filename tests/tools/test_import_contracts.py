@@ -1,4 +1,4 @@
-"""The contracts find what they forbid, in graphs made by hand, and the repository's own list of them is complete."""
+"""The contracts find forbidden imports, in graphs made by hand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.import_contracts import PureContract, ThirdPartyContract
 
 
 def graph(*imports: str) -> ImportGraph:
-    """A graph from lines such as "harebell.routing.router -> asyncio"; a module's packages are in it too."""
+    """An import graph from lines such as "harebell.routing.router -> asyncio", with the packages of each module."""
     made = ImportGraph()
     for line in imports:
         importer, imported = line.split(" -> ")

@@ -1,4 +1,4 @@
 """Sans-IO AMQP: bytes to frames, methods and messages, and back, for both roles.
 
-Standard library only, and of that nothing that waits or talks: no asyncio, socket, ssl, threading, time.
+The package imports the standard library only, without asyncio, socket, ssl, threading and time.
 """

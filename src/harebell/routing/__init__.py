@@ -1,10 +1,10 @@
 """Which queues get a message: exchanges, bindings, topic patterns, header matches, and dead-letter bookkeeping.
 
-Beside it what a broker is made of, and by which rules: names (`naming`), the settings of queues (`settings`), policies
-(`policies`), RabbitMQ's definitions file (`definitions`); and why a message goes where it goes (`explain`).
+The package also has the rules for names (`naming`), for the settings of queues (`settings`) and for policies
+(`policies`), RabbitMQ's definitions file (`definitions`), and the explanation of a message's route (`explain`).
 
-Pure: nothing here waits, reads a clock or touches a socket. The broker routes with it, and so does whoever wants to
-know beforehand where a message would go.
+The package is pure: no code here waits, reads a clock or uses a socket. The broker routes with it, and so do
+`harebell route explain` and the Spark simulation, which find the same route without a broker.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def cc_bcc(headers: Table) -> tuple[str, ...]:
 
 
 def without_bcc(headers: Table) -> dict[str, object]:
-    """The headers as they are delivered: a copy without BCC."""
+    """A copy of the headers without BCC, which is what consumers get."""
     return {name: value for name, value in headers.items() if name != "BCC"}
 
 

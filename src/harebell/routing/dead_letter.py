@@ -1,4 +1,4 @@
-"""The bookkeeping of dead letters: what a message that died in a queue carries on, and where it may not go again.
+"""Dead letters: the headers of a message that died in a queue, and the queues that it may not enter again.
 
 Rules (RabbitMQ 4's):
 
@@ -7,13 +7,13 @@ Rules (RabbitMQ 4's):
 - A death's fields, in this order: original-expiration (only when the message had an expiration), count, reason, queue,
   time (of the first such death), exchange, routing-keys (with CC's, without BCC's).
 - x-first-death-* are written once, x-last-death-* every time.
-- An `x-death` that a publisher sent is not history: the first death in the broker replaces it.
-- The dead letter goes out with the queue's x-dead-letter-routing-key, or else with all the message's own keys. The
-  expiration property is the caller's to remove, so that the letter does not die of it twice.
-- A cycle without a rejection in it is automatic and would never end: the letter is not given to a queue it comes
-  around to, unless a consumer rejected it on the way.
+- The first death in the broker replaces an `x-death` that a publisher sent.
+- The dead letter is routed by the queue's x-dead-letter-routing-key, or else by all the message's own keys. The caller
+  removes the expiration property, so that the letter does not expire again.
+- A cycle without a rejection in it is automatic and would never end: a letter does not enter a queue in which it died
+  before, unless a consumer has rejected it since.
 
-No clock is read: times come in as seconds. It does not route.
+The module reads no clock (times are arguments, in seconds) and does not route.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class Death:
 
 
 def deaths(headers: Table) -> tuple[Death, ...]:
-    """The history in the headers, most recent first; entries that are not of the form above are passed over.
+    """The deaths in the headers, most recent first, without malformed entries.
 
-    Only for headers that a broker wrote: a publisher can send anything under this name.
+    Use it for headers that a broker wrote: a publisher can send anything under this name.
     """
     entries = headers.get(_HEADER)
     if not isinstance(entries, (list, tuple)):
@@ -95,9 +95,9 @@ def dead_letter_headers(
 ) -> dict[str, object]:
     """The headers of the dead letter, a new dict.
 
-    `queue` is where the message died, `exchange` and `routing_keys` what it was published with to get there (CC's and
-    BCC's keys included, `bcc` naming the latter), `time` the seconds since the epoch, `expiration` its property if any.
-    `died_before` says that this broker dead-lettered the message already, so that its `x-death` is to be believed.
+    `queue` is where the message died. `exchange` and `routing_keys` are those that it was published with before (CC's
+    and BCC's keys included; `bcc` names the latter). `time` is in seconds since the epoch, `expiration` the property if
+    any. `died_before` says that this broker dead-lettered the message already, so that its `x-death` can be trusted.
     """
     earlier = deaths(headers) if died_before else ()
     this = next((death for death in earlier if (death.queue, death.reason) == (queue, reason)), None)
@@ -105,7 +105,7 @@ def dead_letter_headers(
         recorded = list(routing_keys)
         for key in bcc:
             if key in recorded:
-                recorded.remove(key)  # once: a key that is also the routing key or a CC is no secret
+                recorded.remove(key)  # once: a key that is also the routing key or in CC stays
         now = Death(queue, reason, 1, exchange, tuple(recorded), time, expiration)
     else:
         now = Death(
@@ -123,14 +123,15 @@ def dead_letter_headers(
 
 
 def dead_letter_keys(dead_letter_routing_key: str | None, routing_keys: Sequence[str]) -> tuple[str, ...]:
-    """The keys that the dead letter is routed by: the queue's setting, else the message's own with CC's and BCC's."""
+    """The keys to route the dead letter by: the queue's setting, else the message's own with CC's and BCC's."""
     return tuple(routing_keys) if dead_letter_routing_key is None else (dead_letter_routing_key,)
 
 
 def without_cycles(reason: Reason, headers: Table, queues: Sequence[str]) -> tuple[str, ...]:
-    """Of the queues a dead letter is routed to, those it may go to.
+    """The queues that a dead letter may enter, of those that it is routed to.
 
-    `headers` are its own, this death included; `reason` is that of this death. A rejection may go anywhere.
+    `headers` are the letter's own, this death included; `reason` is that of this death. A rejected message may enter
+    any queue.
     """
     if reason == "rejected":
         return tuple(queues)
@@ -139,7 +140,7 @@ def without_cycles(reason: Reason, headers: Table, queues: Sequence[str]) -> tup
 
 
 def _comes_around(queue: str, history: Sequence[Death]) -> bool:
-    """True when the letter was in `queue` and has come back without a rejection, that queue's own death included."""
+    """True when the letter died in `queue` before, and no consumer rejected it then or since."""
     for death in history:
         if death.reason == "rejected":
             return False

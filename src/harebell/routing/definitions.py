@@ -1,17 +1,19 @@
-"""RabbitMQ's definitions file: what a broker is made of, as JSON, read into records and written from them.
+"""RabbitMQ's definitions file (virtual hosts, users, queues, ... as JSON), read into records and written from them.
 
 Rules (exports of 3.8 to 4.3; probed on 3.10.8):
 
-- Keys that no record has a field for are kept in `extra`, and written again: nothing of a file is lost. What a file
-  leaves out has RabbitMQ's default where it has one. A record's fields are named as the file's keys are, "-" as "_".
-- Password hashes are carried as they are. Tags are a list, or before 3.9 a string with commas.
-- Operator policies stand among the parameters, under the component `operator_policy`; here they are Policies.
+- `extra` takes the keys that a record has no field for, and they are written again: nothing of a file is lost. A key
+  that a file leaves out has RabbitMQ's default, if there is one. A record's fields have the names of the file's keys,
+  with "_" for "-".
+- Password hashes stay as they are. Tags are a list, or before 3.9 a string with commas.
+- In the file, operator policies are parameters of the component `operator_policy`; here they are Policies.
 - `rabbitmqctl export_definitions` writes some objects as lists of pairs, [["max-length", 3]]: they are read as the
   objects they were.
-- The file of one virtual host leaves the key vhost out; whoever reads it says which one is meant.
-- Values keep their JSON types. What JSON has no type for, RabbitMQ's export has lost already: byte arrays, timestamps.
+- The file of one virtual host leaves the key vhost out; the caller of `parse_definitions` names the virtual host.
+- Values keep their JSON types. JSON has none for byte arrays and timestamps: RabbitMQ's export has lost these already.
 
-Whether a policy's keys, an argument's values or a binding's ends make sense, is for those who apply the file to say.
+The module does not check a policy's keys, an argument's values and a binding's ends: the code that applies the file
+does.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ __all__ = [
 
 @contextmanager
 def naming(what: str, refusals: type[AmqpError] = ChannelError) -> Iterator[None]:
-    """Makes a refusal within (or an InvalidArgument) the InvalidArgument that says which object it is about."""
+    """A context that turns a refusal inside it (or an InvalidArgument) into an InvalidArgument that names `what`."""
     try:
         yield
     except (refusals, InvalidArgument) as error:
@@ -67,7 +69,7 @@ class VirtualHost:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """`password_hash` is base64 as `hashing_algorithm` made it, "" for a user who cannot log in with a password."""
+    """A user. `password_hash` is `hashing_algorithm`'s result in base64, or "" for a user without password login."""
 
     name: str
     password_hash: str | None = field(default=None, repr=False)
@@ -121,7 +123,7 @@ class GlobalParameter:
 
 @dataclass(frozen=True, slots=True)
 class QueueDefinition:
-    """`type` is what newer exports say beside the argument x-queue-type."""
+    """A queue. `type` is the queue's type, which newer exports have beside the argument x-queue-type."""
 
     vhost: str
     name: str
@@ -146,7 +148,7 @@ class ExchangeDefinition:
 
 @dataclass(frozen=True, slots=True)
 class BindingDefinition:
-    """`destination_type` is "queue" or "exchange"."""
+    """A binding. `destination_type` is "queue" or "exchange"."""
 
     vhost: str
     source: str
@@ -159,7 +161,7 @@ class BindingDefinition:
 
 @dataclass(frozen=True, slots=True)
 class Definitions:
-    """A whole file. `about` has what it says of itself: rabbitmq_version, product_name, ..."""
+    """A whole definitions file. `about` has the keys that are no sections: rabbitmq_version, product_name, ..."""
 
     vhosts: tuple[VirtualHost, ...] = ()
     users: tuple[User, ...] = ()
@@ -181,7 +183,7 @@ class Definitions:
 def parse_definitions(document: str | bytes | Table, *, vhost: str | None = None) -> Definitions:
     """The definitions in a file's text, or in the object that its JSON makes.
 
-    `vhost` is whose file it is, when it is that of one virtual host. Raises InvalidArgument; its text names the place:
+    `vhost` is the virtual host of a file that has only one. Raises InvalidArgument; its text names the place:
     "queues[3].arguments: expected an object, got a string".
     """
     if isinstance(document, (str, bytes)):
@@ -215,7 +217,7 @@ _Reader = Callable[[Table, str, str | None], object]
 
 
 def _record(kind: Callable[..., _R], **kept: tuple[type, ...]) -> _Reader:
-    """A reader of objects into that record; `kept` are its fields and the JSON types that each may have."""
+    """A function that reads an object into a record of `kind`; `kept` are fields and the JSON types of each."""
     declared = {each.name: each for each in fields(kind)}  # type: ignore[arg-type]  # a dataclass
 
     def read(entry: Table, path: str, vhost: str | None) -> object:
@@ -229,7 +231,7 @@ def _record(kind: Callable[..., _R], **kept: tuple[type, ...]) -> _Reader:
             elif declared[name].default is MISSING and declared[name].default_factory is MISSING:
                 if name not in entry or object not in types:
                     raise InvalidArgument(f"{path}.{name}: missing")
-                values[name] = None  # a parameter may well be null
+                values[name] = None  # null is a value of parameters
         return kind(**values, extra={name: value for name, value in entry.items() if name not in kept})
 
     return read
@@ -247,7 +249,7 @@ def _field(value: object, path: str, types: tuple[type, ...]) -> object:
 
 
 def _checked(value: object, path: str, *types: type) -> Sequence[object]:
-    """The value, if it has one of the types; a bool is no number."""
+    """The value. Raises InvalidArgument unless it has one of the types; a bool is no number."""
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types and object not in types):
         expected = " or ".join(dict.fromkeys(_NAMES[kind] for kind in types))
         raise InvalidArgument(f"{path}: expected {expected}, got {_name(value)}")
@@ -255,9 +257,9 @@ def _checked(value: object, path: str, *types: type) -> Sequence[object]:
 
 
 def _object(value: object, path: str) -> dict[str, object]:
-    """The object, its values untouched: a list of pairs in an argument is a list."""
+    """The object with its values unchanged: a list of pairs in an argument stays a list."""
     if isinstance(value, list) and (not value or _is_pairs(value)):
-        return dict(value)  # an empty one is written [] now and then
+        return dict(value)  # some exports write an empty object as []
     return dict(_checked(value, path, dict))  # type: ignore[arg-type]
 
 
@@ -297,7 +299,7 @@ def _policy(entry: Table, path: str, vhost: str | None) -> Policy:
 
 
 def _parameter(entry: Table, path: str, vhost: str | None) -> object:
-    """A parameter, or the operator policy that it is."""
+    """The parameter, or the operator policy if its component says so."""
     if entry.get("component") != _OPERATOR_POLICY:
         return _PARAMETER(entry, path, vhost)
     value = _object(entry.get("value"), f"{path}.value")
@@ -357,7 +359,7 @@ _READERS: Final[Mapping[str, _Reader]] = {
         arguments=_DICT,
     ),
 }
-"""How each section is read; the keys are all sections, in the order in which RabbitMQ applies them."""
+"""The reader of each section; the keys are all sections, in the order in which RabbitMQ applies them."""
 
 
 def _name(value: object) -> str:
@@ -398,7 +400,7 @@ def emit_definitions(definitions: Definitions, *, vhost: str | None = None) -> d
 
 
 def _emitted(record: _Record) -> dict[str, object]:
-    """The record's object: fields that are not set left out."""
+    """The record as an object, without the fields that are not set."""
     entry: dict[str, object] = {}
     for each in fields(record):  # type: ignore[arg-type]  # a dataclass
         value = getattr(record, each.name)

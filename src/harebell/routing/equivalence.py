@@ -1,11 +1,11 @@
-"""The comparison behind a second declaration: the same object again is fine, a different one is refused.
+"""The check of a second declaration of an object: an equal one is accepted, a different one is refused.
 
 Rules, probed on RabbitMQ (the texts are its own):
 
 - A property (type, durable, auto_delete, internal, ...) must be equal.
 - Arguments are compared one by one, and only those that the caller names; integers of every width are one type.
 
-It serves exchanges here and queues in the broker. It does not know which arguments matter: the caller does.
+Declarations of exchanges and of queues use it. The caller names the arguments to compare.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ __all__ = ["check_arguments", "check_property"]
 
 
 def check_property(what: str, field: str, received: object, current: object) -> None:
-    """Nothing, when `received` equals `current`.
+    """Raise PreconditionFailed unless `received` equals `current`.
 
-    `what` is the object as texts call it, e.g. "exchange 'x' in vhost '/'"; `field` the property's AMQP name.
-    Raises PreconditionFailed.
+    `what` is the object in the error text, e.g. "exchange 'x' in vhost '/'"; `field` is the property's AMQP name.
     """
     if received != current:
         raise PreconditionFailed(
@@ -31,9 +30,9 @@ def check_property(what: str, field: str, received: object, current: object) -> 
 
 
 def check_arguments(what: str, received: Table, current: Table, names: Iterable[str]) -> None:
-    """Nothing, when every argument in `names` is absent from both tables or equal in both.
+    """Raise PreconditionFailed for the first argument in `names` that differs.
 
-    Raises PreconditionFailed for the first that is not.
+    An argument that is absent from both tables, or equal in both, does not differ.
     """
     for name in names:
         if name in received and name in current:

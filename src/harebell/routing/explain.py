@@ -1,13 +1,13 @@
-"""Why a message goes where it goes: the exchanges on its way, and the bindings that took it further.
+"""The explanation of a message's route: the exchanges that it reaches, and the bindings that match.
 
 Rules:
 
-- The way is the router's own (`Router.route_keys`): the same exchanges in the same order, alternate exchanges, delays
-  and all. What chance decides, is shown as what may happen: every binding, none of them certain.
-- Of an exchange that picks by hash, the bindings to what it picked are shown.
-- An exchange is explained once; a binding that leads to it again says so.
+- The route is the router's own (`Router.route_keys`): the same exchanges in the same order, with alternate exchanges
+  and delays. Where an exchange picks at random, the explanation has every binding, and none of them is certain.
+- Where an exchange picks by hash, the explanation has the bindings to the destination that it picks.
+- The explanation has each exchange once; a binding that leads to it again is marked.
 
-It changes nothing, and costs what trying each binding of these exchanges by itself costs: it is for people who ask.
+The module changes nothing. It tries each binding of these exchanges by itself, which is too slow to do per message.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Outcome = Literal["matched", "alternate", "delayed", "nothing"]
 
 
 class Hop(NamedTuple):
-    """A binding that takes the message on; `again` when it leads to an exchange that was reached before."""
+    """A binding that matches the message; `again` when it leads to an exchange that was reached before."""
 
     binding: Binding
     again: bool
 
 
 class Reached(NamedTuple):
-    """A queue that the message goes to; not `certain` when chance has a say."""
+    """A queue that the message reaches; not `certain` when a random choice decides."""
 
     queue: str
     certain: bool
@@ -44,12 +44,12 @@ class Reached(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What happens at one exchange.
+    """The message at one exchange.
 
-    `outcome`: "matched", bindings took the message on (`hops`, of `bindings` that there are); "alternate", none did,
-    and the exchange `alternate` has it next, if it exists (`alternate_exists`) and was not reached before; "delayed",
-    it waits here for `delay` milliseconds; "nothing", it ends here. `chosen_by` is "hash" or "chance" where the
-    exchange picks among its bindings, or "".
+    `outcome` is "matched" when bindings match (`hops`, of all `bindings`); "alternate" when none does, and the message
+    goes on to the exchange `alternate`, if it exists (`alternate_exists`) and was not reached before; "delayed" when
+    the exchange delays the message by `delay` milliseconds; "nothing" when the route ends here. `chosen_by` is "hash"
+    or "chance" where the exchange picks among its bindings, else "".
     """
 
     exchange: str
@@ -90,7 +90,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The whole way: the steps in the order in which the router takes them, and the queues at the end of it."""
+    """The whole route: the steps in the router's order, and the queues at the end."""
 
     exchange: str
     routing_keys: tuple[str, ...]
@@ -98,7 +98,7 @@ class Explanation:
     queues: tuple[Reached, ...]
 
     def text(self) -> str:
-        """The way in lines for a terminal, the queues last."""
+        """The route as lines for a terminal, the queues last."""
         keys = ", ".join(f"'{key}'" for key in self.routing_keys)
         lines = [f"a message to exchange '{self.exchange}' with {keys}", *(step.text() for step in self.steps)]
         held = any(step.outcome == "delayed" for step in self.steps)
@@ -119,9 +119,9 @@ def explain(
     *,
     released: bool = False,
 ) -> Explanation:
-    """Why `Router.route_keys` sends a message with these keys, headers and properties where it sends it.
+    """The explanation of the route that `Router.route_keys` gives a message with these keys, headers and properties.
 
-    Raises NotFound when there is no such exchange.
+    Raises NotFound when the exchange does not exist.
     """
     matched: dict[str, list[Binding]] = {}
 
@@ -151,7 +151,7 @@ def explain(
 
 
 def _step(router: Router, at: Exchange, delay: int, matched: list[Binding], seen: set[str]) -> Step:
-    """What happened at the exchange; the exchanges that it leads to are added to `seen`."""
+    """The step at the exchange; adds the exchanges that it leads to to `seen`."""
     count = len(tuple(at.bindings()))
     if delay:
         return Step(at.name, at.type, "delayed", count, delay=delay)
@@ -169,7 +169,7 @@ def _step(router: Router, at: Exchange, delay: int, matched: list[Binding], seen
 
 
 def _matched(at: Exchange, routing_keys: Sequence[str], table: Table) -> list[Binding]:
-    """The bindings that take the message, in the order in which the router meets their destinations."""
+    """The bindings that match the message, in the router's order of their destinations."""
     chance = at.depends_on is Dependence.CHANCE
     by_destination: dict[Destination, list[Binding]] = {}
     for binding in at.bindings():
@@ -196,16 +196,16 @@ def _chosen_by(at: Exchange) -> Literal["", "hash", "chance"]:
 
 
 def _undecided(step: Step) -> bool:
-    """True when chance has a say in where the step leads."""
+    """True when a random choice decides where the step leads."""
     return step.chosen_by == "chance" and len({hop.binding.destination for hop in step.hops}) > 1
 
 
 def _certain(exchange: str, steps: Sequence[Step]) -> set[str]:
-    """The exchanges that the message reaches whatever chance decides."""
+    """The exchanges that the message reaches whatever the random choices are."""
     by_name = {step.exchange: step for step in steps}
     sure = {exchange}
     todo = [exchange]
-    for name in todo:  # grows while it is walked
+    for name in todo:  # the loop appends to it
         step = by_name[name]
         onward = [] if _undecided(step) else [hop.binding.destination for hop in step.hops]
         names = [destination.name for destination in onward if destination.kind == "exchange"]

@@ -1,16 +1,17 @@
-"""Names of exchanges, queues and their types, and routing keys: what may be declared, by whose rules.
+"""The names of exchanges, queues and exchange types, and routing keys: which are allowed, by one of three rule sets.
 
 Rules:
 
 - RabbitMQ's, the default (`"rabbitmq"`): a name is any text that fits a shortstr, 255 bytes of UTF-8. Line ends are
-  taken out of it. What begins with "amq." is the server's: it can be declared again where it exists, not made anew.
+  taken out of it. Names that begin with "amq." are the server's: a client may declare an existing object of that name
+  again, but not create one.
 - The 2006 draft's (`"draft"`, sections 2.2.3 and 2.2.4): an exchange name has 1 to 127 characters, a queue name 1 to
   255 and begins with a letter, a digit or "_".
 - The same to the letter (`"strict"`): an exchange name has letters, digits and "_" only, words of topic keys letters
   and digits only, and a type of exchange that is not the standard's begins with "x-". The draft's own amq.direct has a
   dot and would not pass; so names that begin with "amq." are left to the rule of the server's names.
 
-Letters and digits are those of ASCII. Uniqueness and permissions are not looked at.
+Letters and digits are those of ASCII. The module checks neither uniqueness nor permissions.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ __all__ = [
 RESERVED_PREFIX: Final = "amq."
 
 MAX_NAME_BYTES: Final = 255
-"""A shortstr's length: what a name can be long on the wire."""
+"""Bytes of a shortstr: the longest name on the wire."""
 
 GENERATED_PREFIX: Final = "amq.gen"
 
@@ -56,18 +57,18 @@ _TOPIC_WORD: Final = pattern(r"[A-Za-z0-9]*")
 
 
 def without_line_ends(name: str) -> str:
-    """The name as RabbitMQ takes it: without carriage returns and line feeds."""
+    """The name without carriage returns and line feeds, as RabbitMQ reads it."""
     return name.translate(_LINE_ENDS)
 
 
 def check_new_name(kind: Literal["queue", "exchange"], name: str) -> None:
-    """Nothing, when a client may make something of this name. Raises AccessRefused for a name of the server's."""
+    """Raise AccessRefused when the name is the server's, so that a client may not create an object of that name."""
     if name.startswith(RESERVED_PREFIX):
         raise AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
 
 
 def check_exchange_name(name: str, naming: Naming = "rabbitmq") -> None:
-    """Nothing, when an exchange may be called so. Raises PreconditionFailed."""
+    """Raise PreconditionFailed unless an exchange may have this name."""
     _check_length("exchange", name)
     if naming == "rabbitmq" or name.startswith(RESERVED_PREFIX):
         return
@@ -78,9 +79,9 @@ def check_exchange_name(name: str, naming: Naming = "rabbitmq") -> None:
 
 
 def check_queue_name(name: str, naming: Naming = "rabbitmq") -> None:
-    """Nothing, when a queue may be called so. Raises PreconditionFailed.
+    """Raise PreconditionFailed unless a queue may have this name.
 
-    The empty name is refused by the draft's rules alone; elsewhere it asks the server for a name.
+    Only the draft's rules refuse the empty name; by the others it asks the server for a name.
     """
     _check_length("queue", name)
     if naming != "rabbitmq" and not _WORD.match(name):
@@ -88,15 +89,15 @@ def check_queue_name(name: str, naming: Naming = "rabbitmq") -> None:
 
 
 def check_exchange_type(type: str, naming: Naming = "rabbitmq") -> None:
-    """Nothing, when a type of exchange may be called so. Raises PreconditionFailed (strict naming alone)."""
+    """Raise PreconditionFailed unless an exchange type may have this name; only strict naming refuses any."""
     if naming == "strict" and type not in STANDARD_TYPES and not type.startswith("x-"):
         _refuse("exchange type", type, "is not the standard's and must begin with 'x-'")
 
 
 def check_topic_key(key: str, naming: Naming = "rabbitmq", *, binding: bool = False) -> None:
-    """Nothing, when a topic exchange may see this key. Raises PreconditionFailed (strict naming alone).
+    """Raise PreconditionFailed unless a topic exchange may get this key; only strict naming refuses any.
 
-    With `binding`, it is a pattern: "*" and "#" may be words of it.
+    With `binding`, the key is a pattern: "*" and "#" may be words of it.
     """
     if naming != "strict":
         return
@@ -106,10 +107,10 @@ def check_topic_key(key: str, naming: Naming = "rabbitmq", *, binding: bool = Fa
 
 
 def generated_queue_name(token: bytes, arguments: Table | None = None) -> str:
-    """A server's name for a queue, in RabbitMQ's form. `token`: 16 bytes by which no two names are the same.
+    """A server's name for a queue, in RabbitMQ's form. `token`: 16 bytes that make the name unique.
 
-    The queue's argument `x-name-prefix` stands in place of "amq.gen" (RabbitMQ 4.3). PreconditionFailed when it is no
-    string of at most 64 bytes, AccessRefused when it is one of the server's own.
+    The queue's argument `x-name-prefix` replaces "amq.gen" (RabbitMQ 4.3). Raises PreconditionFailed unless it is a
+    string of at most 64 bytes, and AccessRefused when it is a prefix of the server's own.
     """
     prefix = (arguments or {}).get("x-name-prefix", GENERATED_PREFIX)
     if not isinstance(prefix, str):

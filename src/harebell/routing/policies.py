@@ -1,18 +1,18 @@
-"""Policies: settings that operators give to queues and exchanges by name, and what they make of a queue's arguments.
+"""Policies: settings for queues and exchanges whose names match a pattern, and how they combine with arguments.
 
 Rules (RabbitMQ's; texts probed on 3.10.8):
 
 - A policy belongs to a vhost and applies to the objects whose name its pattern matches anywhere (`re.search`), of the
-  kind that `apply_to` names. It does not apply to a queue whose type one of its keys means nothing to.
-- One policy applies to an object: the one of the highest priority, and of those the one whose name sorts first
+  kind that `apply_to` names. A policy does not apply to a queue when one of its keys means nothing to the queue's type.
+- One policy applies to an object: the one of the highest priority, and among equals the one whose name sorts first
   (RabbitMQ leaves that open). One operator policy applies beside it, chosen in the same way.
-- Policy and operator policy: the smaller number wins; for everything else the operator. A delivery limit below 0 is no
-  limit, and then the operator's value stands.
+- Policy and operator policy: the smaller number wins; for everything else the operator policy wins. A delivery limit
+  below 0 is no limit, and then the operator's value wins.
 - Argument and policy: the smaller number wins for lengths, times and limits (see LEAST), the smaller age for max-age;
-  for everything else the argument. A delivery limit below 0 yields to one that is a limit.
+  for everything else the argument wins. A delivery limit below 0 loses against one that is a limit.
 
-Keys are the names of arguments without "x-", those that a declaration alone can set left out; alternate-exchange is the
-one key for exchanges. Nothing is applied here: a broker asks again when policies change.
+Keys are the names of arguments without "x-", but for arguments that only a declaration can set; alternate-exchange is
+the one key for exchanges. The module computes settings; a broker applies them, anew after each change of policies.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ APPLY_TO: Final[Mapping[str, frozenset[str]]] = {
     "quorum_queues": frozenset({"quorum"}),
     "streams": frozenset({"stream"}),
 }
-"""What `apply_to` may be, and the kinds of object that it covers."""
+"""The values of `apply_to`, and the kinds of object that each covers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +76,11 @@ class Policy:
         )
 
 
-# Keys and what their values may be
+# Keys and their values
 
 
 class PolicyKey(NamedTuple):
-    """What a key's value may be, what texts call it, and the kinds of object to which it means something."""
+    """A key's allowed values, their name in error texts, and the kinds of object that the key means something to."""
 
     accepts: Callable[[object], bool]
     called: str
@@ -105,7 +105,7 @@ def _one_of(*choices: object) -> Callable[[object], bool]:
 
 def _kinds(key: str) -> frozenset[str]:
     argument = ARGUMENTS.get(f"x-{key}")
-    return APPLY_TO["all"] if argument is None else frozenset(argument.types)  # an alternate exchange hurts no queue
+    return APPLY_TO["all"] if argument is None else frozenset(argument.types)  # alternate-exchange excludes no queue
 
 
 POLICY_KEYS: Final[Mapping[str, PolicyKey]] = {
@@ -160,15 +160,15 @@ LEAST: Final = frozenset(
 
 
 def check_policy(policy: Policy, *, operator: bool = False) -> None:
-    """Nothing, when the policy may be set.
+    """Raise InvalidArgument unless the policy may be set.
 
-    Raises InvalidArgument with RabbitMQ's text: "Validation failed", an empty line, and one line for each problem.
+    The text is RabbitMQ's: "Validation failed", an empty line, and one line for each problem.
     """
     _check(policy.pattern, policy.definition, policy.apply_to, policy.priority, operator)
 
 
 def parse_policy(vhost: str, name: str, body: Table, *, operator: bool = False) -> Policy:
-    """A policy out of what an operator sends (keys pattern, definition, priority and apply-to), checked.
+    """The checked policy from an operator's table (keys pattern, definition, priority and apply-to).
 
     Raises InvalidArgument: "[{key_missing,pattern}]" as RabbitMQ's HTTP API has it, and as `check_policy` does.
     """
@@ -179,7 +179,7 @@ def parse_policy(vhost: str, name: str, body: Table, *, operator: bool = False) 
     apply_to, priority = body.get("apply-to", "all"), body.get("priority", 0)
     _check(pattern, definition, apply_to, priority, operator)
     checked = {"pattern": pattern, "definition": definition, "apply_to": apply_to, "priority": priority}
-    return Policy(vhost, name, **checked)  # type: ignore[arg-type]  # just looked at
+    return Policy(vhost, name, **checked)  # type: ignore[arg-type]  # checked above
 
 
 def _check(pattern: object, definition: object, apply_to: object, priority: object, operator: bool) -> None:
@@ -205,7 +205,7 @@ def _check(pattern: object, definition: object, apply_to: object, priority: obje
 
 
 def _definition_problem(definition: object, operator: bool) -> list[str]:
-    """The first thing wrong with a definition, keys in their order: a wrong value before unknown keys."""
+    """The first problem of a definition, keys in their order: a wrong value before unknown keys."""
     if not isinstance(definition, Mapping):
         return [f"definition must be a dictionary: {_shown(definition)}"]
     if not definition:
@@ -232,11 +232,11 @@ def _shown(value: object) -> str:
     return erlang_term(value)
 
 
-# What applies
+# Policies in force
 
 
 def matching(policies: Iterable[Policy], vhost: str, name: str, kind: QueueType | Literal["exchange"]) -> Policy | None:
-    """The one policy of these that applies to the object, None when none does. Pass operator policies apart."""
+    """The one policy of these that applies to the object, or None. Policies and operator policies take a call each."""
     fit = (policy for policy in policies if policy.vhost == vhost and policy.applies(name, kind))
     return min(fit, key=lambda policy: (-policy.priority, policy.name), default=None)
 
@@ -252,12 +252,12 @@ class Setting(NamedTuple):
 
 
 def merged(policy: Policy | None, operator_policy: Policy | None) -> dict[str, Setting]:
-    """What policies alone say: RabbitMQ's effective policy definition, with the source of each value."""
+    """The settings from policies alone: RabbitMQ's effective policy definition, with the source of each value."""
     ours = policy.definition if policy is not None else {}
     theirs = operator_policy.definition if operator_policy is not None else {}
     settings: dict[str, Setting] = {}
     for key in sorted({*ours, *theirs}):
-        if key not in theirs or (key in ours and _stands(ours[key], theirs[key])):
+        if key not in theirs or (key in ours and _policy_wins(ours[key], theirs[key])):
             settings[key] = Setting(ours[key], "policy")
         else:
             settings[key] = Setting(theirs[key], "operator")
@@ -274,7 +274,7 @@ def effective(arguments: Table, policy: Policy | None, operator_policy: Policy |
         if name not in ARGUMENTS:
             continue
         key = name.removeprefix("x-")
-        if key not in settings or key not in LEAST or _yields(key, settings[key].value, argument):
+        if key not in settings or key not in LEAST or _argument_wins(key, settings[key].value, argument):
             settings[key] = Setting(argument, "argument")
     return dict(sorted(settings.items()))
 
@@ -289,13 +289,13 @@ def explained(settings: Mapping[str, Setting], policy: Policy | None, operator_p
     return "\n".join(f"{key} = {setting.value} ({names[setting.source]})" for key, setting in settings.items())
 
 
-def _stands(ours: object, theirs: object) -> bool:
-    """True when a policy's value stands against the operator's: a smaller number, that is not "no limit"."""
+def _policy_wins(ours: object, theirs: object) -> bool:
+    """True when a policy's value wins over the operator's: a smaller number that is not "no limit"."""
     return isinstance(ours, int) and isinstance(theirs, int) and 0 <= ours <= theirs
 
 
-def _yields(key: str, policy: object, argument: object) -> bool:
-    """True when a policy's value yields to the argument's, for the keys of which the smaller one is in force."""
+def _argument_wins(key: str, policy: object, argument: object) -> bool:
+    """True when the argument's value wins over a policy's, for a key whose smaller value is in force."""
     return _size(key, argument) <= _size(key, policy)
 
 
@@ -304,4 +304,4 @@ def _size(key: str, value: object) -> float:
         return max_age_milliseconds(str(value)) or 0
     if isinstance(value, int) and value >= 0:
         return value
-    return float("inf")  # a delivery limit that is none
+    return float("inf")  # a delivery limit below 0 is no limit

@@ -1,21 +1,22 @@
-"""A vhost's routing table: its exchanges, the names of its queues, the bindings between them, and where a message goes.
+"""A vhost's routing table: its exchanges, the names of its queues, their bindings, and the routes of messages.
 
 Rules (RabbitMQ's; the error texts and their order were probed):
 
 - The default exchange "" reaches every queue by its name and can be neither declared, deleted nor bound. Names that
-  begin with "amq." are reserved: what exists may be declared again as it is, nothing new, nothing deleted.
+  begin with "amq." are reserved: a client may declare an existing exchange again as it is, but neither create nor
+  delete one.
 - A second declaration must agree in type, durable, auto_delete, internal and the argument alternate-exchange.
-- An auto_delete exchange goes when its last binding as a source goes; that may take away the last binding of another.
-- A message follows bindings from exchange to exchange, each visited once, so cycles end. An exchange none of whose
-  bindings wants the message (with any of its keys) passes it to its alternate exchange. A missing alternate exchange
-  takes nothing; nor does the default exchange as one, because its bindings are implicit.
-- A queue gets a message once, however many ways lead to it.
-- A message that an exchange holds back goes no further through that exchange now; the broker routes it again, from
-  there, when its time has come (`released`).
+- An auto_delete exchange is deleted with its last binding as a source. That may remove the last binding of another one.
+- A message follows bindings from exchange to exchange, each visited once, so cycles end. An exchange without a binding
+  that matches (by any of the message's keys) passes the message to its alternate exchange. An alternate exchange that
+  does not exist takes nothing; nor does the default exchange as an alternate, because its bindings are implicit.
+- A queue gets a message once, however many routes lead to it.
+- A message that an exchange delays goes no further through that exchange now; the broker routes it again, from that
+  exchange, when the delay is over (`released`).
 - The system exchange is bound to nothing. Its type belongs to it alone.
 
-Queues are names here: what a queue is, who may touch it, and what is stored, the broker knows. A router can be pickled,
-so that the same table routes in other processes.
+Queues are only names here: their settings, permissions and content are the broker's. A router can be pickled, so that
+the same table routes in other processes.
 """
 
 from __future__ import annotations
@@ -50,13 +51,14 @@ COMPARED_ARGUMENTS: Final = ("alternate-exchange",)
 
 
 class Route:
-    """Where a message goes.
+    """The route of one message.
 
-    `queues`: names, each once, in the order in which bindings lead to them. `cacheable`: another message with the same
-    keys goes the same way until the table changes; False when headers, properties or chance had a say. `by_headers`:
-    another one with the same keys and the same headers does, and nothing on the way keeps it. `delayed`: the
-    exchanges that hold the message back, each with its milliseconds; beyond them nothing was looked at. `remembered`:
-    the exchanges that remember the message for those who are bound later.
+    queues      names, each once, in the order in which bindings lead to them
+    cacheable   a message with the same keys has the same route until the table changes; False when the route depends
+                on headers, properties or a random choice
+    by_headers  a message with the same keys and headers has the same route, and no exchange on it stores the message
+    delayed     the exchanges that delay the message, each with its milliseconds; the route ends there for now
+    remembered  the exchanges that remember the message for later bindings
     """
 
     __slots__ = ("by_headers", "cacheable", "delayed", "queues", "remembered")
@@ -87,14 +89,14 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What a removal took away: the bindings, and the names of the exchanges, in the order in which they went."""
+    """The result of a removal: the removed bindings, and the names of the removed exchanges, in order."""
 
     bindings: tuple[Binding, ...] = ()
     exchanges: tuple[str, ...] = ()
 
 
 class Router:
-    """The routing table of one vhost. `version` grows with every change: what was routed before may be stale.
+    """The routing table of one vhost. `version` grows with every change, after which earlier routes may be stale.
 
     `vhost` is its name, for error texts; `types` are the exchange types that can be declared
     (`harebell.routing.exchanges.exchange_types`).
@@ -112,7 +114,7 @@ class Router:
         for name, kind, internal in PREDECLARED:
             self.predeclare(name, kind, internal=internal)
 
-    # What is there
+    # Reading
 
     @property
     def queues(self) -> KeysView[str]:
@@ -125,7 +127,7 @@ class Router:
         return self._exchanges.values()
 
     def has_exchange(self, name: str) -> bool:
-        """True when there is an exchange of that name: what a dead-letter exchange is asked before it is used."""
+        """True when an exchange of that name exists; dead-lettering asks for it first."""
         return name in self._exchanges
 
     def exchange(self, name: str) -> Exchange:
@@ -151,7 +153,7 @@ class Router:
             yield from exchange.bindings()
 
     def bindings_to(self, destination: Destination) -> tuple[Binding, ...]:
-        """The bindings that lead to the destination, oldest first, without the default exchange's."""
+        """The bindings to the destination, oldest first, without the default exchange's."""
         return tuple(self._inbound.get(destination, {}).values())
 
     # Changes
@@ -167,7 +169,7 @@ class Router:
         internal: bool = False,
         arguments: Table | None = None,
     ) -> bool:
-        """Make the exchange, or agree that it is there; True when it is new. Passive only looks for the name.
+        """Declare the exchange; True when it is new. With `passive`, only check that the name exists.
 
         Raises PreconditionFailed (unknown type, one that differs, arguments that are wrong), AccessRefused (the default
         exchange, a reserved name, the type `system`), and NotFound (passive).
@@ -201,17 +203,20 @@ class Router:
         return True
 
     def check_declaration(self, name: str, type: str) -> None:
-        """What is refused before anybody asks whether the exchange is there: an unknown type, the default exchange."""
+        """Raise what a declaration is refused for, whether the exchange exists or not.
+
+        That is PreconditionFailed for an unknown type, and AccessRefused for the default exchange.
+        """
         if type not in self._types and type != SystemExchange.type:
             raise PreconditionFailed(f"unknown exchange type '{type}'")
         self._refuse_default(name)
 
     def predeclare(self, name: str, kind: ExchangeFactory, *, internal: bool) -> None:
-        """Have a durable exchange whose name no client may declare; call it before anything is routed."""
+        """Create a durable exchange whose name no client may declare; call it before the first message is routed."""
         self._exchanges[name] = kind(name, durable=True, internal=internal)
 
     def set_alternate(self, name: str, alternate: str | None) -> None:
-        """Give the exchange the alternate that a policy names, or none. One that its declaration names stays.
+        """Set the alternate that a policy names for the exchange, or None. One that the declaration names stays.
 
         Raises NotFound.
         """
@@ -221,10 +226,10 @@ class Router:
             self.version += 1
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> Removed:
-        """Delete the exchange and every binding from and to it; what that took away, nothing when it is not there.
+        """Delete the exchange and every binding from and to it: what was removed, nothing when it does not exist.
 
         Raises AccessRefused (the default exchange, a reserved name), and PreconditionFailed (`if_unused` while
-        it is the source of a binding; being a destination is no use).
+        it is the source of a binding; being a destination does not count).
         """
         self.check_deletion(name)
         what = self._called("exchange", name)
@@ -236,13 +241,13 @@ class Router:
         return self._remove([], name)
 
     def check_deletion(self, name: str) -> None:
-        """What is refused before anybody asks whether the exchange is there: the default exchange, a reserved name."""
+        """Raise AccessRefused for the default exchange and for a reserved name, whether the exchange exists or not."""
         self._refuse_default(name)
         if name.startswith(RESERVED_PREFIX):
             raise AccessRefused(f"deletion of system {self._called('exchange', name)} not allowed")
 
     def add_queue(self, name: str) -> bool:
-        """Let the default exchange reach a queue of that name; False when it was there."""
+        """Add a queue's name, by which the default exchange reaches the queue; False when it is there already."""
         if name in self._queues:
             return False
         self._queues[name] = None
@@ -250,7 +255,7 @@ class Router:
         return True
 
     def remove_queue(self, name: str) -> Removed:
-        """Forget the queue and the bindings to it; what else that took away. Nothing when there is none such."""
+        """Remove the queue's name and the bindings to it: what was removed, nothing when the name is unknown."""
         if name not in self._queues:
             return Removed()
         del self._queues[name]
@@ -259,10 +264,10 @@ class Router:
     def bind(
         self, source: str, destination: Destination, binding_key: str, arguments: Table | None = None
     ) -> Binding | None:
-        """Bind a queue or an exchange to the exchange `source`: the new binding, or None when it was there.
+        """Bind a queue or an exchange to the exchange `source`: the new binding, or None when it exists already.
 
-        Raises AccessRefused (the default or the system exchange at either end), NotFound (the source is looked for
-        first), and PreconditionFailed (a headers exchange and a bad x-match, a consistent hash and a bad weight).
+        Raises AccessRefused (the default or the system exchange at either end), NotFound (of the source first), and
+        PreconditionFailed (a bad x-match for a headers exchange, a bad weight for a consistent hash).
         """
         self.check_ends(source, destination)
         exchange = self.exchange(source)
@@ -280,7 +285,7 @@ class Router:
     def unbind(
         self, source: str, destination: Destination, binding_key: str, arguments: Table | None = None
     ) -> Removed:
-        """Remove the binding; what that took away, nothing when the binding or either end does not exist.
+        """Remove the binding: what was removed, nothing when the binding or either end does not exist.
 
         Raises AccessRefused for the default exchange at either end.
         """
@@ -298,11 +303,11 @@ class Router:
         headers: Callable[[], Table] | None = None,
         properties: Callable[[], Table] | None = None,
     ) -> Route:
-        """The queues that a message published to `exchange` with `routing_key` goes to.
+        """The route of a message published to `exchange` with `routing_key`.
 
-        `headers` and `properties` (by name, those of HASH_PROPERTIES) are called at most once, and only when an
-        exchange on the way asks for them: the caller decodes no earlier. None stands for a message without. Raises
-        NotFound when there is no such exchange.
+        `headers` and `properties` (by name, those of HASH_PROPERTIES) are functions. The router calls each at most
+        once, when an exchange on the route needs the result, so the caller decodes no earlier. None: the message has
+        none. Raises NotFound when the exchange does not exist.
         """
         return self.route_keys(exchange, (routing_key,), headers, properties)
 
@@ -315,9 +320,9 @@ class Router:
         *,
         released: bool = False,
     ) -> Route:
-        """As `route`, for a message with several keys: the routing key, then those of CC and BCC.
+        """The route of a message with several keys: the routing key, then those of CC and BCC.
 
-        `released` says that `exchange` held the message back and does so no longer.
+        `released` says that `exchange` has delayed the message already. The rest is as in `route`.
         """
         way = walk(self._exchanges, self.exchange(exchange), routing_keys, headers, properties, released=released)
         facts, queues = way.facts, tuple(way.queues)
@@ -337,18 +342,18 @@ class Router:
         *,
         released: bool = False,
     ) -> Walk:
-        """The walk of `route_keys` for a caller who records it: `find` gives the destinations of each exchange."""
+        """The walk of `route_keys` for a caller that records it: its `find` gives the destinations of each exchange."""
         start = self.exchange(exchange)
         return walk(self._exchanges, start, routing_keys, headers, properties, released=released, find=find)
 
-    # Within
+    # Internals
 
     def _remove(self, bindings: Iterable[Binding], exchange: str | None = None) -> Removed:
-        """Take away bindings, an exchange, and the auto_delete exchanges that this leaves unused, until none is."""
+        """Remove bindings, an exchange, and every auto_delete exchange that this leaves unused."""
         gone: list[Binding] = []
         doomed = [] if exchange is None else [exchange]
         self._cut(bindings, gone, doomed)
-        for name in doomed:  # grows while it is walked
+        for name in doomed:  # `_cut` appends to it
             self._cut((*self._exchanges[name].bindings(), *self.bindings_to(to_exchange(name))), gone, doomed)
             del self._exchanges[name]
         self.version += 1
@@ -358,7 +363,7 @@ class Router:
         for binding in bindings:
             source = self._exchanges[binding.source]
             if source.unbind(binding.destination, binding.binding_key, binding.arguments) is None:
-                continue  # an exchange bound to itself meets that binding at both its ends
+                continue  # a binding of an exchange to itself comes twice
             inbound = self._inbound[binding.destination]
             del inbound[binding.identity]
             if not inbound:
@@ -375,7 +380,7 @@ class Router:
             raise AccessRefused("operation not permitted on the default exchange")
 
     def check_ends(self, source: str, destination: Destination) -> None:
-        """AccessRefused for the default exchange at either end of a binding."""
+        """Raise AccessRefused when either end of a binding is the default exchange."""
         self._refuse_default(source)
         if destination.kind == "exchange":
             self._refuse_default(destination.name)

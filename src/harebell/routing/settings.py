@@ -1,10 +1,10 @@
-"""A queue's arguments: which mean something, what their values may be, and the typed settings they make.
+"""A queue's arguments: the known ones, their allowed values, and the typed settings made from them.
 
 Rules (RabbitMQ's; texts and order were probed on 3.10.8 and are tested against it):
 
 - Arguments are checked in one fixed order, whatever the order of the table, each for the type of its value and then for
   its range. An argument that belongs to another type of queue only is refused after those; one that no type of queue
-  knows is nobody's business and stays as it is.
+  knows is not checked and stays as it is.
 - A group of messages keeps its order, so `x-message-group` and `x-max-priority` exclude each other (ours).
 - A quorum queue and a stream are durable, not exclusive, not auto-deleted, and named by their client.
 - A second declaration is compared by the arguments of the queue's type. `x-queue-type` classic and none are the same.
@@ -13,7 +13,7 @@ Beyond RabbitMQ 3.10: `x-delivery-limit`, `x-dead-letter-strategy`, `x-consumer-
 and message groups are settings of classic and quorum queues alike, and their values are checked. Times are in
 milliseconds, sizes in bytes.
 
-What a setting does, the broker knows; what policies add, `harebell.routing.policies`.
+The broker implements the settings; `harebell.routing.policies` has what policies add to them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ MAX_SEGMENT_SIZE: Final = 3_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """What a queue's arguments say. None: not set. Milliseconds and bytes; `delivery_limit` below 0 is no limit."""
+    """The settings of a queue, in milliseconds and bytes. None: not set. A `delivery_limit` below 0 is no limit."""
 
     queue_type: QueueType = "classic"
     expires: int | None = None
@@ -85,7 +85,7 @@ class QueueSettings:
     delayed_retry_max: int | None = None
 
 
-# The checks: each answers with what is wrong, as the error text shows it, or None
+# Each check gives the problem of a value, as the error text shows it, or None
 
 Check = Callable[[object], str | None]
 
@@ -153,13 +153,13 @@ _AGE_UNITS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "D": 86_400_000, "
 
 
 def max_age_milliseconds(text: str) -> int | None:
-    """An age such as "7D" in milliseconds: Y is 365 days, M 30, then D, h, m and s. None when it is not one."""
+    """An age such as "7D" in milliseconds: Y is 365 days, M 30, then D, h, m and s. None for a text that is no age."""
     age = _AGE.fullmatch(text)
     return (int(age[1]) * _AGE_UNITS[age[2]] or None) if age else None
 
 
 class Argument(NamedTuple):
-    """A queue argument: its check, and the types of queue it belongs to."""
+    """A queue argument: its check, and the types of queue that it belongs to."""
 
     name: str
     check: Check
@@ -221,10 +221,10 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
         ("x-delayed-retry-max", _from(1, MAX_TIME), _QUEUES),
     )
 }
-"""Every argument that means something, in the order in which they are checked. Those that place a queue in a cluster or
-in memory are checked and compared, and have no field in QueueSettings: on one machine there is nothing to place."""
+"""Every known argument, in the order of the checks. Those that place a queue in a cluster or in memory are checked and
+compared, and have no field in QueueSettings: on one machine there is nothing to place."""
 
-# RabbitMQ tells what differs in an order of its own for each type: these first, the others as they are checked
+# RabbitMQ reports differences in an order of its own for each type: these first, the others in the order of the checks
 _FIRST_COMPARED: Final[Mapping[QueueType, tuple[str, ...]]] = {
     "classic": (),
     "quorum": (
@@ -239,13 +239,14 @@ COMPARED_QUEUE_ARGUMENTS: Final[Mapping[QueueType, tuple[str, ...]]] = {
     kind: tuple(dict.fromkeys((*first, *(argument.name for argument in ARGUMENTS.values() if kind in argument.types))))
     for kind, first in _FIRST_COMPARED.items()
 }
-"""For each type of queue, the arguments that a second declaration must repeat, in the order in which they are told."""
+"""For each type of queue, the arguments that a second declaration must repeat, in the order in which RabbitMQ reports
+them."""
 
 
 def queue_type(arguments: Table, queue: str) -> QueueType:
     """The type that `x-queue-type` names, classic when there is none. Raises PreconditionFailed.
 
-    `queue` is what texts call it: "queue 'q' in vhost '/'".
+    `queue` is the queue in the error text: "queue 'q' in vhost '/'".
     """
     kind = arguments.get("x-queue-type", "classic")
     match kind:
@@ -263,9 +264,10 @@ def queue_settings(
     auto_delete: bool = False,
     server_named: bool = False,
 ) -> QueueSettings:
-    """The settings of a queue that is to be made with these arguments and flags; PreconditionFailed if it cannot be.
+    """The settings of a new queue with these arguments and flags. Raises PreconditionFailed for those not allowed.
 
-    `queue` is what texts call it: "queue 'q' in vhost '/'". Names are `harebell.routing.naming`'s to check, and before.
+    `queue` is the queue in the error text: "queue 'q' in vhost '/'". The caller has checked the name
+    (`harebell.routing.naming`).
     """
     if server_named and arguments.get("x-queue-type") in ("quorum", "stream"):
         raise PreconditionFailed(
@@ -296,7 +298,7 @@ def queue_settings(
 
 
 def settings_of(values: Mapping[str, object]) -> QueueSettings:
-    """The settings in checked values, named as policies name them ("message-ttl"); other names are passed over."""
+    """The settings from checked values, by the names that policies use ("message-ttl"); other names are ignored."""
     known = {name.replace("-", "_"): value for name, value in values.items()}
     if isinstance(known.get("max_age"), str):
         known["max_age"] = max_age_milliseconds(str(known["max_age"]))
@@ -304,9 +306,9 @@ def settings_of(values: Mapping[str, object]) -> QueueSettings:
 
 
 def check_redeclaration(queue: str, received: Table, current: Table) -> None:
-    """Nothing, when a declaration with the arguments `received` may stand for the queue that was made with `current`.
+    """Raise PreconditionFailed for the first argument in which a second declaration of a queue differs.
 
-    `queue` is what texts call it. Raises PreconditionFailed for the first argument that differs.
+    `received` are the arguments of that declaration, `current` those of the queue; `queue` is its name in the text.
     """
     names = COMPARED_QUEUE_ARGUMENTS[queue_type(current, queue)]
     if received.get("x-queue-type", "classic") == current.get("x-queue-type", "classic"):
@@ -318,7 +320,7 @@ _FIELDS: Final = tuple(field.name for field in fields(QueueSettings))
 
 
 def _contradiction(name: str, arguments: Table) -> str | None:
-    """What is wrong with an argument, not in itself, but beside the others."""
+    """The problem of an argument that is valid by itself, but not together with the others; or None."""
     if name == "x-dead-letter-routing-key" and "x-dead-letter-exchange" not in arguments:
         return "routing_key_but_no_dlx_defined"
     if name == "x-delayed-retry-type" and arguments[name] != "disabled" and "x-delayed-retry-min" not in arguments:

@@ -1,4 +1,4 @@
-"""What routing needs to know about the values of an AMQP table: when two are equal, and how RabbitMQ names them.
+"""The values of an AMQP table, as routing compares them and as RabbitMQ's error texts name them.
 
 Rules:
 
@@ -9,7 +9,7 @@ Rules:
   are a timestamp and its seconds, because RabbitMQ compares values without their type letters.
 - `type_name` and `erlang_term` exist for error texts alone.
 
-It does not encode or decode, and knows no exchange.
+The module does not encode or decode, and knows no exchange.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def canonical(value: object) -> Hashable:
 
 
 def type_name(value: object) -> str:
-    """RabbitMQ's name of the value's type, e.g. "longstr"; integers are named by the narrower of its two usual ones."""
+    """RabbitMQ's name of the value's type, e.g. "longstr"; for an integer, the narrower of its two usual types."""
     match value:
         case str():
             return "longstr"
@@ -81,7 +81,7 @@ def type_name(value: object) -> str:
 
 
 def type_class(value: object) -> str:
-    """The type as the comparison of arguments sees it: every integer is an "int", otherwise the type's own name."""
+    """The type for the comparison of arguments: "int" for every integer, otherwise the type's own name."""
     name = type_name(value)
     return "int" if name in ("signedint", "long") else name
 

@@ -1,9 +1,9 @@
-"""One virtual host of a definitions file as something that routes: its router, and the settings of its queues.
+"""One virtual host of a definitions file, ready to route: its router, and the settings of its queues.
 
-Rules: what a broker does with the file is what happens here. Policies are in force, for exchanges (alternate-exchange)
-and for queues; what a broker would leave out (a binding one end of which is missing, a name that is the server's) is
-left out and said in `remarks`; what it would refuse is an InvalidArgument that names the object. Users, permissions and
-parameters play no part: they decide who may publish, not where it goes.
+Rules: the result is that of a broker which imports the file. Policies apply to exchanges (alternate-exchange) and to
+queues. An object that a broker would leave out (a binding with a missing end, a name of the server's) is left out and
+named in `remarks`; for an object that it would refuse, the InvalidArgument names the object. Users, permissions and
+parameters are ignored: they decide who may publish, not where a message goes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["QueueFacts", "Topology", "exchange_types", "topology"]
 
 @dataclass(frozen=True, slots=True)
 class QueueFacts:
-    """What is known of a queue before anything is in it. `settings` are those in force, policies included."""
+    """A queue of the file. `settings` are those in force, policies included."""
 
     name: str
     durable: bool
@@ -39,7 +39,7 @@ class QueueFacts:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """A virtual host that routes. `remarks` say what of the file was left out, and why. It can be pickled."""
+    """A virtual host that routes; it can be pickled. `remarks` name the objects that were left out, and why."""
 
     vhost: str
     router: Router
@@ -48,7 +48,7 @@ class Topology:
 
 
 def exchange_types(draw: Draw = draw) -> dict[str, ExchangeFactory]:
-    """Every type of exchange that a definitions file may name; `draw` is the chance that x-random goes by."""
+    """Every type of exchange that a definitions file may name; `draw` makes the random choices of x-random."""
     plain: dict[str, ExchangeFactory] = {**EXCHANGE_TYPES, RandomExchange.type: partial(RandomExchange, draw=draw)}
     inner = {**plain, RecentHistoryExchange.type: RecentHistoryExchange}
     return {**inner, DelayedMessageExchange.type: partial(DelayedMessageExchange, types=inner)}
@@ -57,13 +57,13 @@ def exchange_types(draw: Draw = draw) -> dict[str, ExchangeFactory]:
 def topology(
     definitions: Definitions, vhost: str | None = None, *, types: Mapping[str, ExchangeFactory] | None = None
 ) -> Topology:
-    """The virtual host `vhost` of the definitions; None: the only one that has anything in it.
+    """The virtual host `vhost` of the definitions; None: the only one that is not empty.
 
-    `types` are the exchange types that may be named, `exchange_types()` when left out. Raises InvalidArgument when
-    there is no such virtual host, when there are several to choose from, and for what a broker would refuse.
+    `types` are the exchange types that the file may name, by default `exchange_types()`. Raises InvalidArgument when
+    the virtual host does not exist, when several are not empty, and for an object that a broker would refuse.
     """
     name = _chosen(definitions, vhost)
-    building = _Building(definitions, name, exchange_types() if types is None else types)
+    building = _Builder(definitions, name, exchange_types() if types is None else types)
     for exchange in definitions.exchanges:
         if exchange.vhost == name and exchange.name:
             building.exchange(exchange)
@@ -71,7 +71,7 @@ def topology(
         if queue.vhost == name:
             building.queue(queue)
     for binding in definitions.bindings:
-        if binding.vhost == name and binding.source:  # the default exchange binds by itself
+        if binding.vhost == name and binding.source:  # the default exchange's are implicit
             building.binding(binding)
     building.alternates()
     return Topology(name, building.router, building.queues, tuple(building.remarks))
@@ -94,8 +94,8 @@ def _chosen(definitions: Definitions, vhost: str | None) -> str:
     return (used or declared or ["/"])[0]
 
 
-class _Building:
-    """The virtual host on its way."""
+class _Builder:
+    """The builder of a Topology: adds the objects of a file one by one."""
 
     def __init__(self, definitions: Definitions, vhost: str, types: Mapping[str, ExchangeFactory]) -> None:
         self.router = Router(vhost, types=types)
@@ -161,7 +161,7 @@ class _Building:
             self.router.bind(binding.source, destination, binding.routing_key, binding.arguments)
 
     def alternates(self) -> None:
-        """Give exchanges the alternates that policies name."""
+        """Set the alternate exchanges that policies name."""
         for exchange in tuple(self.router.exchanges):
             if exchange.name in ("", SYSTEM_EXCHANGE):
                 continue

@@ -1,16 +1,16 @@
-"""Where messages go and by which bindings, for counting many of them: the router's walk, with its bindings numbered.
+"""The queues and bindings of many messages, for counting: the router's walk, with numbered bindings.
 
 Rules:
 
-- The queues are those that `Router.route_keys` gives, in its order; a test holds the two together. A message that a
-  delayed exchange holds back is followed further, as the broker does when its time has come: a queue that it reaches
-  both at once and later is there twice, for it gets two copies.
-- A binding counts when it matches, whether or not another one had led to the same place. Of an exchange that picks by
-  hash or by chance, the bindings to what it picked count. An alternate exchange is reached without a binding, and so
-  are queues from the default exchange.
+- The queues are those that `Router.route_keys` gives, in its order; a test compares the two. A tracer also follows a
+  message beyond the exchange that delays it, as the broker does after the delay: a queue that the message reaches both
+  at once and later is in the trace twice, because it gets two copies.
+- A binding counts when it matches, even if another one leads to the same destination. Of an exchange that picks by hash
+  or at random, the bindings to the picked destination count. A message reaches an alternate exchange without a binding,
+  and so it does the queues of the default exchange.
 
-`explain` tells one message's way to people and tries each binding by itself; this asks the same indexes as the router
-does, once a key, and a tracer is made for a router that does not change any more.
+`explain` shows one message's route to people and tries each binding by itself; a tracer uses indexes like the router's,
+once per key. Make a tracer for a router that does not change any more.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _Find = Callable[[Sequence[str], Table], Sequence[int]]
 
 
 class Trace:
-    """One message's way: the queues that get a copy, and the numbers of the bindings that matched.
+    """One message's route: the queues that get a copy, and the numbers of the bindings that match.
 
-    `chance`: an exchange on the way picks at random, so the next message with the same facts may go elsewhere.
+    `chance`: an exchange on the route picks at random, so an equal message may have another route.
     """
 
     __slots__ = ("bindings", "chance", "queues")
@@ -60,8 +60,11 @@ class Trace:
 
 
 class Tracer:
-    """Follows messages through a router. `bindings` are numbered by their place; `depends_on` is what ways may hang
-    on beside exchange and keys, for those who want to remember them."""
+    """Follows messages through a router.
+
+    bindings    the router's bindings; the number of a binding is its place here
+    depends_on  what a route may depend on beside exchange and keys, for a caller that caches routes
+    """
 
     def __init__(self, router: Router) -> None:
         self.router = router
@@ -77,9 +80,9 @@ class Tracer:
     def trace(
         self, exchange: str, routing_keys: Sequence[str], headers: Table = _NOTHING, properties: Table = _NOTHING
     ) -> Trace:
-        """The way of a message that a client publishes with these keys (the routing key first, then CC and BCC).
+        """The route of a message that a client publishes with these keys (the routing key first, then CC and BCC).
 
-        `properties` has those of HASH_PROPERTIES. Raises NotFound when there is no such exchange, and AccessRefused
+        `properties` has those of HASH_PROPERTIES. Raises NotFound when the exchange does not exist, and AccessRefused
         for an internal one.
         """
         self.router.check_publish(exchange)
@@ -110,7 +113,7 @@ class Tracer:
         return Trace(copies, tuple(hits), chance)
 
     def _finder(self, exchange: Exchange, numbers: list[int]) -> _Find | None:
-        """What finds the numbers of the bindings of one exchange that take a message on; None: it has none to find."""
+        """A function that gives the numbers of the exchange's bindings that match; None for the default exchange."""
         inner = exchange.inner if isinstance(exchange, DelayedMessageExchange) else exchange
         made = [(number, self.bindings[number]) for number in numbers]
         match inner:
@@ -140,7 +143,7 @@ class Tracer:
 
 
 def _each_once(find: Callable[[str], Sequence[int]]) -> _Find:
-    """The bindings for several keys, each once."""
+    """A function that gives the bindings for any of several keys, each once."""
 
     def found(keys: Sequence[str], table: Table) -> Sequence[int]:
         if len(keys) == 1:
@@ -152,10 +155,10 @@ def _each_once(find: Callable[[str], Sequence[int]]) -> _Find:
 
 def _depends_on(exchange: Exchange) -> set[Dependence]:
     if not exchange.is_bound:
-        return set()  # it leads nowhere, or to its alternate, whatever the message
+        return set()  # every message goes to the alternate exchange, or nowhere
     depends_on = {exchange.depends_on}
     if isinstance(exchange, DelayedMessageExchange):
         depends_on |= {Dependence.HEADERS, exchange.inner.depends_on}
     elif isinstance(exchange, RecentHistoryExchange):
-        return set()  # it looks at headers for what it remembers, not for where a message goes
+        return set()  # its use of headers is to remember messages, not to route them
     return depends_on - {Dependence.KEY}

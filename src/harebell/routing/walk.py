@@ -1,14 +1,14 @@
-"""The way of one message from exchange to exchange: the only walk there is. Router, trace and explanation record it.
+"""The walk of one message from exchange to exchange, which the router, traces and explanations share.
 
 Rules (RabbitMQ's, see `router`):
 
 - Each exchange is visited once, so cycles end. The default exchange is visited as the first one only.
-- An exchange that finds nothing passes the message to its alternate exchange; a missing one takes nothing.
+- An exchange without a match passes the message to its alternate exchange; a missing one takes nothing.
 - A queue gets the message once, however many bindings lead to it.
-- An exchange that holds the message back is not asked for destinations, unless it has `released` the message.
+- An exchange that delays the message gives no destinations, unless it has `released` the message.
 
-Headers and properties are read no earlier than an exchange asks for them. What else is to be known of the way, the
-caller records in its `find`, which gives the destinations of one exchange.
+The walk reads headers and properties when the first exchange needs them. A caller that wants to know more than the
+result records it in its `find`, which gives the destinations of one exchange.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from harebell.routing.table_values import Table
 __all__ = ["Facts", "Find", "Read", "Walk", "walk"]
 
 Find: TypeAlias = "Callable[[Exchange, Sequence[str], Table], Sequence[Destination]]"
-"""Gives the destinations of an exchange for a message with these keys, and what the exchange depends on."""
+"""A function that gives the destinations of an exchange for these keys, and the table that it depends on."""
 Read: TypeAlias = "Callable[[], Table] | None"
 
 _EMPTY: Final[Table] = {}
-_KEY: Final = Dependence.KEY  # a module's name costs one look less than an enum's member, on the path of every message
+_KEY: Final = Dependence.KEY  # a module's name costs one look-up less per message than an enum's member
 
 
 class Walk:
-    """What was met: `exchanges` in order, `queues` as the keys of a table, and `facts`, None where keys decided all."""
+    """The result: `exchanges` in order, `queues` as the keys of a dict, and `facts`, None where keys alone decided."""
 
     __slots__ = ("exchanges", "facts", "queues")
 
@@ -51,15 +51,15 @@ def walk(
     released: bool = False,
     find: Find | None = None,
 ) -> Walk:
-    """Follow a message from `start`. `find` is left out where only the queues count: then the exchanges are asked.
+    """Follow a message from `start`. Without `find`, the exchanges' own `match` gives the destinations.
 
-    `released` says that `start` held the message back and does so no longer.
+    `released` says that `start` has delayed the message already.
     """
     todo = [start]
     seen = {start.name, ""}
     queues: dict[str, None] = {}
     facts: Facts | None = None
-    for at in todo:  # grows while it is walked
+    for at in todo:  # the loop appends to it
         table = _EMPTY
         if at.depends_on is not _KEY:
             if facts is None:
@@ -82,11 +82,11 @@ def walk(
 
 
 class Facts:
-    """What is known of a message beside its keys, read no earlier than asked for, and what was kept on its way.
+    """A message's headers and properties, read when they are needed, and the exchanges that store the message.
 
-    only_headers  nothing but headers was asked for
+    only_headers  no exchange needed anything but headers
     chance        an exchange picks at random
-    delayed       the exchanges that hold the message back, each with its milliseconds
+    delayed       the exchanges that delay the message, each with its milliseconds
     remembered    the exchanges that remember the message
     """
 
@@ -103,7 +103,7 @@ class Facts:
         self.remembered: list[str] = []
 
     def table(self, wanted: Dependence) -> Table:
-        """The headers or the properties; nothing for an exchange that leaves it to chance."""
+        """The headers or the properties; an empty table for an exchange that picks at random."""
         table = self._read.get(wanted)
         if table is None:
             read = {Dependence.HEADERS: self._headers, Dependence.PROPERTIES: self._properties}.get(wanted)
@@ -113,7 +113,7 @@ class Facts:
         return table
 
     def held_back(self, at: Exchange) -> bool:
-        """Note what the exchange keeps of the message; True when that stops the message for now."""
+        """Record it when the exchange delays or remembers the message; True when it delays the message."""
         if isinstance(at, DelayedMessageExchange) and at.name != self._released:
             delay = at.delay(self.table(Dependence.HEADERS))
             if delay:

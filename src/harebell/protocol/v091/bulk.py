@@ -1,8 +1,8 @@
 """Many messages at once: property flags and values from columns, and the frames of many contents.
 
-What `Properties.encode` and `encode_content` do for one message, for those who have columns of values and thousands of
-rows: a column costs one pass, a value that all rows share costs nothing, and no object is made per message beside the
-bytes that travel. The result is the same to the byte, and what the wire cannot hold raises the same error.
+`Properties.encode` and `encode_content` encode one message; these functions encode thousands, from columns of values.
+A column costs one pass, a value that all rows share costs nothing, and a message makes no object but its bytes. The
+result is the same to the byte, and a value that the wire cannot hold raises the same error.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ PROPERTY_NAMES: Final = tuple(name for name, _, _ in _FIELDS)
 def encode_property_columns(
     rows: int, columns: Mapping[str, Sequence[FieldValue]], constants: Mapping[str, FieldValue]
 ) -> list[bytes]:
-    """Property flags and values of each of so many messages, as `Properties.encode` gives them.
+    """The encoded properties of each of `rows` messages, as `Properties.encode` gives them.
 
-    columns    by property, a value for each row; None is absent. In place of a headers table its encoded bytes will do
+    columns    by property, a value for each row; None is absent. A headers table may also be given encoded
     constants  by property, the value that all rows have; a property is in one of the two at most
 
-    LocalProtocolError names the property whose value does not fit its type.
+    Raises LocalProtocolError, which names the property whose value does not fit its type.
     """
     unknown = (set(columns) | set(constants)) - set(PROPERTY_NAMES)
     if unknown:
@@ -50,7 +50,7 @@ def encode_property_columns(
     shared = 0
     varying: list[Iterable[int]] = []
     pieces: list[Iterable[bytes]] = []
-    same = b""  # what all rows have in common since the last column
+    same = b""  # values that all rows share, since the last column
     for name, flag, write in _FIELDS:
         values = columns.get(name)
         if values is None:
@@ -89,7 +89,7 @@ def _encoded(name: str, write: Callable[[Any, str], bytes], values: Sequence[Any
                 return [b"" if raw is None else _SHORT[len(raw)] + raw for raw in raws]
             return [_SHORT[len(raw)] + raw for raw in map(str.encode, values)]
         except (IndexError, UnicodeEncodeError):
-            pass  # one by one, which is slower and says what is wrong
+            pass  # the slower loop below raises the error that names the value
     if name == "headers":
         return [b"" if value is None else value if isinstance(value, bytes) else write_table(value) for value in values]
     return [b"" if value is None else write(value, name) for value in values]
@@ -107,7 +107,7 @@ def encode_contents(
 ) -> list[bytes]:
     """Header and body frames of each message, as `encode_content` gives them one by one.
 
-    LocalProtocolError when the properties of one do not fit a frame.
+    Raises LocalProtocolError when the properties of one do not fit a frame.
     """
     room = (frame_max or 1 << 31) - FRAME_OVERHEAD
     sizes = list(map(len, bodies))
@@ -115,7 +115,7 @@ def encode_contents(
         for raw in raw_properties:
             _check_header(len(raw), room)
         return [encode_content(channel, raw, body, frame_max) for raw, body in zip(raw_properties, bodies, strict=True)]
-    heads: dict[tuple[int, int], tuple[bytes, bytes]] = {}  # messages of one job are much alike in their lengths
+    heads: dict[tuple[int, int], tuple[bytes, bytes]] = {}  # by lengths: there are few of them, messages being alike
     contents = []
     for raw, body, size in zip(raw_properties, bodies, sizes, strict=True):
         lengths = len(raw), size

@@ -59,7 +59,7 @@ def encode_properties(properties: Properties) -> bytes:
 
 
 def too_long(what: str, part: str, size: int, frame_max: int) -> errors.LocalProtocolError:
-    """The refusal of a method or message whose `part` would need a frame longer than the peer takes."""
+    """The error for a method or message whose `part` needs a frame longer than the peer's `frame_max`."""
     return errors.LocalProtocolError(
         f"{what} with its {part} takes a frame of {size} bytes, the negotiated frame_max is {frame_max}: "
         f"shorten its {part}"
@@ -67,9 +67,9 @@ def too_long(what: str, part: str, size: int, frame_max: int) -> errors.LocalPro
 
 
 def decode_method(payload: bytes, channel: int = 0) -> Method:
-    """The method in the payload. RemoteProtocolError: 540 for an unknown one, 502 for malformed arguments.
+    """The method in the payload. Raises RemoteProtocolError: 540 for an unknown one, 502 for malformed arguments.
 
-    RabbitMQ 3.10 drops the connection without a word when the method is unknown; a reply code is kinder.
+    For an unknown method RabbitMQ 3.10 closes the socket without connection.close; here the peer gets a reply code.
     """
     cls = METHODS.get(payload[:4])
     if cls is None:
@@ -96,7 +96,7 @@ def decode_properties(data: bytes, at: int, channel: int = 0) -> Properties:
 
 
 def check_properties(data: bytes, at: int, channel: int = 0) -> None:
-    """Raises what `decode_properties` would, without building what it would."""
+    """Raise RemoteProtocolError (502) where `decode_properties` would, without building the properties."""
     start = at
     try:
         flags = data[at] << 8 | data[at + 1]
@@ -115,12 +115,12 @@ def check_properties(data: bytes, at: int, channel: int = 0) -> None:
             return
     except MALFORMED:
         pass
-    decode_properties(data, start, channel)  # which says what is wrong
+    decode_properties(data, start, channel)  # raises the error that names the problem
 
 
-_PLANS: Final[dict[int, tuple[int, ...]]] = {}  # by flags, which are 16 bits; in practice a handful
+_PLANS: Final[dict[int, tuple[int, ...]]] = {}  # by flags: at most 65,536 entries, in practice a few
 
 
 def _plan(flags: int) -> tuple[int, ...]:
-    """What stands behind these flags: short strings, a table, or so many bytes."""
+    """The values behind these flags, in order: SHORT_STRING, TABLE, or a number of bytes."""
     return tuple(size for flag, _, size in FIELDS if flags & flag)

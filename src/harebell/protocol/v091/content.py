@@ -1,7 +1,7 @@
-"""A message on the wire: one header frame and its body frames, kept as the bytes they came in.
+"""A message on the wire: one header frame and its body frames, stored as the bytes that were received.
 
-Nothing is decoded until somebody asks. A broker passes the frames on as they are (only a channel number that differs
-is rewritten); a client asks for properties and body. Frames are laid out as
+A Content decodes its properties at their first use. A broker passes the frames on as they are, and rewrites only a
+channel number that differs; a client reads properties and body. The layout of the frames:
 
     header frame: 2, channel, length | class id 60, weight 0, body size (8 bytes) | flags, properties | 206
     body frames:  3, channel, length | bytes | 206     (none when the body is empty)
@@ -50,16 +50,16 @@ SIZE_AND_FLAGS: Final = Struct(">3xI12xH")
 NO_PROPERTIES: Final = (HEADER_FIXED.size + 2, 0)
 DELIVERY_MODE_ONLY: Final = (HEADER_FIXED.size + 3, DELIVERY_MODE)
 
-# Flags of the first octet, which is all that is looked at for these.
+# These four flags are in the first of the two octets.
 _HEADERS, _DELIVERY_MODE, _PRIORITY, _EXPIRATION = HEADERS >> 8, DELIVERY_MODE >> 8, PRIORITY >> 8, EXPIRATION >> 8
 
 
 class Content:
-    """A message as it crossed the wire.
+    """A message in its frames.
 
     channel    the channel number in its frames
     method     payload of the method frame that carried it (class id, method id, arguments)
-    frames     header frame and body frames, as they came
+    frames     header frame and body frames, as received
     body_size  length of the body in bytes
     """
 
@@ -73,7 +73,7 @@ class Content:
 
     @property
     def properties(self) -> Properties:
-        """Decoded at the first use and kept. RemoteProtocolError (502) when malformed."""
+        """The properties, decoded at the first use. Raises RemoteProtocolError (502) when they are malformed."""
         try:
             return self._properties
         except AttributeError:
@@ -81,18 +81,18 @@ class Content:
             return self._properties
 
     def decode_method(self) -> Method:
-        """The method that carried it. RemoteProtocolError (502) when its arguments are malformed."""
+        """The method that carried the message. Raises RemoteProtocolError (502) when its arguments are malformed."""
         return decode_method(self.method, self.channel)
 
     def decode_properties(self) -> Properties:
-        """As `properties`, but not kept: for a broker that looks once and stores the message for long."""
+        """The properties, decoded anew: for a broker, which reads them once and stores the message for long."""
         return decode_properties(self.raw_properties, 0, self.channel)
 
     def checked_properties(self) -> bytes:
-        """`raw_properties`, when `decode_properties` would succeed; else it raises what that would.
+        """The encoded properties, checked. Raises RemoteProtocolError (502) when they are malformed.
 
-        For a broker, which passes properties on undecoded and must not let malformed ones reach its consumers: lengths
-        are walked, nothing is built.
+        A broker passes properties on undecoded, and must not let malformed ones reach its consumers. The check walks
+        lengths and builds nothing.
         """
         raw = self.raw_properties
         check_properties(raw, 0, self.channel)
@@ -100,13 +100,13 @@ class Content:
 
     @property
     def raw_properties(self) -> bytes:
-        """Property flags and values as they came."""
+        """The encoded properties (flags and values), as received."""
         frames = self.frames
         return frames[FLAGS_AT : 7 + _LENGTH.unpack_from(frames, 3)[0]]
 
     @property
     def raw_headers(self) -> bytes:
-        """The headers table as it came, with its length; b"" where there is none or the properties are malformed."""
+        """The encoded headers table, with its length; b"" where there is none or the properties are malformed."""
         frames = self.frames
         if not frames[FLAGS_AT] & _HEADERS:
             return b""
@@ -124,7 +124,7 @@ class Content:
 
     @property
     def persistent(self) -> bool:
-        """delivery-mode 2, read without decoding the rest; of no meaning where the properties are malformed."""
+        """True for delivery-mode 2, read without decoding the rest; malformed properties give either answer."""
         frames = self.frames
         if not frames[FLAGS_AT] & _DELIVERY_MODE:
             return False
@@ -135,13 +135,13 @@ class Content:
 
     @property
     def priority(self) -> int:
-        """The priority, 0 where there is none, read without decoding the rest; the properties have been checked."""
+        """The priority (0: none), read without decoding the rest. The caller has checked the properties."""
         frames = self.frames
         return frames[priority_at(frames, FLAGS_AT)] if frames[FLAGS_AT] & _PRIORITY else 0
 
     @property
     def expiration(self) -> bytes | None:
-        """The expiration as its bytes, read without decoding the rest; the properties have been checked."""
+        """The expiration's bytes, read without decoding the rest. The caller has checked the properties."""
         frames = self.frames
         if not frames[FLAGS_AT] & _EXPIRATION:
             return None
@@ -149,11 +149,10 @@ class Content:
         return frames[at + 1 : at + 1 + frames[at]]
 
     def first_header(self, entry: bytes) -> int | None:
-        """The int64 at the start of the headers table, found without decoding anything.
+        """The int64 of the headers table's first entry, read without decoding the table.
 
-        `entry` is the entry as it stands before its value: length of the name, name, letter (b"\x01nl"). None when the
-        table's first entry is another one, so the caller decodes the table; a value that only looks like the entry
-        is never taken for it.
+        `entry` is that entry up to its value: length of the name, name, type letter (b"\x01nl"). None when the first
+        entry is another one: then the caller decodes the table. The same bytes elsewhere in the table do not count.
         """
         frames = self.frames
         if not frames[FLAGS_AT] & _HEADERS:
@@ -215,7 +214,7 @@ class Content:
 
 
 class OversizedContent:
-    """A header frame that announced more than `max_message_size` bytes; its body will be thrown away.
+    """A header frame that announced more than `max_message_size` bytes; the engine drops the body.
 
     method     payload of the method frame that carried it (class id, method id, arguments)
     body_size  the announced length in bytes
@@ -229,12 +228,12 @@ class OversizedContent:
 
 
 def stored_content(channel: int, frames: bytes) -> Content:
-    """A message whose frames were kept without its method; `channel` is the number in them."""
+    """The Content of stored frames, which have no method; `channel` is the channel number in them."""
     return Content(channel, b"", frames, HEADER_FIXED.unpack_from(frames, FLAGS_AT - HEADER_FIXED.size)[2])
 
 
 def check_frames(frames: bytes, frame_max: int) -> None:
-    """LocalProtocolError when any frame of a content is longer than that."""
+    """Raise LocalProtocolError when a frame of the content is longer than `frame_max` bytes."""
     at = 0
     while at < len(frames):
         size = FRAME_OVERHEAD + _LENGTH.unpack_from(frames, at + 3)[0]
@@ -248,7 +247,7 @@ def encode_content(channel: int, properties: Properties | bytes, body: bytes, fr
 
     The header frame is as long as the properties make it: `Engine.send_message` refuses one that is too long.
 
-    LocalProtocolError when a property does not fit its type.
+    Raises LocalProtocolError when a property does not fit its type.
     """
     raw = properties if isinstance(properties, bytes) else encode_properties(properties)
     size, room = len(body), (frame_max or 1 << 31) - FRAME_OVERHEAD

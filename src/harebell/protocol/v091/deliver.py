@@ -1,4 +1,4 @@
-"""What carries a message to a client, built from bytes: basic.deliver and basic.get-ok.
+"""The frames of basic.deliver and basic.get-ok, which carry messages to a client, joined from cached bytes.
 
 A basic.deliver frame is in three pieces, so that a delivery is a join of cached bytes around its tag.
 

@@ -8,23 +8,23 @@
     for channel, event in engine.events():  # event: a Method, a Content or an OversizedContent
         ...
 
-Theory of operation. Data are split into frames. A method is decoded and checked against the tables of `states`; what
-they allow becomes an event, the rest raises RemoteProtocolError with the reply code that the peer should be sent. A
-method that carries content is not decoded: it is kept as bytes in a Content together with the slice of the input that
+Theory of operation. The engine splits data into frames. It decodes a method and checks it against the tables of
+`states`: an allowed method becomes an event, any other raises RemoteProtocolError with the reply code for the peer. A
+method that carries content is not decoded: it stays bytes in a Content, together with the slice of the input that
 holds its header and body frames. When all of them are in one buffer, which is nearly always, that is one pass and one
-slice (`_whole_content`); otherwise frames are gathered per channel (`_Assembly`).
+slice (`_whole_content`); otherwise an `Assembly` gathers the frames of a channel.
 
 Rules:
-1. On any input, `receive_data` either returns or raises RemoteProtocolError. Where the peer broke framing, nothing is
-   received after that; otherwise the next call goes on behind the offending frame, so that the answer to the
-   connection.close that the caller sends is understood.
-2. `send_*` is the only way out. It raises LocalProtocolError for a frame longer than the peer's `frame_max`, and sends
-   nothing then. What takes Method objects also refuses what the tables forbid now; what takes encoded frames, for the
-   hot paths, leaves that to its caller.
-3. After a close was sent, everything but close and close-ok is dropped, per channel or for the connection. After
-   the connection's last close-ok everything is.
+1. On any input, `receive_data` either returns or raises RemoteProtocolError. Where the peer broke framing, the engine
+   receives nothing after that; otherwise the next call goes on behind the offending frame, so that the engine
+   understands the close-ok that answers the caller's connection.close.
+2. The `send_` methods are the only way out. They raise LocalProtocolError for a frame longer than the peer's
+   `frame_max`, and send nothing then. Those that take Method objects also refuse what the tables forbid in the present
+   state; those that take encoded frames, for the hot paths, leave that check to the caller.
+3. After it has sent a close, the engine drops everything from the peer but close and close-ok, on that channel or on
+   the connection. After the connection's last close-ok it drops everything.
 4. The peer's frames may not exceed `frame_max`, its channels `channel_max`, its bodies `max_message_size`.
-5. How the input is cut into buffers changes nothing, and no cut makes receiving cost more than linear time.
+5. The events do not depend on how the input is cut into buffers, and no cut makes receiving cost more than linear time.
 """
 
 from __future__ import annotations
@@ -76,22 +76,23 @@ __all__ = ["Engine", "Event"]
 Event: TypeAlias = "tuple[int, m.Method | Content | OversizedContent]"
 
 HANDSHAKE_FRAME_MAX: Final = FRAME_MAX  # before tuning; the specification's 4096 is too small for a token in start-ok
-UNLIMITED_FRAME_MAX: Final = 1 << 20  # what is sent where both peers set no limit
-MOST_CHANNELS: Final = 65_535  # what 16 bits can number
-DEFAULT_CHANNEL_MAX: Final = 2047  # as RabbitMQ: a leak of channels is found before it hurts
+UNLIMITED_FRAME_MAX: Final = 1 << 20  # the largest frame sent where neither peer sets a limit
+MOST_CHANNELS: Final = 65_535  # a channel number has 16 bits
+DEFAULT_CHANNEL_MAX: Final = 2047  # RabbitMQ's default; a client that leaks channels reaches it early
 MAX_MESSAGE_SIZE: Final = 134_217_728  # 128 MiB, RabbitMQ 3.10's default
 
 _METHOD, _HEADER, _BODY, _HEARTBEAT = m.FRAME_METHOD, m.FRAME_HEADER, m.FRAME_BODY, m.FRAME_HEARTBEAT
 _CONTENT_HEADER: Final = Struct(">BHIIQ")  # a header frame up to its property flags; class and weight as one number
-_ACK_FRAME: Final = Struct(">BHIIQBB")  # all of a basic.ack
+_ACK_FRAME: Final = Struct(">BHIIQBB")  # the whole frame of a basic.ack
 _ACK: Final = 60 << 16 | 80
 _BASIC_WEIGHT_0: Final = 60 << 16
 _MIN_HEADER_PAYLOAD: Final = HEADER_FIXED.size + 2  # class, weight, size, flags
-_HEADER_OVERHEAD: Final = FRAME_OVERHEAD + HEADER_FIXED.size  # of a header frame, beside flags and properties
+_HEADER_OVERHEAD: Final = FRAME_OVERHEAD + HEADER_FIXED.size  # bytes of a header frame without its properties
 _CONTENT_KEYS: Final = {
     role: frozenset(key for key, cls in m.METHODS.items() if cls in m.CARRIES_CONTENT & MAY_SEND[role]) for role in Role
 }
-# what a peer may say on an open channel at any time, without content: it changes no state, so it needs no other check
+# Methods without content that a peer may send on an open channel at any time. They change no state, so that the look-up
+# in this table is their only check.
 _PLAIN: Final = {
     role: {
         key: cls.decode
@@ -103,7 +104,7 @@ _PLAIN: Final = {
 _CONNECTION_CLOSING: Final = frozenset({b"\0\x0a\0\x32", b"\0\x0a\0\x33"})  # connection.close, close-ok
 _SECRET: Final = (b"\0\x0a\0\x0b", b"\0\x0a\0\x15", b"\0\x0a\0\x46")  # start-ok, secure-ok, update-secret: passwords
 _CHANNEL_CLOSING: Final = frozenset({b"\0\x14\0\x28", b"\0\x14\0\x29"})  # channel.close, close-ok
-# where each peer may use a channel, and channels at all: rule 6 of `states` lets the client run ahead
+# The states in which each peer may use a channel, and any channel at all. Rule 6 of `states` lets the client run ahead.
 _USABLE: Final = {
     Role.CLIENT: frozenset({ChannelState.OPEN, ChannelState.AWAIT_OPEN_OK}),
     Role.SERVER: frozenset({ChannelState.OPEN}),
@@ -133,11 +134,11 @@ class _Assembly:
 
 
 class Engine:
-    """One peer of one connection.
+    """The protocol state of one peer of one connection.
 
     role              which peer this is
-    frame_max         largest frame in bytes; what was negotiated from tune-ok on
-    channel_max       largest channel number; likewise
+    frame_max         largest frame in bytes; from tune-ok on, the negotiated one
+    channel_max       largest channel number; from tune-ok on, the negotiated one
     max_message_size  largest body accepted, in bytes
     pending           how many pieces of output wait for `data_to_send`
     """
@@ -160,9 +161,9 @@ class Engine:
         self._peer = role.peer
         self._content_keys = _CONTENT_KEYS[role.peer]
         self._plain = _PLAIN[role.peer]
-        self._held: list[bytes] = []  # pieces of a frame that is not whole yet
-        self._missing = 0  # bytes until it is, or until more can be said about it
-        self._deaf = False  # nothing is received any more: framing is lost, or the connection is closed
+        self._held: list[bytes] = []  # input that is no whole frame yet
+        self._missing = 0  # how many more bytes to wait for before parsing that again
+        self._deaf = False
         self._offered = m.ConnectionTune(channel_max, frame_max)
         self._events: list[Event] = []
         self._assemblies: dict[int, _Assembly] = {}
@@ -176,11 +177,11 @@ class Engine:
 
     @property
     def deaf(self) -> bool:
-        """Nothing is received any more: framing is lost, or the connection is closed."""
+        """True when the engine receives nothing any more: framing is lost, or the connection is closed."""
         return self._deaf
 
     def receive_data(self, data: bytes) -> None:
-        """Take what the transport read. RemoteProtocolError when the peer broke the protocol."""
+        """Process what the transport read. Raises RemoteProtocolError when the peer broke the protocol."""
         if self._deaf:
             return
         held = self._held
@@ -252,10 +253,10 @@ class Engine:
         return events
 
     def lone_confirm(self, data: bytes) -> tuple[int, int, bool] | None:
-        """(channel, delivery tag, multiple) when the data are one basic.ack, as `receive_data` and `events` give it.
+        """(channel, delivery tag, multiple) of data that are exactly one basic.ack, without a Method object.
 
-        For a client that waits for each confirm. None when they are anything else, or something came before: then those
-        are to be called.
+        The short cut for a client that waits for each confirm. None for any other data, and while earlier input or
+        events wait: then the caller uses `receive_data` and `events`.
         """
         if len(data) != _ACK_FRAME.size or self._held or self._events or self._deaf:
             return None
@@ -291,7 +292,7 @@ class Engine:
         return Content(channel, method, data[at : stop + 1], body_size)
 
     def _receive_header(self, data: bytes) -> int:
-        """How many bytes the protocol header took; -1 when more are needed to tell."""
+        """The length of the protocol header in the data, 0 where none is expected; -1 when more bytes must come."""
         if self.role is Role.CLIENT:
             if self.state is ConnectionState.AWAIT_START and data[:4] == b"AMQP"[: len(data)] and data:
                 if len(data) < 8:
@@ -313,7 +314,7 @@ class Engine:
         raise errors.RemoteProtocolError(errors.NotImplemented, f"not an AMQP 0-9-1 protocol header: {data[:8]!r}")
 
     def _receive_method(self, channel: int, payload: bytes) -> None:
-        # a channel in the open state also says that the connection is open
+        # An open channel implies an open connection.
         if self.channels.get(channel) is ChannelState.OPEN:
             decode = self._plain.get(payload[:4])
             if decode is not None and channel not in self._assemblies:
@@ -321,7 +322,7 @@ class Engine:
                     self._events.append((channel, decode(payload)))
                     return
                 except MALFORMED:
-                    pass  # decode_method says what is wrong
+                    pass  # decode_method, below, raises the error for the peer
         elif self._drops(channel, payload):
             return
         if channel in self._assemblies:
@@ -343,7 +344,7 @@ class Engine:
         self._events.append((channel, method))
 
     def _drops(self, channel: int, payload: bytes) -> bool:
-        """Rule 3: whether a frame is what a peer said before it saw our close."""
+        """True for a frame to drop by rule 3: the peer may have sent it before it received this side's close."""
         key = payload[:4]
         if self.state in CLOSED_BY[self.role] and not (channel == 0 and key in _CONNECTION_CLOSING):
             return True
@@ -447,14 +448,14 @@ class Engine:
             self._check_tuning("frame_max", method.frame_max, offered.frame_max, FRAME_MIN, method)
             self._check_tuning("channel_max", method.channel_max, offered.channel_max, 0, method)
             self._tuned_to(method)
-            # without a limit for frames, the one for messages holds: a frame has one body at most
+            # Without a limit for frames, the limit for bodies applies: a frame holds one body at most.
             self._limit_payload(method.frame_max or max(self.max_message_size, HANDSHAKE_FRAME_MAX) + FRAME_OVERHEAD)
         if after is ConnectionState.CLOSED:
             self._end()
             return
         self.state = after
         if after.value > ConnectionState.OPEN.value:
-            self.channels.clear()  # no content is gathered any more, `_drops` decides on the rest
+            self.channels.clear()  # from now on `_drops` decides about every frame
             self._assemblies.clear()
 
     def _end(self) -> None:
@@ -512,19 +513,19 @@ class Engine:
             detail = f"number of channels opened ({len(self.channels)}) has reached the negotiated channel_max"
         else:
             detail = f"channel number {channel} is above the negotiated channel_max"
-        raise errors.RemoteProtocolError(errors.NotAllowed, f"{detail} ({self.channel_max})")  # naming no method
+        raise errors.RemoteProtocolError(errors.NotAllowed, f"{detail} ({self.channel_max})")
 
     # -- sending -------------------------------------------------------------------------------------------------
 
     def send_header(self) -> None:
-        """The client's first eight bytes."""
+        """Send the protocol header, the client's first eight bytes."""
         if self.role is not Role.CLIENT or self.state is not ConnectionState.AWAIT_HEADER:
             raise errors.LocalProtocolError("the protocol header is sent once, by the client, first")
         self.state = ConnectionState.AWAIT_START
         self._outgoing.append(PROTOCOL_HEADER)
 
     def send_method(self, channel: int, method: m.Method) -> None:
-        """A method without content. LocalProtocolError when it may not be sent now or does not fit the wire."""
+        """Send a method without content. Raises LocalProtocolError when it may not be sent now or does not fit."""
         if type(method) in m.CARRIES_CONTENT:
             raise errors.LocalProtocolError(f"{method.NAME} carries content: send_content sends it")
         frame = encode_method(channel, method)
@@ -533,7 +534,7 @@ class Engine:
         self._outgoing.append(frame)
 
     def send_content(self, channel: int, method: m.Method, properties: m.Properties | bytes, body: bytes) -> None:
-        """A method with its message: basic.publish, deliver, return or get-ok. Raises as `send_method`.
+        """Send a method with its message: basic.publish, deliver, return or get-ok. Raises as `send_method` does.
 
         Properties may be given as the bytes of `Content.raw_properties` or `Properties.encode`.
         """
@@ -547,46 +548,46 @@ class Engine:
         self._step_out(channel, method)
         self._outgoing += (frame, content)
 
-    # For the hot paths: encoded frames, and no Method object. The caller knows that the channel is open.
+    # For the hot paths: the methods below take encoded frames. The caller has checked that the channel is open.
 
     def send_message(self, channel: int, method: bytes, raw_properties: bytes, body: bytes) -> None:
-        """One message: the frame of its method, which names the channel too, and its parts.
+        """Send one message: the encoded frame of its method (on that channel), its encoded properties and its body.
 
-        LocalProtocolError when the properties do not fit a frame.
+        Raises LocalProtocolError when the properties do not fit a frame.
         """
         size, frame_max = len(body), self.frame_max
         header = _HEADER_OVERHEAD + len(raw_properties)
         if header > frame_max:
             raise too_long("basic.publish", "properties", header, frame_max)
-        if 0 < size <= frame_max - FRAME_OVERHEAD:  # as encode_content, without its call
+        if 0 < size <= frame_max - FRAME_OVERHEAD:  # what encode_content does, without the call
             head = CONTENT_HEAD.pack(_HEADER, channel, header - FRAME_OVERHEAD, BASIC_CLASS, 0, size)
             between = NEXT_BODY.pack(206, _BODY, channel, size)
             content = b"%b%b%b%b\xce" % (head, raw_properties, between, body)
         else:
             content = encode_content(channel, raw_properties, body, frame_max)
-        self._outgoing += (method, content)  # both or none, whatever interrupts a thread here
+        self._outgoing += (method, content)  # one operation: a thread that is interrupted here has added both or none
 
     def send_messages(
         self, channel: int, methods: Sequence[bytes], raw_properties: Sequence[bytes], bodies: Sequence[bytes]
     ) -> None:
-        """As `send_message` for each of many, all or none."""
+        """Send many messages, each as `send_message` does; all or none."""
         contents = encode_contents(channel, raw_properties, bodies, self.frame_max)
         self._outgoing += list(chain.from_iterable(zip(methods, contents, strict=True)))
 
     def check_properties(self, raw_properties: Sequence[bytes]) -> None:
-        """LocalProtocolError when `send_message` would refuse one of these."""
+        """Raise LocalProtocolError when `send_message` would refuse one of these properties."""
         longest = _HEADER_OVERHEAD + max(map(len, raw_properties), default=0)
         if longest > self.frame_max:
             raise too_long("basic.publish", "properties", longest, self.frame_max)
 
     def send_frame(self, method: bytes) -> None:
-        """The frame of a method without content."""
+        """Send the encoded frame of a method without content."""
         if len(method) > self.frame_max:
             raise too_long("a method", "arguments", len(method), self.frame_max)
         self._outgoing.append(method)
 
     def send_frames(self, method: bytes, content: bytes) -> None:
-        """The frame of a method, and the frames of its content."""
+        """Send the encoded frame of a method, and the frames of its content."""
         frame_max = self.frame_max
         if len(method) > frame_max:
             raise too_long("a method", "arguments", len(method), frame_max)
@@ -595,7 +596,7 @@ class Engine:
         self._outgoing += (method, content)
 
     def send_deliveries(self, pieces: Sequence[bytes]) -> None:
-        """Messages, all or none, in four pieces each: the frame of basic.deliver in three, and the content's frames.
+        """Send deliveries, all or none, each in four pieces: basic.deliver's frame in three, and the content's frames.
 
         The first three are a prefix of `deliver.DeliverPrefixes`, a delivery tag and an address: they always fit.
         """
@@ -606,7 +607,7 @@ class Engine:
         self._outgoing += pieces
 
     def send_heartbeat(self) -> None:
-        """LocalProtocolError before the protocol header and after the connection is closed."""
+        """Send a heartbeat. Raises LocalProtocolError before the protocol header and after the connection is closed."""
         if self.state is ConnectionState.AWAIT_HEADER or self.state is ConnectionState.CLOSED:
             raise errors.LocalProtocolError(f"heartbeat: the connection is {self.state.name.lower()}")
         self._outgoing.append(HEARTBEAT_FRAME)

@@ -99,7 +99,7 @@ def read_timestamp(data: bytes, at: int) -> tuple[Timestamp, int]:
     try:
         return datetime.fromtimestamp(seconds, UTC), at + 8
     except (ValueError, OverflowError, OSError):
-        return FarSeconds(seconds), at + 8  # people do send milliseconds: kept rather than refused
+        return FarSeconds(seconds), at + 8  # some publishers send milliseconds
 
 
 def write_timestamp(value: Timestamp) -> bytes:
@@ -277,9 +277,9 @@ _WIDTHS: Final = {letter: struct.size for letter, struct in _NUMBERS.items()} | 
 
 
 def skip_table(data: bytes, at: int, depth: int = 0, named: bool = True) -> int:
-    """Where the table (or, without names, the array) at `at` ends; raises where reading it would.
+    """The end of the table (or, without names, the array) at `at`; raises where reading it would raise.
 
-    Overruns need no check of their own: `at` only grows, so that it cannot meet `end` again.
+    The loop needs no check for overruns: `at` only grows, so that after an overrun it differs from `end`.
     """
     if depth > MAX_TABLE_DEPTH:
         raise ValueError("nested too deep")
@@ -307,7 +307,7 @@ def skip_table(data: bytes, at: int, depth: int = 0, named: bool = True) -> int:
 
 
 def skip_value(data: bytes, at: int) -> int:
-    """Where the value ends whose type letter is at `at`, in a table that was checked."""
+    """The end of the value whose type letter is at `at`, in a table that `skip_table` has checked."""
     letter = data[at]
     if letter == 0x53 or letter == 0x78:  # S, x
         return at + 5 + int(_I.unpack_from(data, at + 1)[0])

@@ -1,8 +1,8 @@
-"""What a client does once per message, on bytes: the same wire format as `methods`, without a Method object each.
+"""A client's publish, ack, nack, reject and deliver from and to bytes, without a Method object per message.
 
-A publish is a method frame that differs only by exchange, routing key and flags: it is built once per such triple and
-kept. A deliver differs by its tag: what follows the tag (exchange, routing key) is decoded once and kept. Both caches
-are emptied when they are full: routing keys may be as many as messages.
+The method frames of publish differ only by exchange, routing key and flags: `ClientFrames` builds one for each such
+triple and caches it. The payloads of deliver differ by their tag: `DeliverReader` decodes the exchange and routing key
+behind the tag once and caches them. Full caches are emptied, because there may be as many routing keys as messages.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _REDELIVERED_AND_NAMES: Final = 8  # offset of these from the delivery tag
 class ClientFrames:
     """Encoded frames of one channel for publish, ack, nack and reject.
 
-    renamed     the names that queues have now, by the names that the program knows: what goes to one of these through
-                the default exchange goes to its present name
-    known       frames of basic.publish by exchange, routing key and mandatory: `publish` adds those that are missing
+    renamed     the present name of a queue by the name that the program knows; a publication to the queue through the
+                default exchange gets the present name as its routing key
+    known       frames of basic.publish by exchange, routing key and mandatory; `publish` adds missing ones
     ack_prefix  the frame of basic.ack up to its tag
     """
 
@@ -38,13 +38,13 @@ class ClientFrames:
         self._channel = channel
         self._renamed = {} if renamed is None else renamed
         self.known: dict[tuple[str, str, bool], bytes] = {}
-        # A frame with its tag cut out: prefix, class id, method id.
+        # A frame up to its tag: prefix, class id, method id.
         self.ack_prefix = encode_method(channel, m.BasicAck(0))[:11]
         self._nack = encode_method(channel, m.BasicNack(0))[:11]
         self._reject = encode_method(channel, m.BasicReject(0))[:11]
 
     def publish(self, exchange: str, routing_key: str, mandatory: bool) -> bytes:
-        """The method frame of basic.publish. LocalProtocolError for a name of more than 255 bytes."""
+        """The method frame of basic.publish. Raises LocalProtocolError for a name of more than 255 bytes."""
         key = (exchange, routing_key, mandatory)
         frame = self.known.get(key)
         if frame is None:
@@ -57,7 +57,7 @@ class ClientFrames:
         return frame
 
     def forget(self) -> None:
-        """A name has changed its meaning: build the frames anew."""
+        """Drop the frames of publish, because a queue has another name now."""
         self.known.clear()
 
     def ack(self, delivery_tag: int, multiple: bool) -> bytes:
@@ -71,7 +71,7 @@ class ClientFrames:
 
 
 class DeliverReader:
-    """Reads payloads of basic.deliver.
+    """A reader of payloads of basic.deliver.
 
     names  (exchange, routing key) by the bytes that follow the delivery tag and its flag
     """
@@ -82,8 +82,11 @@ class DeliverReader:
         self.names: dict[bytes, tuple[str, str]] = {}
 
     def read(self, payload: bytes) -> tuple[bytes, int, bool, str, str]:
-        """(consumer tag as bytes, delivery tag, redelivered, exchange, routing key). RemoteProtocolError (502)."""
-        at = 5 + payload[4] if len(payload) > 4 else 0  # too short: decoding the names says so
+        """(consumer tag as bytes, delivery tag, redelivered, exchange, routing key) of a payload.
+
+        Raises RemoteProtocolError (502) when it is malformed.
+        """
+        at = 5 + payload[4] if len(payload) > 4 else 0  # for a short payload, decoding the names raises the error
         names = self.names.get(payload[at + 9 :])
         if names is None:
             names = self._decode_names(payload, at + 9)

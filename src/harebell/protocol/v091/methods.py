@@ -46,7 +46,7 @@ _Q = Struct(">Q")
 
 
 class Method:
-    """What every method has: its ids, its name, `encode` and `decode`, equality by value."""
+    """The base of all methods: ids, name, `encode` and `decode`, equality by value."""
 
     __slots__: tuple[str, ...] = ()
     CLASS_ID: ClassVar[int]
@@ -68,7 +68,7 @@ class Method:
     __hash__ = None  # type: ignore[assignment]  # mutable
 
     def __repr__(self) -> str:
-        """All fields, but for what logins carry: a password does not belong into a log."""
+        """All fields but those with passwords, which must not get into a log."""
         shown = [n if n not in ("response", "new_secret") else "" for n in self.__slots__]
         fields = ", ".join(f"{n}={getattr(self, n)!r}" if n else "..." for n in shown)
         return f"{type(self).__name__}({fields})"
@@ -2179,7 +2179,7 @@ class Properties:
         self.reserved = reserved
 
     def encode(self) -> bytes:
-        """Flags and values, as a content header carries them."""
+        """The flags and the values, as in a content header."""
         flags = 0
         pieces = [b""]
         if self.content_type is not None:

@@ -1,9 +1,9 @@
 """Put entries into the headers of a message, or take one out, without decoding the rest of it.
 
-A stream queue stamps every message with its offset, a redelivery says how often it was delivered, a dead letter where
-it died. Decoding and encoding all headers for that would cost more than everything else a queue does, so the entries
-are spliced into the bytes of the header frame. Who hands such a message on to another broker takes the entry out again.
-The same is done to the reply_to of a request, which says where its direct reply goes.
+A stream queue adds its offset to every message, a queue adds the delivery count to a redelivery and the deaths to a
+dead letter. Decoding and encoding all headers for that would cost more than everything else a queue does, so these
+functions splice the encoded entries into the header frame. A shovel takes offset and delivery count out again before it
+publishes the message to another broker. `replace_reply_to` changes the reply_to of a request in the same way.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WITH_HEADERS: Final = [bytes((flags | _HEADERS,)) for flags in range(256)]  # b
 
 
 def header_frame_size(frames: bytes) -> int:
-    """The length of the header frame that frames of a content begin with: where a search of its bytes ends."""
+    """The length of the header frame at the start of a content's frames."""
     return FRAME_OVERHEAD + int(_LENGTH.unpack_from(frames, 3)[0])
 
 
@@ -47,18 +47,18 @@ class LongHeader:
         self._grown = self._table.size - 4
 
     def may_be_in(self, frames: bytes) -> bool:
-        """Whether the header frame may hold the header: a search of its bytes, which can only err towards True."""
+        """False when the header frame does not hold this header. True may be wrong: this only searches the bytes."""
         return frames[FLAGS_AT] & _HEADERS > 0 and frames.find(self._key, FLAGS_AT, header_frame_size(frames)) >= 0
 
     def put_into(self, frames: bytes, value: int) -> bytes:
-        """The frames (header frame first) with this as the first of their headers.
+        """The frames (header frame first) with this header and the value added, as the first of their headers.
 
         The caller has checked the properties, and that they do not hold the header already.
         """
         return b"".join(self.pieces(frames, value))
 
     def pieces(self, frames: bytes, value: int) -> tuple[bytes, ...]:
-        """What `put_into` joins, for who puts more around it."""
+        """The pieces that `put_into` joins, for a caller that joins them with others."""
         flags, at, grown = frames[FLAGS_AT], headers_at(frames, FLAGS_AT), self._grown
         size: int = _LENGTH.unpack_from(frames, 3)[0]
         if flags & _HEADERS:
@@ -92,7 +92,7 @@ class LongHeader:
 def replace_properties(frames: bytes, properties: Properties) -> bytes:
     """The frames (header frame first) with these properties; the body frames stay as they are.
 
-    LocalProtocolError when a property does not fit its type.
+    Raises LocalProtocolError when a property does not fit its type.
     """
     raw = encode_properties(properties)
     size = _LENGTH.pack(HEADER_FIXED.size + len(raw))
@@ -100,9 +100,9 @@ def replace_properties(frames: bytes, properties: Properties) -> bytes:
 
 
 def replace_reply_to(frames: bytes, old: bytes, new: bytes) -> bytes | None:
-    """The frames (header frame first) with `new` as their reply_to; None where it is not `old` now.
+    """The frames (header frame first) with `new` as their reply_to; None when their reply_to is not `old`.
 
-    The caller has checked the properties. Both are short strings as they stand on the wire.
+    The caller has checked the properties. `old` and `new` are encoded short strings.
     """
     if not frames[FLAGS_AT] & _REPLY_TO:
         return None
@@ -124,7 +124,7 @@ def append_headers(frames: bytes, entries: bytes) -> bytes:
 
 
 def _spliced(frames: bytes, table: int, at: int, entries: bytes) -> bytes:
-    """The frames with `entries` put in `at` of the headers table that begins at `table`, if there is one."""
+    """The frames with `entries` inserted at `at` into the headers table at `table`, or as a new table there."""
     size, flags, grown = _LENGTH.unpack_from(frames, 3)[0], frames[FLAGS_AT], len(entries)
     if flags & _HEADERS:
         length, old = grown + _LENGTH.unpack_from(frames, table)[0], frames[table + 4 : at]

@@ -1,14 +1,14 @@
-"""Who may say what, when: the states of a connection and of a channel, as tables of data.
+"""The states of a connection and of a channel, and the methods that each peer may send in them, as tables of data.
 
-Both peers track the same machine; a transition is keyed by who speaks, so the engine does not know which role it plays.
+Both peers run the same machine. A transition is keyed by the peer that sends, so the engine need not know its own role.
 
-States and roles are compared by identity and hash by it: the tables are asked for every method, and Enum's own hash is
-a Python function.
+States and roles hash by identity: the engine looks into these tables for every method, and Enum's own hash is a Python
+function.
 
 Rules:
 1. A connection opens in one order: header, start, start-ok, (secure, secure-ok)*, tune, tune-ok, open, open-ok.
 2. From start on, either peer may send connection.close; after it the sender ignores everything but close and close-ok.
-3. If both close at once, each answers the other's close with close-ok; it is over when both have answered.
+3. If both close at once, each answers the other's close with close-ok; the state is closed when both have answered.
 4. A channel opens with open, open-ok and closes like a connection; after close-ok its number may be used again.
 5. Methods of other classes need an open connection and an open channel, and go in the directions of the specification.
 6. The client may run ahead: use the connection before open-ok, and a channel before its open-ok, as RabbitMQ lets it.
@@ -47,7 +47,7 @@ class ConnectionState(Enum):
     OPEN = auto()
     CLOSED_BY_CLIENT = auto()  # the client has sent close, the server has not answered
     CLOSED_BY_SERVER = auto()
-    CLOSED_BY_BOTH = auto()  # both have sent close, nobody has answered yet
+    CLOSED_BY_BOTH = auto()  # both have sent close, neither has answered
     CLOSED = auto()
 
     __hash__ = object.__hash__

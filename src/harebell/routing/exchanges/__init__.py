@@ -1,1 +1,1 @@
-"""The types of exchanges: what each of them matches, and the indexes by which it finds that."""
+"""The exchange types: how each of them matches messages with bindings, and the indexes for that."""

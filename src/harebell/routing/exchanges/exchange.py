@@ -1,17 +1,18 @@
-"""Exchanges: who holds bindings and says, for a message's keys and headers, which destinations they lead to.
+"""Exchanges, which hold bindings and give the destinations of those that match a message's keys and headers.
 
 Rules:
 
 - A binding is identified by (source, destination, binding_key, arguments); making it again changes nothing.
-- An exchange answers for itself only. Following an exchange that is a destination, the alternate exchange, and the
+- An exchange knows its own bindings only. Following an exchange that is a destination, the alternate exchange, and the
   rules of declaration belong to `harebell.routing.router`.
-- Every kind is one idea: direct looks the key up, fanout takes all, topic asks its automaton, headers compares
-  arguments, and the default exchange finds the queue of the key's name. More types are in `hashing`,
+- A direct exchange looks the key up, a fanout takes all bindings, a topic exchange runs its automaton, a headers
+  exchange compares arguments, and the default exchange finds the queue of the key's name. More types are in `hashing`,
   `storing_exchanges` and `system_exchange`; `exchange_types` lists them all.
 - Destinations come in the order of their bindings, each once.
-- `depends_on` says what a kind looks at beside the keys. What depends on the keys alone may be remembered by key.
+- `depends_on` says what the destinations depend on beside the keys. A result that depends on the keys alone may be
+  cached by key.
 
-It does not check that a destination exists.
+An exchange does not check that a destination exists.
 """
 
 from __future__ import annotations
@@ -77,12 +78,12 @@ class Binding:
 
 
 def identity(source: str, destination: Destination, binding_key: str, arguments: Table | None) -> BindingIdentity:
-    """What makes two bindings the same one, hashable."""
+    """A hashable key that is equal for equal bindings."""
     return (source, destination, binding_key, canonical(arguments) if arguments else ())
 
 
 class Dependence(Enum):
-    """What an exchange's choice depends on beside its bindings and the message's keys."""
+    """What the destinations of a message depend on beside the bindings and the message's keys."""
 
     KEY = "key"
     HEADERS = "headers"
@@ -91,10 +92,10 @@ class Dependence(Enum):
 
 
 class Exchange(ABC):
-    """What all kinds share: the attributes of the declaration, and the table of bindings.
+    """The base of all exchange types: the attributes of the declaration, and the table of bindings.
 
-    `alternate` is the exchange that takes what no binding here wants, or None. Raises PreconditionFailed for arguments
-    that the kind cannot take.
+    `alternate` is the exchange that gets the messages without a match here, or None. The constructor raises
+    PreconditionFailed for arguments that the type does not allow.
     """
 
     type: ClassVar[str]
@@ -122,7 +123,7 @@ class Exchange(ABC):
         self._begin()
 
     def bind(self, destination: Destination, binding_key: str, arguments: Table | None = None) -> Binding | None:
-        """The new binding, or None when it was there. Raises PreconditionFailed for bad arguments."""
+        """Add a binding: the new one, or None when it exists already. Raises PreconditionFailed for bad arguments."""
         table = dict(arguments or {})
         key = identity(self.name, destination, binding_key, table)
         if key in self._bindings:
@@ -133,7 +134,7 @@ class Exchange(ABC):
         return binding
 
     def unbind(self, destination: Destination, binding_key: str, arguments: Table | None = None) -> Binding | None:
-        """The binding, now removed, or None when there is none such."""
+        """Remove a binding: the removed one, or None when it does not exist."""
         key = identity(self.name, destination, binding_key, arguments)
         binding = self._bindings.pop(key, None)
         if binding is not None:
@@ -146,7 +147,7 @@ class Exchange(ABC):
 
     @property
     def is_bound(self) -> bool:
-        """True while this exchange is the source of a binding: what if_unused and auto_delete ask."""
+        """True while this exchange is the source of a binding; if_unused and auto_delete depend on it."""
         return bool(self._bindings)
 
     @abstractmethod
@@ -154,20 +155,20 @@ class Exchange(ABC):
         """The destinations of a message with these keys (at least one), each once.
 
         `table` is what `depends_on` names: the message's headers, or its properties by name (message_id,
-        correlation_id, timestamp). A kind that depends on neither may be given an empty one.
+        correlation_id, timestamp). It may be empty for an exchange that depends on neither.
         """
 
     @abstractmethod
     def _begin(self) -> None:
-        """Start with an empty index of the bindings: what `match` uses."""
+        """Make the empty index of the bindings that `match` uses."""
 
     @abstractmethod
     def _attach(self, key: BindingIdentity, binding: Binding) -> None:
-        """Take a new binding into the index, or refuse it before anything changed."""
+        """Add a new binding to the index, or raise PreconditionFailed and change nothing."""
 
     @abstractmethod
     def _detach(self, key: BindingIdentity, binding: Binding) -> None:
-        """Take the binding out of the index."""
+        """Remove the binding from the index."""
 
 
 class _Counted(dict[Destination, int]):
@@ -191,7 +192,7 @@ def _once(found: Iterable[Iterable[Destination]]) -> tuple[Destination, ...]:
 
 
 class DirectExchange(Exchange):
-    """The bindings whose key equals the routing key."""
+    """An exchange that matches the bindings whose key equals the routing key."""
 
     type = "direct"
 
@@ -216,7 +217,7 @@ class DirectExchange(Exchange):
 
 
 class FanoutExchange(Exchange):
-    """All bindings, whatever the key."""
+    """An exchange that matches all bindings, whatever the key."""
 
     type = "fanout"
 
@@ -236,7 +237,7 @@ class FanoutExchange(Exchange):
 
 
 class TopicExchange(Exchange):
-    """The bindings whose pattern matches the routing key."""
+    """An exchange that matches the bindings whose pattern matches the routing key."""
 
     type = "topic"
 
@@ -258,7 +259,7 @@ class TopicExchange(Exchange):
 
 
 class HeadersExchange(Exchange):
-    """The bindings whose arguments the message's headers satisfy. Keys play no part."""
+    """An exchange that matches the bindings whose arguments the message's headers satisfy, whatever the key."""
 
     type = "headers"
 
@@ -279,9 +280,9 @@ class HeadersExchange(Exchange):
 
 
 class DefaultExchange(Exchange):
-    """The nameless exchange: every queue is bound to it by its own name, and nothing else can be.
+    """The nameless exchange, to which every queue is bound by its own name; no other binding is possible.
 
-    `queues` has the vhost's queue names as its keys, and is the router's own: it changes under this exchange.
+    `queues` has the vhost's queue names as its keys. It is the router's own dict, so that new queues are in it at once.
     """
 
     type = "direct"

@@ -1,7 +1,7 @@
 """The types of exchange that a declaration may name, and the exchanges that every virtual host has from the start.
 
-`EXCHANGE_TYPES` need nobody's help. `KEEPING_TYPES` need a broker that holds or remembers messages, and says so:
-`Router(types=EXCHANGE_TYPES | KEEPING_TYPES)`. The type `system` is in neither: nobody declares one.
+`EXCHANGE_TYPES` only route. `KEEPING_TYPES` need a broker that delays or remembers messages; it makes its routers by
+`Router(types=EXCHANGE_TYPES | KEEPING_TYPES)`. The type `system` is in neither, because clients cannot declare it.
 """
 
 from __future__ import annotations
@@ -45,4 +45,4 @@ PREDECLARED: Final[tuple[tuple[str, ExchangeFactory, bool], ...]] = (
     (SYSTEM_EXCHANGE, SystemExchange, False),
     ("amq.topic", TopicExchange, False),
 )
-"""Name, class and internal of the exchanges that every vhost has; all are durable."""
+"""Name, class and `internal` of the exchanges that every vhost has; all are durable."""

@@ -1,20 +1,20 @@
-"""Exchanges that give a message to one of their bindings: by hash, by weight and hash, or by chance.
+"""Exchanges that pick one of their destinations for a message: by hash, by weight and hash, or at random.
 
 Rules (those of RabbitMQ's plugins; the texts were probed on 3.10.8):
 
-- `x-consistent-hash`: the binding key is the destination's weight, an integer above 0 in text. What is hashed is the
-  routing key, or the header that `hash-header` names, or the property that `hash-property` names (message_id,
-  correlation_id, timestamp); not both. Messages without it all go the same way.
+- `x-consistent-hash`: the binding key is the destination's weight, an integer above 0 in text. The hash is that of the
+  routing key, or of the header that `hash-header` names, or of the property that `hash-property` names (message_id,
+  correlation_id, timestamp); not both. Messages without it all have the same destination.
 - `x-modulus-hash`: the routing key's hash, modulo the number of destinations. Binding keys mean nothing.
 - `x-random`: one of the bindings, each as likely as the others, whatever the key.
 
 Several bindings to one destination add up. Hashes are the same in every process and on every machine.
 
 Theory of operation of x-consistent-hash. Every destination bids for a key with -weight / log(u), u being a number
-between 0 and 1 that follows from the key and the destination alone; the highest bid wins (weighted rendezvous). A
-destination wins each key with the chance that its share of the weights is, and when one comes or goes, only the keys
-move that it wins or had won. A ring of points would be cheaper with very many destinations (this costs 0.4 us each),
-but its shares are only about right.
+between 0 and 1 that follows from the key and the destination alone; the highest bid wins (weighted rendezvous). The
+probability that a destination wins a key is its share of the weights. Adding or removing a destination moves only the
+keys that it wins or had won. A ring of points would be cheaper with very many destinations (a bid costs 0.4 us), but
+its shares are only approximate.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def draw(count: int) -> int:
 
 
 class ConsistentHashExchange(Exchange):
-    """The binding that the hash of the key, of a header or of a property falls to."""
+    """An exchange that picks a destination by weight and by the hash of the key, a header or a property."""
 
     type = "x-consistent-hash"
 
@@ -104,7 +104,7 @@ class ConsistentHashExchange(Exchange):
 
 
 class ModulusHashExchange(FanoutExchange):
-    """The destination whose turn it is by the routing key's hash; a change of the bindings moves most keys."""
+    """An exchange that picks the destination by the routing key's hash; a change of the bindings moves most keys."""
 
     type = "x-modulus-hash"
 
@@ -116,7 +116,7 @@ class ModulusHashExchange(FanoutExchange):
 
 
 class RandomExchange(Exchange):
-    """Any one of the bindings. `draw` is the source of chance; give your own for repeatable routes."""
+    """An exchange that picks a binding at random. `draw` makes the choice; pass another one for repeatable routes."""
 
     type = "x-random"
 
@@ -150,7 +150,7 @@ class RandomExchange(Exchange):
 
 
 def _weight(binding_key: str) -> int:
-    """The binding key as a weight. Raises PreconditionFailed."""
+    """The binding key as a weight. Raises PreconditionFailed for a key that is none."""
     if not _INTEGER.fullmatch(binding_key) or len(binding_key) > MAX_WEIGHT_DIGITS:
         shown = binding_key if binding_key.isascii() else binding_key.encode()
         raise PreconditionFailed(f"The binding key must be an integer: {erlang_term(shown)}")
@@ -161,7 +161,7 @@ def _weight(binding_key: str) -> int:
 
 
 def _hash(text: str) -> int:
-    """64 bits that follow from the text, the same everywhere."""
+    """A 64-bit hash of the text, the same in every process and on every machine."""
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogateescape"), digest_size=8).digest(), "big")
 
 

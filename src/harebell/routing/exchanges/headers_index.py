@@ -1,4 +1,4 @@
-"""The match of a headers binding: do these message headers satisfy these binding arguments?
+"""The match of message headers with the arguments of headers bindings: one binding, or an index of many.
 
 Rules (RabbitMQ 4's; x-match texts probed):
 
@@ -8,8 +8,8 @@ Rules (RabbitMQ 4's; x-match texts probed):
   typed equality of `harebell.routing.table_values`.
 - "all" with nothing to compare matches every message, "any" with nothing to compare matches none.
 
-The arguments are compiled when the binding is made. `HeadersIndex` holds many and finds candidates by what a message
-has, so that its cost follows the headers of the message and not the number of bindings.
+A HeadersMatch compiles the arguments when the binding is made. A HeadersIndex holds many of them and finds candidates
+by the message's headers, so that a match costs as much as the message has headers, whatever the number of bindings.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["HeadersIndex", "HeadersMatch"]
 T = TypeVar("T")
 
 Clue = tuple[str, Hashable]
-"""A header, and the stand-in of its value; None for the value: whatever it is."""
+"""A header's name, and the stand-in of its value; None stands for any value."""
 
 _WANTS_ALL: Final = {"all": True, "any": False, "all-with-x": True, "any-with-x": False}
 
@@ -59,7 +59,7 @@ class HeadersMatch:
 
     @property
     def clues(self) -> tuple[Clue, ...] | None:
-        """Of these a message has at least one, if it matches; None when it may have none of them."""
+        """The clues of which every message that matches has at least one; None when one without any may match."""
         clues = (*self._values, *((name, None) for name in self._present))
         if self._all:
             return clues[:1] or None
@@ -78,7 +78,7 @@ class HeadersMatch:
 
 
 class HeadersIndex(Generic[T]):
-    """Matches with a value each, found by the headers of a message."""
+    """The arguments of many bindings, each with a value; `match` finds the values by a message's headers."""
 
     __slots__ = ("_added", "_always", "_by_clue", "_entries", "_wanted")
 
@@ -86,11 +86,11 @@ class HeadersIndex(Generic[T]):
         self._entries: dict[Hashable, tuple[int, HeadersMatch, T]] = {}
         self._by_clue: dict[Clue, dict[Hashable, None]] = {}
         self._always: dict[Hashable, None] = {}
-        self._wanted: dict[str, int] = {}  # names whose values are clues, and of how many
-        self._added = 0  # how many ever were: an entry's number decides its place among those that match
+        self._wanted: dict[str, int] = {}  # name of a header -> number of entries with one of its values as a clue
+        self._added = 0  # counts every `add`: an entry's number decides its place in the result of `match`
 
     def add(self, key: Hashable, arguments: Table, value: T) -> None:
-        """Raises PreconditionFailed for a bad `x-match`."""
+        """Add the arguments of a binding under `key`. Raises PreconditionFailed for a bad `x-match`."""
         match = HeadersMatch(arguments)
         self._entries[key] = (self._added, match, value)
         self._added += 1
@@ -114,7 +114,7 @@ class HeadersIndex(Generic[T]):
                     del self._wanted[clue[0]]
 
     def match(self, headers: Table) -> tuple[T, ...]:
-        """The values of what the headers satisfy, in the order in which they were added."""
+        """The values of the bindings whose arguments the headers satisfy, in the order of adding."""
         candidates = dict(self._always)
         for name, value in headers.items():
             candidates.update(self._by_clue.get((name, None), {}))

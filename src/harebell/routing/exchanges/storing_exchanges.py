@@ -1,15 +1,15 @@
-"""Exchanges that keep messages: what may be declared, and how they route. The keeping itself is the broker's.
+"""Exchanges that store messages: their arguments, and how they route. The broker does the storing.
 
 Rules (those of RabbitMQ's plugins):
 
 - `x-delayed-message` routes as the type that its argument `x-delayed-type` names, which must be a known one. A message
-  whose header `x-delay` is from 1 to MAX_DELAY is held back by so many milliseconds first; a string of digits and a
-  fraction, which is cut off, are numbers too. What the header otherwise holds delays nothing.
+  whose header `x-delay` is from 1 to MAX_DELAY is delayed by that many milliseconds first. A string of digits counts
+  as a number, and so does a fraction, which is cut off. Any other value of the header delays nothing.
 - `x-recent-history` routes like a fanout, and remembers the last `x-recent-history-length` messages (20 unless
-  declared otherwise) for whoever is bound later; a message with the header `x-recent-history-no-store` true is routed
-  and not remembered.
+  declared otherwise) for later bindings; a message with the header `x-recent-history-no-store` true is routed and not
+  remembered.
 
-Nothing is held here: `Route.delayed` and `Route.remembered` tell the broker what it has to do.
+The module stores nothing: `Route.delayed` and `Route.remembered` name the exchanges for which the broker has to.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ __all__ = ["DEFAULT_HISTORY", "MAX_DELAY", "DelayedMessageExchange", "ExchangeFa
 DEFAULT_HISTORY: Final = 20
 
 ExchangeFactory = Callable[..., Exchange]
-"""An exchange class, or what makes one: called with a name and the keywords of `Exchange`."""
+"""An exchange class, or a function that makes an exchange: called with a name and the keywords of `Exchange`."""
 
 MAX_DELAY: Final = 2**32 - 1
-"""Milliseconds, nearly 50 days: what a timer of the plugin's takes. A message that asks for more is not delayed."""
+"""The longest delay in milliseconds, nearly 50 days: the limit of the plugin's timers. A longer one delays nothing."""
 
 _DIGITS: Final = pattern(r"\+?\d{1,18}", ASCII)
 
 
 class DelayedMessageExchange(Exchange):
-    """Another exchange, `inner`, and the delays before it. `types` are those that x-delayed-type may name."""
+    """An exchange that delays messages and then routes as `inner` does. `types` are those x-delayed-type may name."""
 
     type = "x-delayed-message"
 
@@ -71,7 +71,7 @@ class DelayedMessageExchange(Exchange):
 
     @staticmethod
     def delay(headers: Table) -> int:
-        """How long a message with these headers is held back, in milliseconds; 0 for not at all."""
+        """The delay of a message with these headers, in milliseconds; 0 for none."""
         value = headers.get("x-delay")
         if isinstance(value, bool):
             return 0
@@ -95,7 +95,7 @@ class DelayedMessageExchange(Exchange):
 
 
 class RecentHistoryExchange(FanoutExchange):
-    """All bindings, whatever the key. `length` is how many messages are remembered."""
+    """A fanout exchange that remembers its last messages. `length` is their number."""
 
     type = "x-recent-history"
 

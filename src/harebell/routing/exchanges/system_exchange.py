@@ -2,12 +2,12 @@
 
 Rules:
 
-- There is one, `amq.system`, in every virtual host. It can be neither declared anew nor deleted, and nothing is bound
-  to or from it: a key is a service's name, and the draft knows no queue behind it.
-- Services that begin with "amq." are the server's; other names are free for it to use (`is_reserved_service`).
+- Every virtual host has one, `amq.system`. Clients can neither create nor delete one, nor bind to or from it: a key is
+  a service's name, and in the draft no queue stands behind it.
+- AMQP defines the services whose names begin with "amq."; a server may use any other name (`is_reserved_service`).
 - The type `system` belongs to this exchange alone.
 
-It routes to no queue. What a service does and where its reply goes, the broker knows.
+The exchange routes to no queue. The broker runs the services and sends their replies.
 """
 
 from __future__ import annotations
@@ -44,5 +44,5 @@ class SystemExchange(Exchange):
 
 
 def is_reserved_service(routing_key: str) -> bool:
-    """True for the names of services that AMQP keeps for itself."""
+    """True for the names of services that AMQP reserves."""
     return routing_key.startswith("amq.")

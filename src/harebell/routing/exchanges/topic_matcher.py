@@ -8,12 +8,12 @@ Rules (RabbitMQ's, probed):
 
 Theory of operation. The patterns form a trie whose nodes are the states of a nondeterministic automaton: a node is
 left by the literal word, by `*` on any word; its `#` child is entered without a word and stays on any word. The
-deterministic automaton over sets of nodes is built as keys ask for it. Words that no pattern has share one column, the
-state's `other` way out, so that the automaton's size follows from the patterns, whatever the keys are; a key costs its
-split and one probe a word (two for a word that no pattern has).
+deterministic automaton over sets of nodes is built as keys need it. Words that no pattern has share one transition, the
+state's `other`, so that the automaton's size follows from the patterns, whatever the keys are; a key costs its split
+and one probe a word (two for a word that no pattern has).
 
-Adding or removing a pattern drops the deterministic states; they grow back with the next keys. A pickled matcher holds
-its patterns only. It does not know what a value is: a destination in an exchange, whatever the caller likes elsewhere.
+Adding or removing a pattern drops the deterministic states; the next keys build them again. A pickled matcher holds its
+patterns only. A value may be any hashable object; in an exchange it is a destination.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import Final, Generic, TypeVar
 __all__ = ["MAX_DFA_CELLS", "TopicMatcher"]
 
 MAX_DFA_CELLS: Final = 500_000
-"""How much of the automaton a matcher keeps: states, the nodes in them and the ways out of them, about 100 bytes each.
-Patterns with many `#` can make a state for every subset of themselves; at the cap all states are dropped and built
-anew, so that memory stays bounded and a key is at worst as slow as without a cache."""
+"""The largest size of a matcher's automaton: states, their nodes and their transitions, about 100 bytes each. Patterns
+with many `#` can make a state for every subset of themselves. At this size the matcher drops all states and builds them
+again, so that memory stays bounded and a key is at worst as slow as without a cache."""
 
 _WORD: Final = "*"
 _WORDS: Final = "#"
@@ -46,7 +46,7 @@ class _Node(Generic[T]):
 
 
 class _State(Generic[T]):
-    """A set of nodes: the ways out by word and by any other word, as far as asked for, and what matches here."""
+    """A set of nodes: the transitions built so far, by word (`ways`) and by any unknown word (`other`), and values."""
 
     __slots__ = ("nodes", "other", "values", "ways")
 
@@ -138,12 +138,14 @@ class TopicMatcher(Generic[T]):
         return state.values
 
     def trie(self) -> list[tuple[dict[str, int], tuple[T, ...]]]:
-        """The patterns as a trie, for who matches many keys at once. Of each node its children, word -> node, and the
-        values of the patterns that end there; node 0 is the empty prefix. What `*`, `#` and empty words mean, is above.
+        """The patterns as a trie, for a caller that matches many keys at once.
+
+        Each node has its children, word -> node, and the values of the patterns that end there; node 0 is the empty
+        prefix. The rules of the module say what `*`, `#` and empty words mean.
         """
         nodes = [self._root]
         made: list[tuple[dict[str, int], tuple[T, ...]]] = []
-        for node in nodes:  # grows while it is walked
+        for node in nodes:  # the loop appends to it
             children = {word: len(nodes) + number for number, word in enumerate(node.children)}
             nodes += node.children.values()
             made.append((children, tuple(node.values)))
@@ -170,10 +172,10 @@ class TopicMatcher(Generic[T]):
         return self._start
 
     def _step(self, state: _State[T], word: str) -> _State[T]:
-        """The state after `word`, built and remembered. The caller found no way there yet."""
+        """The state after `word`, to which this adds a transition; the caller found none."""
         if self.cells >= self._max_cells:
-            self._forget()  # this key's states so far live until it is done
-        # "*" and "#" are no words of patterns: in a key they are words like any unknown one
+            self._forget()  # the local `state` stays alive until the key is matched
+        # In a key, "*" and "#" are plain words that no pattern has.
         known = word in self._known and word != _WORD and word != _WORDS
         reached: list[_Node[T]] = []
         for node in state.nodes:
