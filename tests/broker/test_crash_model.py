@@ -415,7 +415,7 @@ EXAMPLES: Final = int(os.environ.get("HAREBELL_CRASHES", "20"))
 Crashes.TestCase.settings = settings(
     max_examples=EXAMPLES, stateful_step_count=30, deadline=None, report_multiple_bugs=False
 )
-TestCrashes = Crashes.TestCase
+TestCrashes = pytest.mark.slow(Crashes.TestCase)
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -564,4 +564,4 @@ class DurableMachine(RuleBasedStateMachine):
 
 
 DurableMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-TestDurable = DurableMachine.TestCase
+TestDurable = pytest.mark.slow(DurableMachine.TestCase)

@@ -436,4 +436,4 @@ class GroupMachine(RuleBasedStateMachine):
 
 
 GroupMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
-TestGroups = GroupMachine.TestCase
+TestGroups = pytest.mark.slow(GroupMachine.TestCase)

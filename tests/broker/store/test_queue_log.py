@@ -495,6 +495,7 @@ def spots(bench: Bench) -> list[tuple[str, int, int, int]]:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(data=st.data(), settled=st.sets(st.integers(0, 29)), size=st.integers(1, 120), zero=st.booleans())
 def test_damage_takes_no_other_record_with_it(data: st.DataObject, settled: set[int], size: int, zero: bool) -> None:
@@ -839,6 +840,7 @@ class Model:
     cursor: QueueCursor | None = None
 
 
+@pytest.mark.slow
 @settings(max_examples=1500, deadline=None)
 @given(st.lists(STEPS, max_size=60))
 def test_the_log_against_a_model(steps: list[tuple[str, int]]) -> None:
