@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from harebell.protocol.v091 import Engine, FieldValue, Method, Properties, Role, methods as m
+from harebell.protocol.v091.codec import encode_frame, encode_method
+from harebell.protocol.v091.content import HEADER_FIXED
 from harebell.protocol.v091.fields import Table
 
 
@@ -288,3 +290,14 @@ def opened(*channels: int, tune: tuple[int, int, int] = (2047, 131072, 0), **lim
         server.send_method(channel, m.ChannelOpenOk())
         pump(client, server)
     return client, server
+
+
+PUBLISH = encode_method(1, m.BasicPublish("e", "k"))
+
+
+def header(size: int, raw: bytes = b"\0\0", channel: int = 1, class_id: int = 60, weight: int = 0) -> bytes:
+    return encode_frame(2, channel, HEADER_FIXED.pack(class_id, weight, size) + raw)
+
+
+def body(data: bytes, channel: int = 1) -> bytes:
+    return encode_frame(3, channel, data)

@@ -21,19 +21,9 @@ from harebell.protocol.v091 import (
     methods as m,
 )
 from harebell.protocol.v091.codec import HEARTBEAT_FRAME, PROTOCOL_HEADER, encode_frame, encode_method
-from harebell.protocol.v091.content import HEADER_FIXED, encode_content
+from harebell.protocol.v091.content import HEADER_FIXED
 from tests.protocol.v091 import strategies
-from tests.protocol.v091.samples import MALFORMED_PROPERTIES, opened, pump, short, started
-
-PUBLISH = encode_method(1, m.BasicPublish("e", "k"))
-
-
-def header(size: int, raw: bytes = b"\0\0", channel: int = 1, class_id: int = 60, weight: int = 0) -> bytes:
-    return encode_frame(2, channel, HEADER_FIXED.pack(class_id, weight, size) + raw)
-
-
-def body(data: bytes, channel: int = 1) -> bytes:
-    return encode_frame(3, channel, data)
+from tests.protocol.v091.samples import MALFORMED_PROPERTIES, PUBLISH, body, header, opened, pump, short, started
 
 
 def server_on_channel_1(**limits: Any) -> Engine:
@@ -488,30 +478,6 @@ def test_contents_of_several_channels_interleave() -> None:
         (2, b"zyxw"),
     ]
     del client
-
-
-@pytest.mark.parametrize("size, step", [(100, 1), (100, 99), (5000, 7), (20_000, 4088), (20_000, 4087)])
-def test_crumbs_are_joined_to_full_frames(size: int, step: int) -> None:
-    _, server = opened(1, tune=(10, 4096, 0))
-    whole = bytes(i % 251 for i in range(size))
-    pieces = [body(b"") + body(whole[start : start + step]) for start in range(0, size, step)]
-    server.receive_data(PUBLISH + header(size, b"\x10\0\2") + b"".join(pieces))
-    ((_, content),) = server.events()
-    assert isinstance(content, Content)
-    assert (content.body, content.body_size, content.persistent) == (whole, size, True)
-    full = encode_content(1, b"\x10\0\2", whole, 4096)
-    assert len(content.frames) <= len(full) + 8 * (size // 4088 + 4)
-    assert content.frames_for(5, 4096) == content.frames.replace(b"\3\0\1\0\0", b"\3\0\5\0\0").replace(
-        b"\2\0\1", b"\2\0\5"
-    )
-
-
-def test_empty_body_frames_cost_no_memory() -> None:
-    server = server_on_channel_1()
-    server.receive_data(PUBLISH + header(1) + body(b"") * 10_000)
-    assert len(server._assemblies[1].frames) == 1
-    server.receive_data(body(b"x"))
-    assert plain(server.events()) == [(1, PUBLISH[7:-1], header(1) + body(b"x"), 1)]
 
 
 @pytest.mark.parametrize("raw", [b"\0\0", *MALFORMED_PROPERTIES])

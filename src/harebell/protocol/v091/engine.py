@@ -37,6 +37,7 @@ from typing import Final, TypeAlias
 from harebell import errors
 from harebell.defaults import FRAME_MAX, FRAME_MIN
 from harebell.protocol.v091 import methods as m
+from harebell.protocol.v091.assembly import Assembly
 from harebell.protocol.v091.bulk import encode_contents
 from harebell.protocol.v091.codec import (
     FRAME_OVERHEAD,
@@ -115,24 +116,6 @@ _CONNECTION_USABLE: Final = {
 }
 
 
-class _Assembly:
-    """A message whose frames did not come in one buffer.
-
-    A body in more than `most_frames` pieces is gathered in `crumbs` instead: each frame kept costs some 60 bytes of
-    memory whatever its size, and consumers get it in frames of full size.
-    """
-
-    __slots__ = ("body_size", "crumbs", "frames", "method", "missing", "most_frames")
-
-    def __init__(self, method: bytes) -> None:
-        self.method = method
-        self.frames: list[bytes] = []
-        self.body_size = 0
-        self.missing = -1  # no header yet
-        self.most_frames = 0
-        self.crumbs: bytearray | None = None
-
-
 class Engine:
     """The protocol state of one peer of one connection.
 
@@ -166,7 +149,7 @@ class Engine:
         self._deaf = False
         self._offered = m.ConnectionTune(channel_max, frame_max)
         self._events: list[Event] = []
-        self._assemblies: dict[int, _Assembly] = {}
+        self._assemblies: dict[int, Assembly] = {}
         self._limit_payload(max(frame_max, HANDSHAKE_FRAME_MAX))
 
     def _limit_payload(self, frame_max: int) -> None:
@@ -339,7 +322,7 @@ class Engine:
                     method,
                 )
             if type(method) in m.CARRIES_CONTENT:  # the client runs ahead: the channel's open-ok is not sent yet
-                self._assemblies[channel] = _Assembly(payload)
+                self._assemblies[channel] = Assembly(payload)
                 return
         self._events.append((channel, method))
 
@@ -353,7 +336,7 @@ class Engine:
     def _begin_content(self, channel: int, method: bytes) -> None:
         if channel in self._assemblies:
             raise self._content_expected(channel)
-        self._assemblies[channel] = _Assembly(method)
+        self._assemblies[channel] = Assembly(method)
 
     def _receive_content_frame(self, kind: int, channel: int, frame: bytes) -> None:
         if self._drops(channel, b""):
@@ -363,69 +346,31 @@ class Engine:
             raise errors.RemoteProtocolError(
                 errors.UnexpectedFrame, "expected method frame, got non method frame instead"
             )
-        if kind == _HEADER:
-            if assembly.missing >= 0:
-                raise self._content_expected(channel)
-            self._receive_content_header(channel, assembly, frame)
-        else:
-            if assembly.missing < 0:
-                raise self._content_expected(channel)
-            self._receive_body(channel, assembly, frame)
+        try:
+            if kind == _BODY:
+                assembly.add_body(frame)
+            else:
+                self._receive_content_header(channel, assembly, frame)
+        except errors.RemoteProtocolError:
+            del self._assemblies[channel]
+            raise
         if assembly.missing == 0:
             del self._assemblies[channel]
-            if assembly.body_size <= self.max_message_size:
-                self._events.append((channel, self._assembled(channel, assembly)))
+            if not assembly.oversized:
+                self._events.append((channel, assembly.content(channel)))
 
-    def _receive_content_header(self, channel: int, assembly: _Assembly, frame: bytes) -> None:
+    def _receive_content_header(self, channel: int, assembly: Assembly, frame: bytes) -> None:
         if len(frame) < FRAME_OVERHEAD + _MIN_HEADER_PAYLOAD:
+            if assembly.missing >= 0:
+                raise assembly.unexpected()
             raise self._framing_lost(_HEADER, frame[7:-1], ": unknown_frame")
-        class_id, weight, body_size = HEADER_FIXED.unpack_from(frame, 7)
-        if class_id != 60:
-            raise self._content_expected(channel, f"got one for class {class_id} instead")
-        if weight:
-            raise self._content_expected(channel)
-        assembly.body_size = assembly.missing = body_size
-        assembly.frames.append(frame)
-        assembly.most_frames = 2 * (body_size // self._max_payload + 2)
-        if body_size > self.max_message_size:
-            self._events.append((channel, OversizedContent(assembly.method, body_size)))
+        assembly.add_header(frame, self._max_payload, self.max_message_size)
+        if assembly.oversized:
+            self._events.append((channel, OversizedContent(assembly.method, assembly.body_size)))
 
-    def _receive_body(self, channel: int, assembly: _Assembly, frame: bytes) -> None:
-        size = len(frame) - FRAME_OVERHEAD
-        if size > assembly.missing:
-            del self._assemblies[channel]
-            raise errors.RemoteProtocolError(
-                errors.FrameError,
-                f"content body exceeds the {assembly.body_size} bytes of its header",
-                60,
-                assembly.method[3],
-            )
-        assembly.missing -= size
-        if not size or assembly.body_size > self.max_message_size:
-            return
-        if assembly.crumbs is not None:
-            assembly.crumbs += frame[7:-1]
-        else:
-            assembly.frames.append(frame)
-            if len(assembly.frames) > assembly.most_frames:
-                assembly.crumbs = bytearray().join([piece[7:-1] for piece in assembly.frames[1:]])
-                del assembly.frames[1:]
-
-    def _assembled(self, channel: int, assembly: _Assembly) -> Content:
-        content = Content(channel, assembly.method, b"".join(assembly.frames), assembly.body_size)
-        if assembly.crumbs is not None:
-            frame_max = self._max_payload + FRAME_OVERHEAD
-            content.frames = encode_content(channel, content.raw_properties, bytes(assembly.crumbs), frame_max)
-        return content
-
-    def _content_expected(self, channel: int, got: str = "") -> errors.RemoteProtocolError:
-        """What stands where content should: the message is given up."""
-        assembly = self._assemblies.pop(channel)
-        if assembly.missing < 0:
-            detail = f"expected content header for class 60, {got or 'got non content header frame instead'}"
-        else:
-            detail = "expected content body, got non content body frame instead"
-        return errors.RemoteProtocolError(errors.UnexpectedFrame, detail, 60, assembly.method[3])
+    def _content_expected(self, channel: int) -> errors.RemoteProtocolError:
+        """The error for another frame in place of a message's content; drops what came of the message."""
+        return self._assemblies.pop(channel).unexpected()
 
     def _framing_lost(self, kind: int, payload: bytes, what: str) -> errors.RemoteProtocolError:
         self._deaf = True

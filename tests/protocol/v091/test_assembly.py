@@ -1,0 +1,93 @@
+"""An assembly: frames of one message added one by one, the limits of what it stores, and frames that do not belong."""
+
+from __future__ import annotations
+
+import pytest
+
+from harebell import errors
+from harebell.protocol.v091 import Content
+from harebell.protocol.v091.assembly import Assembly
+from harebell.protocol.v091.content import encode_content
+from tests.protocol.v091.samples import PUBLISH, body, header, opened
+
+METHOD = PUBLISH[7:-1]
+
+
+def begun(size: int, max_message_size: int = 1000) -> Assembly:
+    assembly = Assembly(METHOD)
+    assembly.add_header(header(size), 4088, max_message_size)
+    return assembly
+
+
+def test_the_content_has_all_frames() -> None:
+    assembly = Assembly(METHOD)
+    assert assembly.missing == -1
+    assembly.add_header(header(5), 4088, 1000)
+    assert (assembly.body_size, assembly.missing) == (5, 5)
+    assembly.add_body(body(b"abc"))
+    assert assembly.missing == 2
+    assembly.add_body(body(b"de"))
+    assert assembly.missing == 0
+    content = assembly.content(1)
+    assert (content.method, content.body, content.body_size) == (METHOD, b"abcde", 5)
+    assert content.frames == header(5) + body(b"abc") + body(b"de")
+
+
+def test_an_oversized_body_is_counted_and_not_stored() -> None:
+    assembly = begun(11, 10)
+    assert assembly.oversized
+    assembly.add_body(body(b"x" * 11))
+    assert (assembly.missing, assembly.frames) == (0, [header(11)])
+    assert not begun(10, 10).oversized
+
+
+@pytest.mark.parametrize("size, step", [(100, 1), (100, 99), (5000, 7), (20_000, 4088), (20_000, 4087)])
+def test_many_small_pieces_are_joined_to_full_frames(size: int, step: int) -> None:
+    _, server = opened(1, tune=(10, 4096, 0))
+    whole = bytes(i % 251 for i in range(size))
+    pieces = [body(b"") + body(whole[start : start + step]) for start in range(0, size, step)]
+    server.receive_data(PUBLISH + header(size, b"\x10\0\2") + b"".join(pieces))
+    ((_, content),) = server.events()
+    assert isinstance(content, Content)
+    assert (content.body, content.body_size, content.persistent) == (whole, size, True)
+    full = encode_content(1, b"\x10\0\2", whole, 4096)
+    assert len(content.frames) <= len(full) + 8 * (size // 4088 + 4)
+    assert content.frames_for(5, 4096) == content.frames.replace(b"\3\0\1\0\0", b"\3\0\5\0\0").replace(
+        b"\2\0\1", b"\2\0\5"
+    )
+
+
+def test_empty_body_frames_cost_no_memory() -> None:
+    _, server = opened(1)
+    server.receive_data(PUBLISH + header(1) + body(b"") * 10_000)
+    assert len(server._assemblies[1].frames) == 1
+    server.receive_data(body(b"x"))
+    ((_, content),) = server.events()
+    assert isinstance(content, Content)
+    assert (content.method, content.frames, content.body_size) == (PUBLISH[7:-1], header(1) + body(b"x"), 1)
+
+
+@pytest.mark.parametrize(
+    "frame, text",
+    [
+        (header(1, class_id=50), "expected content header for class 60, got one for class 50 instead"),
+        (header(1, weight=1), "expected content header for class 60, got non content header frame instead"),
+    ],
+)
+def test_a_wrong_header_is_refused(frame: bytes, text: str) -> None:
+    with pytest.raises(errors.RemoteProtocolError, match=text) as caught:
+        Assembly(METHOD).add_header(frame, 4088, 1000)
+    assert (caught.value.reply_code, caught.value.answer.class_id, caught.value.answer.method_id) == (505, 60, 40)
+
+
+def test_a_frame_out_of_order_is_refused() -> None:
+    with pytest.raises(errors.RemoteProtocolError, match="expected content header for class 60, got non content"):
+        Assembly(METHOD).add_body(body(b"a"))
+    with pytest.raises(errors.RemoteProtocolError, match="expected content body, got non content body frame instead"):
+        begun(1).add_header(header(1), 4088, 1000)
+
+
+def test_a_body_longer_than_announced_is_refused() -> None:
+    with pytest.raises(errors.RemoteProtocolError, match="content body exceeds the 1 bytes of its header") as caught:
+        begun(1).add_body(body(b"ab"))
+    assert caught.value.reply_code == 501
