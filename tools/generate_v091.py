@@ -257,23 +257,23 @@ def write_method(method: Method, structs: set[str]) -> list[str]:
 
 
 def write_properties(properties: list[Field]) -> list[str]:
-    kept = [(15 - i, f) for i, f in enumerate(properties)]
+    flagged = [(15 - i, f) for i, f in enumerate(properties)]
     given = {**GIVEN_TYPE, "table": "TableLike"}
     lines = ["", "", "class Properties:"]
     lines.append('    """The basic properties of a message; None means absent, which differs from empty on the wire.')
     lines += ["", "    `timestamp` is an aware datetime in UTC (whole seconds), or an int where a peer sent"]
     lines += ["    seconds that no datetime can hold.", '    """', ""]
     lines.append("    __slots__ = (")
-    lines += [f'        "{f.name}",' for _, f in kept]
+    lines += [f'        "{f.name}",' for _, f in flagged]
     lines += ["    )", "", "    def __init__(", "        self,", "        *,"]
-    lines += [f"        {f.name}: {given[f.type]} | None = None," for _, f in kept]
+    lines += [f"        {f.name}: {given[f.type]} | None = None," for _, f in flagged]
     lines += ["    ) -> None:"]
-    for _, f in kept:
+    for _, f in flagged:
         annotation, ignore = (": Table | None", GIVEN_AS_IS) if f.type == "table" else ("", "")
         lines.append(f"        self.{f.name}{annotation} = {f.name}{ignore}")
     lines += ["", "    def encode(self) -> bytes:", '        """The flags and the values, as in a content header."""']
     lines += ["        flags = 0", '        pieces = [b""]']
-    for bit, f in kept:
+    for bit, f in flagged:
         writer = {
             "shortstr": f'write_shortstr(self.{f.name}, "{f.name}")',
             "octet": f'write_octet(self.{f.name}, "{f.name}")',
@@ -286,7 +286,7 @@ def write_properties(properties: list[Field]) -> list[str]:
     lines += ["    @classmethod", "    def decode(cls, data: bytes, at: int = 0) -> Properties:"]
     lines += ['        """The properties that start (with their flags) at `at` and end with the data."""']
     lines += ["        self = cls()", "        flags = data[at] << 8 | data[at + 1]", "        at += 2"]
-    for bit, f in kept:
+    for bit, f in flagged:
         lines.append(f"        if flags & {1 << bit:#06x}:")
         if f.type == "octet":
             lines += [f"            self.{f.name} = data[at]", "            at += 1"]

@@ -216,13 +216,13 @@ _R = TypeVar("_R", bound=_Record)
 _Reader = Callable[[Table, str, str | None], object]
 
 
-def _record(kind: Callable[..., _R], **kept: tuple[type, ...]) -> _Reader:
-    """A function that reads an object into a record of `kind`; `kept` are fields and the JSON types of each."""
+def _record(kind: Callable[..., _R], **allowed: tuple[type, ...]) -> _Reader:
+    """A function that reads an object into a record of `kind`; `allowed` has the JSON types of each field."""
     declared = {each.name: each for each in fields(kind)}  # type: ignore[arg-type]  # a dataclass
 
     def read(entry: Table, path: str, vhost: str | None) -> object:
         values: dict[str, object] = {}
-        for name, types in kept.items():
+        for name, types in allowed.items():
             value = entry.get(name)
             if value is None and name == "vhost":
                 value = vhost
@@ -232,7 +232,7 @@ def _record(kind: Callable[..., _R], **kept: tuple[type, ...]) -> _Reader:
                 if name not in entry or object not in types:
                     raise InvalidArgument(f"{path}.{name}: missing")
                 values[name] = None  # null is a value of parameters
-        return kind(**values, extra={name: value for name, value in entry.items() if name not in kept})
+        return kind(**values, extra={name: value for name, value in entry.items() if name not in allowed})
 
     return read
 

@@ -79,12 +79,12 @@ class Route:
         self.remembered = remembered
 
     def __repr__(self) -> str:
-        kept = "".join(
+        details = "".join(
             f", {name}={value!r}"
             for name, value in (("delayed", self.delayed), ("remembered", self.remembered))
             if value
         )
-        return f"Route(queues={self.queues!r}, cacheable={self.cacheable}{kept})"
+        return f"Route(queues={self.queues!r}, cacheable={self.cacheable}{details})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,7 @@ class Facts:
             if delay:
                 self.delayed.append((at.name, delay))
                 return True
-        kept = at.inner if isinstance(at, DelayedMessageExchange) else at
-        if isinstance(kept, RecentHistoryExchange) and kept.remembers(self.table(Dependence.HEADERS)):
+        storing = at.inner if isinstance(at, DelayedMessageExchange) else at
+        if isinstance(storing, RecentHistoryExchange) and storing.remembers(self.table(Dependence.HEADERS)):
             self.remembered.append(at.name)
         return False
