@@ -5,8 +5,8 @@ Rules (RabbitMQ's; texts and order were probed on 3.10.8 and are tested against 
 - Arguments are checked in one fixed order, whatever the order of the table, each for the type of its value and then for
   its range. An argument that belongs to another type of queue only is refused after those; one that no type of queue
   knows is not checked and stays as it is.
-- A group of messages keeps its order, so `x-message-group` and `x-max-priority` exclude each other (not RabbitMQ's rule).
-- A quorum queue and a stream are durable, not exclusive, not auto-deleted, and named by their client.
+- A group of messages keeps its order, so `x-message-group` and `x-max-priority` exclude each other (not RabbitMQ's
+rule). - A quorum queue and a stream are durable, not exclusive, not auto-deleted, and named by their client.
 - A second declaration is compared by the arguments of the queue's type. `x-queue-type` classic and none are the same.
 
 Beyond RabbitMQ 3.10: `x-delivery-limit`, `x-dead-letter-strategy`, `x-consumer-timeout`, deduplication, delayed retry
