@@ -7,6 +7,7 @@ import pytest
 from harebell import errors
 from harebell.protocol.v091 import Content
 from harebell.protocol.v091.assembly import Assembly
+from harebell.protocol.v091.codec import encode_frame
 from harebell.protocol.v091.content import encode_content
 from tests.protocol.v091.samples import PUBLISH, body, header, opened
 
@@ -91,3 +92,9 @@ def test_a_body_longer_than_announced_is_refused() -> None:
     with pytest.raises(errors.RemoteProtocolError, match="content body exceeds the 1 bytes of its header") as caught:
         begun(1).add_body(body(b"ab"))
     assert caught.value.reply_code == 501
+
+
+def test_a_second_header_that_is_cut_short_is_out_of_order_too() -> None:
+    _, server = opened(1)
+    with pytest.raises(errors.RemoteProtocolError, match="expected content body, got non content body frame instead"):
+        server.receive_data(PUBLISH + header(1) + encode_frame(2, 1, b"\0\x3c"))
