@@ -13,9 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from harebell.broker.queues.classic import ClassicQueue
 from harebell.broker.store import journal
+from harebell.broker.store.catalog import Catalog
 from harebell.broker.v091.connection import FLUSH_BYTES
 from harebell.protocol.v091 import Content, methods as m
 from harebell.protocol.v091.fields import Table
+from harebell.routing.policies import Policy
 from tests.broker.kit import Client, NodeKit
 
 PERSISTENT: dict[str, Any] = {"delivery_mode": 2}
@@ -565,3 +567,26 @@ class DurableMachine(RuleBasedStateMachine):
 
 DurableMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestDurable = pytest.mark.slow(DurableMachine.TestCase)
+
+
+@pytest.mark.parametrize("kind", [{}, {"x_max_priority": 3}, {"x_queue_type": "quorum"}], ids=str)
+def test_what_recovery_dead_letters_is_on_disk_behind_what_was_there(
+    durable: Callable[..., Restarting], kind: dict[str, Any]
+) -> None:
+    """A queue that is over its limit when it is recovered drops messages into queues that are recovered after it."""
+    at = durable(x_dead_letter_exchange="", x_dead_letter_routing_key="dead", **kind)
+    publish(at.client, 1, 2, 3)
+    publish(at.client, 7, queue="dead")
+    at.kit.node.batch.commit.stop()
+    at.kit.node.catalog.close()
+    catalog = Catalog.open(at.data / "catalog.sqlite")
+    catalog.put_policy(Policy("/", "short", "^q$", {"max-length": 1}, apply_to="queues"))
+    catalog.commit()
+    catalog.close()
+    at.start()
+    at.kill()
+    publish(at.client, 8, queue="dead")
+    assert sorted(body for body, _ in rest(at.client, "dead")) == [1, 2, 7, 8]
+    assert rest(at.client) == fresh(3)
+    client = at.kill()
+    assert (rest(client), rest(client, "dead")) == ([], [])

@@ -76,6 +76,7 @@ def _restore(node: Node, kept: Definitions, folders: dict[tuple[str, str], str])
             _restore_binding(node, binding, what)
     for vhost in node.vhosts.values():
         _restore_messages(vhost)
+        _enforce_limits(vhost)
 
 
 @contextmanager
@@ -139,6 +140,13 @@ def _restore_messages(vhost: VirtualHost) -> None:
     for exchange in tuple(vhost.router.exchanges):
         if isinstance(exchange, DelayedMessageExchange) and exchange.durable:
             vhost.delays_of(exchange.name)
+
+
+def _enforce_limits(vhost: VirtualHost) -> None:
+    """Drop what is over a limit, once all journals are open: a dead letter is written to that of its queue."""
+    for queue in tuple(vhost.queues.values()):
+        if isinstance(queue, ClassicQueue):
+            queue.enforce_limits()
 
 
 def _adopt_streams(node: Node) -> None:

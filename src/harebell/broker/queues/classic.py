@@ -114,18 +114,24 @@ class ClassicQueue(Queue):
     def enrich(self) -> None:
         """From here on messages may leave from the middle."""
         if self.backlog is None:
-            line, backlog = self.line, Backlog(self.settings.max_priority or 0)
-            self.use_backlog(backlog)
-            for held in line.returned:
-                self._put_back(held)
-            for position, message in enumerate(line.ready, line.position):
-                backlog.push(Held(message, position, 0, self._priority(message)))
-            backlog.end = line.end
-            line.returned.clear()
-            line.ready.clear()
+            self._make_backlog()
             if self.journal is not None:
-                self._read_all(self.journal, backlog)
+                self.enforce_limits()
             self._refresh_views()
+
+    def _make_backlog(self) -> None:
+        """Move the messages into a backlog, those on disk too."""
+        line, backlog = self.line, Backlog(self.settings.max_priority or 0)
+        self.use_backlog(backlog)
+        for held in line.returned:
+            self._put_back(held)
+        for position, message in enumerate(line.ready, line.position):
+            backlog.push(Held(message, position, 0, self._priority(message)))
+        backlog.end = line.end
+        line.returned.clear()
+        line.ready.clear()
+        if self.journal is not None:
+            self._read_all(self.journal, backlog)
 
     def use_backlog(self, backlog: Backlog) -> None:
         """Have the messages in it from now on."""
@@ -336,6 +342,7 @@ class ClassicQueue(Queue):
     def use_journal(self, journal: Journal, *, suspect: bool = False) -> None:
         """From now on the queue's messages are on disk too, and those that are there are its first ones.
 
+        Limits are for `enforce_limits`, once each queue that takes dead letters has its journal.
         `suspect`: the machine went down with the broker before, so that any of them may have been delivered.
         OSError when the disk refuses.
         """
@@ -348,7 +355,13 @@ class ClassicQueue(Queue):
         else:
             self.line = self.contents = JournaledContents(journal, self.line, self.batch, str(self))
             if expires:
-                self.enrich()
+                self._make_backlog()
+
+    def enforce_limits(self) -> None:
+        """Drop what is over a limit, and set the timer of what expires: there may be messages from the disk."""
+        if self.backlog is not None:
+            self.notify_enqueued()
+            self._arm_expiry()
 
     def _read_all(self, journal: Journal, backlog: Backlog) -> None:
         while run := next_run(journal, self.batch, str(self)):
@@ -357,8 +370,6 @@ class ClassicQueue(Queue):
                 held.priority = self._priority(held.message)
                 backlog.push(held)
         backlog.end = journal.next
-        self.notify_enqueued()
-        self._arm_expiry()
 
     def as_held(self, held: Held) -> Held:
         """What stands for a message of the journal in this kind of queue."""
