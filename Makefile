@@ -3,8 +3,11 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# What starts no RabbitMQ and no Spark; few examples of each property, the same in every run.
-SERVERLESS := --hypothesis-profile quick -m "not spark and not rabbitmq and not slow"
+# Few examples of each property, the same in every run.
+QUICK := --hypothesis-profile quick
+PROFILE := $(QUICK)
+# What starts no RabbitMQ and no Spark.
+SERVERLESS := -m "not spark and not rabbitmq and not slow"
 # What the tests reach in their own process; Spark's workers and the `harebell` command are processes of their own.
 MEASURED := broker client bridge testing
 SEED ?= $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
@@ -28,7 +31,7 @@ demo: setup ## run the main job: 336,776 flights through the broker, the client 
 quick: setup ## while you work, in half a minute: style, and the tests that need no server
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
-	@$(BIN)/python -m pytest -q -n logical $(SERVERLESS) tests/protocol tests/routing tests/repository $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -q -n logical $(QUICK) $(SERVERLESS) tests/protocol tests/routing tests/repository $(PYTEST_ARGS)
 
 lint: setup ## check style (ruff), types (mypy --strict) and the arrows between packages (import-linter)
 	@echo "lint: ruff"
@@ -40,12 +43,15 @@ lint: setup ## check style (ruff), types (mypy --strict) and the arrows between 
 	@PYTHONPATH=. $(BIN)/lint-imports --no-logo
 
 test: seed := $(SEED)
-test: setup ## install the test servers where that is possible, then lint, coverage, and every test in an order drawn
+test: setup ## install the test servers where that is possible, then lint and run every test once, most with coverage
 	@tools/test_servers.sh
 	@$(MAKE) --no-print-directory lint
-	@$(MAKE) --no-print-directory coverage
+ifeq ($(PYTEST_ARGS),)
+	@$(MAKE) --no-print-directory coverage PROFILE= ORDER="--seed $(seed)"
+endif
 	@echo "test: pytest, one process for each core, in the order of \`make test SEED=$(seed)\`"
-	@$(BIN)/python -m pytest -n logical --dist worksteal --seed $(seed) $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n logical --dist worksteal --seed $(seed) \
+		$(if $(PYTEST_ARGS),$(PYTEST_ARGS),--not-measured "$(MEASURED)")
 
 generate: setup ## write again what is generated from the specification, the asyncio API, the hooks and the docstrings
 	@$(BIN)/python tools/generate_v091.py
@@ -56,11 +62,12 @@ generate: setup ## write again what is generated from the specification, the asy
 
 coverage: setup ## all lines and branches of protocol and routing are reached by their own tests, 90 % of most others
 	@echo "coverage: protocol and routing, 100 %"
-	@$(BIN)/python -m pytest -q -n logical $(SERVERLESS) --cov=harebell.protocol --cov=harebell.routing --cov-report= \
-		tests/protocol tests/routing
+	@$(BIN)/python -m pytest -q -n logical $(QUICK) $(SERVERLESS) --cov=harebell.protocol --cov=harebell.routing \
+		--cov-report= tests/protocol tests/routing
 	@$(BIN)/coverage report --fail-under=100
 	@echo "coverage: $(MEASURED), 90 % each"
-	@$(BIN)/python -m pytest -q -n logical $(SERVERLESS) $(MEASURED:%=--cov=harebell.%) --cov-report= $(MEASURED:%=tests/%)
+	@$(BIN)/python -m pytest -q -n logical --dist worksteal $(PROFILE) $(ORDER) $(SERVERLESS) \
+		$(MEASURED:%=--cov=harebell.%) --cov-report= $(MEASURED:%=tests/%)
 	@for part in $(MEASURED); do echo "$$part: $$($(BIN)/coverage report --include="*/harebell/$$part/*" --format=total) %"; \
 		$(BIN)/coverage report --include="*/harebell/$$part/*" --fail-under=90 >.coverage.report || \
 		{ cat .coverage.report; exit 1; }; done

@@ -2,4 +2,9 @@
 
 from __future__ import annotations
 
-pytest_plugins = ["tests.fixtures.order", "tests.fixtures.profiles", "tests.fixtures.rabbitmq"]
+pytest_plugins = [
+    "tests.fixtures.measured",
+    "tests.fixtures.order",
+    "tests.fixtures.profiles",
+    "tests.fixtures.rabbitmq",
+]

@@ -50,6 +50,10 @@ class Peer:
             self._events.extend(self.engine.events())
         return self._events.popleft()
 
+    def has_read(self, kind: type[object]) -> bool:
+        """Whether the client has said this behind what `next` gave last."""
+        return any(isinstance(event, kind) for _, event in self._events)
+
     async def expect(self, kind: type[E]) -> E:
         _, event = await self.next()
         assert isinstance(event, kind), f"the client sent {event!r}, expected was {kind.__name__}"

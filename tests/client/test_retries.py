@@ -51,7 +51,7 @@ class Lossy:
                     self.losses += 1
                     return  # which drops the connection
                 answer = self.answer(event)
-                if answer is not None:
+                if answer is not None and not peer.has_read(m.ConnectionClose):  # then nothing else is answered
                     peer.send(number, answer)
         except (HungUp, ConnectionError, asyncio.IncompleteReadError):
             pass
