@@ -1,7 +1,7 @@
 """The broker: vhosts, exchanges, queues, consumers, and the store, in one process.
 
-`Broker` is all that most programs need. `QueueDecorator` and `Verdict` are for those that decorate queues
-(`Broker.add_decorator`); `COMMANDS` names what the service `amq.administer` can be asked for.
+`Broker` is all that most programs need. `QueueDecorator` and `Verdict` are for programs that decorate queues
+(`Broker.add_decorator`); `COMMANDS` names the commands of the service `amq.administer`.
 """
 
 from harebell.broker.net import Broker, Tls

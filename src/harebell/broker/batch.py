@@ -1,19 +1,18 @@
-"""The end of a batch: what one read of one connection caused is done once, in one order.
+"""The end of a batch: the effects of one read of one connection, each done once and in a fixed order.
 
-While a batch is processed, work gathers here: queues that have something to deliver, stores that have something to
-write, publishers that have something to confirm, connections that have something to send. `Batch.end` does it all, so
-that its cost is per batch and not per message:
+While a batch is processed, work gathers here: queues with messages to deliver, stores with data to write, publishers
+with confirms, connections with output. `Batch.end` does it all, so that its cost is per batch and not per message:
 
-    deliver      queues give consumers what their windows take
-    write        what was published and delivered goes to the logs
-    charge       the publisher of the batch owes its bytes until they are synced
-    when_safe    what has to wait for that sync is called when it is done
-    confirm      publishers hear of what is safe already
-    save         what was declared is committed to the catalog, with one sync
+    deliver      queues deliver to consumers up to their windows
+    write        publications and deliveries go to the logs
+    charge       the batch's bytes are charged to its publisher until they are synced
+    when_safe    callbacks that wait for that sync are called after it
+    confirm      publications that are safe already are confirmed
+    save         declarations are committed to the catalog, with one sync
     flush        output goes to the sockets
 
-A delivery is noted on disk before anybody sees it, so that it never comes again as if it were new. Queues and dialects
-are known here by small protocols only; sockets are not known at all.
+A delivery is noted on disk before its client gets it, so that it is never delivered again as a new one. The batch uses
+queues and dialects by small protocols only, and knows no sockets.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class _Decorator(Protocol):
 
 
 class Deliverer(Protocol):
-    """What has something to deliver: a queue."""
+    """A queue with messages to deliver."""
 
     scheduled: bool
     deleted: bool
@@ -49,41 +48,41 @@ class Deliverer(Protocol):
 
 
 class Writer(Protocol):
-    """What has something to write: a stored queue, a delayed exchange."""
+    """A stored queue or a delayed exchange with data to write."""
 
     @property
     def deleted(self) -> bool: ...
     def flush(self) -> int:
-        """Write it; the ticket of the sync that will cover it."""
+        """Write the data. Returns the ticket of the sync that will cover it."""
 
     def advance(self) -> None:
-        """Show it, as far as it is on the disk."""
+        """Act on a finished sync: synced data may be shown."""
 
 
 class Confirmer(Protocol):
-    """What has something to confirm: the confirms of a channel."""
+    """The confirms of a channel."""
 
     def end_batch(self, ticket: int) -> bool:
-        """Confirm what the batch published, or wait for the sync of this ticket; whether anything waits."""
+        """Confirm the batch's publications, or let them wait for the sync of this ticket. Returns whether any wait."""
 
     def confirm(self) -> bool:
-        """Confirm what is synced by now; whether anything is left."""
+        """Confirm what is synced by now. Returns whether any publications are left."""
 
 
 class Sender(Protocol):
-    """What has something to send: a connection."""
+    """A connection with output to send."""
 
     def flush(self) -> None: ...
 
 
 class Debtor(Protocol):
-    """A publisher that is held back while it owes too much to the disk."""
+    """A publisher that is held back while it owes the disk too many bytes."""
 
     def charge(self, ticket: int, size: int) -> None:
-        """A batch of so many bytes waits for the sync of this ticket."""
+        """Charge `size` bytes of a batch, until the sync of this ticket."""
 
     def grant(self) -> None:
-        """A sync is done."""
+        """Credit a finished sync."""
 
 
 def _nothing() -> None:
@@ -91,12 +90,12 @@ def _nothing() -> None:
 
 
 class Batch:
-    """One for each node.
+    """The batch of a node.
 
-    scheduled, written, confirming, unflushed   what the current batch leaves to do
-    after_commit                                called once the catalog has what changed
+    scheduled, written, confirming, unflushed   the current batch's work
+    after_commit                                called once the catalog has the changes
     held                                        publishers that wait for the disk
-    failed                                      why the store failed; None: it works
+    failed                                      the error of the store; None: it works
     rearm                                       called after a batch in which the next deadline changed
     """
 
@@ -123,17 +122,17 @@ class Batch:
         self._timers = timers
         self._on_failed = on_failed
         self._ending = False
-        self._ticket = 0  # of the sync that covers what the batch wrote
-        self._unsynced: dict[Writer, int] = {}  # what has written -> the sync that will cover it
+        self._ticket = 0  # of the sync that covers the batch's data
+        self._unsynced: dict[Writer, int] = {}  # writer -> the sync that will cover its data
         self._when_safe: list[Callable[[], None]] = []
-        self._safe: deque[tuple[int, list[Callable[[], None]]]] = deque()  # what is to be called after which sync
+        self._safe: deque[tuple[int, list[Callable[[], None]]]] = deque()  # tickets, and callbacks that wait for them
         self._awaiting: list[Confirmer] = []
         self._drained: Callable[[], None] = _nothing
 
     def end(self, publisher: Debtor | None = None, size: int = 0) -> None:
-        """Do what the batch has left; it was `size` bytes of `publisher`, which owes them to the disk if it wrote."""
+        """End a batch of `size` bytes from `publisher`, which is charged for them if the batch wrote to the disk."""
         if self._ending:
-            return  # a transport that pauses or fails inside a flush ends up here; the loop below goes on
+            return  # a transport paused or failed inside a flush; the loop below continues
         self._ending = True
         try:
             catalog = self.catalog
@@ -182,9 +181,9 @@ class Batch:
                     decorator.consumer_state_changed()
 
     def write(self) -> None:
-        """Write what the batch has left for the disk so far. OSError when the disk refuses.
+        """Write the batch's data so far. OSError when the disk refuses.
 
-        Nothing once the store has failed, not even what closing the connections has given back.
+        After a failure of the store it writes nothing, not even the deliveries that closing connections return.
         """
         written, self.written = self.written, []
         if self.failed is not None:
@@ -198,11 +197,11 @@ class Batch:
                 each.advance()
 
     def has_written(self, what: Writer) -> None:
-        """It has something to write at the end of the batch."""
+        """Note that a writer has data to write at the end of the batch."""
         self.written.append(what)
 
     def when_safe(self, callback: Callable[[], None]) -> None:
-        """Call back when everything that this batch writes is on the disk: never, once the store has failed."""
+        """Call back when this batch's data are on the disk: never, once the store has failed."""
         if self.failed is None:
             self._when_safe.append(callback)
 
@@ -212,9 +211,9 @@ class Batch:
                 callback()
 
     def save(self) -> None:
-        """Commit what was declared, deleted or set, before anybody is told: it blocks for one sync if there is any.
+        """Commit declarations, deletions and settings before clients are answered; block for one sync if there are any.
 
-        A disk that refuses has failed the whole store: what could not be kept was never acknowledged.
+        A disk that refuses fails the whole store: changes that could not be saved were never acknowledged.
         """
         if self.catalog.changed:
             try:
@@ -229,7 +228,7 @@ class Batch:
                 self.fail(error)
 
     def _synced(self) -> None:
-        """A group commit is done: let readers see it, and confirm what waited for it."""
+        """Act on a finished group commit: readers may see its data, and waiting publications are confirmed."""
         synced = self.commit.synced
         for each, ticket in tuple(self._unsynced.items()):
             if ticket <= synced:
@@ -244,7 +243,7 @@ class Batch:
         self._check_drained()
 
     def fail(self, error: OSError) -> None:
-        """The disk refused. Nothing is confirmed any more, and every client is told."""
+        """Fail the store: the disk refused. Nothing is confirmed any more, and every client is notified."""
         if self.failed is None:
             self.failed = error
             log.critical("the store failed, the broker stops: %s", error)
@@ -258,7 +257,7 @@ class Batch:
             self.end()
 
     def when_drained(self, drained: Callable[[], None]) -> None:
-        """Call back when nothing waits for the disk, now and after each sync."""
+        """Call back when nothing waits for the disk, checked now and after each sync."""
         self._drained = drained
         self._check_drained()
 

@@ -1,6 +1,6 @@
-"""Clients as the node, limits, events and statistics know them, whatever dialect they speak.
+"""The parts of clients that the node, limits, events and statistics use, whatever their dialect.
 
-A dialect's connection, channel (or session) and subscription have at least this. What else they have is the dialect's.
+A dialect's connection, channel (or session) and subscription have at least these members.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Tenancy(Protocol):
 
 
 class Connection(Protocol):
-    """One client.
+    """One client's connection.
 
-    pid, name           what it is called: by the broker, and by its two ends
+    pid, name           its names: the broker's own, and that made of its two ends
     peer, local         the ends, as "address:port"
-    user, mechanism     who logged in, and how; "" before that
+    user, mechanism     the user and the mechanism of its login; "" before that
     heartbeat           seconds; connected_at: milliseconds since 1970
     recv_..., send_...  bytes, reads and writes
     """
@@ -51,7 +51,7 @@ class Connection(Protocol):
     def local(self) -> str: ...
     @property
     def protocol(self) -> str:
-        """The dialect, as RabbitMQ's events name it: "{0,9,1}"."""
+        """The dialect, with the name in RabbitMQ's events: "{0,9,1}"."""
 
     @property
     def frame_max(self) -> int: ...
@@ -59,11 +59,11 @@ class Connection(Protocol):
     def channel_max(self) -> int: ...
     @property
     def state(self) -> str:
-        """In RabbitMQ's words: starting, running, blocked, flow, closing, closed."""
+        """The state as RabbitMQ names it: starting, running, blocked, flow, closing, closed."""
 
     @property
     def is_open(self) -> bool:
-        """Logged in, in a virtual host, and not on its way out."""
+        """Whether the client is logged in, in a virtual host, and not closing."""
 
     @property
     def vhost(self) -> Tenancy: ...
@@ -71,21 +71,21 @@ class Connection(Protocol):
     def channels(self) -> Mapping[int, Channel]: ...
 
     def close(self, error: AmqpError) -> None:
-        """End the connection with a reply code."""
+        """Close the connection with a reply code."""
 
     def retract(self) -> None:
-        """Do not send what has not left yet: the broker cannot stand by it."""
+        """Drop output that is not sent yet: the broker could not store what it confirms."""
 
     def unblock(self) -> None:
-        """The last alarm is over."""
+        """Process deferred publications: the last alarm is over."""
 
     def drain(self) -> None:
-        """The broker is about to stop: read nothing more."""
+        """Stop reading: the broker is about to stop."""
 
     def give_back_overdue(self, now: int, default: int, least: int) -> None:
         """Return deliveries that were not acknowledged within their queue's consumer timeout to their queues.
 
-        `default` is the timeout of queues without one of their own, `least` the smallest there is; milliseconds.
+        `default` is the timeout of queues without one of their own, `least` the smallest one; milliseconds.
         """
 
 
@@ -100,7 +100,7 @@ class Channel(Protocol):
     def connection(self) -> Connection: ...
     @property
     def consumers(self) -> Collection[str]:
-        """The tags of its consumers."""
+        """The tags of the channel's consumers."""
 
     @property
     def confirming(self) -> bool:
@@ -110,15 +110,15 @@ class Channel(Protocol):
     def transactional(self) -> bool: ...
     @property
     def unconfirmed(self) -> int:
-        """Publications that are neither confirmed nor refused yet."""
+        """The number of publications that are neither confirmed nor refused yet."""
 
     @property
     def uncommitted(self) -> int:
-        """Publications of the current transaction."""
+        """The number of publications in the current transaction."""
 
     @property
     def unacked_count(self) -> int:
-        """Deliveries that are not acknowledged."""
+        """The number of deliveries that are not acknowledged."""
 
     def unacked_queues(self) -> Iterable[Queue]:
         """The queue of each delivery that is not acknowledged."""

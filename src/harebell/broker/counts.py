@@ -1,9 +1,9 @@
-"""Counts of what passes, with RabbitMQ's names: plain integers that queues, channels and the node increment.
+"""Counters with RabbitMQ's names: plain integers that queues, channels and the node increment.
 
-Counting must not be felt, so hardly anything is counted per message. A publication adds one to its `Target`; a consumer
-adds the size of each share it is fed, and of each acknowledgement. `flush_counts` (of publishers and consumers) carries
-these over to the counts kept here, when the target or the consumer goes and when statistics are asked for. The report
-that puts them together is `operations.statistics`'s.
+Counting must cost almost nothing, so hardly anything is counted per message. A publication adds one to its `Target`; a
+consumer adds the size of each share delivered to it, and of each acknowledgement. `flush_counts` (of publishers and
+consumers) moves these to the counts here, when the target or the consumer goes and when statistics are asked for.
+`operations.statistics` makes the report.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["ChannelCounts", "Churn", "ExchangeCounts", "QueueCounts"]
 
 
 class ExchangeCounts:
-    """`publish_in` messages came, and went on to `publish_out` queues, each queue counted."""
+    """The counts of an exchange: `publish_in` messages arrived and went to `publish_out` queues, each queue counted."""
 
     __slots__ = ("publish_in", "publish_out")
 
@@ -24,7 +24,7 @@ class ExchangeCounts:
 
 
 class QueueCounts:
-    """What came to one queue and left it. `redeliver` is of the deliveries and gets those that were not the first."""
+    """The messages that entered and left one queue. `redeliver`: the deliveries and gets that were redeliveries."""
 
     __slots__ = ("ack", "deliver", "deliver_no_ack", "get", "get_empty", "get_no_ack", "publish", "redeliver")
 
@@ -48,7 +48,7 @@ class QueueCounts:
 
 
 class ChannelCounts(QueueCounts):
-    """The same of one channel or of many, with what becomes of its publications."""
+    """The counts of one channel or of many, with those of its publications."""
 
     __slots__ = ("confirm", "drop_unroutable", "return_unroutable")
 
@@ -70,7 +70,7 @@ class ChannelCounts(QueueCounts):
 
 
 class Churn:
-    """What came and went on the node since it started."""
+    """The numbers of objects made and removed on the node since it started."""
 
     __slots__ = (
         "channel_closed", "channel_created", "connection_closed", "connection_created", "queue_created",

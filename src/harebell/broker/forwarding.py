@@ -1,7 +1,7 @@
-"""How a message goes on inside a virtual host: what takes it (`Sink`), and what finds the sinks (`Forwarding`).
+"""Forwarding inside a virtual host: the objects that take a message (`Sink`), and the routing to them (`Forwarding`).
 
-A publisher, a dead letter, a delayed exchange and an announcement of the broker's own all route a message and hand it
-to sinks. They know the virtual host by `Forwarding` alone.
+A publisher, a dead letter, a delayed exchange and an announcement of the broker's own all route a message and publish
+it to sinks. They use the virtual host by `Forwarding` alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Forwarding", "Receiver", "Sink", "hashed_properties"]
 
 
 class Sink(Protocol):
-    """What takes a routed message: a queue, a channel's reply address, an exchange that holds messages, a service.
+    """A target of a routed message: a queue, a channel's reply address, an exchange that holds messages, a service.
 
     `stored`: a publisher confirm has to wait for the disk.
     """
@@ -32,20 +32,20 @@ class Sink(Protocol):
         """Whether a message published now would go to a consumer at once."""
 
     def enrich(self) -> None:
-        """A message with an expiration is coming."""
+        """Prepare for a message with an expiration."""
 
 
 class Receiver(Sink, Protocol):
-    """A queue, as a router of messages knows it."""
+    """The part of a queue that forwarding uses."""
 
     name: str
 
     def when_durable(self, callback: Callable[[], None]) -> None:
-        """Call back once what was published so far survives a crash, or the queue is deleted."""
+        """Call back once all publications so far survive a crash, or the queue is deleted."""
 
 
 class Forwarding(Protocol):
-    """A virtual host, as a router of messages knows it."""
+    """The part of a virtual host that forwarding uses."""
 
     @property
     def router(self) -> Router: ...
@@ -56,5 +56,5 @@ class Forwarding(Protocol):
 
 
 def hashed_properties(properties: Properties) -> Mapping[str, object]:
-    """The properties that an exchange may route by, as routing takes them."""
+    """The properties that an exchange may route by, in the form that routing takes."""
     return {name: getattr(properties, name) for name in HASH_PROPERTIES}

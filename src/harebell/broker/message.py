@@ -1,4 +1,4 @@
-"""What a queue holds: a message with the address that it was published to, and what queues note about it."""
+"""Messages in queues: a message with the address that it was published to, and a queue's data about it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from harebell.protocol.v091.splice import DELIVERY_COUNT, header_frame_size, rep
 
 __all__ = ["STORED_CHANNEL", "Address", "Given", "Held", "MarkedMessage", "Message", "to_held"]
 
-STORED_CHANNEL: Final = 1  # of frames on disk: what nearly every client uses first, so nearly no delivery rewrites it
+STORED_CHANNEL: Final = 1  # of frames on disk: most clients use it first, so most deliveries need no rewriting
 
 
 class Address:
-    """Exchange and routing key of a publication, with the bytes that they become in a delivery.
+    """Exchange and routing key of a publication, with their bytes in a delivery.
 
     `wire` is both as short strings; `fresh` and `again` are the end of a basic.deliver frame after the delivery tag,
     for a first delivery and a redelivery.
@@ -33,7 +33,7 @@ class Address:
 
     @classmethod
     def read(cls, wire: bytes) -> Address:
-        """The address whose `wire` that is."""
+        """The address with this `wire` form."""
         exchange, at = read_shortstr(wire, 0)
         return cls(exchange, read_shortstr(wire, at)[0])
 
@@ -41,10 +41,10 @@ class Address:
 class Message:
     """One message on its way through queues; shared by all the queues that it was routed to.
 
-    `keys` are the keys that it was routed by, where its address and CC header do not tell: after a BCC header, which
-    nobody may see, or a dead-letter routing key, which overrules CC. `bcc` are those of them that were in BCC. `died`
-    says that this broker dead-lettered it before. `ttl` is its expiration in milliseconds. Nearly no message has any of
-    these, so only a MarkedMessage has room for them.
+    `keys` are the keys that it was routed by, where its address and CC header do not contain them: after a BCC header,
+    which is hidden from consumers, or a dead-letter routing key, which overrules CC. `bcc` are those of them that were
+    in BCC. `died`: this broker dead-lettered it before. `ttl` is its expiration in milliseconds. Nearly no message has
+    any of these, so only a MarkedMessage has attributes for them.
     """
 
     __slots__ = ("address", "content")
@@ -81,9 +81,9 @@ class MarkedMessage(Message):
 
 
 class Held:
-    """A message as one queue has it: where it stands there, until when, and how often it was delivered.
+    """A message in one queue: its place there, its deadline, and how often it was delivered.
 
-    position  its place in the queue; a message that comes back goes to the place it had
+    position  its place in the queue; a message that comes back goes to its old place
     deadline  when it expires, in milliseconds of the node's clock; 0: never
     priority  of its level in the queue
     count     deliveries so far that ended without an acknowledgement
@@ -116,7 +116,7 @@ class Held:
         frames = content.frames_for(channel, frame_max)
         if not self.count:
             return frames
-        if DELIVERY_COUNT.may_be_in(frames):  # a publisher's own, or one of another broker's: ours takes its place
+        if DELIVERY_COUNT.may_be_in(frames):  # a publisher's or another broker's own is replaced by this broker's
             properties = content.decode_properties()
             properties.headers = {k: v for k, v in (properties.headers or {}).items() if k != DELIVERY_COUNT.name}
             frames = replace_properties(frames, properties)
@@ -124,17 +124,17 @@ class Held:
         return counted if header_frame_size(counted) <= frame_max else frames
 
     def fits(self, frame_max: int) -> bool:
-        """Whether a peer that takes frames of that length (0: of any) can be sent the message."""
+        """Whether the message fits a peer with this frame size (0: no limit)."""
         frames = self.message.content.frames
         return not frame_max or len(frames) <= frame_max or header_frame_size(frames) <= frame_max
 
 
 Given: TypeAlias = Message | Held | tuple[Address, bytes]
-"""A delivery as its channel notes it. One from disk is address and frames: hardly one comes back, and needs more."""
+"""A delivery as its channel notes it. One from disk is address and frames: it needs more only when it comes back."""
 
 
 def to_held(given: Given, position: int) -> Held:
-    """The message of a delivery that comes back, with its place in the queue."""
+    """The message of a returned delivery, with its place in the queue."""
     if isinstance(given, Held):
         return given
     if isinstance(given, Message):

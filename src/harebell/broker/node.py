@@ -1,7 +1,8 @@
 """The node: one broker without its sockets, dialects and operators.
 
-It has the virtual hosts, the users, the connections (as `clients` draws them), the timers, the batch and the store, and
-sees to what concerns all of them: alarms, consumer timeouts, the start of a stop. `operations.startup` makes one.
+It has the virtual hosts, the users, the connections (by the protocols of `clients`), the timers, the batch and the
+store, and handles what concerns all of them: alarms, consumer timeouts, the start of a stop. `operations.startup` makes
+one.
 """
 
 from __future__ import annotations
@@ -56,14 +57,14 @@ class Node:
     """One broker.
 
     data        folder of the store; it is made when missing
-    temporary   True: the folder goes with the broker, so that what is declared is kept in memory alone
-    last_stop   how the broker before, on this folder, ended
+    temporary   True: the folder is deleted with the broker, so that the catalog is in memory only
+    last_stop   how the last broker on this folder stopped
     call_soon   runs a callable in this thread, from any thread
     sync        False: publisher confirms do not wait for the disk
-    events      what is told of changes
-    limits      what clients may use
+    events      the listener that is notified of changes
+    limits      the resources that clients may use
     clock       milliseconds that never go back
-    components  what acts on parameters, by the name of their component
+    components  objects that act on parameters, by the name of their component
     files       the operating system, for the messages of queues, streams and delayed exchanges
     """
 
@@ -102,7 +103,7 @@ class Node:
         self.draining = False
         self.batch = Batch(call_soon, self.catalog, self.timers, self._close_all, sync=sync, files=files)
         self.store = Store(data, self.batch.commit, self.timers.now, last_stop=last_stop, files=files)
-        self.lobby = VirtualHost(self, "")  # where a connection is before it says which virtual host it wants
+        self.lobby = VirtualHost(self, "")  # the virtual host of a connection until connection.open
 
     def new_vhost(self, name: str) -> VirtualHost:
         """A virtual host, empty, and not announced yet."""
@@ -111,10 +112,10 @@ class Node:
         return vhost
 
     def add_vhost(self, definition: definitions.VirtualHost) -> VirtualHost:
-        """The virtual host, made, or given what the definition says of it if it is there.
+        """Create a virtual host, or apply the definition to an existing one. Returns it.
 
         Description, tags and default queue type are also taken from the definition's metadata, where RabbitMQ 3.10
-        writes them; limits, when it has any, become the parameter that they are. InvalidArgument for what cannot be.
+        writes them; limits, if there are any, become a parameter. InvalidArgument for an invalid definition.
         """
         definition = described(definition)
         check_vhost_limits(definition.limits or {})
@@ -129,9 +130,9 @@ class Node:
         return vhost
 
     def delete_vhost(self, name: str) -> None:
-        """Delete the virtual host with all that is in it; its connections are closed with 320.
+        """Delete a virtual host with everything in it; its connections are closed with 320.
 
-        NotFound when there is none.
+        NotFound for an unknown one.
         """
         vhost = self.vhosts.pop(name, None)
         if vhost is None:
@@ -148,31 +149,31 @@ class Node:
         self.batch.end()
 
     def add_connection(self, connection: Connection) -> None:
-        """A client has connected."""
+        """Add the connection of a new client."""
         self.connections.add(connection)
         self.churn.connection_created += 1
 
     def forget_connection(self, connection: Connection) -> None:
-        """Its transport is gone."""
+        """Remove a connection whose transport is gone."""
         if connection in self.connections:
             self.connections.remove(connection)
             self.churn.connection_closed += 1
-            if connection.mechanism:  # it came as far as start-ok
+            if connection.mechanism:  # it has sent start-ok
                 self.events.connection_closed(connection)
 
     def new_pid(self) -> str:
-        """A name for a connection or a channel that no other ever has; Erlang's processes have such ones."""
+        """A name for a connection or a channel, never used again, in the form of Erlang's processes."""
         return f"<{self.name}.{next(self._pids)}>"
 
     def add_decorator(self, factory: DecoratorFactory) -> None:
-        """Let `factory` decorate every queue, those that are there and those to come."""
+        """Let `factory` decorate every queue, those that exist and later ones."""
         self.decorators.append(factory)
         for vhost in self.vhosts.values():
             for queue in tuple(vhost.queues.values()):
                 queue.decorate([factory])
 
     def save(self) -> None:
-        """End a batch that no connection began: what was changed is on disk then. OSError when the store failed."""
+        """End a batch that no connection began: its changes are then on disk. OSError when the store failed."""
         self.batch.end()
         if self.batch.failed is not None:
             raise self.batch.failed
@@ -182,7 +183,7 @@ class Node:
         self.batch.end()
 
     def _sweep(self) -> None:
-        """Take back deliveries that were not acknowledged in time; how often follows from the shortest timeout."""
+        """Return deliveries that were not acknowledged in time; the interval depends on the shortest timeout."""
         queues = [queue for vhost in self.vhosts.values() for queue in vhost.queues.values()]
         for queue in queues:
             queue.rest()
@@ -194,28 +195,28 @@ class Node:
         self._next_sweep = self.timers.at(now + min(SWEEP_MS, max(1, least // 4)), self._sweep)
 
     def set_limits(self, limits: Limits) -> None:
-        """Other limits, from now on; connections that are open keep what was agreed with them."""
+        """Replace the limits; open connections keep the values that they have negotiated."""
         self.limits = limits
         self.consumer_timeout = _milliseconds(limits.consumer_timeout)
         self.watch_consumers(self.consumer_timeout)
 
     def watch_consumers(self, timeout: int) -> None:
-        """There is a queue with this consumer timeout, in milliseconds: check often enough."""
+        """Check often enough for a queue with this consumer timeout, in milliseconds."""
         soon = self.timers.now() + max(1, timeout // 4)
         if self._next_sweep.deadline > soon:
             self._next_sweep.cancel()
             self._next_sweep = self.timers.at(soon, self._sweep)
 
     def run_timers(self) -> None:
-        """The clock has reached `timers.next_deadline`: do what is due."""
+        """Run the timers that are due: the clock has reached `timers.next_deadline`."""
         try:
             self.timers.run()
-        except OSError as error:  # a message that was held back may be one for a stream
+        except OSError as error:  # a delayed message may be one for a stream
             self.batch.fail(error)
         self.batch.end()
 
     def raise_alarm(self, resource: str) -> None:
-        """Publications wait from now on, because the broker is low on it ("memory", "disk")."""
+        """Block publications from now on: the broker is low on the resource ("memory", "disk")."""
         if resource not in self.alarms:
             self.alarms.add(resource)
             self.events.alarm("set", resource)
@@ -231,20 +232,20 @@ class Node:
         self.batch.end()
 
     def _close_all(self, error: OSError) -> None:
-        """The store failed."""
+        """Close every connection: the store failed."""
         for connection in tuple(self.connections):
             connection.retract()
             connection.close(InternalError(f"the broker's store failed: {error.strerror}"))
 
     def drain(self, drained: Callable[[], None]) -> None:
-        """Take nothing more from clients; `drained` is called when the confirms of all that they published are sent."""
+        """Stop reading clients' input; `drained` is called when the confirms of all their publications are sent."""
         self.draining = True
         for connection in tuple(self.connections):
             connection.drain()
         self.batch.when_drained(drained)
 
     def abandon(self) -> None:
-        """Undo a start that failed: nothing of it goes to the catalog."""
+        """Undo a failed start: the catalog is not changed."""
         self.catalog.rollback()
         self.catalog.close()
         self.logins.verifier.stop()
@@ -261,6 +262,6 @@ class Node:
                 if self.batch.failed is None:
                     each.close()
         self.catalog.close()
-        self.batch.rearm = lambda: None  # what still comes from other threads sets no timers
+        self.batch.rearm = lambda: None  # calls from other threads set no timers any more
         self.logins.verifier.stop()
         self.batch.commit.stop()

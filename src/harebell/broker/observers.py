@@ -1,7 +1,7 @@
-"""What is told of what happens: `Listener` hears of changes (events), `Tracer` sees every message (the firehose).
+"""Observers of a node: a `Listener` is notified of changes (events), a `Tracer` of every message (the firehose).
 
-The rooms that change something are handed a listener and know it by this protocol; `operations.events` and
-`operations.firehose` implement them.
+The modules that make changes get a listener and know it by this protocol; `operations.events` and `operations.firehose`
+implement them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from harebell.routing.policies import Policy
 
 __all__ = ["INTERNAL_USER", "Listener", "Tracer", "VhostFacts"]
 
-INTERNAL_USER: Final = "rmq-internal"  # the user of what no user did; RabbitMQ's name
+INTERNAL_USER: Final = "rmq-internal"  # the user of the broker's own changes; RabbitMQ's name
 
 
 class VhostFacts(Protocol):
-    """A virtual host that was made."""
+    """The part of a new virtual host that listeners use."""
 
     name: str
     definition: VirtualHost
@@ -35,10 +35,10 @@ class VhostFacts(Protocol):
 
 
 class Listener(Protocol):
-    """What is told of changes, once they are made, inside the batch that makes them."""
+    """A listener, notified of changes once they are made, inside the batch that makes them."""
 
     def prepare_vhost(self, vhost: VhostFacts) -> None:
-        """A virtual host is about to be used: it gets what the listener needs there."""
+        """Make what the listener needs in a virtual host, before it is used."""
 
     def vhost_created(self, vhost: VhostFacts) -> None: ...
     def vhost_deleted(self, name: str) -> None: ...
@@ -46,7 +46,7 @@ class Listener(Protocol):
     def connection_created(self, connection: Connection) -> None: ...
     def connection_closed(self, connection: Connection) -> None: ...
     def authenticated(self, connection: Connection, mechanism: str, user: str, error: str = "") -> None:
-        """Somebody logged in as `user`, or was refused with `error`."""
+        """A client logged in as `user`, or was refused with `error`."""
 
     def channel_created(self, channel: Channel) -> None: ...
     def channel_closed(self, channel: Channel) -> None: ...
@@ -58,32 +58,32 @@ class Listener(Protocol):
     def exchange_created(self, vhost: str, exchange: Exchange, user: str) -> None: ...
     def exchange_deleted(self, vhost: str, name: str, user: str) -> None: ...
     def binding(self, what: str, vhost: str, binding: Binding, user: str) -> None:
-        """`what` happened to the binding: created or deleted."""
+        """The binding was created or deleted (`what`)."""
 
     def user(self, what: str, name: str, **more: FieldValue) -> None:
-        """`what` happened to the user: created, deleted, password.changed, tags.set."""
+        """The user changed (`what`): created, deleted, password.changed, tags.set."""
 
     def user_limits(self, name: str, limits: Mapping[str, object]) -> None:
-        """Those that were set, or none when they were cleared."""
+        """The user's limits were set, or cleared when there are none."""
 
     def permission(self, what: str, vhost: str, user: str, **patterns: str) -> None:
-        """`what` happened to the permission: permission.created, topic.permission.deleted, ..."""
+        """The permission changed (`what`): permission.created, topic.permission.deleted, ..."""
 
     def parameter(self, what: str, parameter: Parameter) -> None:
-        """`what` happened to the parameter: set or cleared."""
+        """The parameter was set or cleared (`what`)."""
 
     def global_parameter(self, name: str, value: object) -> None:
-        """It was set, or cleared when there is no value."""
+        """The global parameter was set, or cleared when it has no value."""
 
     def policy_set(self, policy: Policy, *, operator: bool) -> None: ...
     def policy_cleared(self, vhost: str, name: str, *, operator: bool) -> None: ...
 
     def alarm(self, what: str, resource: str) -> None:
-        """`what` happened to the alarm: set or cleared."""
+        """The alarm was set or cleared (`what`)."""
 
 
 class Tracer(Protocol):
-    """What sees every message that is published in a virtual host or delivered there."""
+    """A tracer, notified of every message that is published or delivered in a virtual host."""
 
     def published(
         self, channel: Channel, message: Message, keys: tuple[str, ...], properties: Properties, queues: tuple[str, ...]

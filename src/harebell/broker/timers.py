@@ -1,8 +1,8 @@
-"""Timers of the broker: a heap of deadlines, driven by whoever has a clock.
+"""Timers of the broker: a heap of deadlines, driven by an owner with a clock.
 
-`net` asks for `next_deadline` after each batch in which it `moved`, and calls `run` when it has come. A timer that is
-cancelled moves nothing: at its time `run` finds nothing to do. Times are milliseconds of the node's
-clock, which never goes back; a test gives its own clock and calls `run` itself.
+`net` reads `next_deadline` after each batch in which it `moved`, and calls `run` at that time. A cancelled timer does
+not change the next deadline: `run` then finds nothing to do. Times are milliseconds of the node's clock, which never
+goes back; a test has a clock of its own and calls `run` itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LEAST_LIMIT: Final = 1024
 
 
 class Timer:
-    """One deadline; `cancel` makes it never come."""
+    """One deadline; after `cancel` its callback is never called."""
 
     __slots__ = ("callback", "deadline")
 
@@ -31,14 +31,14 @@ class Timer:
 
 
 class Timers:
-    """`clock` gives milliseconds."""
+    """The timers of a node. `clock` gives milliseconds."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self.now = clock
         self._heap: list[tuple[int, int, Timer]] = []
         self._order = count()
-        self.moved = True  # the next deadline may be another one than when this was last set to False
-        self._limit = LEAST_LIMIT  # entries, before the cancelled ones among them are cleared away
+        self.moved = True  # whether the next deadline may have changed since this was last set to False
+        self._limit = LEAST_LIMIT  # entries above which the cancelled ones are removed
 
     def at(self, deadline: int, callback: Callable[[], None]) -> Timer:
         """Call back once when the clock has reached `deadline`."""
@@ -51,13 +51,13 @@ class Timers:
         return timer
 
     def _forget_cancelled(self) -> None:
-        """A timer that is renewed with every use (x-expires) leaves a cancelled one behind each time."""
+        """Remove cancelled timers: a timer that each use renews (x-expires) leaves one behind each time."""
         self._heap = [entry for entry in self._heap if entry[2].callback is not None]
         heapq.heapify(self._heap)
         self._limit = max(LEAST_LIMIT, 2 * len(self._heap))
 
     def __len__(self) -> int:
-        """Timers kept, cancelled ones among them."""
+        """The number of timers, cancelled ones included."""
         return len(self._heap)
 
     @property
@@ -68,7 +68,7 @@ class Timers:
         return heap[0][0] if heap else None
 
     def run(self) -> None:
-        """Call back everything that is due."""
+        """Call back all timers that are due."""
         now, self.moved = self.now(), True
         while (deadline := self.next_deadline) is not None and deadline <= now:
             callback = heapq.heappop(self._heap)[2].callback

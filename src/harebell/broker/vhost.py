@@ -1,7 +1,7 @@
-"""A virtual host: its routing table, its queues, and what happens to them.
+"""A virtual host: its routing table, its queues, and the changes to them.
 
-It declares and deletes, and hands its queues what they need. It knows the node by `Host`, and connections only as
-owners of exclusive queues.
+It declares and deletes queues and exchanges, and gives its queues the services that they use. It knows the node by
+`Host`, and connections only as owners of exclusive queues.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ QUEUE_TYPES: Final = ("classic", "quorum", "stream")
 
 
 class Host(Protocol):
-    """A node, as far as its virtual hosts need it."""
+    """The part of a node that its virtual hosts use."""
 
     batch: Batch
     timers: Timers
@@ -75,17 +75,17 @@ class Host(Protocol):
 
     @property
     def decorators(self) -> Sequence[DecoratorFactory]:
-        """What may decorate every queue."""
+        """The factories of decorators for every queue."""
 
     def watch_consumers(self, timeout: int) -> None:
-        """There is a queue with this consumer timeout, in milliseconds: check often enough."""
+        """Check often enough for a queue with this consumer timeout, in milliseconds."""
 
 
 class VirtualHost:
-    """`definition` says what the virtual host is for: description, tags, default queue type, tracing.
+    """A virtual host. `definition` has its description, tags, default queue type and tracing.
 
-    `trace` is its firehose, None while that is off; `counts` are those of the channels that were; `reply_queues` are
-    the addresses of channels, for direct replies.
+    `trace` is its firehose, None while that is off; `counts` are those of its closed channels; `reply_queues` are the
+    addresses of channels, for direct replies.
     """
 
     def __init__(self, host: Host, name: str) -> None:
@@ -96,11 +96,11 @@ class VirtualHost:
         self.definition = definitions.VirtualHost(name)
         self.router = Router(name, types=EXCHANGE_TYPES | KEEPING_TYPES)
         self.queues: dict[str, Queue] = {}
-        self.folders: dict[str, str] = {}  # of the queues that are in the catalog: where their messages are
+        self.folders: dict[str, str] = {}  # folders of messages, by queue in the catalog
         self.policies = Policies(self)
         self.reply_queues: dict[str, Queue] = {}
         self._stateful = StatefulExchanges(self, host.store)
-        self.delays = self._stateful.delays  # of delayed exchanges that ever held something
+        self.delays = self._stateful.delays  # of delayed exchanges that ever held a message
         self.trace: Tracer | None = None
         self.counts = ChannelCounts()
         self._exchange_counts: dict[str, ExchangeCounts] = {}
@@ -118,19 +118,19 @@ class VirtualHost:
         self._host.watch_consumers(timeout)
 
     def clear(self) -> None:
-        """Delete every queue and every exchange: the virtual host goes. OSError when the disk refuses."""
+        """Delete every queue and every exchange: the virtual host is deleted. OSError when the disk refuses."""
         for queue in tuple(self.queues.values()):
             self.delete_queue(queue)
         for exchange in tuple(self.router.exchanges):
             if not exchange.name.startswith(RESERVED_PREFIX) and exchange.name:
                 self.delete_exchange(exchange.name, if_unused=False)
-        for exchange in self.router.exchanges:  # the server's own go with the virtual host
+        for exchange in self.router.exchanges:  # the server's own are deleted with the virtual host
             self.events.exchange_deleted(self.name, exchange.name, INTERNAL_USER)
 
     # -- queues --------------------------------------------------------------------------------------------------
 
     def queue(self, name: str, connection: Owner | None = None) -> Queue:
-        """The queue. NotFound when there is none; ResourceLocked when it is another connection's own."""
+        """The queue of that name. NotFound for an unknown one; ResourceLocked when another connection owns it."""
         queue = self.queues.get(name)
         if queue is None:
             raise NotFound(f"no queue '{name}' in vhost '{self.name}'")
@@ -149,10 +149,10 @@ class VirtualHost:
         arguments: Table,
         server_named: bool = False,
     ) -> Queue:
-        """The queue, made or found equal. `server_named`: the broker made up the name ("amq.gen-...").
+        """Declare a queue: make it, or find an equal one. `server_named`: the broker made the name ("amq.gen-...").
 
-        Without a connection it is the broker's own declaration: it is not exclusive, and no limit of the virtual host
-        stands against it.
+        Without a connection the broker itself declares: the queue is not exclusive, and the virtual host's limits do
+        not apply.
         """
         arguments = self.with_default_type(arguments, durable, exclusive, auto_delete)
         current = self.queues.get(name)
@@ -193,7 +193,7 @@ class VirtualHost:
         return queue
 
     def with_default_type(self, arguments: Table, durable: bool, exclusive: bool, auto_delete: bool) -> Table:
-        """The arguments of a declaration, with the virtual host's default queue type where they name none.
+        """The arguments of a declaration, with the virtual host's default queue type where they have none.
 
         RabbitMQ's rule since 3.11: quorum and stream are for queues that are durable, not exclusive and not
         auto-deleted; other declarations stay as they are.
@@ -206,7 +206,7 @@ class VirtualHost:
         return {**arguments, "x-queue-type": kind}
 
     def open_journal(self, queue: ClassicQueue) -> None:
-        """Have the queue's messages on disk, with those that are there already. OSError when the disk refuses."""
+        """Open the queue's journal, with the messages in it. OSError when the disk refuses."""
         changed = partial(self.batch.has_written, queue)
         journal = self._store.queue_journal(str(queue), self.folders[queue.name], changed)
         queue.use_journal(journal, suspect=self._store.suspect)
@@ -224,11 +224,11 @@ class VirtualHost:
         folder: str | None,
         recovered: bool = False,
     ) -> Queue:
-        """A queue that is not there yet: every queue comes from here.
+        """Make a queue that does not exist: every queue is made here.
 
-        `folder` is where its messages are, below the data folder, and None for one that does not outlive the process;
-        `recovered` says that a broker before this one left it there: the messages of a queue that is no stream are for
-        `open_journal` then, when everything is there that they may be dead-lettered to. OSError when the disk refuses.
+        `folder` is that of its messages, below the data folder, and None for a queue that ends with the process.
+        `recovered`: an earlier broker left it there; then `open_journal` adds the messages of a queue that is no
+        stream, when everything exists that they may be dead-lettered to. OSError when the disk refuses.
         """
         queue: Queue
         if settings.queue_type == "stream" and folder is not None:
@@ -300,7 +300,7 @@ class VirtualHost:
         auto_delete: bool,
         arguments: Table,
     ) -> None:
-        """PreconditionFailed or ResourceLocked, unless a declaration like this may stand for the queue."""
+        """Raise PreconditionFailed or ResourceLocked unless the declaration matches the queue."""
         queue.check_access(connection)
         if exclusive != queue.exclusive:
             raise queue.locked()
@@ -311,7 +311,7 @@ class VirtualHost:
         queue_settings({"x-queue-type": queue.type, **arguments}, where)
 
     def change_queue(self, name: str, changes: Mapping[str, FieldValue], connection: Owner | None = None) -> Queue:
-        """The queue, with other arguments from now on (`changes.change_queue`); the errors of `queue` besides."""
+        """Change a queue's arguments (`changes.change_queue`). Returns it. Raises the errors of `queue` too."""
         queue = self.queue(name, connection)
         kind = queue.settings.queue_type
         change_queue(queue, changes, lambda arguments: self.policies.settings_for(name, kind, arguments))
@@ -323,10 +323,10 @@ class VirtualHost:
     def delete_queue(
         self, queue: Queue, answer: Callable[[int], None] | None = None, *, user: str = INTERNAL_USER
     ) -> None:
-        """Delete the queue and tell its consumers.
+        """Delete the queue and cancel its consumers.
 
-        `answer` is called before they are told, with how many ready messages went: a client that deletes the queue that
-        it consumes from gets its answer first, as with RabbitMQ.
+        `answer` is called before that, with the number of ready messages: a client that deletes the queue that it
+        consumes from gets its answer first, as with RabbitMQ.
         """
         count = queue.message_count
         consumers = queue.everyone()
@@ -352,7 +352,7 @@ class VirtualHost:
             consumer.cancelled_by_broker()
 
     def reply_queue(self, name: str) -> Queue | None:
-        """Where the default exchange brings an answer to `name`: a queue, or a channel's own address."""
+        """The target of a reply to `name` through the default exchange: a queue, or a channel's own address."""
         return self.queues.get(name) or self.reply_queues.get(name)
 
     # -- exchanges and bindings ----------------------------------------------------------------------------------
@@ -360,7 +360,7 @@ class VirtualHost:
     def bind(
         self, source: str, destination: Destination, binding_key: str, arguments: Table, *, user: str = INTERNAL_USER
     ) -> None:
-        """Bind, and give a queue that is newly bound to a recent-history exchange what the exchange remembers."""
+        """Bind; a queue newly bound to a recent-history exchange gets the messages that the exchange remembers."""
         binding = self.router.bind(source, destination, binding_key, arguments)
         if binding is not None:
             if self._is_durable(binding):
@@ -376,14 +376,14 @@ class VirtualHost:
     def unbind(
         self, source: str, destination: Destination, binding_key: str, arguments: Table, *, user: str = INTERNAL_USER
     ) -> None:
-        """Take a binding away, and the auto_delete exchanges that this leaves unused."""
+        """Remove a binding, and the auto_delete exchanges that are unused then."""
         removed = self.router.unbind(source, destination, binding_key, arguments)
-        for binding in removed.bindings[:1]:  # the others go with their exchanges
+        for binding in removed.bindings[:1]:  # the others are removed with their exchanges
             self.catalog.remove_binding(self._stored_binding(binding))
         self._removed(removed, user)
 
     def _is_durable(self, binding: Binding) -> bool:
-        """Whether both ends outlive the process."""
+        """Whether both ends survive the process."""
         kind, name = binding.destination
         durable = name in self.folders if kind == "queue" else self.router.exchange(name).durable
         return durable and self.router.exchange(binding.source).durable
@@ -406,7 +406,7 @@ class VirtualHost:
         arguments: Table,
         user: str = INTERNAL_USER,
     ) -> None:
-        """The exchange, made or found equal, under the policies that apply to it."""
+        """Declare an exchange: make it, or find an equal one, under the policies that apply to it."""
         if self.router.declare_exchange(
             name,
             kind,
@@ -429,7 +429,7 @@ class VirtualHost:
         self._removed(self.router.delete_exchange(name, if_unused=if_unused), user)
 
     def _removed(self, removed: Removed, user: str) -> None:
-        """Forget what belonged to exchanges that are gone, and report them and the bindings that went with them."""
+        """Drop the state of deleted exchanges, and report them and the bindings deleted with them."""
         for name in removed.exchanges:
             self._exchange_counts.pop(name, None)
             self.catalog.remove_exchange(self.name, name)
@@ -439,11 +439,11 @@ class VirtualHost:
             self.events.binding("deleted", self.name, binding, user)
 
     def revoke_delayed(self, exchange: str, message_id: str) -> int:
-        """Take back what a delayed exchange holds under this id; how many there were."""
+        """Drop the messages that a delayed exchange holds under this id. Returns their number."""
         return self._stateful.revoke(exchange, message_id)
 
     def delays_of(self, name: str) -> Delays:
-        """What the delayed exchange holds back; of a durable one also what it held back before the broker stopped."""
+        """The delays of a delayed exchange; a durable one has those from before a restart too."""
         return self._stateful.delays_of(name)
 
     def exchange_sinks(self, route: Route, keys: tuple[str, ...]) -> tuple[Sink, ...]:
@@ -457,17 +457,17 @@ class VirtualHost:
         return counts
 
     def count_publications(self, exchange: str, sinks: tuple[Sink, ...], count: int) -> None:
-        """So many messages were published to the exchange and went to these sinks, each to all of them."""
+        """Count `count` messages that were published to the exchange and went to all of these sinks."""
         queues = [sink for sink in sinks if isinstance(sink, Queue)]
         for queue in queues:
             queue.counts.publish += count
-        if self.router.has_exchange(exchange):  # else it was deleted meanwhile
+        if self.router.has_exchange(exchange):  # else it was deleted since
             counts = self.exchange_counts(exchange)
             counts.publish_in += count
             counts.publish_out += count * len(queues)
 
     def announce(self, exchange: str, routing_key: str, properties: Properties, body: bytes = b"") -> None:
-        """Publish a message of the broker's own. Nothing is encoded when it is routed nowhere."""
+        """Publish a message of the broker's own. It is encoded only when it reaches a queue."""
         headers = properties.headers or {}
         route = self.router.route_keys(exchange, (routing_key,), lambda: headers, lambda: hashed_properties(properties))
         sinks = (*(self.queues[name] for name in route.queues), *self.exchange_sinks(route, (routing_key,)))
@@ -476,7 +476,7 @@ class VirtualHost:
         try:
             address = Address(exchange, routing_key)
             frames = encode_content(1, properties, body, FRAME_MAX)
-        except LocalProtocolError as error:  # a key or headers that are too long: they hold those of a message
+        except LocalProtocolError as error:  # the key or headers are too long: they contain those of a client's message
             log.warning("%s in vhost '%s': cannot say %s: %s", exchange, self.name, routing_key, error)
             return
         message = Message(address, Content(1, b"", frames, len(body)))
@@ -485,7 +485,7 @@ class VirtualHost:
 
 
 def described(definition: definitions.VirtualHost) -> definitions.VirtualHost:
-    """The definition with what its metadata says filled in. InvalidArgument for a default queue type that is none."""
+    """The definition, completed from its metadata. InvalidArgument for an invalid default queue type."""
     told = definition.metadata or {}
     description, tags = definition.description, definition.tags
     if description is None and isinstance(told.get("description"), str):
@@ -494,7 +494,7 @@ def described(definition: definitions.VirtualHost) -> definitions.VirtualHost:
     if tags is None and isinstance(listed, list):
         tags = tuple(map(str, listed))
     kind = definition.default_queue_type or told.get("default_queue_type")
-    if kind == "undefined":  # what RabbitMQ 3.12 and 3.13 write for none
+    if kind == "undefined":  # RabbitMQ 3.12 and 3.13 write it for no default
         kind = None
     if kind is not None and kind not in QUEUE_TYPES:
         raise InvalidArgument(

@@ -1,4 +1,4 @@
-"""Who may come in, and what they may do: users, passwords, SASL, permissions."""
+"""Logins and permissions: users, passwords, SASL, access to virtual hosts."""
 
 from harebell.broker.auth.access import Access
 from harebell.broker.auth.login import Applicant, Login, Logins

@@ -1,4 +1,4 @@
-"""What one user may do in one virtual host: the operations of a channel, each with what it asks for.
+"""The permissions of one user in one virtual host: each operation of a channel, and the permissions that it needs.
 
     operation                                         configure   write         read
     ------------------------------------------------  ----------  ------------  -------------
@@ -11,15 +11,15 @@
 
 RabbitMQ's rules, order and texts (3.10, probed):
 
-- The default exchange goes by the name amq.default. A name that the server made up is a name like any other.
-- A passive declaration asks for nothing, nor does a consumer of direct replies.
+- The default exchange has the name amq.default. A name that the server made is checked like any other.
+- A passive declaration needs no permission, nor does a consumer of direct replies.
 - Permissions are checked before existence, so that a user without permission does not learn what exists.
 - At a topic exchange, a user with a topic permission for it also needs that for each routing key to publish with (those
-  of CC and BCC too, as from RabbitMQ 4 on), and for each key to bind with. {username} and {vhost} stand in its pattern
-  for those of the connection, letter by letter whatever they mean to a pattern.
+  of CC and BCC too, as from RabbitMQ 4 on), and for each key to bind with. {username} and {vhost} in its pattern are
+  replaced by those of the connection, literally: their characters have no meaning in the pattern.
 
-Publishing asks once for each exchange and key, not for each message: what a publisher knows is forgotten when
-permissions change. A check raises AccessRefused.
+A publisher is checked once for each exchange and key, not for each message; a change of permissions makes publishers
+check again. A check raises AccessRefused.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Kind = Literal["queue", "exchange"]
 
 
 class Access:
-    """One connection's. `user` and `vhost` are names."""
+    """The access checks of one connection. `user` and `vhost` are names."""
 
     def __init__(self, users: Users, user: str, vhost: str, router: Router) -> None:
         self._users = users
@@ -51,7 +51,7 @@ class Access:
 
     @property
     def impersonates(self) -> bool:
-        """Whether the user may publish with somebody else's user-id."""
+        """Whether the user may publish with another user's user-id."""
         return self._users.has_tag(self.user, "impersonator")
 
     # -- operations ----------------------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ class Access:
         self.configure("exchange", name)
 
     def bind(self, source: str, destination: Destination, key: str) -> None:
-        """Bind or unbind."""
+        """Check a bind or an unbind."""
         self.write(destination.kind, destination.name)
         self._router.check_ends(source, destination)
         self.read("exchange", source)
@@ -87,12 +87,12 @@ class Access:
             self._topic("read", self._router.exchange(source), (key,))
 
     def publish(self, exchange: str, key: str) -> None:
-        """NotFound, too, when there is no such exchange, and AccessRefused when it is internal."""
+        """Check a publication. Raises NotFound for an unknown exchange too, and AccessRefused for an internal one."""
         self.write("exchange", exchange)
         self._topic("write", self._router.check_publish(exchange), (key,))
 
     def publish_copies(self, exchange: str, keys: Sequence[str]) -> None:
-        """The keys of CC and BCC, at an exchange that `publish` allowed."""
+        """Check the keys of CC and BCC, at an exchange that `publish` allowed."""
         self._topic("write", self._router.exchange(exchange), keys)
 
     # -- permissions ---------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Logins: from connection.start-ok to a user or a refusal, by SASL, passwords, certificates and patience.
+"""Logins: from connection.start-ok to a user or a refusal, by SASL mechanisms, passwords, certificates and pauses.
 
 A login may take time (a pause after failures, a slow hash, further rounds), so it answers through its `Applicant`,
 which is the connection. Refusals are logged with their reason; the client only learns that it was refused.
@@ -26,7 +26,7 @@ log = logging.getLogger("harebell.broker.login")
 
 
 class Applicant(Protocol):
-    """Who wants to log in. `certificate_user` is the name in its verified TLS certificate."""
+    """The connection of a client that logs in. `certificate_user` is the name in its verified TLS certificate."""
 
     @property
     def peer(self) -> str: ...
@@ -40,10 +40,10 @@ class Applicant(Protocol):
 
 
 class Logins:
-    """All that logins have in common.
+    """The mechanisms, users and pauses that all logins share.
 
-    mechanisms      those that are offered, in this order; EXTERNAL only to a client with a certificate
-    anonymous_user  who ANONYMOUS logs in
+    mechanisms      the offered ones, in this order; EXTERNAL only to a client with a certificate
+    anonymous_user  the user that ANONYMOUS logs in
     """
 
     def __init__(self, users: Users, timers: Timers, call_soon: Callable[[Callable[[], None]], object]) -> None:
@@ -55,7 +55,7 @@ class Logins:
         self._secret = secrets.token_bytes(32)
 
     def enable(self, mechanisms: tuple[str, ...]) -> None:
-        """Offer these mechanisms and no others. InvalidArgument for one that there is not."""
+        """Offer these mechanisms and no others. Raises InvalidArgument for an unknown one."""
         unknown = [name for name in mechanisms if name not in MECHANISMS]
         if unknown or not mechanisms:
             missing = ", ".join(unknown) or "at all"
@@ -66,7 +66,7 @@ class Logins:
         return tuple(name for name in self.mechanisms if name != "EXTERNAL" or certificate_user is not None)
 
     def exchange(self, mechanism: str, certificate_user: str | None) -> Exchange:
-        """A login by that mechanism. Refused when it is not offered."""
+        """A login by that mechanism. Raises Refused when it is not offered."""
         if mechanism not in self.offered(certificate_user):
             raise Refused("mechanism not offered")
         anonymous_user = self.anonymous_user if "ANONYMOUS" in self.mechanisms else None
@@ -91,10 +91,10 @@ class Login:
         self._applicant = applicant
         self._mechanism = mechanism
         self._exchange: Exchange | None = None
-        self._user = ""  # as whom, once it is said
+        self._user = ""  # the name that the client gave, as soon as it is known
 
     def start(self, response: bytes) -> None:
-        """The response in start-ok; it may have to wait for its turn."""
+        """Begin with the response in start-ok, at once or after a pause."""
         applicant = self._applicant
 
         def go_on() -> None:
@@ -109,7 +109,7 @@ class Login:
             self._refuse("too many logins after failures wait already", counts=False)
 
     def respond(self, response: bytes) -> None:
-        """The response in start-ok or secure-ok."""
+        """Process the response in start-ok or secure-ok."""
         if self._exchange is None:
             self._refuse("response out of turn")
             return

@@ -1,12 +1,12 @@
-"""Password hashes: how they are made, written down and verified. It knows no users.
+"""Password hashes: how they are made, written and verified. The module knows no users.
 
-Algorithms, by the names that definitions give them:
+Algorithms, by their names in definitions:
 
 - `harebell_password_hashing_scrypt`, the default: "ln=14,r=8,p=1$SALT$KEY", where 2**ln, r and p are scrypt's cost (RFC
-  7914) and salt (16 bytes) and key (32 bytes) are in base64. One takes some 50 ms and 16 MB; the cost stands in the
-  hash, so it can grow.
+  7914) and salt (16 bytes) and key (32 bytes) are in base64. One takes some 50 ms and 16 MB; the hash contains the
+  cost, so that later versions can raise it.
 - `rabbit_password_hashing_sha256` and `rabbit_password_hashing_sha512`, RabbitMQ's: base64 of a salt of 4 bytes and the
-  digest of salt and password. For users who come from RabbitMQ or are to go there.
+  digest of salt and password. For users who come from RabbitMQ or will be exported to it.
 - MD5, which RabbitMQ used until 3.6, is refused: such a password must be set anew.
 
 No password matches an empty hash. All comparisons take constant time.
@@ -33,12 +33,12 @@ RABBITMQ_SHA512: Final = "rabbit_password_hashing_sha512"
 _DIGESTS: Final = {RABBITMQ_SHA256: "sha256", RABBITMQ_SHA512: "sha512"}
 _SALT_BYTES: Final = 4  # RabbitMQ's
 _COST: Final = (14, 8, 1)
-_MOST_MEMORY: Final = 1 << 28  # bytes that a hash may ask scrypt for: a hash of others must not eat the machine
+_MOST_MEMORY: Final = 1 << 28  # bytes that scrypt may use, so that an imported hash cannot exhaust the memory
 _FORM: Final = re.compile(r"ln=(\d{1,2}),r=(\d{1,3}),p=(\d{1,2})\$([A-Za-z0-9+/=]+)\$([A-Za-z0-9+/=]+)", re.ASCII)
 
 
 def hash_password(password: str, algorithm: str = SCRYPT) -> str:
-    """The hash to keep. InvalidArgument for an empty password or an algorithm that is none."""
+    """The hash to store. Raises InvalidArgument for an empty password or an unknown algorithm."""
     if not password:
         raise InvalidArgument("a password cannot be empty: give one, or none at all for a user who logs in without")
     if algorithm == SCRYPT:
@@ -51,7 +51,7 @@ def hash_password(password: str, algorithm: str = SCRYPT) -> str:
 
 
 def check_hash(password_hash: str, algorithm: str) -> None:
-    """Nothing, when `verify` can use it. InvalidArgument otherwise; the text does not have the hash."""
+    """Raise InvalidArgument unless `verify` can use the hash; the text does not contain the hash."""
     if algorithm == SCRYPT:
         if password_hash:
             _scrypt_parts(password_hash)
@@ -71,7 +71,7 @@ def is_quick(algorithm: str) -> bool:
 
 
 def verify(password: bytes, password_hash: str, algorithm: str) -> bool:
-    """Whether it is the password. Never for an empty hash, nor for an empty password."""
+    """Whether the password is right. False for an empty hash and for an empty password."""
     if not password_hash or not password:
         return False
     if algorithm == SCRYPT:

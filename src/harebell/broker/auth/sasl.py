@@ -1,10 +1,10 @@
-"""The SASL mechanisms, without users, sockets or clocks: each takes the client's responses and says what follows.
+"""The SASL mechanisms, without users, sockets or clocks: each takes the client's responses and returns the next step.
 
     PLAIN           user and password in clear (RFC 4616)
     AMQPLAIN        the same as a field table, RabbitMQ's own
     SCRAM-SHA-256   a proof of the password (RFC 7677); two more rounds of connection.secure and secure-ok
     EXTERNAL        the name in the TLS client certificate that was verified (RFC 4422, appendix A)
-    ANONYMOUS       one user for all who ask (RFC 4505); off unless the program says who
+    ANONYMOUS       one user for all clients (RFC 4505); off unless the program enables it
 
 `step` gives a Challenge to send, a Password to verify, or Proven: the user is known. It raises Refused, with the reason
 for the log; a client never learns more than that it was refused.
@@ -21,11 +21,11 @@ from harebell.protocol.v091.fields import read_table
 
 __all__ = ["MECHANISMS", "Challenge", "Exchange", "Facts", "Password", "Proven", "Refused"]
 
-MAX_NAME_BYTES: Final = 255  # of a user; what a shortstr holds, as user-id is one
+MAX_NAME_BYTES: Final = 255  # of a user name: the limit of a shortstr, which user-id is
 
 
 class Refused(Exception):
-    """The login ends here; the text is for the log and has no secret in it."""
+    """The login failed; the text is for the log and has no secret in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ Step: TypeAlias = Challenge | Password | Proven
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What mechanisms may ask: the user of the certificate, the user of the anonymous, and SCRAM's keys by user."""
+    """The inputs of mechanisms: the certificate's user, the user of ANONYMOUS, and SCRAM's keys by user."""
 
     certificate_user: str | None
     anonymous_user: str | None
@@ -82,7 +82,7 @@ class AmqPlain:
     def step(self, response: bytes) -> Step:
         try:
             table = read_table(len(response).to_bytes(4, "big") + response, 0)[0]
-        except Exception as error:  # whatever a hostile table does to the codec: the engine turns it into 502 as well
+        except Exception as error:  # a hostile table may raise anything; the engine answers 502 to it as well
             raise Refused("malformed response") from error
         user, password = table.get("LOGIN"), table.get("PASSWORD")
         if not isinstance(user, str) or not isinstance(password, str):

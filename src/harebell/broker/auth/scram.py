@@ -1,8 +1,8 @@
-"""SCRAM-SHA-256, the server's side (RFC 5802, RFC 7677): a login in which the password never travels.
+"""SCRAM-SHA-256, the server's side (RFC 5802, RFC 7677): a login in which the client never sends the password.
 
-What is kept of a password is "SCRAM-SHA-256$4096:SALT$STOREDKEY:SERVERKEY" (RFC 5803), which cannot be made from
-another hash. Channel binding is not offered. An unknown user is asked for a proof too, with a salt
-that is made up, the same one each time, so that a client cannot learn which users exist.
+The stored form of a password is "SCRAM-SHA-256$4096:SALT$STOREDKEY:SERVERKEY" (RFC 5803), which cannot be made from
+another hash. Channel binding is not offered. An unknown user must send a proof too, for a made-up salt that is the same
+each time, so that a client cannot learn which users exist.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Final, NamedTuple
 
 __all__ = ["Keys", "ScramServer", "make_keys", "made_up_keys", "parse_keys"]
 
-ITERATIONS: Final = 4096  # RFC 7677's least; what it costs, clients pay
+ITERATIONS: Final = 4096  # RFC 7677's least; the clients bear the cost
 _MOST_ITERATIONS: Final = 1_000_000
 _NAME: Final = "SCRAM-SHA-256"
 
 
 class Keys(NamedTuple):
-    """What the server knows of a password."""
+    """The server's part of a password: enough to verify a proof, not to log in."""
 
     iterations: int
     salt: bytes
@@ -46,13 +46,13 @@ def make_keys(password: str) -> Keys:
 
 
 def made_up_keys(secret: bytes, user: str) -> Keys:
-    """Keys that no password fits, always the same for a name."""
+    """Keys that no password matches, always the same for a name."""
     salt = _hmac(secret, b"salt " + user.encode("utf-8", "surrogateescape"))[:16]
     return Keys(ITERATIONS, salt, secrets.token_bytes(32), secrets.token_bytes(32))
 
 
 def parse_keys(text: str) -> Keys:
-    """Keys as `str(keys)` wrote them. ValueError otherwise."""
+    """Parse what `str(keys)` wrote. Raises ValueError for other text."""
     name, cost, keys = text.split("$")
     iterations, salt = cost.split(":")
     stored, server = keys.split(":")
@@ -63,9 +63,9 @@ def parse_keys(text: str) -> Keys:
 
 
 class ScramServer:
-    """One login. `begin` takes the client's first message, then `keys` are to be set, then `challenge` and `finish`.
+    """One login: `begin` takes the client's first message, the caller passes keys to `challenge`; `finish` ends it.
 
-    ValueError, with what was wrong, when a message is malformed or the proof is.
+    Raises ValueError, with the reason, when a message is malformed or the proof is wrong.
     """
 
     def __init__(self, nonce: str | None = None) -> None:
@@ -76,7 +76,7 @@ class ScramServer:
         self._keys: Keys | None = None
 
     def begin(self, message: bytes) -> str:
-        """The user's name out of the client's first message."""
+        """The user's name from the client's first message."""
         text = message.decode("utf-8")
         binding, _, rest = text.partition(",")
         authorization, _, bare = rest.partition(",")
@@ -98,7 +98,7 @@ class ScramServer:
         return self._server_first.encode()
 
     def finish(self, message: bytes) -> bytes:
-        """The server's own proof, when the client's was right."""
+        """The server's own proof. Raises ValueError when the client's proof is wrong."""
         if self._keys is None:
             raise ValueError("no keys yet")
         text = message.decode("utf-8")
@@ -124,7 +124,7 @@ def _name(escaped: str) -> str:
 
 
 def _prepared(password: str) -> str:
-    """SASLprep (RFC 4013), but for its prohibitions: a password that has such characters is taken as it is."""
+    """SASLprep (RFC 4013) without its prohibitions: a password with prohibited characters stays as it is."""
     kept = [each for each in password if not stringprep.in_table_b1(each)]
     normal = unicodedata.normalize("NFKC", "".join(" " if stringprep.in_table_c12(each) else each for each in kept))
     return password if any(stringprep.in_table_c21_c22(each) for each in normal) else normal

@@ -1,9 +1,10 @@
-"""Failed logins make the next ones from the same address wait.
+"""Failed logins delay the next logins from the same address.
 
-After FREE failures within a minute each login from there is looked at only after a pause, which doubles with every
-further failure up to MOST_MS; a minute without a failure forgets. It waits rather than refuses, so that good clients
-behind the same address still come in. Where many already wait, the next is refused at once: guessing in parallel gains
-nothing. Addresses are forgotten, oldest first, beyond MOST_ADDRESSES. A site's IPv6 addresses (/64) count as one.
+After FREE failures within a minute each login from the address is verified only after a pause, which doubles with every
+further failure up to MOST_MS; a minute without a failure resets it. Logins are delayed rather than refused, so that
+good clients behind the same address can still log in. Where many logins already wait, the next is refused at once:
+guessing in parallel gains nothing. Beyond MOST_ADDRESSES the oldest are dropped. A site's IPv6 addresses (/64) count as
+one.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ __all__ = ["Throttle"]
 
 FREE: Final = 10
 FIRST_MS: Final = 250
-MOST_MS: Final = 4_000  # well within the time for a handshake
+MOST_MS: Final = 4_000  # well below the time limit of a handshake
 FORGET_MS: Final = 60_000
 MOST_WAITING: Final = 16
 MOST_ADDRESSES: Final = 10_000
@@ -32,7 +33,7 @@ class _Record:
 
 
 class Throttle:
-    """`free` failures of an address cost nothing."""
+    """The failure counts of all addresses. `free` failures of an address cause no pause."""
 
     def __init__(self, timers: Timers, free: int = FREE) -> None:
         self.free = free
@@ -40,11 +41,11 @@ class Throttle:
         self._records: dict[str, _Record] = {}
 
     def __len__(self) -> int:
-        """Addresses that are remembered."""
+        """The number of addresses with a record."""
         return len(self._records)
 
     def admit(self, host: str, go_on: Callable[[], None]) -> bool:
-        """Call `go_on`, now or after the pause; False when too many from there wait already."""
+        """Call `go_on`, now or after the pause; False when too many logins from that address wait already."""
         record = self._records.get(_site(host))
         if record is None or self._timers.now() - record.last >= FORGET_MS or record.failures < self.free:
             go_on()
@@ -68,7 +69,7 @@ class Throttle:
             record.failures = 0
         record.failures += 1
         record.last = now
-        self._records[site] = record  # the last one to be forgotten
+        self._records[site] = record  # at the end: the dictionary is in the order of the last failures
         if len(self._records) > MOST_ADDRESSES:
             del self._records[next(iter(self._records))]
 

@@ -1,10 +1,10 @@
-"""Users and what they may do: the book that logins and permissions are looked up in. It asks for no password.
+"""Users and their permissions, for logins and access checks. The module verifies no password.
 
-At first there is `guest`, password `guest`, administrator, with every permission in "/", who may come from the
-machine's own addresses only (`loopback_users`), as with RabbitMQ. Its hash is RabbitMQ's quick one, because the
-password is known anyway.
+A new broker has the user `guest` with the password `guest`, an administrator with every permission in "/", who may log
+in from the machine's own addresses only (`loopback_users`), as with RabbitMQ. Its hash is RabbitMQ's quick one, because
+the password is public anyway.
 
-A pattern is a regular expression that is searched for in a name; an empty one finds the empty name only.
+A pattern is a regular expression that is searched for in a name; an empty pattern matches the empty name only.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from harebell.routing.table_values import Table
 __all__ = ["SCRAM_KEYS", "UserWatcher", "Users", "found", "is_loopback", "make_user"]
 
 SCRAM_KEYS = "scram_sha_256"
-"""The key of `User.extra` under which SCRAM's keys stand beside the hash, in definitions too."""
+"""The key of `User.extra` with SCRAM's keys, beside the hash, in definitions too."""
 
 
 class UserWatcher:
-    """Who is told of every change of `Users`, once it is made. This one does nothing."""
+    """A watcher of `Users`: the methods are called after each change. This one does nothing."""
 
     def put(self, user: User, before: User | None) -> None:
-        """`before`: the user of that name until now."""
+        """A user was added or changed; `before` is the previous user of that name, or None."""
 
     def removed(self, name: str) -> None:
-        """Their permissions are gone with them, and nothing else is said of those."""
+        """A user was removed, and its permissions with it: no other method is called for those."""
 
     def permission_set(self, permission: Permission) -> None: ...
 
@@ -46,9 +46,10 @@ class UserWatcher:
 
 
 class Users:
-    """`users` by name, `permissions` by vhost and user, `topic_permissions` by vhost, user and exchange.
+    """All users and permissions of the broker.
 
-    Read them as you like; change them by the methods. `watcher` is told of what changes.
+    `users` are by name, `permissions` by vhost and user, `topic_permissions` by vhost, user and exchange. Callers may
+    read them, and change them by the methods only. `watcher` is notified of changes.
     """
 
     def __init__(self) -> None:
@@ -66,10 +67,10 @@ class Users:
     # -- users ---------------------------------------------------------------------------------------------------
 
     def put(self, user: User) -> None:
-        """Add the user, or put it in place of the one of that name.
+        """Add the user, or replace the one of that name.
 
         A definition without an algorithm means RabbitMQ's SHA-256; one with a password in place of a hash gets hashes.
-        InvalidArgument for a hash that cannot be verified.
+        Raises InvalidArgument for a hash that cannot be verified.
         """
         if not user.name:
             raise InvalidArgument("a user's name cannot be empty")
@@ -91,7 +92,7 @@ class Users:
         self.watcher.put(user, before)
 
     def remove(self, name: str) -> None:
-        """Forget the user and its permissions; nothing when there is none. Its connections end."""
+        """Remove the user and its permissions, if it exists; the broker then closes its connections."""
         if self.users.pop(name, None) is None:
             return
         self.permissions = {k: v for k, v in self.permissions.items() if k[1] != name}
@@ -109,7 +110,7 @@ class Users:
     # -- permissions ---------------------------------------------------------------------------------------------
 
     def set_permission(self, permission: Permission) -> None:
-        """NotFound for a user who is missing, InvalidArgument for a pattern that is no regular expression."""
+        """Set a permission. Raises NotFound for an unknown user, InvalidArgument for a malformed pattern."""
         self._check(permission.user, permission.configure, permission.write, permission.read)
         self.permissions[permission.vhost, permission.user] = permission
         self.watcher.permission_set(permission)
@@ -119,20 +120,20 @@ class Users:
             self.watcher.permission_cleared(vhost, user)
 
     def set_topic_permission(self, permission: TopicPermission) -> None:
-        """As `set_permission`. {username} and {vhost} in a pattern stand for those of the connection."""
+        """Set a topic permission, as `set_permission`; {username}, {vhost} in a pattern are the connection's."""
         self._check(permission.user, permission.write, permission.read)
         self.topic_permissions[permission.vhost, permission.user, permission.exchange] = permission
         self.watcher.topic_permission_set(permission)
 
     def clear_topic_permission(self, vhost: str, user: str, exchange: str | None = None) -> None:
-        """For that exchange, or for all of the vhost."""
+        """Remove the user's topic permission for that exchange, or all of the vhost."""
         for key in tuple(self.topic_permissions):
             if key[:2] == (vhost, user) and exchange in (None, key[2]):
                 del self.topic_permissions[key]
                 self.watcher.topic_permission_cleared(*key)
 
     def forget_vhost(self, name: str) -> None:
-        """The vhost is gone, and with it all permissions there."""
+        """Remove all permissions in a vhost that was deleted."""
         for vhost, user in tuple(self.permissions):
             if vhost == name:
                 self.clear_permission(vhost, user)
@@ -143,7 +144,7 @@ class Users:
     def restore(
         self, users: Iterable[User], permissions: Iterable[Permission], topic_permissions: Iterable[TopicPermission]
     ) -> None:
-        """Let these take the place of all that are here; `watcher` is not told."""
+        """Replace all users and permissions; `watcher` is not notified."""
         self.users = {user.name: user for user in users}
         self.permissions = {(each.vhost, each.user): each for each in permissions}
         self.topic_permissions = {(each.vhost, each.user, each.exchange): each for each in topic_permissions}
@@ -161,7 +162,7 @@ class Users:
 def make_user(name: str, password: str | None, tags: tuple[str, ...] = (), algorithm: str | None = None) -> User:
     """A user with hashes of the password, SCRAM's keys among them; without a password it cannot log in with one.
 
-    InvalidArgument for an empty password.
+    Raises InvalidArgument for an empty password.
     """
     algorithm = algorithm or SCRYPT
     if password is None:

@@ -1,8 +1,8 @@
-"""Whether a password is a user's, without stopping the broker's loop for the answer.
+"""Verification of passwords without blocking the broker's loop.
 
 RabbitMQ's hashes are quick and verified at once. A scrypt hash takes tens of milliseconds, so one thread verifies them
-in turn; what was right is remembered, as a digest under a key that lives and dies with this process and with the hash
-in it, so that a client who comes again does not wait and a changed password is forgotten.
+in turn. A right password is remembered as a digest, which covers the hash, under a random key of this process: a client
+that logs in again does not wait, and a changed password is verified anew.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Verifier:
         self._remembered: dict[bytes, None] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._waiting = 0
-        self._nobody = ""  # a hash for unknown users: checking one takes as long as for a known user
+        self._nobody = ""  # a hash for unknown users, so that their verification takes as long as that of known ones
 
     def verify(self, user: User | None, password: bytes, answer: Callable[[bool], None]) -> None:
-        """Call `answer`, at once or later in the broker's thread."""
+        """Call `answer` with the result, at once or later in the broker's thread."""
         algorithm = SCRYPT if user is None else user.hashing_algorithm or RABBITMQ_SHA256
         password_hash = "" if user is None else user.password_hash or ""
         if user is not None and (is_quick(algorithm) or not password_hash):
@@ -52,7 +52,7 @@ class Verifier:
             self._pool.submit(self._work, password, password_hash, ticket, answer)
 
     def _work(self, password: bytes, password_hash: str, ticket: bytes, answer: Callable[[bool], None]) -> None:
-        """In the thread."""
+        """Verify one password, in the thread."""
         if not password_hash:
             self._nobody = self._nobody or hash_password(secrets.token_urlsafe())
             verify(password, self._nobody, SCRYPT)

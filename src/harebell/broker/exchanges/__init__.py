@@ -1,1 +1,1 @@
-"""Exchanges that keep messages: delayed ones, and those that remember the last."""
+"""Exchanges that hold messages: delayed ones, and recent-history ones."""

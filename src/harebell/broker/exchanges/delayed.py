@@ -1,13 +1,13 @@
-"""What delayed exchanges hold back: one `Delays` for each, with all its messages in one heap behind one timer.
+"""The messages that delayed exchanges hold: one `Delays` for each exchange, with one heap and one timer.
 
-Rules (those of RabbitMQ's plugin, but where said): a message is routed when its time is over, by the bindings of that
-moment; what then reaches no queue is dropped, and never returned as mandatory, because it was accepted when it was
-published. Deleting the exchange drops what it holds.
+Rules (those of RabbitMQ's plugin, unless said otherwise): a message is routed when its delay is over, by the bindings
+of that moment. If it then reaches no queue it is dropped, and never returned as mandatory, because the exchange
+accepted it when it was published. Deleting the exchange drops its messages.
 
-Beyond the plugin: a message that carries an id (its header `x-delay-id`, a string, or else its property message_id)
-can be taken back before its time (`revoke`), and `len` says how many there are, cheap for hundreds of thousands. The
-persistent messages of a durable exchange outlive the broker, in a journal as a durable queue's; what is due while the
-broker is down goes on when it comes back. A message leaves the journal when it is safe where it went.
+Beyond the plugin: a message with an id (its header `x-delay-id`, a string, or else its property message_id) can be
+revoked before its time (`revoke`), and `len` is the number of held messages, cheap for hundreds of thousands. The
+persistent messages of a durable exchange survive a restart, in a journal as a durable queue's; those that come due
+while the broker is down are routed when it starts. A message leaves the journal when it is safe in its queues.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from harebell.routing.exchanges.storing_exchanges import DelayedMessageExchange
 __all__ = ["Delayed", "Delays", "Hold"]
 
 DELAY_ID: Final = "x-delay-id"
-SLACK: Final = 1024  # entries of messages taken back, before it is worth while to clear them away
+SLACK: Final = 1024  # entries of revoked messages before the heap is rebuilt without them
 
 
 class Delayed:
-    """One message that is held back.
+    """One held message.
 
-    due      when it goes on, in milliseconds of the node's clock
-    number   in the order of publishing, which decides between equals
-    delay    how long it is held, in milliseconds, as its publisher said
-    message  None once it was taken back
-    keys     what it is routed by
-    delay_id what it can be taken back by, or None
+    due      when it is routed, in milliseconds of the node's clock
+    number   its place in the order of publishing, which decides between equal times
+    delay    the delay that its publisher asked for, in milliseconds
+    message  None once it was revoked
+    keys     the keys that it is routed by
+    delay_id the id that it can be revoked by, or None
     """
 
     __slots__ = ("delay", "delay_id", "due", "keys", "message", "number")
@@ -56,14 +56,14 @@ class Delayed:
 
 
 class Home(Forwarding, Protocol):
-    """A virtual host, as far as a delayed exchange needs it."""
+    """The part of a virtual host that a delayed exchange uses."""
 
     batch: Batch
     timers: Timers
 
 
 class Delays:
-    """The messages that one exchange holds back."""
+    """The messages that one delayed exchange holds."""
 
     def __init__(self, vhost: Home, exchange: str) -> None:
         self._vhost = vhost
@@ -80,13 +80,13 @@ class Delays:
         return self._count
 
     def pending(self) -> Iterator[Delayed]:
-        """What is held back, in the order in which it goes on."""
+        """The held messages, in the order in which they are routed."""
         return (entry for entry in sorted(self._heap) if entry.message is not None)
 
     def hold(self, message: Message, delay: int, keys: tuple[str, ...]) -> None:
-        """Keep a message for `delay` milliseconds."""
+        """Hold a message for `delay` milliseconds."""
         if self.deleted:
-            return  # since a transaction was routed here
+            return  # the exchange was deleted after a transaction was routed
         due = self._vhost.timers.now() + delay
         if self._journal is not None:
             address, content = message.address, message.content
@@ -107,7 +107,7 @@ class Delays:
         self._arm()
 
     def revoke(self, delay_id: str) -> int:
-        """Take back the messages of this id; how many."""
+        """Drop the messages with this id. Returns their number."""
         entries = self._by_id.pop(delay_id, [])
         for entry in entries:
             entry.message = None
@@ -121,7 +121,7 @@ class Delays:
         return len(entries)
 
     def forget(self) -> None:
-        """The exchange is deleted: drop everything."""
+        """Drop everything: the exchange is deleted."""
         self.deleted = True
         self._heap.clear()
         self._by_id.clear()
@@ -134,7 +134,7 @@ class Delays:
     # -- on disk -------------------------------------------------------------------------------------------------
 
     def use_journal(self, journal: Journal, *, suspect: bool = False) -> None:
-        """From now on persistent messages are on disk too, and those that are there are held back."""
+        """Store persistent messages in `journal` from now on, and hold those that it has."""
         self._journal = journal
         journal.recover(suspect=suspect)
         now = self._vhost.timers.now()
@@ -151,14 +151,14 @@ class Delays:
         return 0 if self._journal is None else self._journal.flush()
 
     def advance(self) -> None:
-        """Unused: nothing reads what is held back."""
+        """Do nothing: held messages are not read from the journal."""
 
     def close(self) -> None:
         if self._journal is not None:
             self._journal.close()
 
     def _arm(self) -> None:
-        """Have one timer, for the first message that was not taken back."""
+        """Set the one timer, to the first message that was not revoked."""
         heap = self._heap
         while heap and heap[0].message is None:
             heapq.heappop(heap)
@@ -191,7 +191,7 @@ class Delays:
         vhost, source = self._vhost, message.content
         properties = source.decode_properties()
         headers = dict(properties.headers or {})
-        headers["x-delay"] = -entry.delay  # what the plugin leaves for consumers to see
+        headers["x-delay"] = -entry.delay  # as the plugin leaves it for consumers
         properties.headers = headers
         frames = replace_properties(source.frames, properties)
         content = Content(source.channel, source.method, frames, source.body_size)
@@ -213,7 +213,7 @@ class Delays:
 
 
 class Hold:
-    """A delayed exchange as something that takes one message: `delay` milliseconds later it goes on by `keys`."""
+    """A sink that holds a message in a delayed exchange, and routes it by `keys` after `delay` milliseconds."""
 
     stored = False
 
@@ -228,4 +228,4 @@ class Hold:
         return False
 
     def enrich(self) -> None:
-        """Nothing expires here."""
+        """Do nothing: messages do not expire here."""

@@ -1,7 +1,7 @@
 """The last messages of a recent-history exchange, for queues that are bound to it later.
 
-Routing says that a message is to be remembered (`Route.remembered`); `History` takes it as a queue would. Histories are
-in memory only.
+The router decides whether an exchange remembers a message (`Route.remembered`); `History` takes it as a queue would.
+Histories are in memory only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class History:
 
     @classmethod
     def of(cls, exchange: object) -> History | None:
-        """A new history for an exchange that has one."""
+        """A new history for a recent-history exchange; None for any other."""
         kept = exchange.inner if isinstance(exchange, DelayedMessageExchange) else exchange
         return cls(kept.length) if isinstance(kept, RecentHistoryExchange) else None
 
@@ -36,4 +36,4 @@ class History:
         return False
 
     def enrich(self) -> None:
-        """Nothing expires here."""
+        """Do nothing: messages do not expire here."""

@@ -1,7 +1,7 @@
-"""The exchanges of a virtual host that hold messages: what each of them has, and the sinks that put messages there.
+"""The exchanges of a virtual host that hold messages: their state, and the sinks that add messages to it.
 
-The router says which exchanges on a route hold the message (`Route.delayed`, `Route.remembered`). The state of one is
-made with its first message; that of a durable delayed exchange is found again at the start.
+The router names the exchanges on a route that hold the message (`Route.delayed`, `Route.remembered`). The first message
+makes the state of an exchange; that of a durable delayed exchange is recovered at the start.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ __all__ = ["StatefulExchanges"]
 
 
 class Home(DelayHome, Protocol):
-    """The virtual host of the exchanges."""
+    """The part of a virtual host that its stateful exchanges use."""
 
     name: str
 
 
 class StatefulExchanges:
-    """`delays` are those of delayed exchanges that ever held something."""
+    """The stateful exchanges of a virtual host; `delays` are those of delayed exchanges that ever held a message."""
 
     def __init__(self, vhost: Home, store: Store) -> None:
         self._vhost, self._store = vhost, store
@@ -36,7 +36,7 @@ class StatefulExchanges:
         self._histories: dict[str, History] = {}
 
     def sinks(self, route: Route, keys: tuple[str, ...]) -> tuple[Hold | History, ...]:
-        """What holds a message on its route: delays and histories."""
+        """The delays and histories on a message's route."""
         found: list[Hold | History] = []
         for name, delay in route.delayed:
             found.append(Hold(self.delays_of(name), delay, keys))
@@ -48,7 +48,7 @@ class StatefulExchanges:
         return tuple(found)
 
     def delays_of(self, name: str) -> Delays:
-        """What the delayed exchange holds back; of a durable one also what it held back before the broker stopped."""
+        """The delays of a delayed exchange; a durable one has those from before a restart too."""
         delays = self.delays.get(name)
         if delays is None:
             vhost = self._vhost
@@ -59,7 +59,7 @@ class StatefulExchanges:
         return delays
 
     def revoke(self, exchange: str, message_id: str) -> int:
-        """Take back what a delayed exchange holds under this id; how many there were."""
+        """Drop the messages that a delayed exchange holds under this id. Returns their number."""
         vhost = self._vhost
         if not isinstance(vhost.router.exchange(exchange), DelayedMessageExchange):
             raise PreconditionFailed(f"exchange '{exchange}' in vhost '{vhost.name}' delays no messages")
@@ -67,12 +67,12 @@ class StatefulExchanges:
         return 0 if delays is None else delays.revoke(message_id)
 
     def history_of(self, name: str) -> Iterable[Message]:
-        """The messages that a recent-history exchange has for a queue that is bound to it now."""
+        """The messages of a recent-history exchange, for a queue that is being bound to it."""
         history = self._histories.get(name)
         return () if history is None else history.messages
 
     def forget(self, name: str) -> None:
-        """The exchange is deleted."""
+        """Drop the state of an exchange that is deleted."""
         self._histories.pop(name, None)
         delays = self.delays.pop(name, None)
         if delays is not None:

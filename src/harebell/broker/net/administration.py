@@ -1,6 +1,6 @@
-"""The broker as a program administers it: users, permissions, virtual hosts, policies, parameters, queues, statistics.
+"""The administration API of a broker: users, permissions, virtual hosts, policies, parameters, queues, statistics.
 
-It is the part of the public Broker that has nothing to do with listeners and sockets.
+It is the part of the public Broker without listeners and sockets.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ __all__ = ["Administration"]
 
 
 class Administration:
-    """Call these in the broker's own thread, once it has started. Changes hold at once, open connections included.
+    """The administrative methods of a broker, for its own thread, once it has started.
 
-    They are on disk when the call returns. OSError when the disk refuses: the broker has closed its connections then.
+    Changes apply at once, to open connections too, and are on disk when the call returns. OSError when the disk
+    refuses: the broker has closed its connections then.
     """
 
     @property
@@ -48,13 +49,13 @@ class Administration:
     def add_user(
         self, name: str, password: str | None, *, tags: Sequence[str] = (), hashing_algorithm: str = SCRYPT
     ) -> None:
-        """Add a user, or give the one of that name this password and these tags. It may do nothing yet.
+        """Add a user, or give the one of that name this password and these tags. A new user has no permissions.
 
         password           None: it cannot log in with a password (a user of EXTERNAL, by a certificate)
         tags               "administrator", "monitoring", "policymaker", "management": what it may manage;
                            "impersonator": it may publish with any user-id
-        hashing_algorithm  how the password is kept; "rabbit_password_hashing_sha256" for users whose definitions are
-                           to go to a RabbitMQ, which does not know scrypt
+        hashing_algorithm  the password hash's; "rabbit_password_hashing_sha256" for users whose definitions will be
+                           imported by a RabbitMQ, which does not know scrypt
 
         Takes some 50 ms with scrypt. InvalidArgument for an empty password or an unknown algorithm.
         """
@@ -62,7 +63,7 @@ class Administration:
         self.node.save()
 
     def remove_user(self, name: str) -> bool:
-        """Remove the user, its permissions and its connections (320); whether there was one."""
+        """Remove the user, its permissions and its connections (320). Returns whether it existed."""
         there = name in self.node.users.users
         self.node.users.remove(name)
         self.node.save()
@@ -71,22 +72,22 @@ class Administration:
     def set_permissions(
         self, user: str, configure: str = ".*", write: str = ".*", read: str = ".*", *, vhost: str = "/"
     ) -> None:
-        """Let the user into the vhost, to do this with what the patterns find: regular expressions for names.
+        """Give the user access to the vhost, and the operations on names that the patterns (regular expressions) match.
 
-        An empty pattern allows nothing, ".*" everything; the default exchange is "amq.default". NotFound for a user or
-        a vhost that is missing, InvalidArgument for a pattern that is none.
+        An empty pattern allows nothing, ".*" everything; the default exchange is "amq.default". Raises NotFound for an
+        unknown user or vhost, InvalidArgument for a malformed pattern.
         """
         self._vhost(vhost)
         self.node.users.set_permission(Permission(vhost, user, configure, write, read))
         self.node.save()
 
     def clear_permissions(self, user: str, *, vhost: str = "/") -> None:
-        """Let the user into the vhost no more. Connections stay, and everything they ask for is refused."""
+        """Remove the user's access to the vhost. Connections stay open, and all their operations are refused."""
         self.node.users.clear_permission(vhost, user)
         self.node.save()
 
     def set_topic_permissions(self, user: str, exchange: str, write: str, read: str, *, vhost: str = "/") -> None:
-        """Narrow what the user may do at a topic exchange to the routing keys that the patterns find.
+        """Restrict the user at a topic exchange to the routing keys that the patterns match.
 
         `write` is for publishing, `read` for binding; "{username}" and "{vhost}" stand for the connection's. Errors as
         `set_permissions`.
@@ -96,7 +97,7 @@ class Administration:
         self.node.save()
 
     def clear_topic_permissions(self, user: str, exchange: str | None = None, *, vhost: str = "/") -> None:
-        """For that exchange, or for all of the vhost."""
+        """Remove the user's topic permission for that exchange, or all of the vhost."""
         self.node.users.clear_topic_permission(vhost, user, exchange)
         self.node.save()
 
@@ -115,15 +116,15 @@ class Administration:
     ) -> None:
         """Put a policy (or an operator policy) in force, as `rabbitmqctl set_policy` does.
 
-        InvalidArgument when it is not valid, NotImplemented for settings that this broker does not have yet, NotFound
-        for a vhost that is missing.
+        Raises InvalidArgument when it is not valid, NotImplemented for settings that this broker does not have yet,
+        NotFound for an unknown vhost.
         """
         policy = Policy(vhost, name, pattern, dict(definition), apply_to, priority)
         self._vhost(vhost).policies.set(policy, operator=operator)
         self.node.save()
 
     def clear_policy(self, name: str, *, vhost: str = "/", operator: bool = False) -> bool:
-        """Take a policy out of force; whether there was one of that name."""
+        """Remove a policy. Returns whether it existed."""
         there = self._vhost(vhost).policies.clear(name, operator=operator)
         self.node.save()
         return there
@@ -131,14 +132,14 @@ class Administration:
     def import_definitions(
         self, source: str | Path | Mapping[str, object], *, vhost: str | None = None
     ) -> tuple[str, ...]:
-        """Apply a RabbitMQ definitions file (its path, or the object in it); remarks on what was not applied.
+        """Apply a RabbitMQ definitions file (its path or its object). Returns remarks on parts that were not applied.
 
-        All of it or, when something of it cannot be, nothing. Nothing is deleted; queues and exchanges that exist stay
-        as they are. With a `vhost`, the exchanges, queues, bindings, policies and parameters of the file go into that
-        virtual host, and nothing else is looked at.
+        All of it is applied or, after an error, nothing. Nothing is deleted; queues and exchanges that exist stay as
+        they are. With a `vhost`, the exchanges, queues, bindings, policies and parameters of the file go into that
+        virtual host, and the rest of the file is ignored.
 
-        Raises OSError when the file cannot be read, InvalidArgument for what is wrong in it, NotImplemented for
-        settings that this broker does not have, NotFound when there is no such `vhost`.
+        Raises OSError when the file cannot be read, InvalidArgument for errors in it, NotImplemented for settings that
+        this broker does not have, NotFound when `vhost` does not exist.
         """
         if isinstance(source, Mapping):
             remarks = import_definitions(self.node, records.parse_definitions(source, vhost=vhost), vhost)
@@ -155,10 +156,10 @@ class Administration:
             raise NotImplemented540(f"definitions file {source}: {error.detail}") from None
 
     def export_definitions(self, *, vhost: str | None = None) -> dict[str, object]:
-        """What this broker is made of, as RabbitMQ's definitions file has it: an object for `json.dumps`.
+        """The broker's definitions, as in RabbitMQ's definitions file: an object for `json.dumps`.
 
-        Virtual hosts, users with the hashes of their passwords, permissions, parameters, policies, queues that are not
-        exclusive, exchanges and bindings, without messages. With a `vhost`, that one's part alone. Raises NotFound.
+        They are virtual hosts, users with the hashes of their passwords, permissions, parameters, policies, queues that
+        are not exclusive, exchanges and bindings, without messages. With a `vhost`, only its part. Raises NotFound.
         """
         return records.emit_definitions(export_definitions(self.node, vhost), vhost=vhost)
 
@@ -171,11 +172,11 @@ class Administration:
         default_queue_type: str | None = None,
         user: str | None = "guest",
     ) -> None:
-        """Make a virtual host, or describe anew the one that is there.
+        """Create a virtual host, or change description, tags and default of an existing one.
 
-        default_queue_type   "classic", "quorum" or "stream": what a declaration without x-queue-type makes, where the
+        default_queue_type   "classic", "quorum" or "stream": the type of a declaration without x-queue-type, where the
                              queue is durable, not exclusive and not auto-deleted (RabbitMQ's rule)
-        user                 who gets all permissions in a new one; None: nobody
+        user                 the user that gets all permissions in a new one, or None
 
         Raises InvalidArgument for another queue type, NotFound for an unknown user.
         """
@@ -202,51 +203,51 @@ class Administration:
         self.node.save()
 
     def set_vhost_limits(self, name: str, limits: Mapping[str, int]) -> None:
-        """Limit a virtual host: "max-connections", "max-queues". They take the place of those it has.
+        """Limit a virtual host: "max-connections", "max-queues". These limits replace all that it has.
 
-        0 refuses all, a number below 0 or none is no limit. What is there already stays. Raises InvalidArgument and
-        NotFound.
+        0 refuses all; a number below 0, or a missing limit, is no limit. Connections and queues that exist stay. Raises
+        InvalidArgument and NotFound.
         """
         self.node.parameters.set_limits(name, limits)
         self.node.save()
 
     def set_user_limits(self, name: str, limits: Mapping[str, int]) -> None:
-        """Limit a user, over all virtual hosts: "max-connections", "max-channels". Limits not named stay.
+        """Limit a user in all virtual hosts: "max-connections", "max-channels". Limits not named stay.
 
-        0 refuses all, a number below 0 is no limit. What is there already stays. Raises InvalidArgument, NotFound.
+        0 refuses all, a number below 0 is no limit. What is open stays open. Raises InvalidArgument, NotFound.
         """
         set_user_limits(self.node.users, name, limits)
         self.node.save()
 
     def change_queue(self, name: str, arguments: Mapping[str, FieldValue], *, vhost: str = "/") -> None:
-        """Change optional arguments of a queue in place, with everything that is in it.
+        """Change optional arguments of a queue in place; its messages and consumers stay.
 
-        `arguments` are those to set, as a declaration takes them; None takes one away. The others stay. Clients must
+        `arguments` are those to set, as a declaration takes them; None removes one. The others stay. Clients must
         declare the queue with its new arguments from then on. All of the change is made or nothing.
 
-        NotFound for a queue or vhost that is missing; PreconditionFailed for what a declaration would refuse, for an
-        argument that no queue knows, and for `x-queue-type`, which cannot be changed; AccessRefused for a single active
-        consumer while one consumes exclusively.
+        Raises NotFound for an unknown queue or vhost; PreconditionFailed for arguments that a declaration would refuse,
+        for an argument that no queue knows, and for `x-queue-type`, which cannot be changed; AccessRefused for a single
+        active consumer while one consumes exclusively.
         """
         self._vhost(vhost).change_queue(name, arguments)
         self.node.save()
 
     def revoke_delayed(self, exchange: str, message_id: str, *, vhost: str = "/") -> int:
-        """Take back the messages that a delayed exchange holds under this id; how many there were.
+        """Drop the messages that a delayed exchange holds under this id. Returns their number.
 
-        The id is the message's header `x-delay-id`, or else its property message_id. NotFound for an exchange or vhost
-        that is missing; PreconditionFailed for an exchange that delays nothing.
+        The id is the message's header `x-delay-id`, or else its property message_id. Raises NotFound for an unknown
+        exchange or vhost; PreconditionFailed for an exchange that is not a delayed one.
         """
         count = self._vhost(vhost).revoke_delayed(exchange, message_id)
         self.node.batch.end()
         return count
 
     def set_tracing(self, vhost: str, on: bool) -> None:
-        """Switch the firehose of a virtual host on or off. NotFound when there is none of that name."""
+        """Switch the firehose of a virtual host on or off. Raises NotFound for an unknown one."""
         set_tracing(self.node, vhost, on)
 
     def statistics(self) -> dict[str, Any]:
-        """What the broker counts, with RabbitMQ's names, as plain dictionaries, lists, strings and integers.
+        """The broker's statistics, with RabbitMQ's names, as plain dictionaries, lists, strings and integers.
 
         node             its name
         alarms           resources that it is low on
@@ -264,26 +265,26 @@ class Administration:
                          and channels: number, confirm, transactional, consumer_count, messages_unacknowledged,
                          messages_unconfirmed, messages_uncommitted, message_stats
 
-        It looks at every unacknowledged message: ask every few seconds, not every few milliseconds.
+        The call visits every unacknowledged message: call it every few seconds, not every few milliseconds.
         """
         return statistics(self.node)
 
     def set_parameter(self, component: str, name: str, value: object, *, vhost: str = "/") -> None:
-        """Set a parameter, as `rabbitmqctl set_parameter` does; `value` is what its JSON would be.
+        """Set a parameter, as `rabbitmqctl set_parameter` does; `value` is the decoded JSON.
 
-        What acts on the component does so at once; without it the value is kept and exported. Raises InvalidArgument
-        for a value that the component refuses, NotFound for a vhost that is missing.
+        A component that this broker has applies it at once; any other parameter is stored and exported. Raises
+        InvalidArgument for a value that the component refuses, NotFound for an unknown vhost.
         """
         self.node.parameters.set(records.Parameter(vhost, component, name, value))
 
     def clear_parameter(self, component: str, name: str, *, vhost: str = "/") -> bool:
-        """Forget a parameter; whether there was one."""
+        """Remove a parameter. Returns whether it existed."""
         return self.node.parameters.clear(vhost, component, name)
 
     def parameter_status(self, component: str) -> list[dict[str, object]]:
-        """What became of the component's parameters: of "shovel", state, counts and last error of each shovel.
+        """The state of the component's parameters: of "shovel", state, counts and last error of each shovel.
 
-        Raises NotFound when nothing here acts on that component.
+        Raises NotFound for a component that this broker does not have.
         """
         actor = self.node.parameters.components.get(component)
         if actor is None:

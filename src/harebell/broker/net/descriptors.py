@@ -1,4 +1,4 @@
-"""File descriptors: as many as the system allows, and some kept for the store when connections take the others."""
+"""File descriptors: the process's limit, and the number reserved for the store when connections use up the rest."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Final
 
 __all__ = ["last_for_connections", "raise_limit"]
 
-KEPT: Final = 1024  # for segments and the catalog; a quarter where there are few
+KEPT: Final = 1024  # for segments and the catalog; a quarter of the limit where that is less
 
 
 def raise_limit() -> int:
-    """Raise the soft limit of this process to the hard one; what it is then."""
+    """Raise the soft limit of this process to the hard one. Returns the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError):  # macOS has a limit below the hard one, and does not name it
+        except (OSError, ValueError):  # macOS has an unnamed limit below the hard one
             return soft
     return hard
 
 
 def last_for_connections() -> int:
-    """The number of the last descriptor that a connection may have.
+    """The highest descriptor that a connection may have.
 
-    The kernel gives out the lowest free number, so a socket above it says that nearly all are taken.
+    The kernel gives out the lowest free number, so a socket above it shows that nearly all are in use.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:

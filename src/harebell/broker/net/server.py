@@ -1,4 +1,4 @@
-"""The embeddable broker: a node, its listener, and their life.
+"""The embeddable broker: a node, its listeners, their start and stop.
 
     async with Broker() as broker:
         connection = await harebell.connect(broker.url)
@@ -32,8 +32,8 @@ from harebell.errors import HarebellError
 
 __all__ = ["Broker"]
 
-# When the broker stops, under 5 s together: for the disk to have what was published, for clients to answer
-# connection.close, and for their sockets to go when they did not.
+# Limits of the phases of a stop, under 5 s together: the disk syncs what was published, clients answer
+# connection.close, and sockets of clients that did not answer are closed.
 DRAIN_SECONDS: Final = 2.0
 CLOSE_OK_SECONDS: Final = 1.5
 ABORT_SECONDS: Final = 1.0
@@ -45,26 +45,26 @@ log = logging.getLogger("harebell.broker")
 class Broker(Administration):
     """An AMQP 0-9-1 broker in this process.
 
-    host            address to listen on; the default takes connections of this machine only
-    port            TCP port; 0 takes a free one, which `port` and `url` name once it has started; None listens on
-                    none, and `open_socket` and TLS are the only ways in
-    data            folder of what is kept on disk (what is declared, set and added, and stream queues with their
-                    messages); None: a temporary one that goes with the broker
-    sync            False: neither publisher confirms nor declarations wait until the disk has what they are about
+    host            address to listen on; with the default only this machine can connect
+    port            TCP port; 0 takes a free one, which `port` and `url` name once it has started; None: no TCP port,
+                    clients connect by `open_socket` or TLS
+    data            folder of the durable state (declarations, settings, users, queues and streams with their
+                    messages); None: a temporary one that is deleted when the broker stops
+    sync            False: neither publisher confirms nor declarations wait for a sync of the disk
     tls             listen for amqps as well, with this certificate
     tls_port        TCP port for that; 0 takes a free one, which `tls_port` and `tls_url` name
     mechanisms      SASL mechanisms to offer, of PLAIN, AMQPLAIN, SCRAM-SHA-256, EXTERNAL (to clients with a
                     certificate) and ANONYMOUS; all but the last when left out
-    anonymous_user  who ANONYMOUS logs in, without a password
-    definitions     a RabbitMQ definitions file, or the object in it: applied by `start`, before anybody can connect;
+    anonymous_user  the user that ANONYMOUS logs in, without a password
+    definitions     a RabbitMQ definitions file, or its object: applied by `start`, before clients can connect;
                     see `import_definitions`, whose errors `start` then raises too
-    limits          what clients may use, and when publishers are blocked; `set_limits` changes them
-    events          True: tell on the exchange amq.rabbitmq.event what happens (queues, connections, policies, ...)
-    components      what acts on parameters, by the name of their component: {"shovel": harebell.bridge.Shovels()}
+    limits          the resources of clients, and when publishers are blocked; `set_limits` changes them
+    events          True: publish events (queues, connections, policies, ...) to the exchange amq.rabbitmq.event
+    components      objects that act on parameters, by component: {"shovel": harebell.bridge.Shovels()}
 
-    One user at first, guest with password guest, who may connect from this machine. Raises OSError when the address is
-    taken or the data folder cannot be used, BlockingIOError when another broker holds it, InvalidArgument for TLS files
-    that cannot be used and for an unknown mechanism.
+    A new broker has one user, guest with password guest, who may connect from this machine. Raises OSError when the
+    address is in use or the data folder cannot be used, BlockingIOError when another broker uses it, InvalidArgument
+    for unusable TLS files and for an unknown mechanism.
     """
 
     def __init__(
@@ -106,19 +106,19 @@ class Broker(Administration):
         self._transports: set[SocketTransport] = set()
         self._alarm: asyncio.TimerHandle | None = None
         self._armed_for: int | None = None
-        self._idle = asyncio.Event()  # set when the last transport has gone
+        self._idle = asyncio.Event()  # set when the last transport has closed
         self._hurried = asyncio.Event()
 
     @property
     def url(self) -> str:
-        """The URL that clients on this machine connect to. RuntimeError when it listens on no port."""
+        """The URL that clients on this machine connect to. RuntimeError when the broker listens on no port."""
         if self.port is None:
             raise RuntimeError("this broker listens on no port: connect with sock=await broker.open_socket()")
         return f"amqp://guest:guest@{self._url_host}:{self.port}/"
 
     @property
     def tls_url(self) -> str:
-        """The same over TLS. RuntimeError when it speaks none."""
+        """The amqps URL that clients on this machine connect to. RuntimeError without TLS."""
         if self.tls is None:
             raise RuntimeError("this broker speaks no TLS: give it tls=Tls(certificate, key)")
         return f"amqps://guest:guest@{self._url_host}:{self.tls_port}/"
@@ -129,16 +129,16 @@ class Broker(Administration):
 
     @property
     def node(self) -> Node:
-        """The broker behind the listener. RuntimeError before `start`."""
+        """The node behind the listeners. RuntimeError before `start`."""
         if self._node is None:
             raise RuntimeError("the broker is not started: use `async with Broker()` or await start()")
         return self._node
 
     def add_decorator(self, factory: DecoratorFactory) -> None:
-        """Let `factory` decorate every queue: those that are there, and those to come.
+        """Let `factory` decorate every queue, those that exist and later ones.
 
-        It is called with each queue and returns a `harebell.broker.QueueDecorator`, or None for a
-        queue that is none of its business. May be called before `start`.
+        It is called with each queue and returns a `harebell.broker.QueueDecorator`, or None to leave the queue as it
+        is. It may be added before `start`.
         """
         self._decorators.append(factory)
         if self._node is not None:
@@ -194,9 +194,9 @@ class Broker(Administration):
         return self
 
     async def reload_tls(self) -> None:
-        """Read certificate, key and authorities again, for connections to come; open ones keep what they have.
+        """Read certificate, key and authorities again, for new connections; open ones stay as they are.
 
-        InvalidArgument when they cannot be used: then nothing has changed. RuntimeError without TLS.
+        Raises InvalidArgument when they cannot be used: then nothing has changed. RuntimeError without TLS.
         """
         tls, node, old = self.tls, self.node, self._tls_servers
         if tls is None:
@@ -226,10 +226,10 @@ class Broker(Administration):
         return theirs
 
     async def stop(self) -> None:
-        """Let go of everything, in under five seconds whatever clients do, when the disk is not slower.
+        """Stop the broker, in under five seconds whatever clients do, unless the disk is slower.
 
-        Nobody is accepted any more and nothing more is read; confirms of what was published go out when the disk has
-        it; connections are closed with 320 CONNECTION_FORCED; the store is synced and closed.
+        It accepts no connection and reads no input any more; confirms go out when the disk has the messages;
+        connections are closed with 320 CONNECTION_FORCED; the store is synced and closed.
         """
         if self._server is not None:
             self._server.close()
@@ -259,17 +259,17 @@ class Broker(Administration):
             self._temporary = None
 
     def hurry(self) -> None:
-        """Have `stop` wait for no client any more; what is confirmed is safe all the same."""
+        """Make `stop` wait for no client any more; confirmed messages are safe all the same."""
         self._hurried.set()
 
     def set_limits(self, limits: Limits) -> None:
-        """Other limits from now on. What was agreed with an open connection stays: sizes, channels, heartbeats."""
+        """Replace the limits. Sizes, channels and heartbeats that an open connection has negotiated stay."""
         self._limits = limits
         if self._node is not None:
             self._node.set_limits(limits)
 
     def _rearm(self) -> None:
-        """Have the loop call when the node's next deadline comes."""
+        """Set the loop's timer to the node's next deadline."""
         node = self.node
         deadline = node.timers.next_deadline
         if deadline == self._armed_for:
@@ -287,7 +287,7 @@ class Broker(Administration):
         self.node.run_timers()
 
     def _made(self, transport: SocketTransport, descriptor: int) -> bool:
-        """Whether a new connection, whose socket has this number, may stay."""
+        """Whether a new connection, whose socket has this descriptor, may stay."""
         self._transports.add(transport)
         full = descriptor > self._last_descriptor
         if full and not self._refusing:

@@ -1,4 +1,4 @@
-"""TLS of a listener: what is configured, the context made of it, and the name in a client's certificate."""
+"""TLS of a listener: its options, the context made of them, and the user name in a client's certificate."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _SHORT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How a listener speaks TLS. Files are in PEM.
+    """The TLS options of a listener. Files are in PEM.
 
     certificate  the server's, with the chain that leads to its authority
-    key          its key, without a passphrase; None when it stands in the file of the certificate
-    ca           the authorities whose client certificates are good
-    verify       client certificates: "none" is not asked for one, an "optional" one must be good, or it is "required"
-    minimum      the least version, "1.2" or "1.3"
+    key          its key, without a passphrase; None when the certificate's file contains it
+    ca           the authorities that sign client certificates
+    verify       client certificates: "none" is requested, an "optional" one must be valid, or one is "required"
+    minimum      the lowest version, "1.2" or "1.3"
     user         what EXTERNAL takes from a client's certificate: its "distinguished_name" (RFC 4514, such as
                  "CN=orders,O=Example"; RabbitMQ's default) or its "common_name"
     """
@@ -56,7 +56,7 @@ class Tls:
             raise InvalidArgument(f"TLS verify '{self.verify}' needs a ca: the authorities of client certificates")
 
     def context(self) -> ssl.SSLContext:
-        """A context out of what the files say now. InvalidArgument when they cannot be used."""
+        """A context made from the current files. Raises InvalidArgument when they cannot be used."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = _VERSIONS[self.minimum]
         context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
@@ -67,7 +67,7 @@ class Tls:
             if self.ca is not None:
                 pair = f"ca {self.ca}"
                 context.load_verify_locations(self.ca)
-        except OSError as error:  # ssl.SSLError is one
+        except OSError as error:  # ssl.SSLError is an OSError
             raise InvalidArgument(f"TLS {pair} cannot be used: {error.strerror or error}") from error
         return context
 
@@ -77,9 +77,9 @@ def _no_passphrase() -> str:
 
 
 def certificate_user(certificate: Mapping[str, object] | None, source: CertificateUser) -> str | None:
-    """The user that a verified certificate names, as `ssl.SSLSocket.getpeercert()` gives it; None when it names none.
+    """The user in a verified certificate, as `ssl.SSLSocket.getpeercert()` returns it; None when there is none.
 
-    More than one common name is none: it would be a guess.
+    A certificate with several common names has no user: any choice would be a guess.
     """
     if not certificate:
         return None
@@ -92,7 +92,7 @@ def certificate_user(certificate: Mapping[str, object] | None, source: Certifica
 
 
 def _escaped(value: str) -> str:
-    """A value as a distinguished name has it (RFC 4514, section 2.4)."""
+    """The value escaped for a distinguished name (RFC 4514, section 2.4)."""
     text = "".join(f"\\{each}" if each in ',+"\\<>;' else each for each in value).replace("\0", "\\00")
     if text.startswith(("#", " ")):
         text = "\\" + text

@@ -1,7 +1,8 @@
-"""One client's socket: asyncio on this side, a Connection on the other.
+"""One client's socket: asyncio's protocol on one side, the broker's Connection on the other.
 
-Heartbeats (specification 4.2.7): one is sent when nothing was for half the interval; a client that was silent for two
-intervals is gone. Any traffic counts. A client that takes no byte of what waits for it during ten intervals is closed.
+Heartbeats (specification 4.2.7): one is sent when nothing was sent for half the interval; a client that was silent for
+two intervals is disconnected. Any traffic counts. A client that takes no byte of waiting output for ten intervals is
+disconnected too.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ __all__ = ["SocketTransport"]
 
 log = logging.getLogger("harebell.broker.connection")
 
-FLUSH_TIMEOUT: Final = 10.0  # seconds for a client to take what was written before its socket was closed
-OUTPUT_HIGH_WATER: Final = 1 << 20  # bytes that the socket has not taken before consumers of it wait
-STUCK_BEATS: Final = 20  # half heartbeat intervals in which a client took nothing of what waits for it, to be closed
+FLUSH_TIMEOUT: Final = 10.0  # seconds for a client to take the written output before its socket is closed
+OUTPUT_HIGH_WATER: Final = 1 << 20  # bytes not yet taken by the socket above which the connection's consumers wait
+STUCK_BEATS: Final = 20  # half heartbeat intervals in which a client takes no waiting output, until it is disconnected
 
 
 class SocketTransport(asyncio.Protocol):
-    """The asyncio end of one connection; what it reads it gives to `connection`, at once and whole."""
+    """The asyncio end of one connection; each read goes to `connection` at once and whole."""
 
     peer = local = "?"
     peer_host = ""
     certificate_user: str | None = None
-    connection: Connection  # of a socket that may stay
+    connection: Connection  # only when the node accepted the socket
 
     def __init__(
         self,
@@ -56,12 +57,12 @@ class SocketTransport(asyncio.Protocol):
     # -- asyncio.Protocol ----------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's own class is not one by name
+        self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's class is no subclass of it
         if not self._made(self, transport.get_extra_info("socket").fileno()):
             transport.abort()
             return
         transport.set_write_buffer_limits(high=OUTPUT_HIGH_WATER)
-        with contextlib.suppress(OSError):  # a socket that is gone already has no options
+        with contextlib.suppress(OSError):  # a closed socket has no options
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         address = transport.get_extra_info("peername")
@@ -126,18 +127,18 @@ class SocketTransport(asyncio.Protocol):
 
     def resume_reading(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            self._received = True  # what it sent meanwhile was not read: it was not silent
+            self._received = True  # input sent during the pause was not read, so the client was not silent
             self._transport.resume_reading()
 
     def abort(self) -> None:
-        """End the connection at once; what was written may be lost."""
+        """End the connection at once; written output may be lost."""
         if self._transport is not None:
             self._transport.abort()
 
     # -- timers --------------------------------------------------------------------------------------------------
 
     def _beat(self) -> None:
-        """Twice per interval."""
+        """Send and check heartbeats, twice per interval."""
         self._silent = 0 if self._received or self.connection.paused else self._silent + 1
         self._received = False
         if self._silent >= 4:
@@ -153,7 +154,7 @@ class SocketTransport(asyncio.Protocol):
         self._timer = self._loop.call_later(self._half, self._beat)
 
     def _is_stuck(self) -> bool:
-        """Whether output waits of which nothing was taken for too long."""
+        """Whether output waits and the client has taken none of it for too long."""
         waiting = self.unsent
         taken = self.connection.send_oct - waiting
         self._stuck = self._stuck + 1 if waiting and taken <= self._taken else 0

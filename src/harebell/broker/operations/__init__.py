@@ -1,1 +1,1 @@
-"""What changes a node and what watches it: definitions, administration, alarms, events, firehose, statistics."""
+"""The operation of a node: definitions, administration, alarms, events, firehose, statistics."""

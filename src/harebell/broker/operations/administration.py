@@ -1,15 +1,15 @@
-"""Users, virtual hosts, permissions and policies, administered by requests that are plain objects.
+"""Administration of users, virtual hosts, permissions and policies, by requests that are plain objects.
 
-A request says what to `do` and with what: {"do": "add-user", "name": "orders", "tags": [], ...}. The answer is a list,
-or null. `COMMANDS` has them all, with the fields that each takes. They come as messages to the service `amq.administer`
-(`system_services`), and from `harebell users`, `vhosts` and `permissions`.
+A request has the command, `do`, and its fields: {"do": "add-user", "name": "orders", "tags": [], ...}. The answer is a
+list, or null. `COMMANDS` lists the commands and their fields. Requests are messages to the service `amq.administer`
+(`system_services`), or come from `harebell users`, `vhosts` and `permissions`.
 
 Rules:
 
 - A password is never in a request: the sender makes the hashes (`auth.users.make_user`). No answer has a hash.
-- A request is done whole or refused: AmqpError, with what to do. What is asked for twice is refused the second time,
-  where it makes something; setting and clearing may be repeated.
-- The caller checks which user asks, and whether it may.
+- A request is done whole or refused: AmqpError, whose text names the remedy. A request that makes something is refused
+  the second time; setting and clearing may be repeated.
+- The caller checks the user's identity and permissions.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from harebell.routing.policies import Policy
 
 __all__ = ["COMMANDS", "Command", "administer"]
 
-LONGEST_NAME: Final = 255  # bytes, as AMQP writes names
+LONGEST_NAME: Final = 255  # bytes: the limit of AMQP's short strings
 
 Fields = Mapping[str, type]
 
 
 class Command(NamedTuple):
-    """`run` gets the node and the fields; `needs` must be there, `takes` may be. `changes`: it does not only look."""
+    """One command: `run` gets the node and the fields, `needs` (required) and `takes`; `changes`: it writes."""
 
     run: Callable[..., object]
     needs: Fields
@@ -43,9 +43,9 @@ class Command(NamedTuple):
 
 
 def administer(node: Node, request: object) -> object:
-    """Do what the request says; the answer, of JSON's types. AmqpError when it is refused.
+    """Execute the request. Returns the answer, of JSON's types. AmqpError when it is refused.
 
-    What was changed is on disk when the batch has ended (`Node.save`).
+    Changes are on disk when the batch has ended (`Node.save`).
     """
     if not isinstance(request, dict) or not isinstance(request.get("do"), str):
         raise PreconditionFailed('a request is an object {"do": "...", ...}')

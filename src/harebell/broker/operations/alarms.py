@@ -1,11 +1,11 @@
-"""Watermarks of memory and disk: over them, publishers are blocked; consumers never are, as they make room.
+"""Watermarks of memory and disk: beyond them publishers are blocked; consumers never are, because they free resources.
 
-Looked at on a timer and not per message, so a fast publisher may go over a mark by what it sends between two looks. An
-alarm ends a little below its mark (`EASE`), so that it does not come and go with every message.
+They are checked on a timer and not per message, so a fast publisher may exceed a mark by what it sends between two
+checks. An alarm ends a little below its mark (`EASE`), so that it does not change with every message.
 
-Memory is what the process occupies, by the kernel's count, and the machine's is the least of its own and of the control
-groups that the process is in. What Python has freed still counts while the C library keeps it, so during an alarm
-the library is asked to give it back. Where there is no /proc, memory is not watched.
+Memory is what the process occupies, by the kernel's count; the machine's memory is the least of its own and the limits
+of the control groups that the process is in. Memory that Python has freed counts while the C library holds it, so
+during an alarm the library is asked to return it. Without /proc, memory is not watched.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ __all__ = ["Gauges", "Machine", "Watermarks"]
 
 MEASURE_MS: Final = 500
 STATM: Final = Path("/proc/self/statm")
-EASE: Final = 0.05  # how far on the good side of a mark its alarm ends
+EASE: Final = 0.05  # the part of a mark by which the value must recover before the alarm ends
 
 log = logging.getLogger("harebell.broker")
 
 
 class Gauges(Protocol):
-    """What is measured, in bytes; None where it cannot be."""
+    """The measured values, in bytes; None for one that cannot be measured."""
 
     memory_total: int | None
 
     def memory_used(self) -> int | None: ...
     def disk_free(self) -> int | None: ...
     def give_back_memory(self) -> None:
-        """Let the kernel have what is free."""
+        """Return freed memory to the kernel."""
 
 
 class Machine:
@@ -67,18 +67,18 @@ class Machine:
 
 
 def memory_total(root: Path = Path("/")) -> int | None:
-    """Bytes of memory that this process may have: the machine's, or less where a control group says so."""
+    """Bytes of memory that this process may use: the machine's, or a control group's lower limit."""
     found = []
     with suppress(ValueError, OSError):
         found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     groups = root / "sys/fs/cgroup"
-    files = [groups / "memory.max", groups / "memory/memory.limit_in_bytes"]  # a container's own; of version 1
+    files = [groups / "memory.max", groups / "memory/memory.limit_in_bytes"]  # a container's own: version 2, 1
     with suppress(OSError):
         for line in (root / "proc/self/cgroup").read_text().splitlines():
             group = Path(line.partition("::")[2].lstrip("/"))
             files += [groups / each / "memory.max" for each in (group, *group.parents)]
     for file in files:
-        with suppress(OSError, ValueError):  # "max" is no number
+        with suppress(OSError, ValueError):  # "max" means no limit
             found.append(int(file.read_text()))
     return min(found, default=None)
 
@@ -88,7 +88,7 @@ class Watermarks:
 
     def __init__(self, node: Node, gauges: Gauges) -> None:
         self._node, self._gauges = node, gauges
-        self._raised: set[str] = set()  # and not those that the program raised
+        self._raised: set[str] = set()  # by this object; the program's own alarms are not in it
 
     def start(self) -> None:
         self._measure()

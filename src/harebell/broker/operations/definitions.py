@@ -1,16 +1,16 @@
-"""Definitions of a running broker: a file applied to it, and the file that it makes.
+"""Definitions of a running broker: the import of a file, and the export.
 
-Rules (RabbitMQ's, but for the first):
+Rules (RabbitMQ's, except the first):
 
-- A file is looked at as a whole before anything is changed: one bad object, and nothing of it is applied.
-- Nothing is deleted. Users, permissions, parameters and policies take the place of those of their name; a virtual host
-  gets the file's description. A queue or an exchange that is there stays as it is, also where the file says otherwise.
-- The server's own names ("amq....") are left out, and so are bindings one end of which is missing: RabbitMQ exports
+- A whole file is checked before anything is changed: after one bad object, nothing of it is applied.
+- Nothing is deleted. Users, permissions, parameters and policies replace those of the same name; a virtual host gets
+  the file's description. A queue or an exchange that exists stays as it is, also where the file differs.
+- The server's own names ("amq....") are left out, and so are bindings with a missing end: RabbitMQ exports
   bindings of exclusive queues without the queues.
 - An export has no exclusive queues, no exchange of the server's, and none of the default exchange's bindings.
 
-What a file asks for and does not get is told to the caller and to the log. Reading and writing JSON is
-`harebell.routing.definitions`'s.
+Remarks on parts of a file that were not applied go to the caller and to the log. `harebell.routing.definitions` reads
+and writes the JSON.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ _DESTINATIONS: Final = {"queue": to_queue, "exchange": to_exchange}
 
 
 def import_definitions(node: Node, definitions: Definitions, vhost: str | None = None) -> tuple[str, ...]:
-    """Apply the definitions; remarks on what is not as the file has it.
+    """Apply the definitions. Returns remarks on what differs from the file.
 
-    With a `vhost`, only exchanges, queues, bindings, policies and parameters, all of them in that virtual host,
-    whatever the file calls its own. Raises InvalidArgument for what cannot be, NotImplemented for settings that this
-    broker does not have, NotFound when there is no such `vhost`; then nothing has changed. InternalError when the disk
-    refuses a stream: what came before it stays.
+    With a `vhost`, only exchanges, queues, bindings, policies and parameters are applied, all of them in that virtual
+    host, whatever virtual host the file names. Raises InvalidArgument for an invalid object, NotImplemented for
+    settings that this broker does not have, NotFound when `vhost` does not exist; then nothing has changed.
+    InternalError when the disk refuses a stream: earlier changes stay.
     """
     if vhost is not None:
         if vhost not in node.vhosts:
@@ -88,8 +88,7 @@ def _moved(definitions: Definitions, vhost: str) -> Definitions:
 
 
 class _Import:
-    """One file on its way in. `check` tries everything on copies and fills the lists of what is to be made;
-    `apply` makes it."""
+    """The import of one file. `check` tries everything on copies and lists the objects to make; `apply` makes them."""
 
     def __init__(self, node: Node, definitions: Definitions) -> None:
         self.node = node
@@ -106,7 +105,7 @@ class _Import:
     # -- looking -------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise for the first thing that cannot be; nothing of the broker is changed."""
+        """Raise for the first invalid object; the broker is not changed."""
         for user in self.file.users:
             with naming(f"user '{user.name}'"):
                 check_user_limits(user.limits or {})
@@ -136,7 +135,7 @@ class _Import:
             self._check_binding(binding)
 
     def _trial(self, name: str, what: str) -> VirtualHost:
-        """A copy of the virtual host to try the file on. InvalidArgument when `what` is in one that will not exist."""
+        """A copy of the virtual host to try the file on. InvalidArgument when `what` names one that will not exist."""
         trial = self._trials.get(name)
         if trial is None:
             current, definition = self.node.vhosts.get(name), self._vhosts.get(name)
@@ -220,7 +219,7 @@ class _Import:
             self._queues[queue.vhost, queue.name] = queue
 
     def _check_queues(self) -> None:
-        """Policies and arguments together, of queues old and new; and how many new ones there may be."""
+        """Check policies and arguments together, for old and new queues, and the number of new ones."""
         new = Counter(vhost for vhost, _ in self._queues)
         for trial in self._trials.values():
             check_new_queues(trial, new[trial.name])
@@ -255,7 +254,7 @@ class _Import:
     def apply(self) -> None:
         node, file = self.node, self.file
         for user in file.users:
-            node.users.put(self._users.users[user.name])  # whose password, if it came with one, is a hash by now
+            node.users.put(self._users.users[user.name])  # an imported password is a hash by now
         for vhost in file.vhosts:
             node.add_vhost(vhost)
         for permission in file.permissions:
@@ -305,12 +304,12 @@ def _arguments(vhost: VirtualHost, queue: QueueDefinition) -> Table:
 
 
 def _wire(arguments: JsonTable) -> Table:
-    """A file's arguments as a table of the protocol: every type that JSON has is a type there."""
+    """A file's arguments as a field table: every JSON type is a type there."""
     return cast("Table", dict(arguments))
 
 
 def export_definitions(node: Node, vhost: str | None = None) -> Definitions:
-    """What the broker is made of; with a `vhost`, what that virtual host is made of. NotFound when there is none."""
+    """The broker's definitions; with a `vhost`, only that one's. NotFound for an unknown one."""
     if vhost is not None and vhost not in node.vhosts:
         raise no_vhost(vhost)
     vhosts = [each for each in node.vhosts.values() if vhost in (None, each.name)]
@@ -336,7 +335,7 @@ def export_definitions(node: Node, vhost: str | None = None) -> Definitions:
 
 
 def _vhost(vhost: VirtualHost) -> VirtualHostDefinition:
-    """Its definition; what people read is also in the metadata, where RabbitMQ has it."""
+    """The definition of a virtual host; its description and tags are also in the metadata, as RabbitMQ has them."""
     it = vhost.definition
     said = {
         "description": it.description,

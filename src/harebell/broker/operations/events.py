@@ -1,10 +1,10 @@
-"""The event exchange: what happens on the node, as messages of the topic exchange `amq.rabbitmq.event` of vhost "/".
+"""The event exchange: changes on the node, as messages of the topic exchange `amq.rabbitmq.event` of vhost "/".
 
-The routing key names the event ("queue.created"), the headers say the rest; there is no body. Names, headers and their
-forms are those of RabbitMQ's plugin rabbitmq_event_exchange, so arguments are Erlang terms in text. Without a listener
-an event is cheap, and without `Broker(events=True)` nothing is built at all.
+The routing key names the event ("queue.created"), the headers have the details; there is no body. Names, headers and
+their forms are those of RabbitMQ's plugin rabbitmq_event_exchange, so arguments are Erlang terms in text. An event that
+no queue is bound for is cheap, and without `Broker(events=True)` events are not built.
 
-What changes something calls a method of its `observers.Listener`; the message is delivered at the end of the batch.
+Each change calls a method of its `observers.Listener`; the message is delivered at the end of the batch.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ WITHOUT_TLS: Final = dict.fromkeys(
 
 
 class Announcing(Protocol):
-    """A virtual host in which the broker can publish."""
+    """The part of a virtual host that publishes the broker's own messages."""
 
     def announce(self, exchange: str, routing_key: str, properties: Properties, body: bytes = b"") -> None: ...
 
 
 class Events:
-    """The events of one node, which `attach` names before anything happens there.
+    """The events of one node; `attach` is called before the first of them.
 
     `on`: events are published. `clock` gives seconds since the epoch.
     """
@@ -65,7 +65,7 @@ class Events:
         self._node_name, self._vhosts = node_name, vhosts
 
     def emit(self, name: str, headers: Mapping[str, FieldValue]) -> None:
-        """Publish an event. Nothing happens while events are off; no caller has to ask first.
+        """Publish an event; do nothing while events are off, so that callers need no check.
 
         A caller outside a batch (a timer's callback is inside one) calls `Batch.end` afterwards.
         """
@@ -74,7 +74,7 @@ class Events:
         now = self._clock()
         vhost = self._vhosts.get("/")
         if vhost is None:
-            return  # deleted, and the exchange with it
+            return  # the vhost was deleted, and the exchange with it
         vhost.announce(
             EVENT_EXCHANGE,
             name,
@@ -123,7 +123,7 @@ class Events:
             )
 
     def authenticated(self, connection: Connection, mechanism: str, user: str, error: str = "") -> None:
-        """Somebody logged in as `user`, or was refused with `error`."""
+        """Emit the login of `user`, or its refusal with `error`."""
         if self.on:
             headers: dict[str, FieldValue] = {
                 **_ends(connection),
@@ -214,7 +214,7 @@ class Events:
         self.emit("exchange.deleted", {"vhost": vhost, "name": name, "user_who_performed_action": user})
 
     def binding(self, what: str, vhost: str, binding: Binding, user: str) -> None:
-        """`what` happened to the binding: created or deleted."""
+        """Emit that the binding was created or deleted (`what`)."""
         if self.on:
             self.emit(
                 f"binding.{what}",
@@ -231,12 +231,12 @@ class Events:
             )
 
     def prepare_vhost(self, vhost: VhostFacts) -> None:
-        """Vhost "/" gets the event exchange."""
+        """Declare the event exchange, in vhost "/"."""
         if self.on and vhost.name == "/":
             vhost.router.predeclare(EVENT_EXCHANGE, TopicExchange, internal=True)
 
     def vhost_created(self, vhost: VhostFacts) -> None:
-        """Before it the exchanges that every virtual host has, as RabbitMQ tells it."""
+        """Emit the exchanges that every virtual host has, then the virtual host, in RabbitMQ's order."""
         if not self.on:
             return
         for exchange in vhost.router.exchanges:
@@ -266,21 +266,21 @@ class Events:
         self.emit("vhost.deleted", {"name": name, "user_who_performed_action": INTERNAL_USER})
 
     def user(self, what: str, name: str, **more: FieldValue) -> None:
-        """`what` happened to the user: created, deleted, password.changed, tags.set."""
+        """Emit the change (`what`) of the user: created, deleted, password.changed, tags.set."""
         self.emit(f"user.{what}", {"name": name, **more, "user_who_performed_action": INTERNAL_USER})
 
     def user_limits(self, name: str, limits: Mapping[str, object]) -> None:
-        """Those that were set, or none when they were cleared."""
+        """Emit the user limits that were set, or that they were cleared when there are none."""
         told = cast("Table", {**limits, "name": "limits", "username": name})
         event = "user.limits.set" if limits else "user.limits.cleared"
         self.emit(event, {**told, "user_who_performed_action": INTERNAL_USER})
 
     def permission(self, what: str, vhost: str, user: str, **patterns: str) -> None:
-        """`what` happened to the permission: permission.created, topic.permission.deleted, ..."""
+        """Emit the change (`what`) of the permission: permission.created, topic.permission.deleted, ..."""
         self.emit(what, {"vhost": vhost, "user": user, **patterns, "user_who_performed_action": INTERNAL_USER})
 
     def parameter(self, what: str, parameter: Parameter) -> None:
-        """`what` happened to the parameter: set or cleared. Limits of virtual hosts are told twice."""
+        """Emit that the parameter was set or cleared (`what`). Limits of virtual hosts are two events."""
         if not self.on:
             return
         value = cast("Table", {"value": parameter.value} if what == "set" else {})
@@ -291,14 +291,14 @@ class Events:
             self.emit(f"vhost.limits.{what}", {**limits, **about})
 
     def global_parameter(self, name: str, value: object) -> None:
-        """It was set, or cleared when there is no value: RabbitMQ says "set" of that too."""
+        """Emit that the global parameter was set; a cleared one has no value, and RabbitMQ says "set" of that too."""
         told = cast("Table", {} if value is None else {"value": value})
         self.emit(
             "parameter.set", {"name": name, **told, "component": "global", "user_who_performed_action": INTERNAL_USER}
         )
 
     def policy_set(self, policy: Policy, *, operator: bool) -> None:
-        """An operator policy is a parameter too, as RabbitMQ tells it."""
+        """Emit that a policy was set; an operator policy is a parameter too, as in RabbitMQ."""
         value: dict[str, FieldValue] = {
             "pattern": policy.pattern,
             "definition": cast("Table", policy.definition),
@@ -317,7 +317,7 @@ class Events:
         self.emit("operator.policy.cleared" if operator else "policy.cleared", about)
 
     def alarm(self, what: str, resource: str) -> None:
-        """`what` happened to the alarm: set or cleared."""
+        """Emit that the alarm was set or cleared (`what`)."""
         self.emit(f"alarm.{what}", {"source": resource, "node": self._node_name})
 
 
@@ -337,7 +337,7 @@ def _consumer(consumer: Subscription) -> dict[str, FieldValue]:
 
 
 def _ends(connection: Connection) -> dict[str, FieldValue]:
-    """Both ends of a connection; a socket that is no TCP socket has neither addresses nor ports."""
+    """The headers for both ends of a connection; a socket that is no TCP socket has neither addresses nor ports."""
     peer_host, peer_port = _split(connection.peer)
     host, port = _split(connection.local)
     return {

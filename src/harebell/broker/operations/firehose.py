@@ -1,8 +1,8 @@
 """The firehose: a copy of every message that is published in a vhost or delivered there, for observers.
 
 Copies go to the exchange `amq.rabbitmq.trace` with the routing key `publish.EXCHANGE` or `deliver.QUEUE`; their headers
-say what the message was, their body is its body. While it is off nothing asks for it per message: switching it on
-makes publishers route each message anew and queues deliver one by one, and these slower ways look here.
+describe the message, their body is its body. While the firehose is off no message is checked for it: switching it on
+makes publishers route each message anew and queues deliver one by one, and these slower paths check for it.
 
 Copies are not traced themselves, nor are requests to `amq.administer`: they hold hashes of passwords. Source:
 RabbitMQ's firehose, headers and types as RabbitMQ 3.10 sends them.
@@ -26,13 +26,13 @@ __all__ = ["ADMINISTER", "TRACE_EXCHANGE", "Trace", "set_tracing"]
 
 TRACE_EXCHANGE: Final = "amq.rabbitmq.trace"
 ADMINISTER: Final = "amq.administer"
-"""The service of the system exchange whose requests only the broker may see."""
+"""The service of the system exchange whose requests the firehose leaves out."""
 
 
 def set_tracing(node: Node, name: str, on: bool) -> None:
-    """Switch the firehose of a virtual host. NotFound when there is none of that name.
+    """Switch the firehose of a virtual host on or off. NotFound for an unknown one.
 
-    Its publishers are made to ask anew what their publications lead to.
+    Its publishers drop their cached routes.
     """
     vhost = node.vhosts.get(name)
     if vhost is None:
@@ -50,7 +50,7 @@ class Trace:
     def published(
         self, channel: Channel, message: Message, keys: tuple[str, ...], properties: Properties, queues: tuple[str, ...]
     ) -> None:
-        """A client published a message with these keys, and it was routed to these queues."""
+        """Copy a message that a client published with these keys, and that was routed to these queues."""
         if message.address.exchange == SYSTEM_EXCHANGE and message.address.routing_key == ADMINISTER:
             return
         headers = self._headers(channel, message, keys, properties)
@@ -58,7 +58,7 @@ class Trace:
         self._copy(f"publish.{message.address.exchange}", headers, message)
 
     def delivered(self, channel: Channel, queue: Queue, message: Message, redelivered: bool) -> None:
-        """A message of the queue goes to a consumer or to basic.get on this channel."""
+        """Copy a message of the queue that goes to a consumer or to basic.get on this channel."""
         if message.address.exchange == TRACE_EXCHANGE:
             return
         properties = message.content.decode_properties()
@@ -86,7 +86,7 @@ class Trace:
 
 
 def _table(properties: Properties) -> Table:
-    """The properties that the message has, by name; a timestamp in seconds."""
+    """The set properties of a message, by name; a timestamp in seconds."""
     table: dict[str, FieldValue] = {}
     for name in properties.__slots__:
         value = getattr(properties, name)

@@ -1,14 +1,15 @@
-"""Leases: a consumer that needs longer than the consumer timeout keeps what it has, delivery by delivery.
+"""Leases: more time than the consumer timeout, for single deliveries of a consumer.
 
 The request is a message to the service `amq.lease` of the system exchange, published on the channel that has the
-delivery, so that any client of AMQP 0-9-1 can make it. Its headers say what basic.ack would, and for how long:
+delivery, so that any client of AMQP 0-9-1 can make it. Its headers are the arguments of basic.ack and a time:
 
     delivery_tag  of the delivery
     multiple      true: of all deliveries up to that one; with the tag 0, of all there are
     timeout       milliseconds from now, at most a day
 
-Until then the consumer timeout does not hold for these deliveries, and afterwards they go back as it would have had it.
-Each request replaces the one before. A delivery that is not outstanding closes the channel with 406, as for basic.ack.
+Until then the consumer timeout does not apply to these deliveries, and afterwards they are returned as after that
+timeout. Each request replaces the one before. A delivery that is not outstanding closes the channel with 406, as for
+basic.ack.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from harebell.routing.table_values import type_name
 
 __all__ = ["MAX_LEASE", "LeaseRequest", "Leases", "lease_request"]
 
-MAX_LEASE: Final = 86_400_000  # milliseconds: a consumer that needs more than a day asks again, and shows that it lives
+MAX_LEASE: Final = 86_400_000  # milliseconds: a consumer that needs more asks again, which shows that it is alive
 
 
 class LeaseRequest(NamedTuple):
@@ -32,7 +33,7 @@ class LeaseRequest(NamedTuple):
 
 
 def lease_request(headers: Table) -> LeaseRequest:
-    """What the headers ask for. PreconditionFailed when it is not a request for a lease."""
+    """The lease that the headers ask for. PreconditionFailed for malformed ones."""
     multiple = headers.get("multiple", False)
     if not isinstance(multiple, bool):
         raise PreconditionFailed(f"amq.lease: header 'multiple' has to be a boolean, not {type_name(multiple)}")
@@ -50,7 +51,7 @@ def _integer(headers: Table, name: str, least: int, most: int | None = None) -> 
 
 
 class Leases:
-    """The leases of one channel: delivery tag -> when it ends, and how long it was."""
+    """The leases of one channel: delivery tag -> the end of its lease, and its length."""
 
     def __init__(self) -> None:
         self._ends: dict[int, tuple[int, int]] = {}
@@ -62,7 +63,7 @@ class Leases:
         self._ends[tag] = now + timeout, timeout
 
     def overdue(self, now: int, outstanding: Mapping[int, object]) -> dict[int, int]:
-        """The deliveries whose lease is over, with its length; what was settled meanwhile is forgotten."""
+        """The deliveries whose lease has ended, with its length; leases of settled deliveries are dropped."""
         if not self._ends:
             return {}
         self._ends = {tag: lease for tag, lease in self._ends.items() if tag in outstanding}

@@ -1,11 +1,11 @@
-"""A node made again from its catalog, or begun where there is none.
+"""The recovery of a node from its catalog, or its first contents when the catalog is new.
 
-In this order, because each needs those before it: virtual hosts, users and permissions, parameters, policies,
-exchanges, queues, bindings, messages. A binding one end of which is missing is dropped, and said to be;
-whatever else cannot be made again stops the start, so that nothing is lost by going on without it.
+The order is virtual hosts, users and permissions, parameters, policies, exchanges, queues, bindings, messages: each
+needs those before it. A binding with a missing end is dropped and reported; any other object that cannot be made again
+stops the start, so that nothing is lost.
 
 A new catalog gets the virtual host "/" and the user guest (RabbitMQ's rule: when there is neither a virtual host nor a
-user), so that a guest who was deleted stays deleted.
+user), so that a deleted guest stays deleted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger("harebell.broker.recovery")
 
 
 def recover(node: Node) -> None:
-    """OSError when the store cannot be read or written, CatalogError when what it says cannot be."""
+    """Recover the node. OSError when the store cannot be read or written, CatalogError for an invalid catalog."""
     contents = node.catalog.load()
     if contents.definitions.vhosts or contents.definitions.users:
         _restore(node, contents.definitions, contents.folders)
@@ -81,7 +81,7 @@ def _restore(node: Node, kept: Definitions, folders: dict[tuple[str, str], str])
 
 @contextmanager
 def _naming(node: Node, what: str) -> Iterator[None]:
-    """A refusal within says what it is about."""
+    """Add the name of the object to a refusal inside."""
     try:
         yield
     except (HarebellError, KeyError) as error:
@@ -150,7 +150,7 @@ def _enforce_limits(vhost: VirtualHost) -> None:
 
 
 def _adopt_streams(node: Node) -> None:
-    """Put the streams of a version before the catalog into it; whoever defines their virtual host finds them."""
+    """Put the streams of a version before the catalog into it; and make missing virtual hosts."""
     adopted = tuple(node.store.streams.declared())
     for stream in adopted:
         queue = stream.queue

@@ -1,4 +1,4 @@
-"""The start of a node: made, joined with what operates on it, and recovered from its store."""
+"""The start of a node: it is created, connected with its operations, and recovered from its store."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def start_node(
     components: Mapping[str, Component] | None = None,
     files: Files = os,
 ) -> Node:
-    """The node, with all that its store has. Arguments are those of `Node`.
+    """The node, with everything in its store. Arguments are those of `Node`.
 
-    `events`: what happens is told on the exchange amq.rabbitmq.event of vhost "/". OSError when the store cannot be
-    read or written, CatalogError when the catalog says what cannot be.
+    `events`: publish events to the exchange amq.rabbitmq.event of vhost "/". OSError when the store cannot be read or
+    written, CatalogError for an invalid catalog.
     """
     listener = Events(on=events)
     node = Node(

@@ -1,4 +1,4 @@
-"""The report of everything that the node counts, with RabbitMQ's names; what counts is in `broker.counts`."""
+"""The report of all counts of a node, with RabbitMQ's names; the counters are in `broker.counts`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["statistics", "vhost_statistics"]
 
 
 def statistics(node: Node) -> dict[str, Any]:
-    """Everything that the node counts, as `Broker.statistics` documents it."""
+    """All counts of the node, as `Broker.statistics` documents them."""
     unacked = _flush_counts(node)
     vhosts = {name: _vhost(vhost, node.connections, unacked) for name, vhost in node.vhosts.items()}
     totals = ChannelCounts()
@@ -47,13 +47,13 @@ def statistics(node: Node) -> dict[str, Any]:
 
 
 def vhost_statistics(node: Node, vhost: VirtualHost) -> dict[str, Any]:
-    """What `statistics` says of one virtual host, and its number of `connections`."""
+    """The part of `statistics` for one virtual host, and its number of `connections`."""
     connections = sum(connection.vhost is vhost for connection in node.connections)
     return {"connections": connections, **_vhost(vhost, node.connections, _flush_counts(node))}
 
 
 def _flush_counts(node: Node) -> Counter[Queue]:
-    """Bring all counts up to date; how many messages of each queue are unacknowledged."""
+    """Bring all counts up to date. Returns the number of unacknowledged messages of each queue."""
     unacked: Counter[Queue] = Counter()
     for connection in node.connections:
         for channel in connection.channels.values():
@@ -63,7 +63,7 @@ def _flush_counts(node: Node) -> Counter[Queue]:
 
 
 def _totals(vhost: VirtualHost, connections: Iterable[Connection]) -> ChannelCounts:
-    """Of the channels that were, and those that are."""
+    """The counts of all channels of a virtual host, closed ones included."""
     totals = ChannelCounts()
     totals.add(vhost.counts)
     for connection in connections:

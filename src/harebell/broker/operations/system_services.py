@@ -1,16 +1,16 @@
-"""The services of the system exchange: a message to `amq.system` names one by its routing key, and is answered.
+"""The services of the system exchange: the routing key of a message to `amq.system` names one, and it is answered.
 
-    amq.ping           the body comes back
-    amq.stats          counts of this virtual host, as JSON: what `Broker.statistics` says of it
+    amq.ping           returns the body
+    amq.stats          counts of this virtual host, as JSON: its part of `Broker.statistics`
     amq.routes         exchanges and bindings, as JSON
     amq.change-queue   {"queue": name, "arguments": {...}} changes a queue's optional arguments (`changes`)
-    amq.revoke         {"exchange": name, "id": id} takes back delayed messages; {"revoked": how many}
+    amq.revoke         {"exchange": name, "id": id} drops delayed messages; {"revoked": number of them}
     amq.administer     {"do": ..., ...} of an administrator: users, vhosts, permissions, policies (`administration`)
-    amq.lease          more time for deliveries of the same channel (`leases`), answered with what was granted
+    amq.lease          more time for deliveries of the same channel (`leases`), answered with the granted lease
 
 The answer goes through the default exchange to the message's reply_to, with its correlation_id. A message without
-reply_to is not answered, but done; one to an unknown service reaches no queue (it is returned when mandatory). What is
-refused is answered by {"error": ..., "reason": ...}, the name and the text of AMQP's reply; without reply_to it closes
+reply_to is processed but not answered; one to an unknown service reaches no queue (it is returned when mandatory). A
+refusal is answered by {"error": ..., "reason": ...}, the name and the text of AMQP's reply; without reply_to it closes
 the channel, as any refusal does. Source: the draft's section 2.2.3.5.
 """
 
@@ -40,7 +40,7 @@ log = logging.getLogger("harebell.broker.services")
 
 
 class Requester(Owner, Protocol):
-    """The connection of a client that asks."""
+    """The connection of a client that sent a request."""
 
     node: Node
     vhost: VirtualHost
@@ -49,7 +49,7 @@ class Requester(Owner, Protocol):
     @property
     def name(self) -> str: ...
     def lease(self, channel: int, asked: LeaseRequest) -> list[int]:
-        """Give deliveries of that channel more time; their tags."""
+        """Grant deliveries of that channel a lease. Returns their tags."""
 
 
 def _ping(connection: Requester, request: Content) -> bytes:
@@ -81,7 +81,7 @@ def _routes(connection: Requester, request: Content) -> bytes:
 
 
 def _change_queue(connection: Requester, request: Content) -> bytes:
-    """Needs what declaring the queue needs: it is not another connection's own, and may be configured."""
+    """Change a queue; it needs the permissions of declaring the queue, and no other connection may own it."""
     name, arguments = _asked(request, queue=str, arguments=dict)
     connection.access.configure("queue", name)
     queue = connection.vhost.change_queue(name, arguments, connection)
@@ -89,14 +89,14 @@ def _change_queue(connection: Requester, request: Content) -> bytes:
 
 
 def _revoke(connection: Requester, request: Content) -> bytes:
-    """Needs what publishing to the exchange needs."""
+    """Drop delayed messages; it needs the permission to publish to the exchange."""
     exchange, message_id = _asked(request, exchange=str, id=str)
     connection.access.write("exchange", exchange)
     return _json({"revoked": connection.vhost.revoke_delayed(exchange, message_id)})
 
 
 def _administer(connection: Requester, request: Content) -> bytes:
-    """Asked for by an administrator, which may not delete what the answer needs. What was changed is logged."""
+    """Administer for an administrator, which may not delete what the answer needs. Changes are logged."""
     node, user = connection.node, connection.user
     if not node.users.has_tag(user, "administrator"):
         raise AccessRefused(f"user '{user}' is no administrator: only one may ask amq.administer")
@@ -114,7 +114,7 @@ def _administer(connection: Requester, request: Content) -> bytes:
 
 
 def _asked(request: Content, **fields: type[str | dict[str, Any]]) -> tuple[Any, ...]:
-    """The fields of a JSON object, each of its type. PreconditionFailed when they are not what came."""
+    """The fields of a JSON object, each of its type. PreconditionFailed for anything else."""
     asked = _json_of(request)
     for name, kind in fields.items():
         if not isinstance(asked, dict) or not isinstance(asked.get(name), kind):
@@ -152,7 +152,7 @@ SERVICES: dict[str, Callable[[Requester, Content], bytes]] = {
 
 
 class Service:
-    """One service for one connection, as something that takes messages."""
+    """One service for one connection, as a sink of messages."""
 
     stored = False
 
@@ -180,4 +180,4 @@ class Service:
         return True
 
     def enrich(self) -> None:
-        """Nothing waits here."""
+        """Do nothing: messages do not expire here."""

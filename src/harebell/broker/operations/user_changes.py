@@ -1,4 +1,4 @@
-"""What a change of users or permissions leads to on the node: the catalog, events, publishers and connections."""
+"""The effects of changed users and permissions on the node: on the catalog, events, publishers and connections."""
 
 from __future__ import annotations
 
@@ -59,6 +59,6 @@ class UserChanges(UserWatcher):
         self._ask_again(vhost)
 
     def _ask_again(self, vhost: str) -> None:
-        """Publishers there must."""
+        """Make the publishers of a virtual host check their permissions again."""
         if vhost in self._node.vhosts:
             self._node.vhosts[vhost].router.version += 1

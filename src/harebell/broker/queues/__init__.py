@@ -1,1 +1,1 @@
-"""Queues: the classic queue, the stream queue, and one behaviour a file. They know no dialect and no socket."""
+"""Queues: the classic queue, the stream queue, and a module for each behaviour. They know no dialect and no socket."""

@@ -1,10 +1,10 @@
-"""The backlog of a queue from whose middle messages may leave: by priority, by deadline, by limits.
+"""The backlog of a queue whose messages may leave from the middle: by priority, by deadline, by limits.
 
-A plain queue needs none of this: a deque is enough for it (`contents.PlainContents`). Here a message costs a `Held`,
-and in return each of these is O(1), or O(log n) with a deadline: push, pop of the first message of the highest
-priority, return to the old place, removal anywhere. What is removed is marked as gone and stays in its line until it
-comes to the head, or until half of the line is gone. Deadlines that come in order, as those of a queue's TTL do, stand
-in a line of their own and cost O(1).
+A plain queue needs no backlog: a deque is enough (`contents.PlainContents`). A backlog costs a `Held` for each message,
+and in return these are O(1), or O(log n) with a deadline: push, pop of the first message of the highest priority,
+return to the old place, removal anywhere. A removed message is marked as gone and stays in its line until it comes to
+the head, or until half of the line is gone. Deadlines that arrive in order, as those of a queue's TTL do, are in a line
+of their own and cost O(1).
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from harebell.broker.store.journal import Journal
 
 __all__ = ["SLACK", "Backlog", "Level"]
 
-SLACK: Final = 64  # entries of messages that are gone, before it is worth while to clear them away
+SLACK: Final = 64  # entries of removed messages before they are cleared
 
 
 class Level:
-    """The messages of one priority: those in their places, and those that came back. Positions are the order."""
+    """The messages of one priority: those in their places, and those that came back, by position."""
 
     __slots__ = ("busy", "gone", "ready", "returned")
 
     def __init__(self) -> None:
-        self.busy = False  # it stands in the backlog's heap of levels that may hold something
-        self.gone = 0  # at most so many of those in `ready` are
+        self.busy = False  # in the backlog's heap of levels that may have messages
+        self.gone = 0  # upper bound of the removed ones in `ready`
         self.ready: deque[Held] = deque()
         self.returned: list[Held] = []
 
@@ -45,7 +45,7 @@ class Level:
         while ready and ready[0].gone:
             ready.popleft()
         head = ready[0] if ready else None
-        if returned and (head is None or returned[0] < head):  # not always: levels may have been merged meanwhile
+        if returned and (head is None or returned[0] < head):  # not always: levels may have been merged since
             return returned[0]
         return head
 
@@ -59,7 +59,7 @@ class Level:
         return held
 
     def lost_one(self) -> None:
-        """One of the messages was marked as gone."""
+        """Note that one of the messages was marked as gone."""
         self.gone += 1
         if self.gone > len(self.ready) // 2 + SLACK:
             self.ready = deque(held for held in self.ready if not held.gone)
@@ -71,10 +71,9 @@ class Level:
 
 
 class Backlog:
-    """`count` messages of together `bytes` bytes of body, on levels of priority 0 to `top`.
+    """A backlog of `count` messages with `bytes` bytes of body in total, on levels of priority 0 to `top`.
 
-    `levels` are by priority; `end` is the position that the next message will have, `journal` where the messages are on
-    disk.
+    `levels` are by priority; `end` is the position of the next new message, `journal` the queue's messages on disk.
     """
 
     def __init__(self, top: int = 0) -> None:
@@ -85,16 +84,16 @@ class Backlog:
     def _empty(self, top: int) -> None:
         self.count = self.bytes = 0
         self.levels = [Level() for _ in range(top + 1)]
-        self._busy: list[int] = []  # heap of -priority of levels that may hold something
+        self._busy: list[int] = []  # heap of -priority of levels that may have messages
         self._timely: deque[Held] = deque()  # by deadline and position
-        self._deadlines: list[tuple[int, int, Held]] = []  # a heap: of those that came out of that order
+        self._deadlines: list[tuple[int, int, Held]] = []  # a heap of those not in that order
 
     @property
     def top(self) -> int:
         return len(self.levels) - 1
 
     def push(self, held: Held) -> None:
-        """A new message, at the end of its level."""
+        """Add a new message at the end of its level."""
         level = self.levels[held.priority]
         self.count += 1
         self.bytes += held.message.content.body_size
@@ -112,7 +111,7 @@ class Backlog:
         level.ready.append(held)
 
     def put_back(self, held: Held) -> None:
-        """A message that was taken: to the place that it had."""
+        """Put a message that was taken back to its old place."""
         held.gone = False
         self.count += 1
         self.bytes += held.message.content.body_size
@@ -133,14 +132,14 @@ class Backlog:
         heapq.heappush(self._deadlines, (held.deadline, held.position, held))
 
     def _forget_gone(self) -> None:
-        """Let go of the deadlines of messages that left before: they would keep them in memory until their time."""
+        """Drop the deadlines of messages that have left: they would hold the messages in memory until then."""
         self._timely = deque(held for held in self._timely if not held.gone)
         alive = {id(entry[2]): entry for entry in self._deadlines if not entry[2].gone}
         self._deadlines = list(alive.values())
         heapq.heapify(self._deadlines)
 
     def first(self) -> Held | None:
-        """The message that is next; it stays."""
+        """The next message, which stays in the backlog."""
         busy = self._busy
         while busy:
             held = self.levels[-busy[0]].first()
@@ -153,7 +152,7 @@ class Backlog:
         self.levels[-heapq.heappop(self._busy)].busy = False
 
     def pop(self) -> Held | None:
-        """The message that is next, taken."""
+        """Take the next message."""
         busy = self._busy
         while busy:
             held = self.levels[-busy[0]].pop()
@@ -166,7 +165,7 @@ class Backlog:
         return None
 
     def pop_many(self, count: int, size: int) -> list[Held]:
-        """The messages that are next, taken: up to `count`, and no more once they have over `size` bytes of body."""
+        """Take the next messages: up to `count`, and no more after `size` bytes of body."""
         busy, taken, taken_bytes = self._busy, list[Held](), 0
         while busy and len(taken) < count and taken_bytes <= size:
             level = self.levels[-busy[0]]
@@ -187,7 +186,7 @@ class Backlog:
         return taken
 
     def remove(self, held: Held) -> None:
-        """Take a message from wherever it stands."""
+        """Take a message out, wherever it is."""
         held.gone = True
         self.count -= 1
         self.bytes -= held.message.content.body_size
@@ -195,7 +194,7 @@ class Backlog:
 
     @property
     def next_deadline(self) -> int:
-        """When the next message expires; 0 when none does."""
+        """The earliest deadline; 0 when there is none."""
         timely, deadlines = self._timely, self._deadlines
         while timely and timely[0].gone:
             timely.popleft()
@@ -206,7 +205,7 @@ class Backlog:
         return min(deadlines[0][0], timely[0].deadline) if timely else deadlines[0][0]
 
     def expired(self, now: int) -> Iterator[Held]:
-        """Take the messages whose time is over, wherever they stand."""
+        """Take the messages whose deadline has passed, wherever they are."""
         while 0 < self.next_deadline <= now:
             timely, deadlines = self._timely, self._deadlines
             if not deadlines or (timely and (timely[0].deadline, timely[0].position) < deadlines[0][:2]):
@@ -217,7 +216,7 @@ class Backlog:
             yield held
 
     def relevel(self, top: int, priority: Callable[[Held], int]) -> None:
-        """Have levels up to `top`, and every message on the one that `priority` says."""
+        """Make levels up to `top`, and move every message to the one that `priority` gives."""
         messages = sorted(held for level in self.levels for held in level)
         self.levels = [Level() for _ in range(top + 1)]
         for held in messages:
@@ -228,39 +227,39 @@ class Backlog:
             level.busy = True
 
     def clear(self) -> int:
-        """Drop everything; how many."""
+        """Drop everything. Returns the number of messages."""
         return self.reset()
 
     def reset(self) -> int:
-        """As `clear`, for heirs."""
+        """Empty the backlog, as `clear`, for subclasses."""
         count = self.count
         self._empty(self.top)
         return count
 
     def settle_all(self, journal: Journal) -> None:
-        """Note in the journal that all of it is done with."""
+        """Settle all messages in the journal."""
         journal.settle_many(sorted(held.position for held in self))
         journal.settle_paged()
 
     def is_ready(self, held: Held) -> bool:
-        """Whether a message that was here once is here now."""
+        """Whether a message that was in the backlog is in it now."""
         return not held.gone
 
     def deliver(self, consumers: Consumers) -> None:
-        """Give consumers in turn what their windows take: a single one all it takes, several a message a turn."""
+        """Deliver to consumers in turn: a single one up to its window, several one message a turn."""
         journal = self.journal
         while self.count and (turn := consumers.next()) is not None:
             consumer, room = turn
             run = self.pop_many(room if consumers.only is not None or consumers.single else 1, OUTPUT_BYTES)
             if journal is not None:
-                for held in run:  # before it can leave the process; one that does not fit comes back
+                for held in run:  # before it can leave the process; one that does not fit is requeued
                     journal.fed(held.position, 1, consumer.no_ack and consumer.takes(held))
             consumer.feed_held(run)
 
     def after(self, level: int, start: int, limit: int, end: int) -> list[Held]:
         """The first `limit` messages of a priority from position `start` on; `end` is the one after the last."""
         ready = self.levels[level].ready
-        if end - start <= limit:  # near the end: from there
+        if end - start <= limit:  # near the end: search from there
             found = [each for each in takewhile(lambda held: held.position >= start, reversed(ready)) if not each.gone]
         else:
             skip = bisect_left(ready, start, key=attrgetter("position"))
@@ -269,6 +268,6 @@ class Backlog:
         return sorted(found, key=attrgetter("position"))[:limit]
 
     def __iter__(self) -> Iterator[Held]:
-        """In the order of delivery."""
+        """The messages in the order of delivery."""
         for level in reversed(self.levels):
             yield from level

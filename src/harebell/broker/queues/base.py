@@ -1,8 +1,8 @@
-"""What all queues share: identity, ownership, consumers in turn, decorators, and x-expires.
+"""The base of all queues: identity, ownership, consumers, decorators, and x-expires.
 
-A queue knows its consumers by what they can take (`consumer.Consumer`), and its virtual host by `Home`: the batch, the
-timers, and how a queue is deleted. It knows no node, no dialect and no sockets. The kinds of queues differ in where
-their messages are and in how they leave.
+A queue uses its consumers by `consumer.Consumer`, and its virtual host by `Home`: the batch, the timers, and the
+deletion of a queue. It knows no node, no dialect and no sockets. The kinds of queues differ in where their messages are
+and in how messages leave.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from harebell.routing.settings import QueueSettings
 
 __all__ = ["Back", "DecoratorFactory", "Home", "Owner", "Queue"]
 
-Back: TypeAlias = "tuple[int, Given]"  # what was delivered: its position, and the message
+Back: TypeAlias = "tuple[int, Given]"  # a delivery that returns: its position, and the message
 DecoratorFactory: TypeAlias = "Callable[[Queue], QueueDecorator | None]"
 
 
 class Home(Protocol):
-    """A virtual host, as far as a queue needs it."""
+    """The part of a virtual host that a queue uses."""
 
     name: str
     batch: Batch
@@ -37,15 +37,15 @@ class Home(Protocol):
 
     @property
     def decorators(self) -> Sequence[DecoratorFactory]:
-        """What may decorate a queue when its settings change."""
+        """The factories of decorators, called when a queue's settings change."""
 
     @property
     def trace(self) -> object | None:
-        """Not None while the firehose is on: each delivery is looked at then."""
+        """Not None while the firehose is on: then each delivery is traced."""
 
     def delete_queue(self, queue: Queue) -> None: ...
     def watch_consumers(self, timeout: int) -> None:
-        """There is a queue with this consumer timeout, in milliseconds: check often enough."""
+        """Check often enough for a queue with this consumer timeout, in milliseconds."""
 
 
 class Owner(Protocol):
@@ -99,7 +99,7 @@ class Queue(ABC):
     @property
     @abstractmethod
     def message_count(self) -> int:
-        """Messages ready for delivery."""
+        """The number of messages ready for delivery."""
 
     @abstractmethod
     def publish(self, message: Message) -> bool:
@@ -107,29 +107,29 @@ class Queue(ABC):
 
     @abstractmethod
     def deliver(self) -> None:
-        """Give consumers what their windows take."""
+        """Deliver to consumers up to their windows."""
 
     @abstractmethod
     def take(self, getter: Getter | None = None, fits: Callable[[Held], bool] | None = None) -> Held | None:
-        """The next message, for basic.get; `getter` will acknowledge it; None: it is acknowledged already.
+        """Take the next message for basic.get; `getter` will acknowledge it, None: it needs no acknowledgement.
 
-        One that does not fit what its client can be sent comes back, whoever the getter is.
+        A message that does not fit (`fits`) is requeued, with or without a getter.
         """
 
     @abstractmethod
     def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:
-        """Put delivered messages back where they stood.
+        """Return delivered messages to their old places.
 
-        `failed`: they were rejected, or taken from their consumer; otherwise it gave them back (delayed retry asks).
+        `failed`: they were rejected, or taken from their consumer; otherwise it gave them back (for delayed retry).
         """
 
     @abstractmethod
     def reject(self, entries: Iterable[Back]) -> None:
-        """Drop delivered messages: dead-letter them where the queue says so."""
+        """Drop delivered messages, or dead-letter them by the queue's settings."""
 
     @abstractmethod
     def purge(self) -> int:
-        """Drop the ready messages; how many."""
+        """Drop the ready messages. Returns their number."""
 
     @abstractmethod
     def can_deliver(self) -> bool:
@@ -137,57 +137,57 @@ class Queue(ABC):
 
     @property
     def delayed_count(self) -> int:
-        """Messages that came back and are not ready yet (delayed retry)."""
+        """The number of messages that came back and are not ready yet (delayed retry)."""
         return 0
 
     @property
     def dead_letter_count(self) -> int:
-        """Messages that died here and are not safe elsewhere yet (at-least-once dead-lettering)."""
+        """The number of messages that died here and are not safe elsewhere yet (at-least-once dead-lettering)."""
         return 0
 
     def when_durable(self, callback: Callable[[], None]) -> None:
-        """Call back once what was published so far is where a crash does not reach it, or the queue is deleted."""
+        """Call back once all publications so far are durable, or the queue is deleted."""
         callback()
 
     def settle(self, positions: list[int]) -> None:  # noqa: B027  a hook
-        """Deliveries of messages at these positions, in order, are acknowledged."""
+        """Settle the messages at these positions, which are in order: they were acknowledged."""
 
     def flush(self) -> int:
-        """Write what the batch left in a stored queue; the ticket of the sync that will cover it."""
+        """Write the batch of a stored queue. Returns the ticket of the sync that will cover it."""
         return 0
 
     def advance(self) -> None:  # noqa: B027  a hook
-        """A sync is done."""
+        """Act on a finished sync."""
 
     def rest(self) -> None:  # noqa: B027  a hook
-        """A minute has passed: let go of what an idle queue does not need."""
+        """Release what an idle queue does not need: called every minute."""
 
     def close(self) -> None:  # noqa: B027  a hook
-        """The broker stops: write and sync what is left. OSError when the disk refuses."""
+        """Write and sync everything: the broker stops. OSError when the disk refuses."""
 
     def before_requeue(self) -> None:  # noqa: B027  a hook
-        """Messages are coming back, and the windows of their consumers will open."""
+        """Prepare for a requeue: messages come back, and the windows of their consumers will open."""
 
     def enrich(self) -> None:  # noqa: B027  a hook
-        """A message is coming that may leave from the middle of the queue."""
+        """Prepare for a message that may leave from the middle of the queue."""
 
     def everyone(self) -> tuple[Consumer, ...]:
-        """All consumers that have to be told when the queue is deleted, browsing ones among them."""
+        """All consumers that are cancelled when the queue is deleted, browsing ones among them."""
         return tuple(self.consumers)
 
     def check_consume(self, no_ack: bool, prefetch: int) -> None:  # noqa: B027  a hook
         """Raise when this kind of queue cannot serve such a consumer."""
 
     def check_negative(self, methods: str, requeue: bool) -> None:  # noqa: B027  a hook
-        """Raise when this kind of queue takes nothing back, or drops nothing: no basic.nack, reject or recover."""
+        """Raise when this kind of queue takes no delivery back, or drops none: no basic.nack, reject or recover."""
 
     def acked(self, message: Given | None) -> None:  # noqa: B027  a hook
-        """A delivery is acknowledged, on a channel where a queue asked to be told (`Consumer.watch_acks`)."""
+        """Note that a delivery was acknowledged, on a channel that notifies of it (`Consumer.watch_acks`)."""
 
     # -- decorators ----------------------------------------------------------------------------------------------
 
     def decorate(self, factories: Iterable[DecoratorFactory]) -> None:
-        """Attach what the factories make of the queue, of each at most one."""
+        """Attach the decorators that the factories make for the queue, at most one of each."""
         attached = []
         for factory in factories:
             decorator = None if factory in self._decorated else factory(self)
@@ -206,7 +206,7 @@ class Queue(ABC):
             decorator.started()
 
     def judge(self, message: Message) -> Verdict:
-        """What the decorators decide about a new message; they are told of the result."""
+        """The decorators' verdict on a new message; they are notified of it."""
         for judge in self._judging:
             verdict = judge(message)
             if verdict is not Verdict.ADMIT:
@@ -241,7 +241,7 @@ class Queue(ABC):
             self.batch.scheduled.append(self)
 
     def check_access(self, connection: Owner | None) -> None:
-        """ResourceLocked unless the connection may use the queue."""
+        """Raise ResourceLocked unless the connection may use the queue."""
         if self.exclusive and self.owner is not connection:
             raise self.locked()
 
@@ -261,17 +261,17 @@ class Queue(ABC):
         self._notify_consumers_changed()
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        """Forget a consumer; an auto-delete queue goes with its last one."""
+        """Remove a consumer; an auto-delete queue is deleted with its last one."""
         if self.consumers.remove(consumer) and not self.deleted:
             if self.auto_delete and not self.consumers:
                 self.vhost.delete_queue(self)
             else:
                 self.renew_lease()
-                self.schedule()  # where only one is active at a time, another one is now
+                self.schedule()  # with a single active consumer, another one is active now
                 self._notify_consumers_changed()
 
     def renew_lease(self) -> None:
-        """The queue is used: x-expires counts from now. It does not count while there are consumers."""
+        """Restart x-expires: the queue was used. It does not run while there are consumers."""
         if self._lease is not None:
             self._lease.cancel()
             self._lease = None
@@ -284,7 +284,7 @@ class Queue(ABC):
             self.vhost.delete_queue(self)
 
     def reconfigure(self, settings: QueueSettings) -> None:
-        """Other settings are in force from now on: a policy came or went, or its arguments were changed."""
+        """Apply other settings: a policy or the queue's arguments have changed."""
         self.settings = settings
         self.consumers.set_single(bool(settings.single_active_consumer))
         self.renew_lease()
@@ -296,7 +296,7 @@ class Queue(ABC):
             decorator.settings_changed()
 
     def forget(self) -> None:
-        """The queue was deleted: let go of its timers and consumers."""
+        """Release timers and consumers: the queue was deleted."""
         self.deleted = True
         self.consumers.clear()
         if self._lease is not None:

@@ -1,13 +1,13 @@
-"""Browsing: a consumer that reads what is ready in a queue and takes nothing.
+"""Browsing: a consumer that reads a queue's ready messages and takes none out.
 
-`basic.consume` with the argument `x-browse` gets a view of the queue instead of the queue. The view walks through the
-ready messages in the order of their delivery and then shows those that come; with "once" it stops at those that came
-after it, and its consumer is cancelled. It only goes forward: a message that comes back to a place before the last
-one shown is not shown, nor is one that left before its turn. To the queue the consumer does not exist: not for turns,
-x-expires, auto-delete, exclusive use, or in a count.
+`basic.consume` with the argument `x-browse` gets a view of the queue instead of the queue. The view shows the ready
+messages in the order of their delivery, and then new ones; with "once" it stops at the first message published after it
+began, and its consumer is cancelled. It only goes forward: it shows no message that returns to a place before the last
+one shown, nor one that left before its turn. The queue ignores the consumer in turns, x-expires, auto-delete, exclusive
+use and counts.
 
-A queue cannot be entered in its middle for nothing (a deque or an ordered dictionary has to be walked through), so the
-view reads ahead by the more messages the further it had to walk, and asks at each one's turn whether it is still there.
+Entering a queue in its middle takes time (a deque or an ordered dictionary must be walked through), so the view reads
+ahead more messages the further it had to walk, and checks at each one's turn whether it is still ready.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ BROWSE: Final = "x-browse"
 """The argument of a consumer that browses: true, or "once"."""
 
 AHEAD: Final = 256  # messages read ahead at least
-WALK: Final = 64  # ... and one for so many that had to be walked past: a tour of the queue walks it about WALK times
+WALK: Final = 64  # ... and one for so many skipped: reading the whole queue walks it about WALK times
 
 
 class View(Queue):
-    """What one consumer sees of `source`. Acknowledging or giving back what was seen opens the consumer's window."""
+    """One browsing consumer's view of `source`. Acknowledging or requeueing a message opens the consumer's window."""
 
     type = "view"
 
@@ -46,7 +46,7 @@ class View(Queue):
         )  # fmt: skip
         self._source = source
         self._cursors: dict[int, _Cursor] = {}  # by priority
-        self._until: int | None = None  # position of the first message that is not shown any more
+        self._until: int | None = None  # position of the first message that is not shown
 
     def add_consumer(self, consumer: Consumer) -> None:
         super().add_consumer(consumer)
@@ -64,7 +64,7 @@ class View(Queue):
         return self._source.message_count
 
     def deliver(self) -> None:
-        """Show as much as the consumer's window takes."""
+        """Show messages up to the consumer's window."""
         self._source.drop_expired()
         for consumer in tuple(self.consumers):
             while consumer.room() > 0:
@@ -87,16 +87,16 @@ class View(Queue):
         return None
 
     def refresh(self, highest: int | None = None) -> None:
-        """Messages came back, none to a place above `highest`; None: the queue is another inside."""
+        """Note that messages came back, none to a place above `highest`; None: the contents have another form."""
         for cursor in self._cursors.values():
             cursor.refresh(highest)
 
     def check_negative(self, methods: str, requeue: bool) -> None:
-        """Giving back is what clients do on their way out, and nothing was taken; to drop it would be something."""
+        """Refuse a drop: nothing was taken. A requeue is allowed, because clients do it when they close."""
         if not requeue:
             raise PreconditionFailed(f"{methods} without requeue by a consumer that browses {self}: it takes nothing")
 
-    # Nothing is published here, and nothing that was shown comes back.
+    # A view takes no publications, and shown messages do not return to it.
 
     def publish(self, message: Message) -> bool:
         return True
@@ -118,22 +118,22 @@ class View(Queue):
 
 
 class _Cursor:
-    """A place among the messages of one priority, behind the last one that was shown: position `_passed`."""
+    """A place among the messages of one priority, after the last one shown: position `_passed`."""
 
     __slots__ = ("_ahead", "_level", "_passed", "_read")
 
     def __init__(self, level: int) -> None:
         self._level = level
-        self._passed = self._read = 0  # positions; what stands between them is in _ahead
+        self._passed = self._read = 0  # positions; the messages between them are in _ahead
         self._ahead: deque[Held] = deque()
 
     def next(self, source: ClassicQueue, until: int | None) -> Held | None:
-        """The next message that is ready, and passed from now on."""
+        """The next ready message, which counts as shown."""
         end = source.contents.end if until is None else until
         while True:
             while self._ahead and self._ahead[0].position < end:
                 held = self._ahead.popleft()
-                if source.contents.is_ready(held):  # else it may be put back, and was not shown
+                if source.contents.is_ready(held):  # otherwise it may return, and was not shown
                     self._passed = held.position + 1
                     return held
             if self._ahead or self._read >= end:
@@ -157,22 +157,22 @@ class _Cursor:
 
 
 def _plain_after(source: ClassicQueue, start: int) -> tuple[list[Held], int]:
-    """Messages of a plain queue from position `start` on, and how many it would have been had there been more."""
+    """Messages of a plain queue from position `start` on, and how many were wanted."""
     line, ready = source.line, source.line.ready
     skip = min(max(0, start - line.position), len(ready))
     limit = max(AHEAD, (skip + len(line.returned)) // WALK)
     found = sorted((held for held in line.returned if held.position >= start), key=attrgetter("position"))[:limit]
     count = min(limit - len(found), len(ready) - skip)
-    if len(ready) - skip <= limit:  # near the end: from there
+    if len(ready) - skip <= limit:  # near the end: search from there
         messages = list(islice(reversed(ready), len(ready) - skip))[::-1][:count]
     else:
         messages = list(islice(ready, skip, skip + count))
     for position, message in enumerate(messages, line.position + skip):
         held = Held(message, position)
-        held.gone = True  # from the queue's head on; until then its position says that it is ready
+        held.gone = True  # from the queue's head on; until then its position shows that it is ready
         found.append(held)
     if source.journal is not None and source.journal.paged and len(found) < limit:
-        source.batch.write()  # only what is written can be read
+        source.batch.write()  # only written messages can be read
         for held in source.journal.peek(start, limit - len(found)):
             held.gone = True
             found.append(held)

@@ -1,14 +1,14 @@
 """Changing a queue's optional arguments in place, with its messages, bindings and consumers where they are.
 
-Afterwards the queue is what a declaration with the new arguments would have made: they are compared with the next
-declaration, and policies are merged with them. Either all of the change is made or nothing. No other broker has this;
-RabbitMQ's users delete the queue, or use policies.
+Afterwards the queue is as if declared with the new arguments: the next declaration is compared with them, and policies
+are merged with them. All of the change is made or nothing. No other broker has this; RabbitMQ's users delete the queue,
+or use policies.
 
-- Messages keep the deadline and the delivery count that they have (as with policies); a limit holds at once.
-- `x-max-priority`: every message moves to the level that its priority means now, first come first served within it.
-- `x-single-active-consumer`: of the consumers of the highest priority the first one becomes the active one; the others
-  keep what they have not acknowledged.
-- What makes a queue another thing (`x-queue-type`, `x-message-group`) cannot be changed.
+- Messages keep their deadline and delivery count (as with policies); a limit applies at once.
+- `x-max-priority`: every message moves to the level that its priority means now, in its order within the level.
+- `x-single-active-consumer`: the first consumer of the highest priority becomes the active one; the others keep their
+  unacknowledged deliveries.
+- The kind of a queue (`x-queue-type`, `x-message-group`) cannot be changed.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = ["change_queue"]
 def change_queue(
     queue: Queue, changes: Mapping[str, FieldValue], settings_for: Callable[[Table], QueueSettings]
 ) -> None:
-    """Set the arguments that `changes` names; those that are None there are taken away.
+    """Set the arguments in `changes`; those with the value None are removed.
 
-    `settings_for` says what arguments come to under the policies in force.
+    `settings_for` gives the settings of arguments under the policies in force.
 
     PreconditionFailed for arguments that cannot be changed, that no queue knows, or that a declaration would refuse;
-    AccessRefused for a single active consumer where one consumes exclusively; 540 for what this broker does not do.
+    AccessRefused for a single active consumer where one consumes exclusively; 540 for what this broker does not have.
     """
     for name, value in changes.items():
         if name == "x-queue-type" and (value or "classic") != queue.type:

@@ -1,15 +1,15 @@
-"""The classic queue: messages that are consumed once, and their whole way through the queue.
+"""The classic queue: messages that are consumed once, from publication to settlement.
 
-The ready messages are in its `contents`, which have one of three forms (`contents.Contents`). A classic queue is plain
-until something asks for more. A setting (a TTL, a limit, priorities) or a message with an expiration gives it a
-`Backlog`, and `publish` takes the whole delivery path:
+The ready messages are in its `contents`, which have one of three forms (`contents.Contents`). A classic queue begins as
+a plain one. A setting (a TTL, a limit, priorities) or a message with an expiration gives it a `Backlog`, and `publish`
+takes the whole delivery path:
 
-    decorators judge it (a duplicate? over the limit?) -> attempt delivery -> discard when its time is up
-    -> enqueue -> decorators are told (drop what is over the limit) -> drop what has expired
+    decorators judge it (a duplicate? over the limit?) -> attempt delivery -> discard when it has expired
+    -> enqueue -> decorators are notified (drop what is over the limit) -> drop expired messages
 
-A durable queue has a `Journal` besides: what it holds and what leaves it is on disk. It knows no sockets, no dialect
-and no wire format. `publish` appends to the deque of plain contents by itself: it does so for every message, and a call
-more would be 2 % of what a message costs.
+A durable queue has a `Journal` too, with its messages and their settlements on disk. It knows no sockets, no dialect
+and no wire format. `publish` appends to the deque of plain contents by itself: it does so for every message, and
+another call would be 2 % of the cost of a message.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["ClassicHome", "ClassicQueue"]
 
 
 class ClassicHome(Home, Forwarding, Protocol):
-    """A virtual host, as far as a classic queue needs it: dead letters are forwarded in it."""
+    """The part of a virtual host that a classic queue uses: dead letters are forwarded in it."""
 
 
 class Viewer(Protocol):
@@ -49,13 +49,13 @@ class Viewer(Protocol):
 
     def schedule(self) -> None: ...
     def refresh(self, highest: int | None = None) -> None:
-        """Messages came back, none to a place above `highest`; None: the queue is another inside."""
+        """Note that messages came back, none to a place above `highest`; None: the contents have another form."""
 
     def forget(self) -> None: ...
 
 
 class ClassicQueue(Queue):
-    """A queue whose messages are consumed once. `type` is what it was declared as: classic or quorum."""
+    """A queue whose messages are consumed once. `type` is its declared type: classic or quorum."""
 
     vhost: ClassicHome
     held_type: type[Held] = Held
@@ -76,19 +76,19 @@ class ClassicQueue(Queue):
         self.journal: Journal | None = None  # where the messages are on disk
         self.views: list[Viewer] = []  # of consumers that browse
         self.expiry: Expiry | None = None  # with a backlog
-        self._plain = True  # neither a backlog nor a journal
+        self._plain = True  # without a backlog and a journal
         self._retries: Retries | None = None
         self._dead_letters: DeadLetters | None = None
-        self.aside: tuple[Retries | DeadLetters, ...] = ()  # those of the two above that there are
+        self.aside: tuple[Retries | DeadLetters, ...] = ()  # delayed retry and dead letters, if the queue has them
         self._equip()
 
     def _equip(self) -> None:
-        """Make what the settings ask for: delayed retry, dead letters, a backlog."""
+        """Make the parts that the settings need: delayed retry, dead letters, a backlog."""
         settings = self.settings
         if self._retries is None and retries_later(settings):
             self._retries = Retries(self.timers, self._retry)
         if self._dead_letters is not None:
-            self._dead_letters.try_again()  # there may be another exchange now; and a last time, when it is over
+            self._dead_letters.try_again()  # the exchange may be another; and a last time when at-least-once has ended
         if not is_at_least_once(settings):
             if self._dead_letters is not None:
                 self._dead_letters.forget()
@@ -112,7 +112,7 @@ class ClassicQueue(Queue):
         return 0 if self._dead_letters is None else self._dead_letters.count
 
     def enrich(self) -> None:
-        """From here on messages may leave from the middle."""
+        """Make the queue ready for messages that may leave from the middle."""
         if self.backlog is None:
             self._make_backlog()
             if self.journal is not None:
@@ -134,7 +134,7 @@ class ClassicQueue(Queue):
             self._read_all(self.journal, backlog)
 
     def use_backlog(self, backlog: Backlog) -> None:
-        """Have the messages in it from now on."""
+        """Move the messages into this backlog."""
         self.backlog = self.contents = backlog
         self.expiry = Expiry(backlog, self.timers, self.drop)
         backlog.journal = self.journal
@@ -166,7 +166,7 @@ class ClassicQueue(Queue):
                 self.batch.scheduled.append(self)
             return True
         if self.deleted:
-            return True  # since a transaction was routed here
+            return True  # the queue was deleted after a transaction was routed
         if self.backlog is not None:
             return self._deliver_or_enqueue(message, self.backlog)
         self.line.put(message)
@@ -208,7 +208,7 @@ class ClassicQueue(Queue):
         return not self.message_count and any(consumer.room() > 0 for consumer in self.consumers)
 
     def attempt_delivery(self, held: Held) -> bool:
-        """Give a message that cannot wait to a consumer that is ready, if nothing waits before it."""
+        """Deliver a message that cannot wait, if a consumer is ready and no message is before it."""
         self.deliver()
         if self.message_count or (turn := self.consumers.next()) is None:
             return False
@@ -216,12 +216,12 @@ class ClassicQueue(Queue):
         return True
 
     def drop(self, held: Held, reason: Reason) -> None:
-        """A message leaves for another reason than an acknowledgement: dead-letter it where the queue says so."""
+        """Remove a message without an acknowledgement: dead-letter it by the queue's settings."""
         self.notify_dropped(held.message, reason)
         self.dead_letter(held.message, reason, held.position)
 
     def dead_letter(self, message: Message, reason: Reason, position: int | None = None) -> None:
-        """Send a message on, if there is an exchange for that; then its `position`, where it has one, is settled."""
+        """Dead-letter a message, if there is an exchange for that, and then settle its `position`, if it has one."""
         if self._dead_letters is not None:
             self._dead_letters.add(message, reason, position)
             return
@@ -230,7 +230,7 @@ class ClassicQueue(Queue):
         if self.journal is not None and position is not None:
             if self.settings.dead_letter_exchange is None:
                 self.journal.settle(position)
-            else:  # not before the letter is on disk where it went
+            else:  # only when the letter is on disk in its queues
                 self.batch.when_safe(partial(self.journal.settle, position))
 
     # -- consuming -----------------------------------------------------------------------------------------------
@@ -254,14 +254,14 @@ class ClassicQueue(Queue):
             self.expiry.drop_expired()
 
     def hand(self, held: Held, consumer: Consumer) -> None:
-        """Give one message that was taken to a consumer."""
+        """Deliver one message that was taken to a consumer."""
         if self.journal is not None:
-            # Before the message can leave the process; one that does not fit comes back.
+            # Before the message can leave the process; one that does not fit is requeued.
             self.journal.fed(held.position, 1, consumer.no_ack and consumer.takes(held))
         consumer.redeliver(held)
 
     def show_views(self) -> None:
-        """What no consumer took is for those that browse."""
+        """Show browsing consumers the messages that no consumer took."""
         for view in self.views:
             view.schedule()
 
@@ -303,7 +303,7 @@ class ClassicQueue(Queue):
 
     def _put_back(self, held: Held) -> None:
         if self.backlog is not None:
-            held.priority = self._priority(held.message)  # the levels may be others than when it was delivered
+            held.priority = self._priority(held.message)  # the levels may have changed since it was delivered
         self.contents.put_back(held)
 
     def _arm_expiry(self) -> None:
@@ -311,7 +311,7 @@ class ClassicQueue(Queue):
             self.expiry.arm()
 
     def _retry(self, due: list[Held]) -> None:
-        """Delayed retry: the time of these is over."""
+        """Put messages back whose delay has ended (delayed retry)."""
         if self.backlog is not None:
             for held in due:
                 self._put_back(held)
@@ -340,11 +340,10 @@ class ClassicQueue(Queue):
     # -- on disk -------------------------------------------------------------------------------------------------
 
     def use_journal(self, journal: Journal, *, suspect: bool = False) -> None:
-        """From now on the queue's messages are on disk too, and those that are there are its first ones.
+        """Store the queue's messages in `journal` from now on; those that it has are the queue's first ones.
 
-        Limits are for `enforce_limits`, once each queue that takes dead letters has its journal.
-        `suspect`: the machine went down with the broker before, so that any of them may have been delivered.
-        OSError when the disk refuses.
+        `enforce_limits` applies limits later, once each queue that takes dead letters has its journal. `suspect`: the
+        machine stopped with the last broker, so that any message may have been delivered. OSError if the disk refuses.
         """
         self.journal, self.stored = journal, True
         expires = journal.recover(suspect=suspect)
@@ -372,7 +371,7 @@ class ClassicQueue(Queue):
         backlog.end = journal.next
 
     def as_held(self, held: Held) -> Held:
-        """What stands for a message of the journal in this kind of queue."""
+        """The form of a journal's message in this kind of queue."""
         return held
 
     def settle(self, positions: list[int]) -> None:

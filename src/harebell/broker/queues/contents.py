@@ -1,12 +1,12 @@
 """The ready messages of a classic queue, in one of three forms behind one interface (`Contents`).
 
     PlainContents      in memory: a deque of messages not delivered yet, and a heap of those that came back
-    JournaledContents  the same with a journal: all of it is on disk, and of a long backlog only the head is in memory
-    backlog.Backlog    from whose middle messages may leave: by priority, by deadline, by limits
+    JournaledContents  the same with a journal: all messages are on disk, and only the head of a long backlog in memory
+    backlog.Backlog    for messages that may leave from the middle: by priority, by deadline, by limits
 
-Messages that came back go first, because they keep the position that they had: a requeued message stands where it stood
-(RabbitMQ does the same). In the first two forms positions count messages, so nothing needs to be stored for them. A
-queue begins plain, gets a journal when it is made durable, and a backlog when something asks for one.
+Messages that came back go first, because they keep their old position, as in RabbitMQ. In the first two forms positions
+count messages, so none needs to be stored. A queue begins plain, gets a journal when it is made durable, and a backlog
+when something needs one.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ log = logging.getLogger("harebell.broker.queue")
 
 
 class Contents(Protocol):
-    """Messages that are ready, in the order of their delivery."""
+    """The ready messages, in the order of their delivery."""
 
     @property
     def count(self) -> int:
-        """Messages."""
+        """The number of messages."""
 
     @property
     def end(self) -> int:
-        """The position that the next message will have."""
+        """The position of the next new message."""
 
     def pop(self) -> Held | None:
-        """The next message, taken."""
+        """Take the next message."""
 
     def put_back(self, held: Held) -> None:
-        """A message that was taken: to the place that it had."""
+        """Put a message that was taken back to its old place."""
 
     def deliver(self, consumers: Consumers) -> None:
-        """Give consumers in turn what their windows take."""
+        """Deliver to consumers in turn, up to their windows."""
 
     def is_ready(self, held: Held) -> bool:
-        """Whether a message that was here once is here now."""
+        """Whether a message that was in the contents is in them now."""
 
     def settle_all(self, journal: Journal) -> None:
-        """Note in the journal that all of it is done with."""
+        """Settle all messages in the journal."""
 
     def clear(self) -> int:
-        """Drop everything; how many."""
+        """Drop everything. Returns the number of messages."""
 
 
 class PlainContents:
-    """`ready` are messages not delivered yet, the first of them at `position`; `returned` is a heap by position."""
+    """Messages in memory: `ready` are undelivered, the first is at `position`; `returned` is a heap by position."""
 
     __slots__ = ("position", "ready", "returned")
 
@@ -76,7 +76,7 @@ class PlainContents:
         return self.position + len(self.ready)
 
     def put(self, message: Message) -> None:
-        """A new message, at the end."""
+        """Add a new message at the end."""
         self.ready.append(message)
 
     def pop(self) -> Held | None:
@@ -88,7 +88,7 @@ class PlainContents:
         return None
 
     def pop_returned(self) -> Held:
-        """The first of those that came back; there must be one."""
+        """Take the first of the messages that came back; there must be one."""
         held = heapq.heappop(self.returned)
         held.gone = True
         return held
@@ -104,7 +104,7 @@ class PlainContents:
             if returned:
                 consumer.redeliver(self.pop_returned())
                 continue
-            # Several consumers take strict turns, as with RabbitMQ; a single one takes all its window holds.
+            # Several consumers take strict turns, as with RabbitMQ; a single one takes up to its window.
             count = room if len(consumers) == 1 or consumers.single else 1
             self.position += consumer.feed(ready, self.position, min(count, len(ready)), None)
 
@@ -125,7 +125,7 @@ class PlainContents:
 
 
 class JournaledContents(PlainContents):
-    """`before` is what was in memory before there was a journal; `name` is the queue's, for log lines."""
+    """Messages of a queue with a journal. `before` is its earlier contents; `name` is the queue's, for log lines."""
 
     __slots__ = ("_batch", "_name", "journal")
 
@@ -144,7 +144,7 @@ class JournaledContents(PlainContents):
         return self.journal.next
 
     def put(self, message: Message) -> None:
-        """To the disk, and into memory unless there is a long backlog."""
+        """Write a message, and keep it in memory unless there is a long backlog."""
         journal, ready = self.journal, self.ready
         position = journal.next
         journal.next = position + 1
@@ -167,7 +167,7 @@ class JournaledContents(PlainContents):
             consumer, room = turn
             if returned:
                 held = self.pop_returned()
-                # Before it can leave the process; one that does not fit comes back.
+                # Before it can leave the process; one that does not fit is requeued.
                 journal.fed(held.position, 1, consumer.no_ack and consumer.takes(held))
                 consumer.redeliver(held)
                 continue
@@ -182,15 +182,15 @@ class JournaledContents(PlainContents):
         return super().clear() + self.journal.forget_paged()
 
     def _read_ahead(self) -> bool:
-        """Have some of a long backlog at hand, where memory has none of it; whether there is any."""
+        """Read ahead in a long backlog, when memory has no messages. Returns whether there are any."""
         return self.journal.read_ahead() > 0 or self._read_more()
 
     def _read_more(self) -> bool:
-        """Bring some of a long backlog back into memory, which has none of it; whether there was any."""
+        """Read messages of a long backlog into memory, which has none. Returns whether there were any."""
         journal = self.journal
         run = next_run(journal, self._batch, self._name)
-        # Transient messages behind the run may have ended with the process: the next position leaves a gap then, and
-        # cannot be counted from the run's.
+        # Transient messages after the run may have ended with the process: then the next position leaves a gap, and
+        # does not follow from the run's.
         gap = run and not journal.paged and run[-1].position + 1 != journal.next
         if run and (run[0].delivered or gap):
             self.returned += map(journal.held, run)
@@ -202,7 +202,7 @@ class JournaledContents(PlainContents):
 
 
 def next_run(journal: Journal, batch: Batch, name: str) -> list[Stored]:
-    """The next messages that are only on disk, those of the current batch among them; [] when that is all."""
+    """The next messages that are only on disk, those of the current batch among them; [] at their end."""
     if not journal.paged:
         return []
     run = journal.next_run()

@@ -1,17 +1,17 @@
-"""Dead letters on their way: a message leaves its queue through the dead-letter exchange, at most or at least once.
+"""Dead-lettering: a message leaves its queue through the dead-letter exchange, at most or at least once.
 
 At most once (`dead_letter`): the letter goes to the queues that take it now, and is dropped if there is none.
 
-At least once (`DeadLetters`, `x-dead-letter-strategy`): the message stays with its queue, neither ready nor anybody's,
+At least once (`DeadLetters`, `x-dead-letter-strategy`): the message stays with its queue, neither ready nor unacked,
 until every queue that it is routed to has taken it; a stream has taken it when it is on the disk. It is tried again
-every RETRY_MS while the exchange is missing, there is no route or only ways around to where it comes from, or a queue
-refuses it because it is full. Queues that have it already are not tried again. Purging does not touch what waits here,
-deleting the queue does. All of that is what RabbitMQ's quorum queues do.
+every RETRY_MS while the exchange is missing, there is no route or only cycles, or a queue refuses it because it is
+full. Queues that have it are not tried again. Purging does not remove waiting letters, deleting the queue does. All of
+that is what RabbitMQ's quorum queues do.
 
-Messages of one address that die in the same second for the same reason get the same headers and go the same way, unless
-their own headers say more: then that is worked out once (`Obituary`), and its bytes are spliced into each of them.
+Messages of one address that die in the same second for the same reason get the same headers and the same route, unless
+their own headers decide: then headers and route are computed once (`Obituary`), and the bytes are spliced into each.
 
-What a letter carries on, `harebell.routing.dead_letter` knows.
+`harebell.routing.dead_letter` makes the headers of a letter.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["RETRY_MS", "DeadLetters", "Obituary", "dead_letter"]
 log = logging.getLogger("harebell.broker.dead_letters")
 
 RETRY_MS: Final = 5_000
-SHARE: Final = 256  # letters tried again in one go
+SHARE: Final = 256  # letters tried again at a time
 
 
 class DyingQueue(Protocol):
@@ -56,7 +56,7 @@ class DyingQueue(Protocol):
 
 
 class _Letter:
-    """A message that died, addressed anew: the letter, the queues it may go to, and the exchanges that keep it."""
+    """A dead letter: the message with its new address, the queues it may go to, and the exchanges that hold it."""
 
     __slots__ = ("keys", "message", "queues", "route")
 
@@ -65,7 +65,7 @@ class _Letter:
 
 
 def dead_letter(queue: DyingQueue, message: Message, reason: Reason) -> None:
-    """Publish the message again through its queue's dead-letter exchange; dropped when that leads nowhere."""
+    """Publish the message again through its queue's dead-letter exchange; it is dropped when it reaches no queue."""
     letter = _address(queue, message, reason, int(time.time()))
     if letter is not None:
         for sink in (*letter.queues, *queue.vhost.exchange_sinks(letter.route, letter.keys)):
@@ -73,7 +73,7 @@ def dead_letter(queue: DyingQueue, message: Message, reason: Reason) -> None:
 
 
 def _address(queue: DyingQueue, message: Message, reason: Reason, died: int) -> _Letter | None:
-    """The letter and where it goes now; None when there is no dead-letter exchange, or no queue behind it."""
+    """The letter and its route now; None when there is no dead-letter exchange, or no queue is bound."""
     vhost, settings = queue.vhost, queue.settings
     exchange = settings.dead_letter_exchange
     if exchange is None or not vhost.router.has_exchange(exchange):
@@ -99,7 +99,7 @@ def _address(queue: DyingQueue, message: Message, reason: Reason, died: int) -> 
         died_before=message.died,
     )
     if settings.dead_letter_routing_key is not None:
-        after.pop("CC", None)  # overruled, and so no key of the next death either
+        after.pop("CC", None)  # overruled, and so not a key of the next death either
     properties.headers = cast("dict[str, FieldValue]", after)
     properties.expiration = None
     routing_keys = dead_letter_keys(settings.dead_letter_routing_key, keys)
@@ -110,7 +110,7 @@ def _address(queue: DyingQueue, message: Message, reason: Reason, died: int) -> 
     source = message.content
     try:
         frames = replace_properties(source.frames, properties)
-    except LocalProtocolError as error:  # its headers fill a frame already: the letter goes on without
+    except LocalProtocolError as error:  # its headers fill a frame already: the letter goes without the new ones
         log.warning("%s: dead letter without x-death: %s", queue, error)
         frames = source.frames
     content = Content(source.channel, source.method, frames, source.body_size)
@@ -120,7 +120,7 @@ def _address(queue: DyingQueue, message: Message, reason: Reason, died: int) -> 
 
 
 def _is_simple(message: Message) -> bool:
-    """Whether nothing but its address tells what becomes of it, and its headers have nothing of earlier deaths."""
+    """Whether the address alone decides its route, and its headers have no earlier deaths."""
     if message.died or message.keys or message.bcc:
         return False
     flags = message.content.flags
@@ -133,7 +133,7 @@ def _is_simple(message: Message) -> bool:
 
 
 class Obituary:
-    """What letters of one address that die in one queue, in one second, for one reason have in common.
+    """Headers and route of the letters of one address that die in one queue, in one second, for one reason.
 
     `queues` is None where each letter has to be routed on its own.
     """
@@ -166,7 +166,7 @@ class Obituary:
             self.queues = [queue.vhost.queues[name] for name in names]
 
     def fits(self, queue: DyingQueue, message: Message, reason: Reason, died: int) -> bool:
-        """Whether this is the one of such a message."""
+        """Whether this obituary is for such a message."""
         return (
             self._from is message.address
             and self._died == died
@@ -176,7 +176,7 @@ class Obituary:
         )
 
     def letter(self, message: Message) -> _Letter:
-        """The message, as it goes on to `queues`."""
+        """The message as a letter to `queues`."""
         source = message.content
         content = Content(source.channel, source.method, append_headers(source.frames, self._entries), source.body_size)
         marked = MarkedMessage(self._address, content, self._keys, died=True)
@@ -191,12 +191,12 @@ class _Waiting:
     def __init__(self, message: Message, reason: Reason, died: int, position: int | None) -> None:
         self.message, self.reason, self.died, self.position = message, reason, died, position
         self.taken: set[str] = set()
-        self.kept = False  # by the exchanges that keep messages
-        self.unsynced = 0  # queues that have it, and not on the disk
+        self.kept = False  # whether the exchanges that hold messages have it
+        self.unsynced = 0  # the number of queues that have it, but not on disk
 
 
 class DeadLetters:
-    """The dead letters of one queue that are not safe yet: `count` of them, of together `bytes` bytes of body."""
+    """The dead letters of one queue that are not safe yet: `count` of them, with `bytes` bytes of body in total."""
 
     def __init__(self, queue: DyingQueue) -> None:
         self._queue = queue
@@ -209,7 +209,7 @@ class DeadLetters:
         return len(self._waiting)
 
     def add(self, message: Message, reason: Reason, position: int | None) -> None:
-        """A message died in the queue, where it had that position if it ever was in it."""
+        """Add a message that died in the queue, at that position if it was ever in it."""
         entry = _Waiting(message, reason, int(time.time()), position)
         self._waiting[entry] = None
         self.bytes += message.content.body_size
@@ -225,7 +225,7 @@ class DeadLetters:
             self._retry_in(RETRY_MS)
 
     def try_again(self) -> None:
-        """Try what waits; all of it, in shares, as long as anything gets on."""
+        """Retry all waiting letters, in shares, as long as any of them progress."""
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
@@ -240,7 +240,7 @@ class DeadLetters:
             self._retry_in(1 if gets_on and before > SHARE else RETRY_MS)
 
     def forget(self) -> None:
-        """The queue is deleted, or at-least-once is over: drop what waits."""
+        """Drop waiting letters: the queue is deleted, or its strategy has changed."""
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
@@ -253,7 +253,7 @@ class DeadLetters:
         self._retry = timers.at(timers.now() + milliseconds, self.try_again)
 
     def _send(self, entry: _Waiting) -> None:
-        """Give the letter to the queues that do not have it; done when all have it, and streams have it on disk."""
+        """Publish the letter to the queues that lack it; it is done when all have it, and streams have it on disk."""
         letter = _address(self._queue, entry.message, entry.reason, entry.died)
         if letter is None:
             return
@@ -278,7 +278,7 @@ class DeadLetters:
     def _synced(self, entry: _Waiting) -> None:
         entry.unsynced -= 1
         if not entry.unsynced and entry in self._waiting:
-            self._try(entry)  # it may have found others full, and routes may have changed: only now it is known
+            self._try(entry)  # other queues may have been full, and routes may have changed meanwhile
 
     def _done(self, entry: _Waiting) -> None:
         if entry in self._waiting:
@@ -287,7 +287,7 @@ class DeadLetters:
             self._settle((entry,))
 
     def _settle(self, entries: Iterable[_Waiting]) -> None:
-        """The queue is done with these."""
+        """Settle the messages in the queue."""
         positions = [entry.position for entry in entries if entry.position is not None]
         if positions:
             self._queue.settle(positions)

@@ -1,8 +1,8 @@
-"""Queue decorators: told of the life of a queue, they may also decide about each message that comes.
+"""Queue decorators: they are notified of the life of a queue, and may decide about each new message.
 
-A decorator belongs to one queue. Length limits (`length_limit`), deduplication (`deduplication`) and the counts of what
-a queue drops (`drops`) are decorators; a program adds its own with `Broker.add_decorator`. A queue without any pays
-nothing for them.
+A decorator belongs to one queue. Length limits (`length_limit`), deduplication (`deduplication`) and the counts of
+dropped messages (`drops`) are decorators; a program adds its own with `Broker.add_decorator`. A queue without
+decorators has no cost.
 
 A factory is called with each queue when it is made, and again when the queue's settings change while the factory has
 given it none (`base.DecoratorFactory`). It returns a decorator, or None for a queue that it does not decorate.
@@ -20,7 +20,7 @@ __all__ = ["QueueDecorator", "Verdict", "overrides"]
 
 
 class Verdict(Enum):
-    """What becomes of a message that comes to a queue."""
+    """The decision about a message that is published to a queue."""
 
     ADMIT = "admitted"
     DISCARD = "discarded"  # confirmed, but not queued
@@ -28,7 +28,7 @@ class Verdict(Enum):
 
 
 class QueueDecorator:
-    """Does nothing: override what matters. The queue is named after each change, not before it."""
+    """A decorator that does nothing: override what matters. A method is called after the change that it names."""
 
     per_message = False
     """True: `judge`, `accepted`, `enqueued`, `returning` and `returned` are called too.
@@ -37,47 +37,47 @@ class QueueDecorator:
     """
 
     def started(self) -> None:
-        """The queue is there: declared, or recovered from disk."""
+        """The queue exists: it was declared, or recovered from disk."""
 
     def deleted(self) -> None:
-        """The queue is gone, with its consumers and messages. Nothing else is called after this."""
+        """The queue is deleted, with its consumers and messages. No method is called after this."""
 
     def settings_changed(self) -> None:
-        """A policy came or went: `queue.settings` are others now."""
+        """The queue's settings have changed (`queue.settings`): a policy was set or cleared."""
 
     def consumers_changed(self) -> None:
-        """A consumer came or went; where only one is active at a time, it may be another one now."""
+        """A consumer was added or removed; with a single active consumer, another one may be active now."""
 
     def consumer_state_changed(self) -> None:
         """Deliveries were tried: the queue, or its consumers' windows, may be full or empty now.
 
-        Once at the end of a batch in which the queue had something to do, however many messages that were.
+        It is called once at the end of a batch in which the queue had work, for any number of messages.
         """
 
     def dropped(self, message: Message, reason: str) -> None:
-        """A message is gone without an acknowledgement.
+        """A message was dropped without an acknowledgement.
 
-        The reason is that of dead letters (expired, maxlen, rejected, delivery_limit), or says why it never was in the
-        queue: discarded or refused.
+        The reason is that of dead letters (expired, maxlen, rejected, delivery_limit), or discarded or refused for a
+        message that never was in the queue.
         """
 
     def judge(self, message: Message) -> Verdict:
-        """Whether the queue takes a message. Decorators are asked in the order in which they were added."""
+        """Decide whether the queue takes a message. Decorators are called in the order in which they were added."""
         return Verdict.ADMIT
 
     def accepted(self, message: Message) -> None:
-        """Every decorator admitted the message: it will be delivered at once, enqueued, or expire on the spot."""
+        """Every decorator accepted the message: it will be delivered at once, enqueued, or expire at once."""
 
     def enqueued(self) -> None:
         """A message was put into the queue."""
 
     def returning(self) -> None:
-        """Messages are about to come back, and the windows of their consumers to open."""
+        """Messages are about to come back, and the windows of their consumers will open."""
 
     def returned(self) -> None:
-        """They are in the queue again."""
+        """The returned messages are in the queue again."""
 
 
 def overrides(decorator: QueueDecorator, method: str) -> bool:
-    """Whether the decorator overrides the method, so that there is a reason to call it."""
+    """Whether the decorator overrides the method, and so needs the call."""
     return getattr(type(decorator), method) is not getattr(QueueDecorator, method)

@@ -1,4 +1,4 @@
-"""Duplicates detected by a queue: the keys of the messages that it has seen lately, as its decorator.
+"""Deduplication in a queue: a decorator that remembers the keys of recent messages.
 
 A publisher gives a message a key in a header (`x-deduplication-header`, unless the queue's argument of that name says
 otherwise); a queue declared with the argument `x-message-deduplication` takes only the first message of each key, as
@@ -25,25 +25,25 @@ DEFAULT_CACHE_SIZE: Final = 128  # LavinMQ's
 
 
 class Duplicates(QueueDecorator):
-    """The memory of one queue, as its settings ask. `settings` gives those in force, `now` milliseconds."""
+    """The recent keys of one queue, by its settings. `settings` gives those in force, `now` milliseconds."""
 
     per_message = True
 
     def __init__(self, settings: Callable[[], QueueSettings], now: Callable[[], int]) -> None:
         self._settings, self._now = settings, now
-        self._seen: OrderedDict[str, int] = OrderedDict()  # key -> when it was seen last
+        self._seen: OrderedDict[str, int] = OrderedDict()  # key -> time of its last message
         self._header: str | None = None  # None: nothing is remembered
         self.settings_changed()
 
     @classmethod
     def of(cls, queue: Queue) -> Duplicates | None:
-        """The memory of a queue that was declared with one."""
+        """The decorator of a queue that was declared with deduplication."""
         if not queue.settings.message_deduplication or not isinstance(queue, ClassicQueue):
             return None
         return cls(lambda: queue.settings, queue.timers.now)
 
     def settings_changed(self) -> None:
-        """Other limits hold from now on, for what is remembered too; under another header nothing is."""
+        """Apply other limits to the keys, remembered ones included; another header drops them all."""
         settings = self._settings()
         header = DEFAULT_HEADER if settings.deduplication_header is None else settings.deduplication_header
         if not settings.message_deduplication or header != self._header:
@@ -55,14 +55,14 @@ class Duplicates(QueueDecorator):
             self._seen.popitem(last=False)
 
     def judge(self, message: Message) -> Verdict:
-        """A message whose key was remembered, and not too long ago, is discarded."""
+        """Discard a message whose key is remembered and not too old."""
         key = self._key(message)
         before = None if key is None else self._seen.get(key)
         seen = before is not None and (self._ttl is None or self._now() < before + self._ttl)
         return Verdict.DISCARD if seen else Verdict.ADMIT
 
     def accepted(self, message: Message) -> None:
-        """Remember its key: not before, because what the queue refused may come again."""
+        """Remember the message's key: only now, because a refused message may be published again."""
         key = self._key(message)
         if key is not None:
             self._seen.pop(key, None)
@@ -71,7 +71,7 @@ class Duplicates(QueueDecorator):
                 self._seen.popitem(last=False)
 
     def _key(self, message: Message) -> str | None:
-        """What the message is told apart by; None when its publisher did not say."""
+        """The message's key; None when its publisher gave none."""
         if self._header is None:
             return None
         headers = message.content.decode_properties().headers

@@ -1,7 +1,7 @@
-"""Delayed retry: the messages that came back to a queue and stay away from its consumers for a while.
+"""Delayed retry: messages that came back to a queue, and wait before they are delivered again.
 
-They are neither ready nor unacknowledged, and count towards the queue's length limits (RabbitMQ 4.3's rule). How long
-each one stays, `harebell.broker.queues.settings.retry_delay` says.
+They are neither ready nor unacknowledged, and count towards the queue's length limits (RabbitMQ 4.3's rule).
+`harebell.broker.queues.settings.retry_delay` computes the delay of each.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ __all__ = ["Retries"]
 
 
 class Retries:
-    """The waiting messages of one queue, behind one timer: `count` of them, of together `bytes` bytes of body.
+    """The waiting messages of one queue, with one timer: `count` of them, with `bytes` bytes of body in total.
 
-    `due` is called with those whose time has come, in order.
+    `due` is called with those whose delay has ended, in order.
     """
 
     def __init__(self, timers: Timers, due: Callable[[list[Held]], None]) -> None:
         self._timers, self._due = timers, due
-        self._heap: list[tuple[int, int, Held]] = []  # when, position, message
+        self._heap: list[tuple[int, int, Held]] = []  # due time, position, message
         self._timer: Timer | None = None
         self.bytes = 0
 
@@ -32,7 +32,7 @@ class Retries:
         return len(self._heap)
 
     def add(self, held: Held, delay: int) -> None:
-        """Keep a message for `delay` milliseconds, or until it expires, which is then its queue's to notice."""
+        """Hold a message for `delay` milliseconds, or until it expires, which the queue then checks."""
         when = self._timers.now() + delay
         if held.deadline:
             when = min(when, held.deadline)
@@ -44,7 +44,7 @@ class Retries:
         return [held for _, _, held in self._heap]
 
     def clear(self) -> int:
-        """Drop all of them; how many."""
+        """Drop all of them. Returns their number."""
         count = len(self._heap)
         self._heap.clear()
         self.bytes = 0

@@ -1,4 +1,4 @@
-"""How many messages a queue dropped, by reason, as its decorator."""
+"""The number of messages that a queue dropped, by reason, counted by a decorator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Drops"]
 
 
 class Drops(QueueDecorator):
-    """`counts` by reason. Only queues whose settings make them drop anything have one."""
+    """The counts by reason. Only queues whose settings may drop messages have this decorator."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()

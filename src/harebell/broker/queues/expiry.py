@@ -1,7 +1,7 @@
-"""Expiry: messages of a queue whose time is over leave it, wherever they stand, behind one timer for each queue.
+"""Expiry: messages leave a queue when their deadline has passed, wherever they are; each queue has one timer.
 
-The timer rings at the earliest deadline in the queue; before each delivery expired messages are dropped too, because a
-timer may be late. What expires is dead-lettered as anything that a queue drops.
+The timer is set to the earliest deadline in the queue; expired messages are also dropped before each delivery, because
+a timer may be late. They are dead-lettered like other dropped messages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NEVER: Final = 1 << 62
 
 
 class Expiry:
-    """`next` is when the timer rings. `drop` takes what has expired out of the queue's hands."""
+    """The timer of a queue's deadlines. `next` is its time; `drop` removes an expired message from the queue."""
 
     __slots__ = ("_backlog", "_drop", "_timer", "_timers", "next")
 
@@ -30,7 +30,7 @@ class Expiry:
         self._timer: Timer | None = None
 
     def arm(self) -> None:
-        """There may be an earlier deadline than before."""
+        """Set the timer: there may be an earlier deadline than before."""
         deadline = self._backlog.next_deadline
         if deadline and deadline < self.next:
             self.cancel()

@@ -1,7 +1,7 @@
 """The length limit of a queue, as its decorator: `x-max-length`, `x-max-length-bytes`, `x-overflow`.
 
-Only messages that are ready count, and of them the bytes of the bodies. Consumers come first: a queue over its limit
-gives them what they can take before it drops or refuses anything.
+Only ready messages count, and of them the bytes of the bodies. Consumers come first: a queue over its limit delivers
+what it can before it drops or refuses anything.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class LengthLimit(QueueDecorator):
 
     @classmethod
     def of(cls, queue: Queue) -> LengthLimit | None:
-        """The limit of a queue whose settings name one."""
+        """The limit of a queue whose settings have one; else None."""
         limited = queue.settings.max_length is not None or queue.settings.max_length_bytes is not None
         return cls(queue) if limited and isinstance(queue, ClassicQueue) else None
 
     def judge(self, message: Message) -> Verdict:
-        """reject-publish: refuse what would be over the limit; reject-publish-dlx: dead-letter it too."""
+        """reject-publish: refuse a message beyond the limit; reject-publish-dlx: dead-letter it too."""
         if self._drops or not self._over(1, message.content.body_size):
             return Verdict.ADMIT
         queue, overflow = self._queue, self._queue.settings.overflow
@@ -44,7 +44,7 @@ class LengthLimit(QueueDecorator):
         return Verdict.REFUSE
 
     def enqueued(self) -> None:
-        """drop-head: consumers first have what they can take."""
+        """drop-head: drop the first messages beyond the limit, after delivering what consumers can take."""
         queue, backlog = self._queue, self._queue.backlog
         if (
             backlog is not None
@@ -56,12 +56,12 @@ class LengthLimit(QueueDecorator):
             self._drop_head()
 
     def returning(self) -> None:
-        """What consumers can take by now does not count for the limit."""
+        """Deliver first: messages that consumers can take now do not count for the limit."""
         if self._drops:
             self._queue.deliver()
 
     def returned(self) -> None:
-        """drop-head: before a consumer can have it; in a quorum queue after, the last one first (RabbitMQ's order)."""
+        """drop-head: before messages are delivered; in a quorum queue after, the last one first (RabbitMQ's order)."""
         queue = self._queue
         if queue.type != "quorum":
             if self._drops:
@@ -93,7 +93,7 @@ class LengthLimit(QueueDecorator):
         backlog = self._queue.backlog
         if backlog is None:
             return False
-        for part in self._queue.aside:  # as in RabbitMQ's quorum queues, which alone have these
+        for part in self._queue.aside:  # as in RabbitMQ's quorum queues, the only ones with these parts
             more += part.count
             more_bytes += part.bytes
         return backlog.count + more > self._length or backlog.bytes + more_bytes > self._bytes

@@ -1,14 +1,14 @@
-"""Message groups: a queue whose messages of one group go, in order, to one consumer at a time.
+"""Message groups: the messages of one group go, in order, to one consumer at a time.
 
 The argument `x-message-group` names a header; messages with the same value of it are a group. A consumer that gets the
-first message of a group holds the group while it has unacknowledged messages of it: no other consumer gets the next
-ones, and they come as its window has room. When none is outstanding, whoever is next takes the group. What comes back
-goes to its old place, before the rest of its group. Messages without the header belong to no group. basic.get holds
-groups for its channel; what is not to be acknowledged holds nothing.
+first message of a group holds the group while it has unacknowledged messages of it: only this consumer gets the next
+ones, up to its window. When none is outstanding, the next consumer takes the group. A returned message goes to its old
+place, before the rest of its group. Messages without the header belong to no group. basic.get holds groups for its
+channel; deliveries without acknowledgement hold nothing.
 
-So messages leave from the middle of the queue. To find the next one for a consumer without a look at those that may
-not go, each group has a line of its own, and the heads of these lines stand in heaps: one of the groups that nobody
-holds, and one for each holder.
+So messages leave from the middle of the queue. To find the next one for a consumer without visiting the others, each
+group has a line of its own, and the heads of these lines are in heaps: one of the groups without a holder, and one for
+each holder.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Holder: TypeAlias = "Consumer | Getter"
 
 
 class GroupHeld(Held):
-    """`group` is what stands for the value of the header; None: it has none."""
+    """A message with its group: `group` is a key for the value of the header; None: it has none."""
 
     __slots__ = ("group",)
 
@@ -39,14 +39,14 @@ class GroupHeld(Held):
 
 
 class _Group:
-    """The line of one group. `listed` is the position under which it stands in a heap: at most its head's; or None."""
+    """The line of one group. `listed` is its position in a heap, at most its head's; None when it is in none."""
 
     __slots__ = ("holder", "line", "listed", "out")
 
     def __init__(self) -> None:
         self.line = Level()
         self.holder: Holder | None = None
-        self.out = 0  # deliveries of it that are not acknowledged
+        self.out = 0  # unacknowledged deliveries of it
         self.listed: int | None = None
 
     def __lt__(self, other: _Group) -> bool:
@@ -57,7 +57,7 @@ _Heads: TypeAlias = "list[tuple[int, _Group]]"
 
 
 class GroupBacklog(Backlog):
-    """A backlog that knows which consumer may have which message; `header` names the group."""
+    """A backlog that knows which consumer may take which message; `header` names the group."""
 
     def __init__(self, header: str) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class GroupBacklog(Backlog):
         self._groups: dict[Hashable | None, _Group] = {}
         self._free: _Heads = []
         self._held: dict[Holder, _Heads] = {}  # of the holders of groups
-        self._holds: dict[Holder, int] = {}  # how many groups
+        self._holds: dict[Holder, int] = {}  # number of groups
 
     # -- messages come and go ------------------------------------------------------------------------------------
 
@@ -79,7 +79,7 @@ class GroupBacklog(Backlog):
         self._list(group)
 
     def put_back(self, held: Held) -> None:
-        """As a copy: from the middle of the heap of those that came back, nothing is ever taken out at once."""
+        """Put back a copy: an entry in the middle of the heap of returned messages cannot be removed at once."""
         assert isinstance(held, GroupHeld)
         again = GroupHeld(held.message, held.position, held.deadline)
         again.count, again.group = held.count, held.group
@@ -107,11 +107,11 @@ class GroupBacklog(Backlog):
         return held
 
     def first(self) -> Held | None:
-        """The oldest message, whoever may have it: the one that a limit drops."""
+        """The oldest message, of any group: the one that a limit drops."""
         return self.levels[0].first()
 
     def clear(self) -> int:
-        """Drop what is ready; holders of groups keep them."""
+        """Drop the ready messages; consumers still hold their groups."""
         count = self.reset()
         self._free.clear()
         for heads in self._held.values():
@@ -143,15 +143,15 @@ class GroupBacklog(Backlog):
 
     @property
     def any_free(self) -> bool:
-        """Whether there is something that anybody may have."""
+        """Whether any consumer may take a message."""
         return self._head(self._free, None) is not None
 
     def waiting_holders(self) -> list[Holder]:
-        """Those for whom messages of groups that they hold are ready."""
+        """The holders of groups with ready messages."""
         return [holder for holder, heads in self._held.items() if self._head(heads, holder) is not None]
 
     def take(self, holder: Holder | None) -> GroupHeld | None:
-        """The oldest message that this one may have; its group is the holder's until `release` (None: it has none)."""
+        """Take the oldest message that this holder may have; it holds the group until `release` (None: no holder)."""
         heads = self._free
         group = self._head(heads, None)
         own_heads = self._held.get(holder, []) if holder is not None else []
@@ -180,7 +180,7 @@ class GroupBacklog(Backlog):
         group.out += 1
 
     def release(self, held: GroupHeld) -> None:
-        """A message that was taken to be held is acknowledged, dropped or back: with the last one its group is free."""
+        """End one delivery that held its group: acknowledged, dropped or returned. The last one frees the group."""
         group = self._groups.get(held.group)
         if group is None or group.holder is None:
             return
@@ -195,7 +195,7 @@ class GroupBacklog(Backlog):
         self._list(group)
 
     def _list(self, group: _Group) -> None:
-        """See to it that the group stands in its heap, not behind its head's place."""
+        """Put the group into its heap, at its head's position or before."""
         head = group.line.first()
         if head is None or (group.listed is not None and group.listed <= head.position):
             return
@@ -206,7 +206,7 @@ class GroupBacklog(Backlog):
         heapq.heappush(self._free if group.holder is None else self._held[group.holder], (head.position, group))
 
     def _head(self, heads: _Heads, holder: Holder | None) -> _Group | None:
-        """The group at the top of a heap, when what lies there no more is cleared away."""
+        """The group at the top of a heap, after outdated entries are removed."""
         while heads:
             position, group = heads[0]
             head = group.line.first()
@@ -259,7 +259,7 @@ class GroupQueue(ClassicQueue):
         self.deliver()
         if self.message_count:
             return False
-        deadline, held.deadline = held.deadline, 0  # its time is over, but not before this
+        deadline, held.deadline = held.deadline, 0  # it has expired, but not before this attempt
         self.groups.push(held)
         self.deliver()
         held.deadline = deadline

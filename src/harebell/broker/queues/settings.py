@@ -1,4 +1,4 @@
-"""What a queue's settings come to: which of them this broker does not do yet, and what follows from the rest."""
+"""The effects of a queue's settings: which of them this broker does not have yet, and what follows from the others."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ DEFAULT_DELIVERY_LIMIT: Final = 20  # of quorum queues, as RabbitMQ 4's
 
 
 def check_implemented(settings: QueueSettings, where: str) -> None:
-    """540 for what is understood and not done, so that nothing is accepted and ignored."""
+    """Raise 540 for settings that this broker knows but does not have, so that none is silently ignored."""
     if settings.message_group is not None and retries_later(settings):
         raise NotImplemented540(f"x-message-group with delayed retry: {where}")
 
 
 def is_plain(settings: QueueSettings) -> bool:
-    """Whether messages only ever leave from the head of the queue."""
+    """Whether messages leave only from the head of the queue."""
     return (
         settings.message_ttl is None
         and settings.max_length is None
@@ -40,12 +40,12 @@ def is_plain(settings: QueueSettings) -> bool:
 
 
 def can_drop(settings: QueueSettings) -> bool:
-    """Whether the queue drops messages for a reason of its own."""
+    """Whether the settings make the queue drop messages."""
     return not is_plain(settings) or settings.dead_letter_exchange is not None or delivery_limit(settings) is not None
 
 
 def delivery_limit(settings: QueueSettings) -> int | None:
-    """How often a message may come back; None: without limit."""
+    """The number of times that a message may come back; None: without limit."""
     limit = settings.delivery_limit
     if limit is None and settings.queue_type == "quorum":
         return DEFAULT_DELIVERY_LIMIT
@@ -56,7 +56,7 @@ def is_at_least_once(settings: QueueSettings) -> bool:
     """Whether a dead letter stays with its queue until it is safe elsewhere (`dead_letters.DeadLetters`).
 
     RabbitMQ's rule for quorum queues: at-least-once falls back to at-most-once unless the queue refuses new messages
-    when it is full, because what it keeps counts towards its limits.
+    when it is full, because waiting letters count towards its limits.
     """
     return (
         settings.dead_letter_strategy == "at-least-once"
@@ -66,15 +66,15 @@ def is_at_least_once(settings: QueueSettings) -> bool:
 
 
 def retries_later(settings: QueueSettings) -> bool:
-    """Whether a message that comes back may have to stay away for a while."""
+    """Whether a message that comes back may have to wait."""
     return settings.delayed_retry_type not in (None, "disabled") and settings.delayed_retry_min is not None
 
 
 def retry_delay(settings: QueueSettings, count: int, *, failed: bool) -> int:
-    """How many milliseconds a message that came back for the count-th time stays away; 0: not at all.
+    """The milliseconds that a message waits when it came back for the `count`-th time; 0: it does not wait.
 
-    The smallest delay times the count, at most the largest. `failed`: its consumer rejected it, timed out or is gone;
-    otherwise it gave the message back (basic.nack, basic.recover). RabbitMQ 4.3's delayed retry of quorum queues.
+    It is the smallest delay times the count, at most the largest. `failed`: its consumer rejected it, timed out or is
+    gone; otherwise it gave the message back (basic.nack, basic.recover). RabbitMQ 4.3's delayed retry of quorum queues.
     """
     if settings.delayed_retry_min is None:
         return 0

@@ -1,12 +1,12 @@
-"""The stream queue: a log that is read, not consumed. Every message stays, has an offset, and is on disk.
+"""The stream queue: a log that consumers read. Every message stays, has an offset, and is on disk.
 
 Each consumer has its own place (`x-stream-offset`: first, last, next, an offset, a timestamp, or an interval such as
-"1h"). Acknowledgements only open the window. Readers see what is synced, so that an offset once read never comes to
-mean another message. Retention (`x-max-age`, `x-max-length-bytes`) drops whole old segments of the log; every few
-seconds, and whenever one is full. Every delivery carries its offset in the header `x-stream-offset`, as RabbitMQ's do.
-What a consumer's filter (`stream_filter`) does not let through is passed over.
+"1h"). Acknowledgements only open the window. Readers see what is synced, so that an offset that was read always means
+the same message. Retention (`x-max-age`, `x-max-length-bytes`) drops whole old segments of the log, every few seconds
+and whenever one is full. Every delivery carries its offset in the header `x-stream-offset`, as RabbitMQ's do. Messages
+that do not match a consumer's filter (`stream_filter`) are skipped.
 
-What RabbitMQ refuses on streams is refused here: no prefetch (406); no_ack, basic.get, nack, reject, purge (540).
+RabbitMQ's refusals on streams apply here too: no prefetch (406); no_ack, basic.get, nack, reject, purge (540).
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ __all__ = ["StreamQueue"]
 
 SHARE: Final = 256  # messages per turn of a consumer
 RETENTION_MS: Final = 5_000
-"""How often a stream with a max-age looks for segments that are too old."""
+"""The interval at which a stream with a max-age checks for old segments."""
 
-SCAN: Final = 4096  # messages that filters may pass over in one go: some 10 ms, and then the others have their turn
+SCAN: Final = 4096  # messages that filters may skip at a time: some 10 ms; then other work has its turn
 _INTERVAL: Final = re.compile(r"(\d+)([YMDhms])")
 _UNIT_SECONDS: Final = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3_600, "m": 60, "s": 1}
 
@@ -60,7 +60,7 @@ class StreamQueue(Queue):
         self.log = log
         self._cursors: dict[Consumer, StreamCursor] = {}
         self._filters: dict[Consumer, StreamFilter] = {}
-        self._resting = False  # a filter has passed over so much that the rest of the log waits for a timer
+        self._resting = False  # filters have skipped so many that the rest of the log waits for a timer
         self._unwritten = False
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
         self._retention: Timer | None = None
@@ -68,12 +68,12 @@ class StreamQueue(Queue):
 
     @property
     def message_count(self) -> int:
-        """Offsets that readers may ask for; those that damage took count too, so that no start changes the number."""
+        """The number of offsets that readers may ask for, damaged ones included: a restart does not change it."""
         return self.log.durable - self.log.first
 
     def publish(self, message: Message) -> bool:
         if self.deleted:
-            return True  # since a transaction was routed here; its log is closed
+            return True  # the queue was deleted after a transaction was routed, and its log is closed
         if self.judges and (verdict := self.judge(message)) is not Verdict.ADMIT:
             return verdict is Verdict.DISCARD
         content = message.content
@@ -94,12 +94,12 @@ class StreamQueue(Queue):
         self.log.close()
 
     def flush(self) -> int:
-        """Write the batch to the log; the ticket of the sync that will cover it."""
+        """Write the batch to the log. Returns the ticket of the sync that will cover it."""
         self._unwritten = False
         return self.log.flush()
 
     def advance(self) -> None:
-        """A sync is done: show readers what it covered."""
+        """Show readers the messages that a finished sync covered."""
         if self.log.advance():
             while self._waiting and self._waiting[0][0] <= self.log.durable:
                 self._waiting.popleft()[1]()
@@ -130,7 +130,7 @@ class StreamQueue(Queue):
         self._retain()
 
     def _retain(self) -> None:
-        """Drop what is too old or too much, and come back while time alone can make something too old."""
+        """Drop segments that are too old or too many; set a timer while segments can become too old."""
         if self._retention is not None:
             self._retention.cancel()
             self._retention = None
@@ -142,7 +142,7 @@ class StreamQueue(Queue):
             self._retention = self.timers.at(self.timers.now() + RETENTION_MS, self._retain)
 
     def deliver(self) -> None:
-        """Readers in turn, a share each, until none has room or anything left to read."""
+        """Deliver to readers in turn, a share each, until none has room or messages left to read."""
         scan, progress = SCAN, True
         while progress:
             progress = False
@@ -183,7 +183,7 @@ class StreamQueue(Queue):
         self._filters.pop(consumer, None)
 
     def _start(self, value: FieldValue) -> int:
-        """The offset that an x-stream-offset means now. PreconditionFailed for what it cannot be."""
+        """The offset that a value of x-stream-offset means now. PreconditionFailed for an invalid value."""
         log = self.log
         match value:
             case "first":
@@ -222,7 +222,7 @@ class StreamQueue(Queue):
         raise NotImplemented540(f"basic.get not supported by stream queues {self}")
 
     def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:
-        """Nothing goes back: the log still has it, and the consumer whose window this was is gone."""
+        """Do nothing: the log still has the messages, and their consumer is gone."""
 
     def reject(self, entries: Iterable[Back]) -> None:
         raise TypeError(f"{self} was asked to drop messages")  # check_negative refuses it

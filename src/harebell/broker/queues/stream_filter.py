@@ -1,11 +1,11 @@
-"""Filters of stream consumers: which messages of a log a reader wants to see, by a value that their publishers gave.
+"""Filters of stream consumers: they choose messages of a log by a value that publishers set.
 
-A publisher puts a string into the header `x-stream-filter-value`. A consumer names the values that it wants in
+A publisher sets the header `x-stream-filter-value` to a string. A consumer names the values that it wants in
 `x-stream-filter` (a string, or an array of them), and with `x-stream-match-unfiltered` also takes messages without one.
-RabbitMQ (3.13 and later) looks at whole chunks of the log and lets neighbours through; here the filter is exact, so a
-client that filters once more finds nothing to drop.
+RabbitMQ (3.13 and later) filters whole chunks of the log and delivers neighbours too; here the filter is exact, so a
+client's own filter drops nothing more.
 
-A message that is not wanted costs a search of its header frame; only what may be wanted is decoded.
+The header frame of every message is searched for the values; only messages that may match are decoded.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KEY: Final = bytes((len(VALUE),)) + VALUE.encode()
 
 
 class StreamFilter:
-    """What one consumer wants: messages of these `values`, and with `unfiltered` those that have none."""
+    """One consumer's filter: messages with one of these `values`, and with `unfiltered` those without a value."""
 
     __slots__ = ("_unfiltered", "_values", "_wanted")
 
@@ -40,20 +40,20 @@ class StreamFilter:
         self._wanted = re.compile(re.escape(_KEY + b"S") + b"(?:" + b"|".join(entries) + b")")
 
     def wants(self, frames: bytes) -> bool:
-        """Whether a message, given as its frames with the header frame first, passes."""
+        """Whether a message, given as its frames with the header frame first, matches."""
         end = header_frame_size(frames)
         if self._unfiltered:
             if frames.find(_KEY, 0, end) < 0:
                 return True
         elif self._wanted.search(frames, 0, end) is None:
             return False
-        # What was found may be part of another value: now the headers themselves decide.
+        # The value found may be part of another one: decode the headers to decide.
         value = (stored_content(0, frames).decode_properties().headers or {}).get(VALUE)
         return value in self._values if isinstance(value, str) else self._unfiltered
 
 
 def stream_filter(arguments: Table, where: str) -> StreamFilter | None:
-    """The filter that a consumer's arguments ask for. PreconditionFailed where they are not what they have to be."""
+    """The filter in a consumer's arguments; None without one. PreconditionFailed for an invalid one."""
     unfiltered = arguments.get(MATCH_UNFILTERED, False)
     if not isinstance(unfiltered, bool):
         raise PreconditionFailed(
@@ -67,5 +67,5 @@ def stream_filter(arguments: Table, where: str) -> StreamFilter | None:
                 f"invalid arg '{FILTER}' for {where}: \"expected string or array of strings, got {type_name(value)}\""
             )
     if not values:
-        return None  # everything is wanted, with a value or without
+        return None  # all messages match, with or without a value
     return StreamFilter(frozenset(map(str, values)), unfiltered=unfiltered)

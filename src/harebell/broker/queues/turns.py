@@ -1,8 +1,8 @@
-"""Whose turn it is among the consumers of a queue.
+"""The order in which a queue's consumers are served.
 
-Higher priority (`x-priority`) first while its windows have room; among equals strict turns; with a single active
-consumer only that one, and when it goes the waiting one of the highest priority, in order of arrival. A newcomer of
-higher priority does not take over (RabbitMQ's classic queues).
+Consumers of higher priority (`x-priority`) first while their windows have room; among equals strict turns. With a
+single active consumer only that one; when it goes, the waiting one of the highest priority follows, in order of
+arrival. A new consumer of higher priority does not take over (RabbitMQ's classic queues).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ __all__ = ["Consumers"]
 
 
 class Consumers:
-    """`single`: only one consumer is active at a time; `active` is that one."""
+    """The consumers of one queue. `single`: only one consumer is active at a time; `active` is that one."""
 
     def __init__(self, *, single: bool = False) -> None:
         self.single = single
         self.active: Consumer | None = None
-        self.only: Consumer | None = None  # where there is but one: it is always its turn
+        self.only: Consumer | None = None  # the consumer, when there is only one
         self._levels: dict[int, deque[Consumer]] = {}
         self._order: list[deque[Consumer]] = []  # highest priority first
         self._count = 0
@@ -36,13 +36,13 @@ class Consumers:
             yield from level
 
     def find(self, one: object) -> Consumer | None:
-        """The consumer, if this is one of them."""
+        """The consumer, if it is one of the queue's."""
         found = self._arrivals.get(one)
         return None if found is None else found[1]
 
     @property
     def exclusive(self) -> bool:
-        """Whether one of them wants to be alone."""
+        """Whether one of them is exclusive."""
         return any(consumer.exclusive for consumer in self)
 
     def add(self, consumer: Consumer) -> None:
@@ -54,7 +54,7 @@ class Consumers:
             self.active = consumer
 
     def remove(self, consumer: Consumer) -> bool:
-        """Whether it was there."""
+        """Remove a consumer. Returns whether it was one of the queue's."""
         level = self._levels.get(consumer.priority)
         if level is None or consumer not in level:
             return False
@@ -68,13 +68,13 @@ class Consumers:
         return True
 
     def set_single(self, single: bool) -> None:
-        """Have one consumer active from now on, or all of them.
+        """Make only one consumer active from now on, or all of them.
 
-        The active one is the first that came among those of the highest priority.
+        The active one is the first to have arrived among those of the highest priority.
         """
         if single != self.single:
             self.single = single
-            if single:  # taking turns has turned the levels around
+            if single:  # taking turns has rotated the levels
                 for priority, level in self._levels.items():
                     self._levels[priority] = deque(sorted(level, key=lambda consumer: self._arrivals[consumer][0]))
                 self._sort()
@@ -92,7 +92,7 @@ class Consumers:
         self.only = next(iter(self), None) if self._count == 1 else None
 
     def next(self) -> tuple[Consumer, int] | None:
-        """The consumer whose turn it is and the room it has; None when no consumer takes anything now."""
+        """The next consumer and its room; None when no consumer takes messages now."""
         if self.only is not None:
             room = self.only.room()
             return (self.only, room) if room > 0 else None

@@ -1,1 +1,1 @@
-"""What operators set for virtual hosts and users: policies, parameters, limits."""
+"""The settings that operators make for virtual hosts and users: policies, parameters, limits."""

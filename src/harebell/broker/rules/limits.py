@@ -1,7 +1,7 @@
-"""Limits of the broker, virtual hosts and users: how many connections, channels, consumers and queues there may be.
+"""Limits of the broker, virtual hosts and users: the numbers of connections, channels, consumers and queues.
 
-A number below 0, or none, is no limit; 0 refuses everything. A limit counts when something is made: what is there
-already stays. Texts, codes and the order in which limits are looked at are RabbitMQ's.
+A number below 0, or a missing one, is no limit; 0 refuses everything. A limit applies to new objects: those that exist
+stay. Texts, codes and the order of the checks are RabbitMQ's.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ USER_LIMITS: Final = frozenset({"max-connections", "max-channels"})
 
 
 class Population(Protocol):
-    """A node, as far as limits count what is on it."""
+    """The part of a node that limits count."""
 
     limits: Limits
     users: Users
@@ -55,23 +55,23 @@ class LimitedVhost(Protocol):
 
 
 def check_vhost_limits(limits: Table) -> None:
-    """Nothing, when these may be the limits of a virtual host. Raises InvalidArgument with RabbitMQ's text."""
+    """Raise InvalidArgument, with RabbitMQ's text, unless these can be the limits of a virtual host."""
     problem = _problem(limits, VHOST_LIMITS, "limits")
     if problem:
         raise InvalidArgument(f"Validation failed\n\n{problem}\n")
 
 
 def check_user_limits(limits: Table) -> None:
-    """Nothing, when these may be the limits of a user. Raises InvalidArgument with RabbitMQ's text."""
+    """Raise InvalidArgument, with RabbitMQ's text, unless these can be the limits of a user."""
     problem = _problem(limits, USER_LIMITS, "user-limits")
     if problem:
         raise InvalidArgument(problem)
 
 
 def set_user_limits(users: Users, name: str, limits: Table) -> None:
-    """Give a user these limits, beside those of other names that it has.
+    """Give a user these limits; its other limits stay.
 
-    Raises NotFound without such a user, InvalidArgument for what cannot be.
+    Raises NotFound for an unknown user, InvalidArgument for an invalid limit.
     """
     check_user_limits(limits)
     user = users.users.get(name)
@@ -91,7 +91,7 @@ def _problem(limits: Table, known: frozenset[str], called: str) -> str | None:
 
 
 def check_connection(node: Population, connection: Connection, vhost: LimitedVhost) -> None:
-    """NotAllowed, when the broker, the virtual host or the user has as many connections as it may have."""
+    """Raise NotAllowed when the broker, the virtual host or the user already has its limit of connections."""
     most = node.limits.max_connections
     if most is not None and _count(True for _ in _open(node)) >= most:
         raise NotAllowed(f"connection refused: node connection limit ({most}) is reached")
@@ -107,7 +107,7 @@ def check_connection(node: Population, connection: Connection, vhost: LimitedVho
 
 
 def channel_refusal(node: Population, connection: Connection) -> NotAllowed | None:
-    """What one channel more is told, when the user has as many, on all connections, as it may have."""
+    """The refusal of one more channel, when the user already has its limit of them on all connections; else None."""
     limit = _limit(_user_limits(node, connection), "max-channels")
     if limit is None:
         return None
@@ -120,14 +120,14 @@ def channel_refusal(node: Population, connection: Connection) -> NotAllowed | No
 
 
 def check_consumers(limits: Limits, count: int) -> None:
-    """NotAllowed, when a channel with so many consumers has as many as it may have."""
+    """Raise NotAllowed when a channel with `count` consumers already has its limit of them."""
     most = limits.max_consumers_per_channel
     if most is not None and count >= most:
         raise NotAllowed(f"reached maximum ({most}) of consumers per channel")
 
 
 def check_queue(vhost: LimitedVhost, name: str) -> None:
-    """PreconditionFailed, when the virtual host has as many queues as it may have; `name` is the one to be made."""
+    """Raise PreconditionFailed when the virtual host has its limit of queues; `name` is that of the new queue."""
     limit = _limit(vhost.limits, "max-queues")
     if limit is not None and len(vhost.queues) >= limit:
         raise PreconditionFailed(
@@ -136,7 +136,7 @@ def check_queue(vhost: LimitedVhost, name: str) -> None:
 
 
 def check_new_queues(vhost: LimitedVhost, count: int) -> None:
-    """InvalidArgument, when so many more queues, all of one definitions file, are too many for the virtual host."""
+    """Raise InvalidArgument when `count` new queues, those of one definitions file, exceed the virtual host's limit."""
     limit, now = _limit(vhost.limits, "max-queues"), len(vhost.queues)
     if limit is not None and count and now + count > limit:
         raise InvalidArgument(

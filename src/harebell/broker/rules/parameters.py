@@ -1,9 +1,8 @@
-"""Parameters: settings by component, vhost and name, that plugins and operators keep in a broker.
+"""Parameters: settings of plugins and operators, by component, vhost and name.
 
-A vhost's limits (component "vhost-limits", name "limits") are in force here. Other components are those that the
-program brings along (`harebell serve` brings "shovel"); what none of them understands (federation-upstream, ...) is
-kept and exported again, and nothing is done with it. Policies and operator policies are parameters of RabbitMQ's too;
-here they have a place of their own.
+The broker applies a vhost's limits (component "vhost-limits", name "limits"). The program brings other components
+(`harebell serve` brings "shovel"); parameters of any other component (federation-upstream, ...) are stored and
+exported, and have no effect. In RabbitMQ, policies and operator policies are parameters too; here they are separate.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from harebell.routing.table_values import Table
 __all__ = ["VHOST_LIMITS", "Component", "Parameters", "no_vhost"]
 
 VHOST_LIMITS: Final = "vhost-limits"
-LIMITS: Final = "limits"  # the one name that a parameter of that component has
+LIMITS: Final = "limits"  # the only name of a parameter of that component
 
 
 def no_vhost(name: str) -> NotFound:
@@ -29,26 +28,26 @@ def no_vhost(name: str) -> NotFound:
 
 
 class Component(Protocol):
-    """What acts on the parameters of one component."""
+    """An object that acts on the parameters of one component."""
 
     def check(self, parameter: Parameter) -> None:
-        """Raises InvalidArgument for a parameter that may not be set."""
+        """Raise InvalidArgument for a parameter that may not be set."""
         ...
 
     def changed(self, vhost: str, name: str) -> None:
-        """The parameter was set, or is gone: look it up."""
+        """Act on a parameter that was set or removed."""
         ...
 
     def status(self) -> list[dict[str, object]]:
-        """What became of the parameters, one object each, as RabbitMQ's HTTP API shows it."""
+        """The state of the component's parameters, one object each, as in RabbitMQ's HTTP API."""
         ...
 
 
 class Parameters:
-    """`parameters` by (vhost, component, name), `global_parameters` by name. Read them; change them by the methods.
+    """The parameters of a broker: `parameters` by (vhost, component, name), `global_parameters` by name.
 
-    `vhosts` has the names of those that exist, `components` what acts on parameters, by name. Changes go to the
-    catalog, and are told as events.
+    Callers may read them, and change them by the methods only. `vhosts` has the names of the virtual hosts,
+    `components` the objects that act on parameters, by name. Changes go to the catalog, and to `events`.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class Parameters:
         return component == VHOST_LIMITS or component in self.components
 
     def check(self, parameter: Parameter) -> None:
-        """Nothing, when the parameter may be set. Raises InvalidArgument."""
+        """Raise InvalidArgument unless the parameter may be set."""
         if parameter.component in ("policy", "operator_policy"):
             raise InvalidArgument("policies may not be set using this method")
         if parameter.component == VHOST_LIMITS:
@@ -81,7 +80,7 @@ class Parameters:
             self.components[parameter.component].check(parameter)
 
     def set(self, parameter: Parameter) -> None:
-        """Keep the parameter in place of one of that name. NotFound without its vhost, InvalidArgument if it is bad."""
+        """Set the parameter. Raises NotFound for an unknown vhost, InvalidArgument for a bad value."""
         self.check(parameter)
         if parameter.vhost not in self._vhosts:
             raise no_vhost(parameter.vhost)
@@ -91,7 +90,7 @@ class Parameters:
         self._notify(parameter.vhost, parameter.component, parameter.name)
 
     def clear(self, vhost: str, component: str, name: str) -> bool:
-        """Forget the parameter; whether there was one."""
+        """Remove the parameter. Returns whether it existed."""
         parameter = self.parameters.pop((vhost, component, name), None)
         if parameter is None:
             return False
@@ -106,7 +105,7 @@ class Parameters:
         self._events.global_parameter(parameter.name, parameter.value)
 
     def clear_global(self, name: str) -> bool:
-        """Forget the global parameter; whether there was one."""
+        """Remove the global parameter. Returns whether it existed."""
         if self.global_parameters.pop(name, None) is None:
             return False
         self._catalog.remove_global_parameter(name)
@@ -114,7 +113,7 @@ class Parameters:
         return True
 
     def set_limits(self, vhost: str, limits: Table) -> None:
-        """Give a virtual host these limits, in place of those it has. As `set`."""
+        """Replace all limits of a virtual host. Raises as `set`."""
         self.set(Parameter(vhost, VHOST_LIMITS, LIMITS, dict(limits)))
 
     def limits(self, vhost: str) -> Table:
@@ -127,7 +126,7 @@ class Parameters:
             self.clear(*key)
 
     def restore(self, parameters: Iterable[Parameter], global_parameters: Iterable[GlobalParameter]) -> None:
-        """Have these, as they were kept."""
+        """Take parameters from the catalog."""
         self.parameters = {(each.vhost, each.component, each.name): each for each in parameters}
         self.global_parameters = {each.name: each for each in global_parameters}
 

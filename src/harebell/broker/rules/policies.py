@@ -1,9 +1,9 @@
-"""The policies of one virtual host, and what they make of its queues and exchanges.
+"""The policies of one virtual host, and the settings that they give to its queues and exchanges.
 
-A policy gives settings to every queue or exchange whose name its pattern finds; of several, the one of the highest
-priority. An operator policy is merged into it and can only make limits narrower. What a declaration itself says stands
-against both as `harebell.routing.policies` tells. Setting or clearing one changes what exists at once; messages that
-are in a queue already keep the deadline that they came with (RabbitMQ's rule).
+A policy gives settings to every queue or exchange whose name its pattern matches; of several, the one with the highest
+priority applies. An operator policy is merged into it and can only make limits narrower. How both combine with the
+arguments of a declaration: `harebell.routing.policies`. Setting or clearing a policy changes existing objects at once;
+messages that are in a queue already keep their deadline (RabbitMQ's rule).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Policies"]
 
 
 class Governed(Protocol):
-    """A virtual host, as far as its policies need it."""
+    """The part of a virtual host that its policies use."""
 
     name: str
     batch: Batch
@@ -40,7 +40,7 @@ class Governed(Protocol):
 
 
 class Policies:
-    """`policies` and `operator_policies` by name."""
+    """The policies of one virtual host: `policies` and `operator_policies` by name."""
 
     def __init__(self, vhost: Governed) -> None:
         self._vhost = vhost
@@ -48,10 +48,10 @@ class Policies:
         self.operator_policies: dict[str, Policy] = {}
 
     def set(self, policy: Policy, *, operator: bool = False) -> None:
-        """Put a policy in force, in place of one of that name.
+        """Set a policy, in place of the one of that name.
 
-        InvalidArgument when it is not one, in RabbitMQ's words; 540 for what this broker does not do, and then nothing
-        has changed.
+        Raises InvalidArgument, with RabbitMQ's text, for a malformed policy, and 540 for settings that this broker does
+        not have; then nothing has changed.
         """
         check_policy(policy, operator=operator)
         book = self.operator_policies if operator else self.policies
@@ -66,7 +66,7 @@ class Policies:
         self._vhost.batch.end()
 
     def update(self, policies: Iterable[Policy], operator_policies: Iterable[Policy]) -> None:
-        """Put many in force at once. They have been checked, each and with the queues that are there."""
+        """Set many policies at once. The caller has checked them, each and with the queues that exist."""
         self.restore(new := tuple(policies), new_of_operators := tuple(operator_policies))
         self._apply()
         for policy in new:
@@ -75,12 +75,12 @@ class Policies:
             self._set(policy, True)
 
     def restore(self, policies: Iterable[Policy], operator_policies: Iterable[Policy]) -> None:
-        """Have these too, as they were kept; what is there already does not change."""
+        """Take policies from the catalog; existing queues and exchanges do not change."""
         self.policies.update((policy.name, policy) for policy in policies)
         self.operator_policies.update((policy.name, policy) for policy in operator_policies)
 
     def clear(self, name: str, *, operator: bool = False) -> bool:
-        """Take a policy out of force; whether there was one."""
+        """Remove a policy. Returns whether it existed."""
         book = self.operator_policies if operator else self.policies
         if book.pop(name, None) is None:
             return False
@@ -90,7 +90,7 @@ class Policies:
         return True
 
     def forget(self) -> None:
-        """The virtual host is gone, and all of them with it."""
+        """Remove all policies: the virtual host is deleted."""
         for operator, book in ((False, self.policies), (True, self.operator_policies)):
             for name in tuple(book):
                 del book[name]
@@ -105,20 +105,20 @@ class Policies:
         )
 
     def effective(self, name: str, kind: QueueType, arguments: Table) -> dict[str, Setting]:
-        """The settings of a queue with the source of each; for explanations."""
+        """The settings of a queue with the source of each, for explanations."""
         return effective(arguments, *self.in_force(name, kind))
 
     def settings_for(self, name: str, kind: QueueType, arguments: Table) -> QueueSettings:
-        """The settings of a queue. 540 when a policy asks for what this broker does not do."""
+        """The settings of a queue. Raises 540 for a policy's setting that this broker does not have."""
         values = {key: setting.value for key, setting in self.effective(name, kind, arguments).items()}
         settings = settings_of({**values, "queue-type": kind})
         check_implemented(settings, f"queue '{name}' in vhost '{self._vhost.name}'")
         return settings
 
     def apply_to_exchange(self, name: str) -> None:
-        """Give the exchange the alternate that a policy names, or take away one that none names any more.
+        """Set the exchange's alternate to the one that a policy names, or remove one that no policy names any more.
 
-        Not the system exchange: what is asked of it is for the broker alone.
+        The system exchange is left out: only the broker changes it.
         """
         if name == SYSTEM_EXCHANGE:
             return
@@ -129,7 +129,7 @@ class Policies:
     def _apply(self) -> None:
         queues = tuple(self._vhost.queues.values())
         settings = [self.settings_for(queue.name, queue.settings.queue_type, queue.arguments) for queue in queues]
-        for queue, now in zip(queues, settings, strict=True):  # all of them can be done: only now change any
+        for queue, now in zip(queues, settings, strict=True):  # all settings are valid: apply them now
             if queue.settings != now:
                 queue.reconfigure(now)
         for exchange in tuple(self._vhost.router.exchanges):

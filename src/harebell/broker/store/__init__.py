@@ -1,1 +1,1 @@
-"""What is on disk: segment logs, and the group commit that makes them durable."""
+"""The store: logs of messages, the catalog, and the group commit that makes them durable."""

@@ -1,12 +1,12 @@
-"""The catalog: everything but messages that outlives the process, in one SQLite file.
+"""The catalog: all durable state of a broker but messages, in one SQLite file.
 
-Virtual hosts, users, permissions, parameters, policies, durable exchanges, queues and bindings, as the records of
-`harebell.routing.definitions`. A transaction begins with the first change and ends with `commit`, so that a batch of a
-thousand declarations costs one sync; what `commit` has returned from is on disk. A change that fails leaves all of its
-transaction undone, and `commit` fails too then.
+It has virtual hosts, users, permissions, parameters, policies, durable exchanges, queues and bindings, as the records
+of `harebell.routing.definitions`. A transaction begins with the first change and ends with `commit`, so that a batch of
+a thousand declarations costs one sync; when `commit` returns, the changes are on disk. A change that fails undoes its
+whole transaction, and the following `commit` fails too.
 
-A file that cannot be read is an error, and never taken for an empty one: a new catalog is made beside its name and
-renamed. Records are kept as JSON (`values`); a newer schema is refused, an older one is brought up to date.
+A file that cannot be read is an error, never an empty catalog: a new one is written under another name and renamed.
+Records are stored as JSON (`json_values`); a newer schema is refused, an older one is migrated.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from harebell.routing.policies import Policy
 __all__ = ["SCHEMA", "Catalog", "CatalogError", "Contents"]
 
 SCHEMA: Final = 2
-APPLICATION: Final = 0x57524E43  # "WRNC": what makes the file a catalog
+APPLICATION: Final = 0x57524E43  # "WRNC": marks the file as a catalog
 
 Record: TypeAlias = (
     VirtualHost | User | Permission | TopicPermission | Parameter | GlobalParameter | Policy | ExchangeDefinition
@@ -52,13 +52,13 @@ class CatalogError(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a catalog holds. `folders` are those of the queues that keep messages on disk, by (vhost, name)."""
+    """The contents of a catalog. `folders` are those of the queues with messages on disk, by (vhost, name)."""
 
     definitions: Definitions
     folders: dict[tuple[str, str], str] = field(default_factory=dict)
 
 
-# The sections of Definitions: what their records are, and which fields tell them apart
+# The sections of Definitions: the class of their records, and the fields that identify one
 _SECTIONS: Final[dict[str, tuple[Callable[..., Record], tuple[str, ...]]]] = {
     "vhosts": (VirtualHost, ("name",)),
     "users": (User, ("name",)),
@@ -95,30 +95,30 @@ CREATE INDEX targets ON records (target, vhost) WHERE target IS NOT NULL;
 _MIGRATIONS: Final[dict[int, str]] = {
     1: "",  # the segments of streams have seeds and marks since (stream_records); no older version may write there
 }
-"""What brings a catalog of that schema to the next one."""
+"""The SQL statements that migrate a catalog of that schema to the next one."""
 
 
 class Catalog:
-    """An open catalog. `changed`: a transaction has begun, and `commit` has something to do."""
+    """An open catalog. `changed`: a transaction is open, and `commit` will write it."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path = path
         self.changed = False
         self._connection = connection
-        self._failed: CatalogError | None = None  # what spoiled the transaction
+        self._failed: CatalogError | None = None  # the error that spoiled the transaction
         with self._errors():
             self._number: int = connection.execute("SELECT coalesce(max(number), 0) FROM records").fetchone()[0]
 
     @classmethod
     def in_memory(cls) -> Catalog:
-        """A new catalog that ends with the process."""
+        """A new catalog in memory, lost when the process ends."""
         connection = sqlite3.connect(":memory:", isolation_level=None)
         connection.executescript(_CREATE)
         return cls(Path(":memory:"), connection)
 
     @classmethod
     def open(cls, path: Path, *, sync: bool = True) -> Catalog:
-        """The catalog in that file, which is made when there is none. CatalogError for one that cannot be used.
+        """Open the catalog in that file, or create it. Raises CatalogError for a file that cannot be used.
 
         `sync` False: `commit` does not wait for the disk.
         """
@@ -152,9 +152,9 @@ class Catalog:
     # -- transactions
 
     def commit(self) -> None:
-        """Make what was changed durable; blocks for one sync when there is any.
+        """Make the changes durable; blocks for one sync if there are any.
 
-        CatalogError when that fails, or one of the changes has: then nothing of the transaction is there.
+        CatalogError when that or one of the changes fails: then the whole transaction is undone.
         """
         if not self.changed:
             return
@@ -167,7 +167,7 @@ class Catalog:
             self.changed, self._failed = False, None
 
     def rollback(self) -> None:
-        """Undo what was changed since the last commit."""
+        """Undo the changes since the last commit."""
         self.changed, self._failed = False, None
         if self._connection.in_transaction:
             with self._errors():
@@ -184,7 +184,7 @@ class Catalog:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """SQLite's errors as CatalogError. Within a transaction it is undone, and cannot be committed."""
+        """Turn SQLite's errors into CatalogError; the current transaction is undone and cannot be committed."""
         try:
             with _errors(self.path):
                 yield
@@ -198,7 +198,7 @@ class Catalog:
     # -- reading
 
     def load(self) -> Contents:
-        """Everything, each section in the order in which its records were first put."""
+        """Load everything, each section in the order in which its records were first put."""
         found: dict[str, list[object]] = {section: [] for section in _SECTIONS}
         folders: dict[tuple[str, str], str] = {}
         with self._errors():
@@ -220,7 +220,7 @@ class Catalog:
         self._put("vhosts", vhost)
 
     def remove_vhost(self, name: str) -> None:
-        """The virtual host, and all that is in it."""
+        """Remove the virtual host and everything in it."""
         self._remove("vhosts", name)
         self._change("DELETE FROM records WHERE vhost = ?", encode_value(name))
 
@@ -228,7 +228,7 @@ class Catalog:
         self._put("users", user)
 
     def remove_user(self, name: str) -> None:
-        """The user, and all their permissions."""
+        """Remove the user and all its permissions."""
         self._remove("users", name)
         for section in ("permissions", "topic_permissions"):
             self._change("DELETE FROM records WHERE source = ? AND section = ?", encode_value(name), section)
@@ -267,7 +267,7 @@ class Catalog:
         self._put("exchanges", exchange)
 
     def remove_exchange(self, vhost: str, name: str) -> None:
-        """The exchange, and the bindings from it and to it."""
+        """Remove the exchange and the bindings from it and to it."""
         self._remove("exchanges", vhost, name)
         self._change(
             "DELETE FROM records WHERE source = ? AND vhost = ? AND section = 'bindings'",
@@ -276,11 +276,11 @@ class Catalog:
         self._remove_bindings_to("exchange", vhost, name)
 
     def put_queue(self, queue: QueueDefinition, folder: str | None = None) -> None:
-        """`folder`: where its messages are, below the data folder; None for a queue that keeps none."""
+        """Add or replace a queue. `folder`: that of its messages, below the data folder; None when it stores none."""
         self._put("queues", queue, folder=folder)
 
     def remove_queue(self, vhost: str, name: str) -> None:
-        """The queue, and the bindings to it."""
+        """Remove the queue and the bindings to it."""
         self._remove("queues", vhost, name)
         self._remove_bindings_to("queue", vhost, name)
 
@@ -324,13 +324,13 @@ class Catalog:
 
 
 def _ordered(value: object) -> object:
-    """A table as a key: two are one when they differ in the order of their fields alone."""
+    """A table as a key: tables that differ only in the order of their fields have the same key."""
     return dict(sorted(value.items())) if isinstance(value, dict) else value
 
 
 @contextmanager
 def _errors(path: Path) -> Iterator[None]:
-    """SQLite's errors as CatalogError."""
+    """Turn SQLite's errors into CatalogError."""
     try:
         yield
     except sqlite3.Error as error:

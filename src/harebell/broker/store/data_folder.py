@@ -1,8 +1,8 @@
-"""The data folder of a broker: made when missing, held against every other broker, and how the last one left it.
+"""The data folder of a broker: its creation, its lock against other brokers, and how the last broker stopped.
 
-The file `running` is there from a start to a clean stop, and names the boot of the machine: a broker that finds it
-knows that the process before was killed, and whether the machine stopped with it. After a kill, everything that was
-written is there; after a power cut, only what was synced.
+The file `running` exists from a start to a clean stop, and names the boot of the machine: a broker that finds it knows
+that the last process was killed, and whether the machine stopped too. After a kill, everything that was written is on
+disk; after a power cut, only what was synced.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class LastStop(Enum):
-    """How the broker before ended. POWER_CUT is assumed where the machine cannot tell its boots apart."""
+    """How the last broker stopped. POWER_CUT is assumed where the machine cannot tell its boots apart."""
 
     CLEAN = "clean"
     KILLED = "killed"
@@ -31,14 +31,14 @@ class LastStop(Enum):
 
 
 def hold_folder(folder: Path) -> TextIO:
-    """Make the folder and hold it until the returned file is closed; the kernel lets go of it when the process dies.
+    """Make the folder and lock it until the returned file is closed; the kernel unlocks it when the process dies.
 
-    OSError when it cannot be used; BlockingIOError when another broker holds it.
+    Raises OSError when it cannot be used, BlockingIOError when another broker uses it.
     """
     new = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for each in new:
-        with suppress(PermissionError):  # to make a name there takes no right to read
+        with suppress(PermissionError):  # creating a file needs no permission to read the folder
             _sync(each.parent)
     lock = (folder / LOCK).open("a")
     try:
@@ -52,7 +52,7 @@ def hold_folder(folder: Path) -> TextIO:
 
 
 def make_folders(folder: Path, *names: str) -> None:
-    """These are in the folder, and on disk if they are new. OSError as the disk says."""
+    """Make these folders, and sync the names of new ones. Raises OSError when the disk refuses."""
     missing = [name for name in names if not (folder / name).is_dir()]
     for name in missing:
         (folder / name).mkdir()
@@ -61,9 +61,10 @@ def make_folders(folder: Path, *names: str) -> None:
 
 
 def mark_running(folder: Path, *, boot_id: Path = BOOT_ID) -> LastStop:
-    """Note that a broker runs on the folder, which it holds; how the one before ended. OSError as the disk says.
+    """Write that a broker runs on the folder, which it has locked. Returns how the last one stopped.
 
-    What a power cut has left is noted as that until it is recovered: `mark_recovered`.
+    A power cut counts until its damage is recovered (`mark_recovered`), also when later starts fail. Raises OSError
+    when the disk refuses.
     """
     try:
         before = (folder / RUNNING).read_text()
@@ -74,12 +75,12 @@ def mark_running(folder: Path, *, boot_id: Path = BOOT_ID) -> LastStop:
 
 
 def mark_recovered(folder: Path, *, boot_id: Path = BOOT_ID) -> None:
-    """Note that what the broker before had left is recovered: from now on, what ends this one counts."""
+    """Write that the recovery is complete: the next start judges only how this broker stops."""
     _write_marker(folder, _boot(boot_id))
 
 
 def _boot(boot_id: Path) -> str:
-    """What tells this boot of the machine from others; "" where nothing does."""
+    """The identifier of this boot of the machine; "" on systems without one."""
     try:
         return boot_id.read_text().strip()
     except OSError:
@@ -95,7 +96,7 @@ def _write_marker(folder: Path, boot: str) -> None:
 
 
 def mark_stopped(folder: Path) -> None:
-    """Note that everything is written and synced: the last thing that a clean stop does."""
+    """Write that everything is synced: the last step of a clean stop."""
     (folder / RUNNING).unlink(missing_ok=True)
     _sync(folder)
 

@@ -1,6 +1,6 @@
-"""What the store asks of an operating system: a seam, so that tests can put a failing disk in its place.
+"""The operating system's file calls that the store uses, as a protocol, so that tests can replace it by a failing disk.
 
-The `os` module is one. Every call may raise OSError; `pwrite` may write less than it was given.
+The `os` module implements it. Every call may raise OSError; `pwrite` may write less than its data.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ class Files(Protocol):
 
 
 class Damage(NamedTuple):
-    """Bytes of a file that cannot be read. `positions`: (first, end) of what may have stood there, for a segment; in a
-    stream they are offsets.
+    """Bytes of a file that cannot be read.
 
-    `lost` is the most messages that may be lost: positions there that were not settled. For a file of settlements it
-    is 0: what they settled may come again.
+    `positions`: (first, end) of the messages that the bytes may have contained, for a segment; in a stream they are
+    offsets.
+
+    `lost` is the greatest number of messages that may be lost: positions there that were not settled. For a file of
+    settlements it is 0: the messages that they settled may be delivered again.
     """
 
     path: str
@@ -46,7 +48,7 @@ class Damage(NamedTuple):
 
 
 def write_all(files: Files, fd: int, data: bytes, offset: int) -> None:
-    """Write all of it there. After an OSError any part may be written: a second try writes to the same place."""
+    """Write all of the data. After an OSError any part may be written: a retry writes to the same place."""
     done = files.pwrite(fd, data, offset)
     while done < len(data):
         more = files.pwrite(fd, memoryview(data)[done:], offset + done)
@@ -56,7 +58,7 @@ def write_all(files: Files, fd: int, data: bytes, offset: int) -> None:
 
 
 def read_all(files: Files, path: str) -> bytes:
-    """The whole file; b"" when there is none."""
+    """The contents of the whole file; b"" when it does not exist."""
     try:
         fd = files.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -73,7 +75,7 @@ def read_all(files: Files, path: str) -> bytes:
 
 
 def remove(files: Files, path: str) -> None:
-    """Unlink the file, if there is one."""
+    """Unlink the file, if it exists."""
     try:
         files.unlink(path)
     except FileNotFoundError:

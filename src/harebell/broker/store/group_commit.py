@@ -1,13 +1,13 @@
-"""Group commit: one thread that syncs the files that were written, for all that wait.
+"""Group commit: one thread that syncs the written files for all writers.
 
 Writers call `ticket(file)` after writing and get the number of the sync that will cover it; `synced` is the number of
-the last sync that is done. While one sync runs, the files of the next gather, so the batches grow with the load by
-themselves. When a sync is done, `on_synced` is called in the writers' thread (through `call_soon`).
+the last finished sync. While one sync runs, the files of the next gather, so that batches grow with the load. After a
+sync, `on_synced` is called in the writers' thread (through `call_soon`).
 
-A failed sync is final: the kernel may have dropped the pages, so trying again would confirm what is not on disk
-(the "fsyncgate" of 2018). `on_failed` is told once, and nothing is confirmed any more.
+A failed sync is final: the kernel may have dropped the pages, so a retry could confirm messages that are not on disk
+(the "fsyncgate" of 2018). `on_failed` is called once, and nothing is confirmed any more.
 
-It knows neither messages nor event loops.
+The module knows neither messages nor event loops.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ __all__ = ["GroupCommit"]
 
 
 class GroupCommit:
-    """One sync thread.
+    """The thread that syncs files, and the tickets of its syncs.
 
     call_soon   runs a callable in the writers' thread, from any thread
-    on_synced   called there after each sync, when `synced` has moved
-    on_failed   called there once, with the error of a sync that failed
+    on_synced   called in the writers' thread after each sync, when `synced` has grown
+    on_failed   called in the writers' thread once, with the error of a sync that failed
     sync        False: nothing is synced and every ticket counts as done (`--no-sync`)
     files       the operating system
     """
@@ -49,8 +49,8 @@ class GroupCommit:
         self._next = 1
         self._dirty: set[int] = set()
         self._syncing: set[int] = set()
-        self._leaving: set[int] = set()  # to be closed after their next sync
-        self._owed = False  # a ticket was given for a file that has been synced and closed since
+        self._leaving: set[int] = set()  # files to close after their next sync
+        self._owed = False  # a ticket is open for a file that was synced and closed since
         self._wake = threading.Condition()
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -68,7 +68,7 @@ class GroupCommit:
             return self._next
 
     def hand_over(self, fd: int) -> int:
-        """As `ticket`; and `fd` is closed when that sync is done, by whoever does it."""
+        """A ticket, as `ticket` gives; the sync closes `fd` afterwards."""
         if not self._enabled:
             self._files.close(fd)
             return 0
@@ -79,14 +79,14 @@ class GroupCommit:
     def close(self, fd: int) -> None:
         """Sync what is pending for `fd`, if anything, and close it."""
         with self._wake:
-            while fd in self._syncing:  # its number must not go to another file meanwhile
+            while fd in self._syncing:  # until then the descriptor's number must not be reused for another file
                 self._wake.wait()
             pending = fd in self._dirty
             self._dirty.discard(fd)
         if pending:
             self._files.fdatasync(fd)
             with self._wake:
-                self._owed = True  # the holder of its ticket waits for the number all the same
+                self._owed = True  # the holder of its ticket waits for that sync's number all the same
                 self._wake.notify_all()
         self._files.close(fd)
 

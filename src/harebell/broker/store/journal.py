@@ -1,17 +1,17 @@
-"""What a durable queue has on disk: the journal of one queue, between its messages and its log.
+"""The journal of one durable queue, between its messages and its log on disk.
 
-Delayed exchanges keep what they hold back in one too.
+Delayed exchanges store the messages that they hold in one too.
 
 - Persistent messages go into the log; transient ones stay in memory, and end with the process.
-- What leaves the queue is settled. Where that may not be known before something else is (a dead letter, the rest of a
-  transaction), the queue waits for the disk (`Batch.when_safe`) before it says so.
-- A long backlog stays on disk: once `ready` has PAGE_MESSAGES or takes about PAGE_BYTES, what comes is only written,
-  and is read again when the queue gets there. Transient messages are then written too, flagged as such.
-- There are two ways back. A drain goes from the file to the consumer (`read_ahead`, `ahead`): a message is a slice of
-  what was read, and never in memory as more than that. Who needs more than to pass it on takes records (`next_run`).
-- A restart finds everything that is not settled, with the mark of what may have been delivered.
+- A message that leaves the queue is settled. Where something else has to be durable first (a dead letter, the rest of a
+  transaction), the queue waits for the disk (`Batch.when_safe`) before it settles the message.
+- A long backlog stays on disk: once `ready` has PAGE_MESSAGES or takes about PAGE_BYTES, new messages are only written,
+  and are read again when the queue reaches them. Transient messages are then written too, with a flag.
+- Paged messages are read in two forms. A drain goes from the file to the consumer (`read_ahead`, `ahead`): a message is
+  a slice of the bytes read, without an object of its own. Any other use takes records (`next_run`).
+- A restart finds all messages that are not settled, and a mark on those that may have been delivered.
 
-It knows messages and files, and nothing of consumers.
+It knows messages and files, but no consumers.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ MAX_MARKS: Final = 0xFFFF  # the log's limit; a few thousand keys
 
 
 class Journal:
-    """`name` is the queue, for log lines; `changed` is called when there is something to write, once until `flush`.
+    """A queue's journal. `name` is the queue, for log lines; `changed` is called at the first write after each `flush`.
 
     next   the position that the next message gets, where the queue is plain
-    paged  messages that are only on disk, all of them behind those in memory
-    page_at  where the first of these is
+    paged  the number of messages that are only on disk, all of them behind those in memory
+    page_at  the position of the first of these
     ahead  the first `ahead_count` of them, plain and without a gap: address and frames of each
     """
 
@@ -59,18 +59,18 @@ class Journal:
         self._name = name
         self._changed, self._now = changed, now
         self._dirty = False
-        self._used = False  # anything was ever stored
-        self._idle = True  # since the last `rest`
+        self._used = False  # whether anything was ever stored
+        self._idle = True  # whether nothing was written since the last `rest`
         self._cursor: QueueCursor | None = None
         self.ahead: Iterator[tuple[Address, bytes]] = iter(NOTHING)
         self.ahead_count = 0
-        self._records: deque[Stored] = deque()  # that were read and not asked for yet
+        self._records: deque[Stored] = deque()  # read from the log, but not requested yet
         self._addresses = Addresses()
 
     # -- writing -------------------------------------------------------------------------------------------------
 
     def store(self, position: int, message: Message, deadline: int = 0, *, paged: bool = False) -> None:
-        """A message has this place in the queue. `deadline` is in milliseconds of the node's clock, 0: none."""
+        """Store a message at this position. `deadline` is in milliseconds of the node's clock, 0: none."""
         content = message.content
         persistent = content.persistent
         if not persistent and not paged:
@@ -86,7 +86,7 @@ class Journal:
             self._touch()
 
     def page_out(self, position: int, message: Message) -> None:
-        """A message for the disk alone; only where `paged` messages are, or `is_full` said so."""
+        """Write a message without keeping it in memory; only when there are `paged` messages, or after `is_full`."""
         self.store(position, message, paged=True)
         if not self.paged:
             self._forget_page()
@@ -95,23 +95,23 @@ class Journal:
 
     @staticmethod
     def is_full(count: int, message: Message) -> bool:
-        """Whether `count` messages like this one are as much as memory should hold."""
+        """Whether `count` messages like this one reach the limit of memory."""
         return count >= PAGE_MESSAGES or count * len(message.content.frames) > PAGE_BYTES
 
     def settle(self, position: int, count: int = 1) -> None:
-        """These are done with."""
+        """Settle `count` messages from `position` on."""
         if self._used:
             self.log.settle(position, count)
             self._touch()
 
     def settle_many(self, positions: Sequence[int]) -> None:
-        """These are; they are in order."""
+        """Settle the messages at these positions, which are in order."""
         if self._used and positions:
             self.log.settle_many(positions)
             self._touch()
 
     def fed(self, position: int, count: int, no_ack: bool) -> None:
-        """So many messages from `position` on went to a consumer."""
+        """Note that `count` messages from `position` on went to a consumer."""
         if self._used and count:
             if no_ack:
                 self.log.settle(position, count)
@@ -120,7 +120,7 @@ class Journal:
             self._touch()
 
     def returned(self, held: Held) -> None:
-        """A message came back."""
+        """Note that a message came back."""
         if self._used:
             self.log.returned(held.position, held.count)
             self._touch()
@@ -131,16 +131,16 @@ class Journal:
             self._changed()
 
     def flush(self) -> int:
-        """Write what the batch left; the ticket of the sync that will cover it. OSError when the disk refuses."""
+        """Write the batch. Returns the ticket of the sync that will cover it. OSError when the disk refuses."""
         self._dirty = False
         return self.log.flush()
 
     # -- reading back --------------------------------------------------------------------------------------------
 
     def read_ahead(self) -> int:
-        """Have the next of the paged messages in `ahead`, if they are plain and flushed; how many of them.
+        """Read the next paged messages into `ahead`, if they are plain and flushed. Returns their number.
 
-        They stay paged until they are `fed_ahead`. OSError when the disk refuses.
+        They stay paged until `fed_ahead`. OSError when the disk refuses.
         """
         if not self.ahead_count and self.paged and not self._records:
             if self._cursor is None:
@@ -152,7 +152,7 @@ class Journal:
         return self.ahead_count
 
     def fed_ahead(self, count: int, no_ack: bool) -> None:
-        """So many messages were taken from `ahead` and went to a consumer."""
+        """Note that the first `count` messages of `ahead` went to a consumer."""
         self.fed(self.page_at, count, no_ack)
         self.ahead_count -= count
         self.paged -= count
@@ -161,9 +161,9 @@ class Journal:
             self._forget_page()
 
     def next_run(self) -> list[Stored]:
-        """The next of the paged messages: a run without gaps, or of those that may have been delivered before.
+        """The next of the paged messages: a run without gaps, or a run of those that may have been delivered before.
 
-        They are no longer paged. What was flushed is seen; [] when that is all. OSError when the disk refuses.
+        They are no longer paged. Only flushed messages are read; [] at their end. OSError when the disk refuses.
         """
         if self.ahead_count:
             self._forget_page()
@@ -185,7 +185,7 @@ class Journal:
         return run
 
     def peek(self, position: int, count: int) -> list[Held]:
-        """Up to so many of the paged messages, from that position on; they stay where they are."""
+        """Read up to `count` paged messages from that position on, without taking them out."""
         cursor = self.log.read(max(position, self.page_at))
         try:
             return [self.held(stored) for stored in cursor.read(count)]
@@ -193,13 +193,13 @@ class Journal:
             cursor.close()
 
     def settle_paged(self) -> None:
-        """The paged messages are done with."""
+        """Settle all paged messages."""
         if self.paged:
             self.settle(self.page_at, self.next - self.page_at)
             self.forget_paged()
 
     def forget_paged(self) -> int:
-        """There are no paged messages any more; how many there were."""
+        """Drop the record of paged messages. Returns their number."""
         count, self.paged = self.paged, 0
         self._forget_page()
         return count
@@ -212,13 +212,13 @@ class Journal:
             self._cursor = None
 
     def message(self, stored: Stored) -> Message:
-        """The message that the log has."""
+        """The message of a record in the log."""
         address = self._addresses[stored.address]
         content = stored_content(STORED_CHANNEL, stored.frames)
         return _decode_marks(stored.marks, address, content) if stored.marks else Message(address, content)
 
     def held(self, stored: Stored) -> Held:
-        """The same with its place, its deadline, and how often it came back: once at least, if it was delivered."""
+        """The message with its place, its deadline, and how often it came back: at least once, if it was delivered."""
         deadline = 0
         if stored.expiry:
             deadline = max(1, self._now() + stored.expiry - _wall_clock())
@@ -230,7 +230,7 @@ class Journal:
     # -- life ----------------------------------------------------------------------------------------------------
 
     def recover(self, *, suspect: bool) -> bool:
-        """Find what is left; all of it is paged. Whether anything of it expires by itself."""
+        """Recover the log; all of its messages are paged. Returns whether any of them expires."""
         self.log.recover(suspect=suspect)
         self.paged, self.page_at, self.next = self.log.count, self.log.first, self.log.next_position
         self._used = self.paged > 0
@@ -244,7 +244,7 @@ class Journal:
         return self.log.expires
 
     def rest(self) -> None:
-        """Where nothing was written since the last call: sync what was settled, and let go of open files."""
+        """If nothing was written since the last call, sync the settlements and close the files."""
         if self._idle and self._used and not self._dirty:
             self.log.sync_settled()
             self.log.rest()
@@ -261,7 +261,7 @@ class Journal:
 
 
 class Addresses(dict[bytes, Address]):
-    """Wire form -> address, of those that were met last."""
+    """Addresses by their wire form, for the most recent ones."""
 
     def __missing__(self, wire: bytes) -> Address:
         if len(self) >= MAX_ADDRESSES:
@@ -275,7 +275,7 @@ def _wall_clock() -> int:
 
 
 def _encode_marks(message: Message) -> bytes:
-    """What a MarkedMessage has beyond its address and content."""
+    """The parts of a MarkedMessage beside its address and content, in bytes."""
     marks = {"keys": message.keys, "bcc": message.bcc, "died": message.died, "ttl": message.ttl}
     data = json.dumps({name: value for name, value in marks.items() if value}).encode()
     return data if len(data) <= MAX_MARKS else json.dumps({"died": message.died}).encode()

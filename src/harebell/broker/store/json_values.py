@@ -1,7 +1,7 @@
-"""Values of field tables and definitions as JSON that loses nothing.
+"""Values of field tables and definitions as JSON, without loss.
 
-What JSON has no type for is an object with the single key "!": bytes, decimals, timestamps, tuples, and tables that
-have such a key themselves. Text may hold surrogate escapes (names that are not UTF-8): it is written in ASCII.
+A value that has no JSON type is an object with the single key "!": bytes, decimals, timestamps, tuples, and tables with
+such a key themselves. Text may contain surrogate escapes (names that are not UTF-8): it is written in ASCII.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 def encode_value(value: object) -> str:
-    """TypeError for what neither a field table nor a definition can hold."""
+    """The JSON text of a value. TypeError for a value that neither a field table nor a definition can contain."""
     return _ENCODER.encode(_plain(value))
 
 
 def decode_value(text: str) -> object:
-    """ValueError when it is not what `encode_value` makes."""
+    """The value of a JSON text. ValueError for text that `encode_value` does not write."""
     return _rich(json.loads(text))
 
 

@@ -1,10 +1,10 @@
-"""Reading a queue's log: a place in it, from which messages are taken in order.
+"""Reading a queue's log: a cursor is a place in it, from which messages are read in order.
 
-What is read is a chunk of a segment at a time where the segment knows its CRC-32: then one call checks all of it, and
-plain messages are given as slices of it (`read_run`). Anything else is read and checked record by record (`read`):
-what was delivered or has marks, the end of a chunk that has grown, and what is damaged.
+The cursor reads a chunk of a segment at a time where the segment knows its CRC-32: one call then checks the whole
+chunk, and plain messages are slices of it (`read_run`). Everything else is read and checked record by record (`read`):
+messages that were delivered or have marks, a chunk that has grown, and damaged bytes.
 
-It knows segments and records, and of the log whatever it asks of it; it writes nothing.
+It knows segments and records, and the log by `ReadLog`; it writes nothing.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ _AddressT = TypeVar("_AddressT")
 
 
 class ReadLog(Protocol):
-    """A queue's log, as far as a cursor needs it."""
+    """The part of a queue's log that a cursor uses."""
 
     @property
     def files(self) -> Files: ...
 
     def apply(self) -> None:
-        """Let settlements that are not written yet count."""
+        """Apply settlements that are not written yet."""
 
     def segment_from(self, position: int) -> Segment | None:
-        """The segment that has the first message from this position on."""
+        """The segment that contains the first message from this position on."""
 
     def damaged(self, segment: Segment, at: int, size: int, start: int, end: int) -> None:
-        """So many bytes of the segment cannot be read: messages from position `start` to before `end`."""
+        """Report bytes of the segment that cannot be read: messages from position `start` to before `end`."""
 
 
 class QueueCursor:
-    """A reader's place: `position` is the first that it may give next. Settled messages are passed."""
+    """A place in a log: `position` is the first that may be read next. Settled messages are skipped."""
 
     __slots__ = ("_at", "_block", "_checked", "_fd", "_log", "_segment", "_start", "position")
 
@@ -61,13 +61,14 @@ class QueueCursor:
         self._fd = -1
         self._at = 0  # of the next record, in the file
         self._block, self._start = b"", 0
-        self._checked = False  # the block is a whole chunk, and as it should be
+        self._checked = False  # whether the block is a whole chunk with the right CRC
 
     def read_run(self, count: int, addresses: Mapping[bytes, _AddressT]) -> tuple[int, list[_AddressT], list[bytes]]:
         """Up to `count` plain messages without a gap, as columns: first position, addresses, frames.
 
-        Plain is what was never delivered and has neither deadline nor marks. Both columns are empty where the next
-        message is not plain, or stands in a chunk that is not whole and right: `read` gives it, or tells.
+        A message is plain when it was never delivered and has neither deadline nor marks. Both columns are empty where
+        the next message is not plain, or its chunk is incomplete or damaged: then `read` gives the message, or reports
+        damage.
         """
         self._log.apply()
         while True:
@@ -97,7 +98,7 @@ class QueueCursor:
         return self.position, [], []
 
     def read(self, count: int, limit: int = BLOCK_BYTES) -> list[Stored]:
-        """Up to `count` messages, fewer when they come to `limit` bytes; [] at the end of what is flushed."""
+        """Read up to `count` messages, fewer when they reach `limit` bytes; [] at the end of the flushed ones."""
         log = self._log
         log.apply()
         found: list[Stored] = []
@@ -125,7 +126,7 @@ class QueueCursor:
         self._segment = None
 
     def _move(self) -> bool:
-        """On to the segment that has `position`; whether there is anything to read there."""
+        """Move on to the segment that contains `position`. Returns whether there is anything to read there."""
         if self._segment is not None:
             self.position = max(self.position, self._segment.end)
         segment = self._log.segment_from(self.position)
@@ -139,7 +140,7 @@ class QueueCursor:
         return True
 
     def _fill(self, segment: Segment) -> None:
-        """Read on, so that the block begins with a whole record; what is damaged is passed and told."""
+        """Read the next block, which begins with a whole record; damaged bytes are skipped and reported."""
         chunk, check = segment.chunk(self._at)
         if chunk > MAX_CHUNK:
             chunk, check = BLOCK_BYTES, None

@@ -1,20 +1,20 @@
-"""The log of one durable queue: messages in segment files of 8 MiB, and beside each what of it is settled.
+"""The log of one durable queue: messages in segment files of 8 MiB, and a file of settlements beside each.
 
-- Positions are the queue's, and grow. Not every one is stored: transient messages are not, and neither is what was
-  settled in the batch that brought it.
-- A batch is written at `flush`, with one write for the messages and one per segment for what was settled in it. Only
-  messages ask for a sync. What was settled is written, so it survives the end of the process; a power cut may lose it,
-  and then a message comes again, as delivered before.
-- A segment is unlinked when all its messages are settled, wherever it stands; its settlements go with it, but only once
-  the folder's loss of it is on disk: else a power cut could bring the messages back without them.
-- A record that is damaged takes no other with it (`queue_records`); what is lost is reported. A torn end is cut, and
-  reported apart.
-- OSError from `flush` or `read`: nothing that was not written is taken for written, and the same call may be tried
-  again when the disk has room.
+- Positions are the queue's, and grow. Not all are stored: transient messages are not, nor are messages that were
+  settled in the batch in which they arrived.
+- A batch is written at `flush`, with one write for the messages and one per segment for the settlements in it. Only
+  messages need a sync. Settlements are written, so they survive the end of the process; a power cut may lose them, and
+  then a message is delivered again, marked as redelivered.
+- A segment is unlinked when all its messages are settled, wherever it is in the log. Its settlements are unlinked
+  later, when the folder without the segment is on disk: otherwise a power cut could restore the messages without them.
+- A damaged record does not affect others (`queue_records`); lost messages are reported. A torn end is cut, and reported
+  separately.
+- OSError from `flush` or `read`: the log's state matches what was written, and the same call may be tried again when
+  the disk has room.
 
-In memory there are a few numbers per segment and the ranges of what is settled; no message. It knows neither queues nor
-protocols, and it does not sync (`group_commit` does). The files' format is that of `queue_records`; recovery is
-`queue_recovery`'s, reading `queue_cursor`'s.
+Memory holds a few numbers per segment and the ranges of settled positions; no message. The log knows neither queues nor
+protocols, and it does not sync (`group_commit` does). The format of the files is in `queue_records`, recovery in
+`queue_recovery`, reading in `queue_cursor`.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 class QueueLog:
     """The log in the folder `path`, which is made with the first message.
 
-    A folder that exists is `recover`ed before anything else is asked. `next_position` is that after the last one
-    stored; `count` is how many messages are left, `damages` and `cut` (bytes of torn ends) what was found unreadable;
-    `expires` says that some of what recovery found has a deadline.
+    If the folder exists, `recover` is called first. `next_position` follows the last stored one; `count` is the number
+    of messages left, `damages` and `cut` (bytes of torn ends) are what could not be read; `expires`: some of the
+    recovered messages have a deadline.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class QueueLog:
         self._segments: list[Segment] = []
         # The batch: position, address, frames, expiry, flags and marks of each message, ...
         self._batch: list[tuple[int, bytes, bytes, int, int, bytes]] = []
-        self._tried = False  # any part of it may be in the file already
+        self._tried = False  # whether any part of it may be in the file already
         self._key = Key.random()  # of the segment that is written
-        # ... and what was settled in it.
+        # ... and the settlements in it.
         self._settled: list[tuple[int, int]] = []
         self._settled_first = self._settled_end = 0
         self._delivered = self._known_delivered = 0
@@ -84,16 +84,16 @@ class QueueLog:
         # Files
         self._tail: Segment | None = None  # the segment that is written
         self._fd = -1  # its file
-        self._ticket = 0  # of messages that are written, while a flush has yet to end well
+        self._ticket = 0  # of written messages, until a flush succeeds
         self._new_folders: dict[str, int] = {}  # folders with a new name in them, which must be synced too
         self._settled_fd = -1
         self._settled_of: Segment | None = None
-        self._unsynced: dict[Segment, None] = {}  # whose settlements were written and not synced
-        self._recovered: list[Segment] = []  # written by another process, which may not have synced them
-        self._renamed = False  # names of the folder have changed, and that may not be on disk
-        self._unsure = False  # whether the process before has synced the names of the folder and its files
-        self._retired: list[str] = []  # settlements of segments that are gone
-        self._leaving: tuple[int, list[str]] = (0, [])  # those of them that may go after that sync
+        self._unsynced: dict[Segment, None] = {}  # segments with settlements that were written but not synced
+        self._recovered: list[Segment] = []  # segments of an earlier process, which may not have synced them
+        self._renamed = False  # whether names in the folder have changed since it was synced
+        self._unsure = False  # whether the earlier process may not have synced the folder and its files
+        self._retired: list[str] = []  # settlements of segments that were unlinked
+        self._leaving: tuple[int, list[str]] = (0, [])  # those of them that may be unlinked after that sync
 
     @property
     def count(self) -> int:
@@ -101,7 +101,7 @@ class QueueLog:
 
     @property
     def first(self) -> int:
-        """The position of the first message that is written and left; the next one to come where there is none."""
+        """The position of the first message that is written and not settled; the next new one when there is none."""
         for segment in self._segments:
             if segment.left:
                 settled, until = segment.settled.span(segment.base)
@@ -110,7 +110,7 @@ class QueueLog:
 
     @property
     def size(self) -> int:
-        """What its files take on disk."""
+        """The size of the log's files on disk, in bytes."""
         return sum(each.size + each.settled_size for each in self._segments)
 
     # -- the batch -------------------------------------------------------------------------------------------------
@@ -124,13 +124,13 @@ class QueueLog:
         frames   header and body frames, channel 1
         expiry   its deadline in ms since 1970; 0: none
         flags    TRANSIENT, or 0
-        marks    up to 65,535 bytes that the queue wants back
+        marks    up to 65,535 bytes that the queue reads back
         """
         self.next_position = position + 1
         self._batch.append((position, address, frames, expiry, flags, marks))
 
     def settle(self, position: int, count: int = 1) -> None:
-        """`count` messages from `position` on are done with; positions that were not stored may be among them."""
+        """Settle `count` messages from `position` on; positions that were not stored may be among them."""
         if position == self._settled_end:
             self._settled_end += count
         else:
@@ -139,7 +139,7 @@ class QueueLog:
             self._settled_first, self._settled_end = position, position + count
 
     def settle_many(self, positions: Sequence[int]) -> None:
-        """Settle these; they are in order, each there once."""
+        """Settle the messages at these positions, which are in order and without duplicates."""
         if not positions:
             return
         first, last = positions[0], positions[-1]
@@ -150,17 +150,17 @@ class QueueLog:
                 self.settle(position)
 
     def delivered(self, upto: int) -> None:
-        """All messages before this position have been delivered, or may have been."""
+        """Note that all messages before this position have been delivered, or may have been."""
         self._delivered = max(self._delivered, upto)
 
     def returned(self, position: int, count: int) -> None:
-        """A message came back, for the `count`-th time."""
+        """Note that a message came back, for the `count`-th time."""
         self._returned.append((position, count))
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def flush(self) -> int:
-        """Write the batch; the ticket of the sync that will cover its messages, 0 when there is none to wait for."""
+        """Write the batch. Returns the ticket of the sync that will cover its messages, 0 when none need one."""
         if self._batch:
             if self._settled_end and not self._tried:
                 self._leave_out_settled()
@@ -174,7 +174,7 @@ class QueueLog:
         return ticket
 
     def _leave_out_settled(self) -> None:
-        """Messages that came and went in this batch need not be written."""
+        """Take out of the batch the messages that were settled in it."""
         batch = self._batch
         for first, end in (*self._settled, (self._settled_first, self._settled_end)):
             if end > batch[0][0]:
@@ -183,7 +183,7 @@ class QueueLog:
                     return
 
     def _encode(self) -> tuple[bytes, list[tuple[int, int]], bool]:
-        """The records of the batch, the positions between them that no message has, and whether one must be durable."""
+        """The records of the batch, the positions between them without a message, and whether one must be durable."""
         mark, seed = self._key
         now, following = time.time_ns() // 1_000_000, self._batch[0][0]
         parts: list[bytes] = []
@@ -232,7 +232,7 @@ class QueueLog:
         if full:
             self._tail, self._fd, self._key = None, -1, Key.random()
             ticket = self._commit.hand_over(fd)
-            self._changed.setdefault(tail)  # it may be done already
+            self._changed.setdefault(tail)  # all of it may be settled already
         elif durable:
             ticket = self._commit.ticket(fd)
         while self._new_folders:
@@ -243,7 +243,7 @@ class QueueLog:
             self._ticket = max(self._ticket, ticket)
 
     def _begin(self, path: str) -> None:
-        """Make a segment's file, and its folder when there is none."""
+        """Create a segment's file, and the folder if it is missing."""
         try:
             self._open_folder(self.path)
         except FileNotFoundError:
@@ -257,7 +257,7 @@ class QueueLog:
             self._new_folders[path] = self._files.open(path, _FOLDER)
 
     def _apply(self) -> None:
-        """Tell the segments what was settled, delivered and returned in the batch, as far as it is written."""
+        """Apply the batch's settlements, deliveries and returns to the segments, as far as the messages are written."""
         spans = self._settled
         if self._settled_end:
             spans.append((self._settled_first, self._settled_end))
@@ -285,7 +285,7 @@ class QueueLog:
         self._returned.clear()
 
     def _between(self, first: int, end: int) -> Iterator[Segment]:
-        """The segments that have positions from `first` to before `end`."""
+        """The segments with positions from `first` to before `end`."""
         segments = self._segments
         for at in range(max(0, bisect_right(segments, first, key=_BASE) - 1), len(segments)):
             segment = segments[at]
@@ -321,14 +321,14 @@ class QueueLog:
             self._retired.append(segment.settled_path)
 
     def _part_with_retired(self, ticket: int) -> None:
-        """The folder will be on disk with that sync."""
+        """Note that the sync of this ticket covers the folder, so that retired settlements may be unlinked after it."""
         self._renamed = False
         self._forget_retired()
         if not self._leaving[1]:
             self._leaving, self._retired = (ticket, self._retired), []
 
     def _forget_retired(self) -> None:
-        """Unlink the settlements of segments whose own end is on disk."""
+        """Unlink the settlements of segments whose removal is on disk."""
         ticket, paths = self._leaving
         if ticket <= self._commit.synced:
             while paths:
@@ -336,7 +336,7 @@ class QueueLog:
                 paths.pop()
 
     def sync_settled(self) -> int:
-        """Have what was settled synced too; the ticket of that sync. Nobody has to: see the rules above."""
+        """Sync the settlements too; returns the ticket. It is optional: see the rules above."""
         ticket = 0
         if self._unsynced or self._retired or self._renamed:
             ticket = self._commit.hand_over(self._files.open(self.path, _FOLDER))
@@ -350,27 +350,27 @@ class QueueLog:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def read(self, position: int) -> QueueCursor:
-        """A reader of what is left, from that position on. It sees what is flushed."""
+        """A cursor on the messages from that position on. It sees what is flushed."""
         return QueueCursor(self, position)
 
     def segment_from(self, position: int) -> Segment | None:
-        """The segment that holds the position, or the first one after it."""
+        """The segment that contains the position, or the first one after it."""
         for segment in self._between(position, 1 << 64):
             return segment
         return None
 
     def apply(self) -> None:
-        """Have readers pass what was settled in this batch, and know what came back."""
+        """Apply the batch's settlements and returns, for readers."""
         if self._settled_end or self._returned:
             self._apply()
 
     # -- recovery --------------------------------------------------------------------------------------------------
 
     def recover(self, *, suspect: bool = False) -> None:
-        """Find what is left: `count`, `first`, `expires`, `next_position`. Each record is read and checked.
+        """Recover the log: `count`, `first`, `expires`, `next_position`. Each record is read and checked.
 
-        `suspect`: the machine stopped, not the process alone, so that any message may have been delivered.
-        OSError for files of a newer format, or that cannot be read at all.
+        `suspect`: the machine stopped, not only the process, so that any message may have been delivered. OSError for
+        files of a newer format, or files that cannot be read at all.
         """
         try:
             found = Recovery(self.path, self._files, suspect=suspect)
@@ -384,14 +384,14 @@ class QueueLog:
                 self._changed[segment] = None
         self._write_settlements()
         self._recovered = list(self._segments)
-        self._renamed = True  # the process before may not have synced what it unlinked
+        self._renamed = True  # the earlier process may not have synced its unlinks
         self._unsure = True
         last = self._segments[-1] if self._segments else None
         if last is not None and last.base == found.last_base and last.size < self._segment_bytes:
             self._tail, self._key = last, last.key
 
     def damaged(self, segment: Segment, at: int, size: int, first: int, end: int) -> None:
-        """A reader met bytes that recovery could still read, or that were written since."""
+        """Report damage that a reader found: bytes that recovery could still read, or that were written since."""
         lost = segment.settled.missing(first, end)
         if lost:
             self.damages.append(Damage(segment.path, at, size, (first, end), lost))
@@ -400,14 +400,14 @@ class QueueLog:
     # -- life ------------------------------------------------------------------------------------------------------
 
     def rest(self) -> None:
-        """Close what files are open; the next write opens them again. Nothing in the batch may be unwritten."""
+        """Close the open files; the next write opens them again. The batch must be empty."""
         self._close_settled()
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             self._commit.hand_over(fd)
 
     def close(self) -> None:
-        """Write and sync everything, and drop the files of a log that has nothing left."""
+        """Write and sync everything; a log without messages loses its files."""
         self.flush()
         if self._tail is not None and not self._tail.left:
             self._drop_tail()
@@ -416,7 +416,7 @@ class QueueLog:
         self.rest()
 
     def _sync_recovered(self) -> None:
-        """What came back is on disk only as far as the process before came."""
+        """Sync the recovered files: the earlier process may not have synced them."""
         files, commit = self._files, self._commit
         if self._recovered:
             commit.hand_over(files.open(str(Path(self.path).parent), _FOLDER))
@@ -430,7 +430,7 @@ class QueueLog:
             self._recovered.pop()
 
     def purge(self) -> int:
-        """Settle everything; how many messages that were."""
+        """Settle everything. Returns the number of messages."""
         count = self.count
         self.flush()
         for segment in tuple(self._segments):
@@ -454,12 +454,12 @@ class QueueLog:
             names = self._files.listdir(self.path)
         except FileNotFoundError:
             return
-        for name in sorted(names):  # a segment before its settlements: half deleted, it must not come back whole
+        for name in sorted(names):  # a segment before its settlements: a half-deleted log must not come back whole
             remove(self._files, f"{self.path}/{name}")
         self._files.rmdir(self.path)
 
     def _drop_tail(self) -> None:
-        """The segment that is written has nothing left: the next message begins another."""
+        """End the segment that is being written, which has no messages left: the next message begins another."""
         tail, self._tail, self._key = self._tail, None, Key.random()
         if self._fd >= 0:
             fd, self._fd = self._fd, -1

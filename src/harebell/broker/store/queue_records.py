@@ -1,6 +1,6 @@
-"""The files of a queue's log, byte by byte: how they begin, what a message and a settlement look like.
+"""The file format of a queue's log: headers, messages and settlements.
 
-A segment (`.log`) and the file beside it (`.settled`) begin with the same header, twice, so that one that is damaged
+A segment (`.log`) and the file beside it (`.settled`) begin with the same header, twice, so that damage to one copy
 loses nothing:
 
     "WRNQ" | format (u16) | 0 (u16) | first position (u64) | mark (4 bytes) | seed (u32)
@@ -13,10 +13,10 @@ Mark and seed are random and belong to one segment. A message is
     | length of address (u16) | length of marks (u16)
     | address: exchange and routing key as short strings | marks | header and body frames, channel 1
 
-After damage, reading goes on at the next mark with a right CRC. Nobody outside knows mark and seed: a message whose
-body looks like a record is not taken for one, nor is what an earlier file left on the disk.
+After damage, reading continues at the next mark with a right CRC. Mark and seed are secret: a message whose body looks
+like a record is not taken for one, nor are old bytes of an earlier file on the disk.
 
-A settlement has 24 bytes, so that a damaged one never moves the others:
+A settlement has 24 bytes, so that a damaged one does not move the others:
 
     CRC-32 of the rest, begun with the seed (u32) | kind (u32) | position (u64) | number (u64)
 
@@ -47,9 +47,9 @@ SETTLED: Final = 1
 DELIVERED: Final = 2
 RETURNED: Final = 3
 TRANSIENT: Final = 1
-"""Flag of a message that is only here because memory is short; it ends with the process."""
+"""Flag of a transient message that is on disk because memory is short; it ends with the process."""
 
-MANY: Final = 16  # records of one length, at least, that are worth a loop of their own
+MANY: Final = 16  # the least number of records of one length that a separate loop pays off for
 
 HEAD: Final = Struct(">4sII")
 FIELDS: Final = Struct(">QQQBHH")
@@ -68,7 +68,7 @@ _MAGIC: Final = b"WRNQ"
 
 
 class Key(NamedTuple):
-    """What tells the records of one segment from everything else."""
+    """The mark and the seed that identify the records of one segment."""
 
     mark: bytes
     seed: int
@@ -86,7 +86,7 @@ class Header(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """A message as the log has it.
+    """A message as a record of the log.
 
     `delivered`: it may have reached a consumer before; `delivery_count`: how often it came back.
     """
@@ -109,7 +109,7 @@ def encode_header(header: Header) -> bytes:
 
 
 def read_header(data: bytes, base: int, path: str) -> Header | None:
-    """A file's header; None when neither copy is whole. OSError for a format that is newer than this one."""
+    """A file's header; None when both copies are damaged. OSError for a format newer than this one."""
     for at in (0, _HEADER_COPY):
         copy = data[at : at + _HEADER.size]
         if data[at + _HEADER.size : at + _HEADER_COPY] == _CRC.pack(crc32(copy)) and copy[:4] == _MAGIC:
@@ -124,7 +124,7 @@ def read_header(data: bytes, base: int, path: str) -> Header | None:
 
 
 def record_end(data: bytes, start: int, key: Key) -> int:
-    """Where the whole and right record at `start` ends; 0 when there is none."""
+    """The end of the whole and right record at `start`; 0 when there is none."""
     body = start + 12
     if body + 29 > len(data):
         return 0
@@ -141,7 +141,7 @@ def position_of(data: bytes, start: int) -> int:
 
 
 def find_record(data: bytes, at: int, key: Key) -> int:
-    """Where the first whole record at or after `at` begins; -1 when none does."""
+    """The start of the first whole record at or after `at`; -1 when there is none."""
     while (at := data.find(key.mark, at)) >= 0:
         if record_end(data, at, key):
             return at
@@ -153,15 +153,15 @@ def read_records(
     data: bytes, at: int, key: Key, first: int, delivered: int, settled: Ranges, returned: dict[int, int],
     found: list[Stored], count: int, limit: int,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """Put the records that begin at `at` into `found`, those from position `first` on that are not settled.
+    """Append the records that begin at `at` to `found`: those from position `first` on that are not settled.
 
-    It ends when `found` has `count`, when `limit` bytes were put there, or at what is not a whole record. Gives the
-    place where it ended, the position after the last one seen, and what is left of the limit. One loop without calls:
-    a backlog is read at this speed.
+    Stops when `found` has `count`, after `limit` bytes, or at bytes that are no whole record. Returns the place where
+    it stopped, the position after the last record seen, and the rest of the limit. One loop without calls: it decides
+    the speed of reading a backlog.
     """
     mark, seed = key
     last = len(data) - 41
-    unpack, make = _RECORD.unpack_from, tuple.__new__  # which takes half the time of Stored(...)
+    unpack, make = _RECORD.unpack_from, tuple.__new__  # takes half the time of Stored(...)
     inside, until = False, 0
     while len(found) < count and limit > 0 and at <= last:
         begin, length, crc, position, timestamp, expiry, flags, address, marks = unpack(data, at)
@@ -190,8 +190,8 @@ def read_records(
 def pass_records(data: bytes, at: int, stop: int, key: Key, first: int, end: int) -> tuple[int, int, bool]:
     """Check the records from `at` to `stop`, as long as they are whole, right, without a gap and not TRANSIENT.
 
-    Their positions are those from `first` to before `end`. Gives the place and the position after the last of them, and
-    whether any has a deadline. One loop without calls: a start takes as long as this.
+    Their positions are those from `first` to before `end`. Returns the place and the position after the last of them,
+    and whether any has a deadline. One loop without calls: it decides how long a start takes.
     """
     mark, seed = key
     stop = min(stop, len(data) - 40)  # none is shorter than 41 bytes
@@ -209,9 +209,9 @@ def pass_records(data: bytes, at: int, stop: int, key: Key, first: int, end: int
 
 
 def skip_records(data: bytes, at: int, first: int) -> tuple[int, int]:
-    """(place, position) of the first record at or after `at` whose position is `first` at least.
+    """(place, position) of the first record at or after `at` whose position is at least `first`.
 
-    The place is the end of `data`, and the position `first`, where there is none. The bytes have been checked.
+    If there is none, the place is the end of `data` and the position is `first`. The bytes have been checked.
     """
     while at < len(data):
         length, position = _PLACE.unpack_from(data, at)
@@ -226,10 +226,10 @@ def read_run(
 ) -> tuple[int, list[_AddressT], list[bytes]]:
     """The plain messages that begin at `at`, with the positions from `first` to before `end` and without a gap.
 
-    Plain is what has neither deadline nor marks. Gives the place where the run ends, what `addresses` has for the
-    address of each message, and its frames. The bytes have been checked, so a record costs little more than its slice:
-    where the deadline, the lengths and the address are those of the record before, they are not taken apart again, and
-    where many are of one length (the bytes at the place of one further on look like it), C code goes through them.
+    A message is plain when it has neither deadline nor marks. Returns the place where the run ends, the value in
+    `addresses` for the address of each message, and its frames. The bytes have been checked, so a record costs little
+    more than its slice: where deadline, lengths and address equal those of the record before, they are not parsed
+    again, and where many have one length (the bytes one record further on look like it), C code reads them.
     """
     unpack, size, view = _PLACE.unpack_from, len(data), memoryview(data)
     found: list[_AddressT] = []
@@ -264,9 +264,9 @@ def read_run(
 
 @lru_cache(maxsize=64)
 def _alike(width: int, step: int) -> Struct:
-    """Length, position, all from the deadline to the address, and frames of a record of `step` bytes without marks.
+    """The Struct of a record of `step` bytes without marks: length, position, deadline to address, and frames.
 
-    `width` bytes of it are before the frames.
+    `width` bytes precede the frames.
     """
     return Struct(f">4xI4xQ8x{width - 28}s{step - width}s")
 
@@ -277,7 +277,7 @@ def encode_settlement(kind: int, position: int, number: int, seed: int) -> bytes
 
 
 def read_settlements(data: bytes, seed: int) -> Iterator[tuple[int, int, int] | None]:
-    """(kind, position, number) of each; None for one that is damaged. What is too short, at the end, is left out."""
+    """(kind, position, number) of each settlement; None for a damaged one. An incomplete one at the end is left out."""
     for at in range(HEADER_BYTES, len(data) - SETTLEMENT_BYTES + 1, SETTLEMENT_BYTES):
         rest = data[at + _CRC.size : at + SETTLEMENT_BYTES]
         whole = data[at : at + _CRC.size] == _CRC.pack(crc32(rest, seed))

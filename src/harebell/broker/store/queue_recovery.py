@@ -1,11 +1,10 @@
-"""What is left of a queue's log after its process ended: every record read and checked, torn ends cut, damage noted.
+"""Recovery of a queue's log after its process ended: it checks every record, cuts torn ends, and notes damage.
 
-- A torn record at the end is cut and counted; one that is damaged elsewhere is passed and noted, and takes no other
-  with it.
-- Settlements without their segment are removed, and so are segments that were never finished.
-- A segment that is shorter than it was when it ended has lost whole records: that is noted as damage too.
+- A torn record at the end is cut and counted; a damaged one elsewhere is skipped and noted, and does not affect others.
+- Settlements without their segment are removed, and so are unfinished segments.
+- A segment that is shorter than when it was finished has lost whole records: that is noted as damage too.
 
-It reads and truncates files, and settles nothing: the log takes what it finds.
+The module reads and truncates files and settles nothing: the log takes over what it finds.
 """
 
 from __future__ import annotations
@@ -39,12 +38,11 @@ class Recovery:
     """The log in the folder `path`.
 
     segments       those that are left, in order; `changed` are those of them with settlements to write
-    next_position  after the last one stored; `last_base` is where the last file begins
-    damages, cut   what was found unreadable, and bytes of torn ends
-    expires        whether anything of it has a deadline
-
-    `suspect`: the machine stopped, not the process alone, so that any message may have been delivered.
-    FileNotFoundError when there is no such folder, OSError for files of a newer format, or that cannot be read at all.
+    next_position  the position after the last stored one; `last_base` is the first position of the last file
+    damages, cut   the unreadable parts, and the bytes of torn ends
+    expires        whether any message has a deadline
+    `suspect`: the machine stopped, not only the process, so that any message may have been delivered. FileNotFoundError
+    when the folder does not exist, OSError for files of a newer format, or files that cannot be read at all.
     """
 
     def __init__(self, path: str, files: Files, *, suspect: bool) -> None:
@@ -58,14 +56,14 @@ class Recovery:
         bases = sorted(int(name[:20]) for name in names if name.endswith(".log"))
         self.last_base = bases[-1] if bases else 0
         kept = {f"{base:020}.settled" for base in bases}
-        for name in names:  # of segments that are gone, or not finished
+        for name in names:  # of removed or unfinished segments
             if name.endswith((".settled", ".settled.new")) and name not in kept:
                 remove(files, f"{path}/{name}")
         for base, following in pairwise((*bases, 0)):
             self._segment(base, following, suspect)
 
     def _segment(self, base: int, following: int, suspect: bool) -> None:
-        """`following` is the base of the next segment, 0 for the last one."""
+        """Recover one segment. `following` is the base of the next segment, 0 for the last one."""
         path = f"{self._path}/{base:020}.log"
         data = read_all(self._files, path)
         settlements = read_all(self._files, path[:-4] + ".settled")
@@ -93,7 +91,7 @@ class Recovery:
         self.next_position = max(self.next_position, segment.end)
 
     def _check_previous(self, header: Header) -> None:
-        """The segment before must be as long as it was when it ended: else whole records may be missing at its end."""
+        """Check that the segment before has the length that it was finished with: else records may be missing."""
         if self.segments and self.segments[-1].base == header.previous:
             segment = self.segments[-1]
             missing = header.previous_size - segment.size
@@ -108,7 +106,7 @@ class Recovery:
         damaged: list[int] = []
         whole = HEADER_BYTES
         if key not in (None, segment.key):
-            key, data = None, data[:HEADER_BYTES]  # of another life of this position
+            key, data = None, data[:HEADER_BYTES]  # from an earlier segment with the same first position
         at = HEADER_BYTES
         for settlement in read_settlements(data, seed):
             if settlement is None:
@@ -124,14 +122,14 @@ class Recovery:
             self._note_damage(path, 0, HEADER_BYTES, (segment.base, segment.base), 0)
         self.cut += max(0, len(data) - whole)
         segment.settled_size = whole if key is not None else 0
-        if key is None:  # to be written anew, with its header
+        if key is None:  # write it again, with its header
             segment.compact(self._files)
 
     def _messages(self, segment: Segment, data: bytes, following: int, suspect: bool) -> None:
         damages = len(self.damages)
         key, settled = segment.key, segment.settled
-        position = segment.base  # the next one that may come
-        known = settled.end  # positions that had been given before the end, whether or not their messages are there
+        position = segment.base  # the lowest position that the next record may have
+        known = settled.end  # positions used before the end, whether or not their messages are there
         inside, until = False, 0
         at = HEADER_BYTES
         while at < len(data):

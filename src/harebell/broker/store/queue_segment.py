@@ -1,10 +1,10 @@
-"""One segment of a queue's log, as memory has it: where it ends, what of it is settled, what of that is unwritten.
+"""One segment of a queue's log in memory: its size, its settled positions, and the settlements not written yet.
 
-A message costs nothing here. What is settled stands as ranges; positions that no message has (transient ones are not
-stored) count as settled, so that a segment is done when the ranges cover it.
+A message takes no memory here. Settled positions are ranges; positions without a message (transient ones are not
+stored) count as settled, so that a segment is finished when the ranges cover it.
 
-The index cuts the file into chunks that begin with a record. The CRC-32 of each is here, so that a reader of a whole
-chunk checks it with one call, and its records no more.
+The index cuts the file into chunks that begin with a record. The segment has the CRC-32 of each, so that a reader of a
+whole chunk checks it with one call, and not record by record.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from harebell.broker.store.ranges import Ranges
 
 __all__ = ["Segment"]
 
-INDEX_BYTES: Final = 256 * 1024  # a search for a position reads at most this much, or one batch, before it
-COMPACT_BYTES: Final = 1024 * 1024  # of settlements; beyond, they are written anew, if that makes them much less
+INDEX_BYTES: Final = 256 * 1024  # a search for a position reads at most so much before it, or one batch
+COMPACT_BYTES: Final = 1024 * 1024  # of settlements above which they are rewritten, if that makes them much smaller
 
 
 class Segment:
-    """`base` and `end` are positions, `size` is that of the file, `left` counts the messages that are not settled."""
+    """One segment: `base` and `end` are positions, `size` is the file's, `left` counts the messages not settled."""
 
     __slots__ = (
         "base", "checks", "delivered", "end", "index", "key", "left", "path", "returned", "settled", "settled_path",
@@ -50,17 +50,17 @@ class Segment:
         self.path = f"{folder}/{base:020}.log"
         self.settled_path = f"{folder}/{base:020}.settled"
         self.size = HEADER_BYTES
-        self.settled_size = 0  # of its file; 0: there is none
+        self.settled_size = 0  # of the file of settlements; 0: there is none
         self.left = 0
-        self.delivered = base  # all before were delivered
+        self.delivered = base  # all messages before this position were delivered
         self.settled = Ranges()
         self.returned: dict[int, int] = {}
         self.unwritten: list[bytes] = []  # settlements
-        self.index = (array("Q"), array("Q"))  # positions, and where in the file their records begin
-        self.checks = array("I")  # of the chunks that begin there; empty: something is damaged
+        self.index = (array("Q"), array("Q"))  # positions, and the places of their records in the file
+        self.checks = array("I")  # of the chunks that begin there; empty after damage
 
     def note(self, position: int, at: int) -> None:
-        """The record of `position` begins at `at`."""
+        """Note that the record of `position` begins at `at`."""
         positions, places = self.index
         if not places or at - places[-1] >= INDEX_BYTES:
             positions.append(position)
@@ -68,12 +68,12 @@ class Segment:
 
     @property
     def chunk_end(self) -> int:
-        """The record that begins there, or the first one behind, begins another chunk."""
+        """The place in the file where the last chunk ends: the first record at or after it begins another."""
         places = self.index[1]
         return places[-1] + INDEX_BYTES if places else self.size
 
     def extend(self, position: int, data: bytes) -> None:
-        """Records were written, the first of them of that position."""
+        """Note that records were written, the first of them with that position."""
         places = self.index[1]
         chunks = len(places)
         self.note(position, self.size)
@@ -84,13 +84,13 @@ class Segment:
         self.size += len(data)
 
     def check(self, data: bytes) -> None:
-        """The whole file is `data`, and each record of it is as it should be."""
+        """Compute the checks of the chunks: `data` is the whole file, and all its records are right."""
         places = self.index[1]
         view = memoryview(data)[: self.size]
         self.checks = array("I", (crc32(view[at:end]) for at, end in pairwise((*places, self.size))))
 
     def chunk(self, at: int) -> tuple[int, int | None]:
-        """How many bytes of its chunk are left from there on, and its CRC-32, if it begins there and is known."""
+        """The bytes left in the chunk from `at` on, and its CRC-32 if it begins there and is known."""
         places, checks = self.index[1], self.checks
         number = bisect_left(places, at)
         if checks and number < len(places) and places[number] == at:
@@ -99,13 +99,13 @@ class Segment:
         return (places[number] if number < len(places) else self.size) - at, None
 
     def place(self, position: int) -> int:
-        """Where in the file to begin to look for a position."""
+        """The place in the file where a search for a position begins."""
         positions, places = self.index
         at = bisect_right(positions, position)
         return places[at - 1] if at else HEADER_BYTES
 
     def settle(self, first: int, end: int) -> None:
-        """Messages from `first` to before `end`, of this segment, are settled."""
+        """Settle messages from `first` to before `end`, all of this segment."""
         new = self.settled.add(first, end)
         if not new:
             return
@@ -129,7 +129,7 @@ class Segment:
             self.unwritten.append(encode_settlement(RETURNED, position, count, self.key.seed))
 
     def take(self, kind: int, position: int, number: int) -> None:
-        """What its file says was settled."""
+        """Apply a settlement from the segment's file."""
         if kind == SETTLED:
             self.settled.add(position, position + number)
         elif kind == DELIVERED:
@@ -138,7 +138,7 @@ class Segment:
             self.returned[position] = number
 
     def write_settlements(self, files: Files, fd: int) -> None:
-        """Write what is unwritten; OSError leaves it unwritten."""
+        """Write the settlements not written yet; after an OSError they remain unwritten."""
         data = b"".join(self.unwritten)
         if not self.settled_size:
             data = encode_header(Header(self.base, self.key)) + data
@@ -148,12 +148,12 @@ class Segment:
 
     @property
     def bloated(self) -> bool:
-        """Whether its settlements are worth writing anew."""
+        """Whether the settlements should be rewritten."""
         least = HEADER_BYTES + SETTLEMENT_BYTES * (len(self.settled) + len(self.returned) + 1)
         return self.settled_size > COMPACT_BYTES and self.settled_size > 4 * least
 
     def compact(self, files: Files) -> None:
-        """Write its settlements anew, as few as will do; the file takes the place of the other when it is on disk."""
+        """Rewrite the settlements in as few records as possible; the new file replaces the old when it is on disk."""
         seed = self.key.seed
         parts = [encode_header(Header(self.base, self.key)), encode_settlement(DELIVERED, self.delivered, 0, seed)]
         parts += (encode_settlement(SETTLED, first, end - first, seed) for first, end in self.settled)

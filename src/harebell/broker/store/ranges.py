@@ -1,4 +1,4 @@
-"""A set of positions as ranges: what costs nothing while acknowledgements come in order, and 16 bytes a gap if not."""
+"""A set of positions as ranges: constant size while acknowledgements are in order, and 16 bytes for each gap."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Ranges:
         self._starts, self._ends = array("Q"), array("Q")  # disjoint, not touching, in order
 
     def __len__(self) -> int:
-        """How many ranges."""
+        """The number of ranges."""
         return len(self._starts)
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
@@ -32,10 +32,10 @@ class Ranges:
         return self._ends[-1] if self._ends else 0
 
     def add(self, first: int, end: int) -> int:
-        """Put in the positions from `first` to before `end`; how many of them are new."""
+        """Add the positions from `first` to before `end`. Returns how many of them are new."""
         starts, ends = self._starts, self._ends
         low = bisect_left(ends, first)  # the first range that this one touches
-        high = bisect_right(starts, end)  # the first one beyond
+        high = bisect_right(starts, end)  # the first one after it
         if low == high:
             starts.insert(low, first)
             ends.insert(low, end)
@@ -48,14 +48,14 @@ class Ranges:
         return end - first - known
 
     def span(self, position: int) -> tuple[bool, int]:
-        """Whether the position is in the set, and up to where (exclusive) that stays so."""
+        """Whether the position is in the set, and the end (exclusive) of the positions of which that is true."""
         at = bisect_right(self._starts, position)
         if at and position < self._ends[at - 1]:
             return True, self._ends[at - 1]
         return False, self._starts[at] if at < len(self._starts) else FAR
 
     def missing(self, first: int, end: int) -> int:
-        """How many positions from `first` to before `end` are not in the set."""
+        """The number of positions from `first` to before `end` that are not in the set."""
         count = 0
         while first < end:
             inside, until = self.span(first)

@@ -1,8 +1,8 @@
-"""The store of one node: the folders of messages, and how they are opened.
+"""The store of one node: the folders of messages, and the logs opened in them.
 
-- `queues/NAME` is the log of a durable queue; NAME was never used before.
+- `queues/NAME` is the log of a durable queue; no other queue ever has that NAME.
 - `streams/NAME` is the log of a stream.
-- `delays/NAME` is what a durable delayed exchange holds back; NAME is made of the virtual host's and the exchange's.
+- `delays/NAME` has the messages of a durable delayed exchange; NAME is made of the virtual host's and the exchange's.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ __all__ = ["Store"]
 
 
 class Store:
-    """`suspect`: the machine went down with the broker before, so any message may have been delivered.
+    """The folders of a node's messages.
 
-    `now` gives milliseconds of the node's clock.
+    `suspect`: the machine stopped with the last broker, so any message may have been delivered. `now` gives
+    milliseconds of the node's clock.
     """
 
     def __init__(
@@ -37,11 +38,11 @@ class Store:
         self._data, self._commit, self._now, self._files = data, commit, now, files
 
     def new_queue_folder(self) -> str:
-        """A name that no queue ever had, so that what a deleted one left behind is never another one's beginning."""
+        """A new folder's name, never used before, so that remains of a deleted queue are not taken for this one's."""
         return f"queues/{secrets.token_hex(8)}"
 
     def queue_folders(self) -> list[str]:
-        """All that there are, whether a queue has them or not."""
+        """The folders of queues on disk, whether or not a queue uses them."""
         return [f"queues/{name}" for name in sorted(self._files.listdir(str(self._data / "queues")))]
 
     def queue_journal(self, name: str, folder: str, changed: Callable[[], None]) -> Journal:

@@ -1,7 +1,7 @@
-"""The folders of stream queues: one each, with its log. Which queue it belongs to, the catalog says.
+"""The folders of stream queues, one for each log. The catalog says which queue a folder belongs to.
 
-Versions before the catalog kept the declaration in the folder itself, as `queue.json`: `declared` finds those, so that
-they can be put into the catalog.
+Versions before the catalog stored the declaration in the folder, as `queue.json`: `declared` reads those, so that they
+can be put into the catalog.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ class DeclaredStream:
 class StreamStore:
     """The streams below the data folder `data`. Folders are named by their path from there.
 
-    `clean`: the broker before has synced everything. `files`: the operating system.
+    `clean`: the last broker has synced everything. `files`: the operating system.
     """
 
     def __init__(self, data: Path, commit: GroupCommit, *, clean: bool = False, files: Files = os) -> None:
         self._data, self._commit, self._clean, self._files = data, commit, clean, files
 
     def new_folder(self) -> str:
-        """A name that no stream ever had, so that what a deleted one left behind is never another one's beginning."""
+        """A new folder's name, never used before, so that remains of a deleted stream are not taken for this one's."""
         return f"{FOLDER}/{secrets.token_hex(8)}"
 
     def create(self, folder: str) -> StreamLog:
-        """A new, empty log. OSError when the disk refuses."""
+        """Create an empty log. OSError when the disk refuses."""
         log = StreamLog(self._data / folder, self._commit, files=self._files)
         fd = self._files.open(str(log.path.parent), os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -59,16 +59,16 @@ class StreamStore:
         return log
 
     def recover(self, folder: str) -> StreamLog:
-        """The log that is there, its torn tail cut, its damages noted.
+        """Open an existing log, cut its torn tail and note its damages.
 
-        FileNotFoundError when it is gone, OSError as the disk says.
+        FileNotFoundError when it does not exist, OSError when the disk refuses.
         """
         path = self._data / folder
         self._files.listdir(str(path))
         return StreamLog(path, self._commit, clean=self._clean, files=self._files)
 
     def folders(self) -> list[str]:
-        """Those that are there, whoever they belong to."""
+        """The folders of streams on disk, whether or not a queue uses them."""
         return [f"{FOLDER}/{name}" for name in sorted(self._files.listdir(str(self._data / FOLDER)))]
 
     def declared(self) -> Iterator[DeclaredStream]:

@@ -4,17 +4,17 @@ A record is what a delivery needs, in wire form (`stream_records`). Offsets coun
 named by the offset of its first record, and by the seed of its checksums. In memory there are only a sparse index per
 segment (one entry per 64 KiB), its holes, and what was appended in the current batch.
 
-Recovery reads the segments, cuts a torn tail (behind the last whole record of the last segment), and reports what it
-cut. It syncs what readers will see, where the process before may not have done so.
+Recovery reads the segments, cuts a torn tail (after the last whole record of the last segment), and reports what it
+cut. It syncs the records that readers will see, where the last process may not have done so.
 
-A record that is damaged takes no other with it: the others keep their offsets, the loss is reported, and readers go on
-behind the hole. The same holds for bytes that are damaged later, when a reader meets them.
+A damaged record does not affect others: they keep their offsets, the loss is reported, and readers continue after the
+damage. The same applies to bytes that are damaged later, when a reader finds them.
 
-Retention drops whole segments, the oldest first: offsets stay, `first` moves, and a reader whose place is gone goes on
-there. The segment that is written always stays. After a power cut, segments that retention has dropped may be there
-again, with a gap behind them.
+Retention drops whole segments, the oldest first: offsets stay, `first` grows, and a reader of a dropped segment
+continues at `first`. The segment that is being written always stays. After a power cut, segments that retention has
+dropped may exist again, with a gap after them.
 
-It knows nothing of queues, consumers or protocols, and does not sync what is appended (`group_commit` does).
+It knows no queues, consumers or protocols, and does not sync what is appended (`group_commit` does).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = ["SEGMENT_BYTES", "StreamCursor", "Record", "StreamLog"]
 
 SEGMENT_BYTES: Final = 8 * 1024 * 1024
 INDEX_BYTES: Final = 64 * 1024  # a seek reads at most this much before its record
-READ_BYTES: Final = 256 * 1024  # one read of a cursor: several hundred messages, and no more memory than that
+READ_BYTES: Final = 256 * 1024  # one read of a cursor: several hundred messages, and a limit on memory
 
 _SEGMENT: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -68,14 +68,14 @@ class _Segment:
 
 
 class StreamLog:
-    """The log in the folder `path`, which is made when it is missing. `clean`: whoever wrote it has synced it all.
+    """The log in the folder `path`, which is made when it is missing. `clean`: the last process has synced all of it.
 
     `first` is the offset of the oldest record, `written` the offset after the last one in the files, `durable` the
-    offset after the last one that is synced (readers see no further), `next_offset` that of the next one to append,
-    `cut` the bytes that recovery took off a torn tail, `damages` what else it found unreadable; `on_damage` is told
-    what readers find so later. `segment_bytes`, `max_bytes` and `max_age` (milliseconds; None: without limit) may be
-    changed at any time, and what `retain` drops follows from them; `rolled` says that it may have something to do since
-    it was last asked.
+    offset after the last synced one (readers see no further), `next_offset` that of the next one to append. `cut` is
+    the number of bytes that recovery cut off a torn tail, `damages` the other damage it found; `on_damage` is called
+    with damage that readers find later. `segment_bytes`, `max_bytes` and `max_age` (milliseconds; None: without limit)
+    may be changed at any time, for the next `retain`; `rolled`: a new segment was begun since, so that `retain` may
+    have something to drop.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class StreamLog:
     # -- writing -------------------------------------------------------------------------------------------------
 
     def append(self, address: bytes, frames: Iterable[bytes], timestamp: int | None = None) -> None:
-        """Add a record to the current batch, its frames in any pieces; `flush` writes the batch."""
+        """Add a record to the current batch, its frames in any number of pieces; `flush` writes the batch."""
         if timestamp is None:
             timestamp = time.time_ns() // 1_000_000
         offset = self.next_offset
@@ -148,7 +148,7 @@ class StreamLog:
         self.next_offset = offset + 1
 
     def flush(self) -> int:
-        """Write the batch; the ticket of the sync that will cover it. OSError when the disk refuses."""
+        """Write the batch. Returns the ticket of the sync that will cover it. OSError when the disk refuses."""
         if self._buffer:
             segment = self._segments[-1]
             data = b"".join(self._buffer)
@@ -164,14 +164,14 @@ class StreamLog:
         return self._ticket
 
     def advance(self) -> bool:
-        """Move `durable` to what the finished syncs cover; whether it moved."""
+        """Move `durable` to the end of the finished syncs. Returns whether it moved."""
         before, synced = self.durable, self._commit.synced
         while self._awaiting and self._awaiting[0][0] <= synced:
             self.durable = self._awaiting.popleft()[1]
         return self.durable != before
 
     def _roll(self) -> _Segment:
-        """Begin another segment, once this one is on disk: a power cut leaves no gap between two."""
+        """Begin another segment, once this one is on disk: so a power cut leaves no gap between two."""
         if self._ticket > self._commit.synced:
             self._files.fdatasync(self._segments[-1].fd)
         segment = _Segment(self._files, self.path, _new_name(self.written))
@@ -190,9 +190,10 @@ class StreamLog:
     # -- retention -----------------------------------------------------------------------------------------------
 
     def retain(self, now: int) -> bool:
-        """Drop the oldest segments as `max_bytes` and `max_age` say; whether any went. `now`: milliseconds since 1970.
+        """Drop the oldest segments by `max_bytes` and `max_age`. Returns whether any was dropped.
 
-        What readers cannot see yet stays, and so does the segment that is written.
+        `now` is in milliseconds since 1970. Records that readers cannot see yet stay, and so does the segment being
+        written.
         """
         segments = self._segments
         size = sum(segment.size for segment in segments)
@@ -214,11 +215,11 @@ class StreamLog:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def cursor(self, offset: int) -> StreamCursor:
-        """A reader that begins with the record of that offset, or with the first; an offset may be yet to come."""
+        """A cursor that begins at that offset, or at the first record; the offset may be a future one."""
         return StreamCursor(self, max(offset, self.first))
 
     def locate(self, offset: int) -> tuple[_Segment, int, int]:
-        """The segment that holds `offset`, and the indexed (offset, position) at or before it."""
+        """The segment that contains `offset`, and the indexed (offset, position) at or before it."""
         at = max(0, bisect_right(self._segments, offset, key=lambda segment: segment.base) - 1)
         segment = self._segments[at]
         entry = bisect_right(segment.index, offset, key=lambda e: e[0]) - 1
@@ -228,7 +229,7 @@ class StreamLog:
         return segment, known, position
 
     def load(self, segment: _Segment, size: int, position: int) -> bytes:
-        """So many bytes of its file; fewer only where the file ends."""
+        """Read `size` bytes of a segment's file; fewer only at the end of the file."""
         data = self._files.pread(segment.fd, size, position)
         while len(data) < size and (more := self._files.pread(segment.fd, size - len(data), position + len(data))):
             data += more
@@ -239,7 +240,7 @@ class StreamLog:
         return self._segments[at] if at < len(self._segments) else None
 
     def offset_at(self, milliseconds: int) -> int:
-        """The first offset whose record is not older than that time; the next one to come when all are older."""
+        """The first offset whose record is not older than that time; the next new one when all are older."""
         best = self.first
         for segment in self._segments:
             for offset, _, timestamp in segment.index:
@@ -295,7 +296,7 @@ class StreamLog:
         segment.size, segment.end = size, offset
 
     def _hole(self, segment: _Segment, at: int, end: int, offset: int, following: int) -> None:
-        """The bytes from `at` to `end` cannot be read; `following` is the offset of what comes behind."""
+        """Note that the bytes from `at` to `end` cannot be read; `following` is the offset of the record after them."""
         if segment.holes.get(at) != (end, following):
             segment.holes[at] = end, following
             lost = following - offset
@@ -304,7 +305,7 @@ class StreamLog:
             self.on_damage(Damage(segment.path, at, end - at, (offset, following), lost))
 
     def behind_damage(self, segment: _Segment, position: int, offset: int) -> tuple[int, int]:
-        """Where reading goes on, and with which offset, when the record there cannot be read."""
+        """The place and the offset where reading continues when the record there cannot be read."""
         if position not in segment.holes:
             at, following = position, offset
             for found in scan(partial(self.load, segment), at, segment.size, segment.seed, offset, segment.end):
@@ -317,7 +318,7 @@ class StreamLog:
 
 
 class StreamCursor:
-    """A reader's place in a log: `offset` is that of the next record that it may give."""
+    """A place in a log: `offset` is that of the next record to read."""
 
     __slots__ = ("_at", "_block", "_log", "_position", "_segment", "_start", "offset")
 
@@ -328,11 +329,11 @@ class StreamCursor:
         self._segment, self._at, self._position = log.locate(offset)  # _at: of the record at _position
 
     def read(self, count: int) -> list[Record]:
-        """Up to `count` records, as many as are durable, and about READ_BYTES of them at most; [] at the end."""
+        """Read up to `count` durable records, and about READ_BYTES of them at most; [] at the end."""
         records: list[Record] = []
         read = 0
         log = self._log
-        if self._segment.base < log.first:  # it was dropped
+        if self._segment.base < log.first:  # retention dropped it
             self.offset = max(self.offset, log.first)
             self._segment, self._at, self._position = log.locate(self.offset)
             self._block, self._start = b"", 0
@@ -361,7 +362,7 @@ class StreamCursor:
         self._block, self._start = b"", position
 
     def _fill(self) -> None:
-        """Read on, so that the block begins with a whole record; what is damaged is passed."""
+        """Read the next block, which begins with a whole record; damaged bytes are skipped."""
         log, segment, position = self._log, self._segment, self._position
         left = segment.size - position
         block = log.load(segment, min(READ_BYTES, left), position)

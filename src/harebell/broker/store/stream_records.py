@@ -1,18 +1,19 @@
-"""The records of a segment log, byte by byte, and how reading goes on behind what is damaged.
+"""The records of a segment log, and how reading continues after damage.
 
     length of the rest (u32) | CRC-32 of the rest, begun with the segment's seed (u32)
     | mark (u16): 1 + offset modulo 65,535 | time in ms since 1970 (u48) | length of the address (u16)
     | address: exchange and routing key as short strings
     | header frame and body frames, their channel number 1
 
-Behind damage, the next record is the first place where length, CRC and mark fit; the mark says its offset, where fewer
-than 65,535 records are lost in between. No more can be lost than have room there. The seed is random and stands in the
-segment's name: clients do not know it, so a message whose body looks like a record is not taken for one.
+After damage, the next record is at the first place where length, CRC and mark fit; the mark gives its offset, when
+fewer than 65,535 records are lost in between. No more records can be lost than fit into the damaged bytes. The seed is
+random and part of the segment's name: clients do not know it, so a message whose body looks like a record is not taken
+for one.
 
-Versions before the catalog's schema 2 wrote neither: there the seed and the mark are 0. Such a record counts by its
-place; what is damaged between two of them counts as one record.
+Versions before the catalog's schema 2 wrote neither: there the seed and the mark are 0. The offset of such a record
+follows from its place; damage between two of them counts as one record.
 
-It knows bytes; files, and what is done about damage, are the business of `log`.
+The module knows bytes; `stream_log` knows files, and what to do about damage.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Record(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A whole and right record: where it begins and ends in its file, its offset, its time."""
+    """A whole and right record: its start and end in the file, its offset, its time."""
 
     at: int
     end: int
@@ -54,7 +55,7 @@ class Found(NamedTuple):
 
 
 def record_end(data: bytes, at: int, seed: int, offset: int) -> int:
-    """Where the whole and right record at `at` ends, which has that offset; 0 when there is none."""
+    """The end of the whole and right record at `at`, which has that offset; 0 when there is none."""
     if at + LEAST > len(data):
         return 0
     length, crc, stamp, _ = _RECORD.unpack_from(data, at)
@@ -68,15 +69,15 @@ def record_end(data: bytes, at: int, seed: int, offset: int) -> int:
 def read_records(
     data: bytes, at: int, seed: int, offset: int, first: int, end: int, found: list[Record], count: int
 ) -> tuple[int, int]:
-    """Put the records at `at` and behind into `found`, those from offset `first` to before `end`.
+    """Append the records from `at` on to `found`: those from offset `first` to before `end`.
 
-    The one at `at` has the offset `offset`. It ends when `found` has `count`, or at what is not a whole and right
-    record. Gives the place where it ended, and the offset of what comes there. One loop without calls: a stream is read
-    at this speed.
+    The one at `at` has the offset `offset`. Stops when `found` has `count`, or at bytes that are no whole and right
+    record. Returns the place where it stopped, and the offset there. One loop without calls: it decides the speed of
+    reading a stream.
     """
     size = len(data)
     last = size - LEAST
-    unpack, make = _RECORD.unpack_from, tuple.__new__  # which takes half the time of Record(...)
+    unpack, make = _RECORD.unpack_from, tuple.__new__  # takes half the time of Record(...)
     while at <= last and offset < end and len(found) < count:
         length, crc, stamp, width = unpack(data, at)
         stop = at + 8 + length
@@ -96,18 +97,18 @@ def scan(
 ) -> Iterator[Found]:
     """The records of a file of that size, from `at` on, where the one with that offset should begin.
 
-    load   gives so many bytes from that place
-    limit  the offset that all are before; None: any may come
+    load   reads so many bytes from that place
+    limit  the offset that all are below; None: no limit
 
-    What is damaged is passed, and the rest of the file then held in memory.
+    Damaged bytes are skipped, and the rest of the file is then held in memory.
     """
     block, start = b"", at
     sums: _Sums | None = None
-    slack = 0  # how many more may be lost, by the bytes that were passed, than were counted
+    slack = 0  # how many more records may be lost in the skipped bytes than were counted
     unpack, make = _RECORD.unpack_from, tuple.__new__
     while True:
         place, whole = at - start, len(block)
-        while place <= whole - LEAST:  # without calls: a start takes as long as this
+        while place <= whole - LEAST:  # without calls: it decides how long a start takes
             length, crc, stamp, _ = unpack(block, place)
             end, mark = place + 8 + length, stamp >> 48
             if end > whole or length < 10 or (mark and mark != offset % MARKS + 1):
@@ -140,10 +141,10 @@ def scan(
 def _find_record(
     sums: _Sums, damaged: int, seed: int, offset: int, slack: int, room: int | None
 ) -> tuple[int, int]:  # fmt: skip
-    """Where from `damaged` on the first record begins, and how many are lost before; place -1 when there is none.
+    """The start of the first record from `damaged` on, and the number of lost ones before; place -1 when there is none.
 
-    `offset` is that of the record that should be at `damaged`. As many may be lost as had room in the bytes that are
-    passed, and `slack` more, but fewer than `room`.
+    `offset` is that of the record that should be at `damaged`. At most so many may be lost as fit into the skipped
+    bytes, and `slack` more, but fewer than `room`.
     """
     data = sums.data
     size = len(data)
@@ -168,14 +169,15 @@ def _find_record(
 
 @lru_cache(maxsize=8)
 def _places(highest: int) -> re.Pattern[bytes]:
-    """Where a length may stand, as far as C code can tell: its first byte is `highest` at most, and it is no less than
-    that of the smallest record."""
+    """A pattern for the places where a length may be, as far as C code can tell.
+
+    Its first byte is at most `highest`, and it is at least that of the smallest record.
+    """
     return re.compile(b"(?s)(?=[\\x00-\\x%02x])(?!\\x00\\x00\\x00[\\x00-\\x09])" % min(highest, 255))
 
 
 class _Sums:
-    """CRC-32 of any part of `data`, at a cost that does not grow with the part: bytes that look like many long records
-    must not hold up a start."""
+    """CRC-32 of any part of `data` at a constant cost: bytes that look like many long records must not slow a start."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -196,7 +198,7 @@ class _Sums:
 
 
 def _shift(crc: int, count: int) -> int:
-    """What a CRC adds to that of `count` bytes more: the polynomial times x to the power of 8 * count."""
+    """The change of a CRC by `count` more bytes: the polynomial times x to the power of 8 * count."""
     for power in _powers():
         if not count:
             break

@@ -1,9 +1,9 @@
 """Syncing many files at once.
 
-A queue has a log of its own, so one group commit may have hundreds of files to sync. One fdatasync after the other
-costs 1 to 4 ms each; syncfs syncs a whole file system for the price of two or three (32 files: 2 ms instead of 20 to
-45, 1,000 files: 19 ms instead of 900 to 1,100, on ext4). It also writes what others have dirty there, which is why few
-files are synced one by one.
+Every queue has its own log, so one group commit may have hundreds of files to sync. One fdatasync after another costs 1
+to 4 ms each; syncfs syncs a whole file system for the price of two or three (32 files: 2 ms instead of 20 to 45, 1,000
+files: 19 ms instead of 900 to 1,100, on ext4). It also writes other programs' dirty pages there, so a few files are
+synced one by one.
 
 Linux reports failed writes through syncfs since 5.8 (kernel commit 735e4ae5ba28); elsewhere each file is synced alone.
 """
@@ -25,7 +25,7 @@ LEAST_KERNEL: Final = (5, 8)
 
 
 def sync_files(files: Files, fds: Collection[int]) -> None:
-    """Have what was written to the files on the disk. OSError when any of it may not be there."""
+    """Sync the files. OSError when any of their data may not be on the disk."""
     if len(fds) > FEW and files is os and _syncfs is not None:
         for fd in {os.fstat(fd).st_dev: fd for fd in fds}.values():
             _syncfs(fd)

@@ -1,1 +1,1 @@
-"""How AMQP 0-9-1 reaches the model: connections, channels, publishers, consumers, confirms, transactions."""
+"""AMQP 0-9-1 on the broker's model: connections, channels, publishers, consumers, confirms, transactions."""

@@ -1,8 +1,8 @@
-"""A channel as the broker sees it: one method a handler, answers in RabbitMQ's words.
+"""The broker's side of a channel: a handler for each method, with RabbitMQ's error texts.
 
-Handlers are found by the type of the method (`HANDLERS`, at the end; declarations are `topology`'s). They raise
-AmqpError to refuse; the connection turns that into channel.close or connection.close. Publishing is `publisher`'s, what
-is unacknowledged `unacked`'s, what waits for a commit `transactions`'.
+A handler is found by the type of the method (`HANDLERS`, at the end; `topology` handles declarations). It raises
+AmqpError to refuse; the connection turns that into channel.close or connection.close. `publisher` publishes, `unacked`
+has the unacknowledged deliveries, `transactions` what waits for a commit.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ __all__ = ["Channel"]
 class Channel:
     """One open channel of one connection.
 
-    `tag` is the last delivery tag, `credit` what basic.qos(global=true) leaves of the channel's window.
+    `tag` is the last delivery tag, `credit` the unused part of the window that basic.qos(global=true) gives the
+    channel.
     """
 
     def __init__(self, connection: Link, number: int) -> None:
@@ -64,16 +65,16 @@ class Channel:
         self.unacked = Unacked(self)
         self.publisher = Publisher(self)
         self.replies: ReplyQueue | None = None  # this channel's address for direct replies
-        self._prefetch = 0  # of consumers to come
+        self._prefetch = 0  # of later consumers
         self._marks: deque[tuple[int, int]] = deque()  # (time, last delivery tag by then), oldest first
         self._leases = Leases()
         self._topology = Topology(self)
-        self._commits = Confirms(self)  # the line in which tx.commit-ok waits for the disk
+        self._commits = Confirms(self)  # in their order tx.commit-ok waits for the disk
         self._transactions = Transactions(self, self._commits)
         self._window = UNLIMITED
 
     def handle(self, method: m.Method) -> None:
-        """Do what the method asks. AmqpError when it is refused."""
+        """Process the method. AmqpError when it is refused."""
         handler = HANDLERS.get(type(method))
         declaring = TOPOLOGY_HANDLERS.get(type(method)) if handler is None else None
         if handler is None and declaring is None:
@@ -89,12 +90,12 @@ class Channel:
         self.connection.send(self.number, method)
 
     def confirm_what_is_safe(self) -> None:
-        """Send the confirms that nothing holds up: the channel is about to be closed by an error."""
+        """Send the confirms that are due: the channel is about to be closed by an error."""
         if self.publisher.confirms is not None:
             self.publisher.confirms.close()
 
     def close(self) -> None:
-        """Let go of everything the channel holds: consumers first, then what they had not acknowledged."""
+        """End the channel: first its consumers, then their unacknowledged deliveries return to the queues."""
         self.open = False
         for consumer in tuple(self.consumers.values()):
             self._remove(consumer)
@@ -135,11 +136,11 @@ class Channel:
         return (entry[0] for entry in self.unacked.entries.values())
 
     def watch_acks(self) -> None:
-        """A queue from which basic.get took wants to be told of each acknowledgement."""
+        """Make the channel notify queues of each acknowledgement, for one from which basic.get took."""
         self.unacked.watched = True
 
     def cancelled_by_broker(self, consumer: Consumer) -> None:
-        """The consumer's queue is gone: tell the client, if it said that it understands."""
+        """The consumer's queue is gone: send basic.cancel, if the client has that capability."""
         self._forget(consumer)
         if self.open and self.connection.capability("consumer_cancel_notify"):
             self.reply(m.BasicCancel(consumer.tag, no_wait=True))
@@ -147,7 +148,7 @@ class Channel:
     def refuse_delivery(self, queue: Queue, frames: bytes) -> None:
         """A message cannot be sent to this client: deliver nothing more here, and close the channel with the reason.
 
-        Not at once, because the queue is in the middle of delivering. What the channel holds then goes back.
+        The channel is closed later, because the queue is delivering now. Its deliveries then return to their queues.
         """
         self.flowing = False
         error, timers = self._too_long(queue, frames), self.connection.node.timers
@@ -160,7 +161,7 @@ class Channel:
         )
 
     def lease(self, asked: LeaseRequest) -> list[int]:
-        """Give deliveries more time; their tags. PreconditionFailed for a tag that is not outstanding."""
+        """Grant deliveries a lease. Returns their tags. PreconditionFailed for a tag that is not outstanding."""
         timers = self.connection.node.timers
         tags = self.unacked.tags(asked.delivery_tag, asked.multiple)
         for tag in tags:
@@ -170,12 +171,13 @@ class Channel:
     def give_back_overdue(self, now: int, default: int, least: int) -> None:
         """Return what was not acknowledged within its queue's consumer timeout, and cancel the consumers that had it.
 
-        RabbitMQ 4.3 does so; before, and here for clients that do not understand basic.cancel, the channel is closed.
-        Called periodically: `marks` tell which tags had been delivered at earlier calls, so a delivery costs nothing.
-        `default` is the timeout of queues without one of their own, `least` the smallest there is.
+        RabbitMQ 4.3 does so; before, and here for clients without the capability for basic.cancel, the channel is
+        closed. The node calls this periodically: `marks` has the last delivery tag at each earlier call, so a delivery
+        costs nothing. `default` is the timeout of queues without one of their own, `least` the smallest one;
+        milliseconds.
         """
         marks, leases = self._marks, self._leases
-        overdue = leases.overdue(now, self.unacked.entries)  # delivery tag -> the time that it had
+        overdue = leases.overdue(now, self.unacked.entries)  # delivery tag -> the length of its lease
         oldest = next((tag for tag in self.unacked.entries if tag not in leases), self.tag + 1)
         while marks and marks[0][1] < oldest:
             marks.popleft()
@@ -215,11 +217,11 @@ class Channel:
             consumer.queue.schedule()
 
     def _unasked(self, method: m.ChannelFlowOk | m.BasicCancelOk) -> None:
-        """An answer to what this broker never asks: no channel.flow is sent, and basic.cancel with no_wait."""
+        """Refuse an unexpected answer: the broker sends no channel.flow, and basic.cancel only with no_wait."""
         raise CommandInvalid("unimplemented method")
 
     def _access_request(self, method: m.AccessRequest) -> None:
-        """Realms are of AMQP 0-8; every ticket is good (RabbitMQ answers 1)."""
+        """Grant realms, which are of AMQP 0-8; every ticket is good (RabbitMQ answers 1)."""
         self.reply(m.AccessRequestOk(1))
 
     # -- consuming -----------------------------------------------------------------------------------------------
@@ -230,7 +232,7 @@ class Channel:
         if method.global_:
             self._set_window(method.prefetch_count or UNLIMITED)
         else:
-            self._set_window(UNLIMITED)  # RabbitMQ's rule: both hold when the channel's is asked for last
+            self._set_window(UNLIMITED)  # RabbitMQ's rule: both windows apply when the channel's is set last
             self._prefetch = method.prefetch_count
             for consumer in self.consumers.values():
                 consumer.set_prefetch(method.prefetch_count)
@@ -304,7 +306,7 @@ class Channel:
         consumer.queue.remove_consumer(consumer)
         if consumer.queue is self.replies:
             del self.vhost.reply_queues[self.replies.name]
-            self.vhost.router.version += 1  # publishers that know the address must ask again
+            self.vhost.router.version += 1  # publishers with the address in their cache must route again
             self.replies = None
 
     def _get(self, method: m.BasicGet) -> None:
@@ -341,7 +343,7 @@ class Channel:
             connection.has_output(len(frames))
 
     def _fits(self, held: Held) -> bool:
-        """Whether the client can be sent the message."""
+        """Whether the message fits the client's frame size."""
         return held.fits(self.connection.engine.frame_max)
 
     def ack(self, method: m.BasicAck) -> None:
@@ -365,7 +367,7 @@ class Channel:
 
     def _recover(self, method: m.BasicRecover) -> None:
         check_negative(self.unacked.entries.values(), "basic.recover", requeue=True)
-        self.reply(m.BasicRecoverOk())  # before what is delivered again, as RabbitMQ does
+        self.reply(m.BasicRecoverOk())  # before the redelivered messages, as RabbitMQ does
         self._recover_async(method)
 
     def _recover_async(self, method: m.BasicRecover | m.BasicRecoverAsync) -> None:
@@ -391,7 +393,7 @@ class Channel:
         self._transactions.rollback()
 
 
-Handler: TypeAlias = "Callable[[Channel, Any], None]"  # each takes the method type it stands behind in the table
+Handler: TypeAlias = "Callable[[Channel, Any], None]"  # each takes the method type that is its key in the table
 
 HANDLERS: Final[dict[type[m.Method], Handler]] = {
     m.ChannelFlow: Channel._flow,

@@ -1,10 +1,10 @@
-"""The confirms of one channel: in order, one `multiple` per batch, and not before the disk has what must be there.
+"""The confirms of one channel: in order, one `multiple` per batch, and only when the disk has the stored messages.
 
-A batch that reached a stored queue waits for the sync that covers it (its ticket); what was published after it waits
-behind it. What a queue refused is nacked in its place. The answer to tx.commit waits in the same line.
+A batch that reached a stored queue waits for the sync that covers it (its ticket); later publications wait for it too.
+A publication that a queue refused is nacked in its order. The answer to tx.commit waits in the same order.
 
-No queue is waited for, so none has to be watched: a queue that is deleted counts as one that has the message. What was
-written to its log is synced when the log is closed, which makes the ticket good; what was not written asked for none.
+The confirms watch no queue: a deleted queue counts as one that has the message. Messages in its log are synced when the
+log is closed, which completes the ticket; messages not in its log have no ticket.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ConfirmedChannel(Protocol):
 
 
 class Confirms:
-    """`published` counts the publications since confirm.select."""
+    """The confirms of one channel; `published` counts the publications since confirm.select."""
 
     __slots__ = ("_channel", "_confirmed", "_in_batch", "_pending", "_rejected", "_replies", "_stored", "published")
 
@@ -39,12 +39,12 @@ class Confirms:
         self.published = 0
         self._confirmed = 0
         self._in_batch = self._stored = False
-        self._rejected: list[int] = []  # of the current batch
+        self._rejected: list[int] = []  # publications of the current batch
         self._replies = 0
         self._pending: deque[tuple[int, int, list[int], int]] = deque()  # ticket, last, rejected, tx replies
 
     def add(self, accepted: bool, stored: bool) -> None:
-        """One more publication; `stored` when a queue of it may have to reach the disk."""
+        """Add a publication; `stored` when one of its queues may have to reach the disk."""
         self.published += 1
         if not accepted:
             self._rejected.append(self.published)
@@ -61,11 +61,11 @@ class Confirms:
 
     @property
     def awaited(self) -> bool:
-        """Whether a commit-ok is due."""
+        """Whether a commit-ok is outstanding."""
         return bool(self._replies or self._pending)
 
     def commit(self, stored: bool) -> None:
-        """A tx.commit-ok is due after what it published has been delivered, and is durable where it is `stored`."""
+        """Add a tx.commit-ok, to send when the publications are delivered, and durable if `stored`."""
         self._replies += 1
         self._stored |= stored
         if not self._in_batch:
@@ -73,21 +73,21 @@ class Confirms:
             self._channel.batch.confirming.append(self)
 
     def end_batch(self, ticket: int) -> bool:
-        """Confirm what the batch published, or note what it waits for; whether anything waits."""
+        """Confirm the publications of the batch, or let them wait for the ticket. Returns whether any wait."""
         self._in_batch = False
         self._pending.append((ticket if self._stored else 0, self.published, self._rejected, self._replies))
         self._stored, self._rejected, self._replies = False, [], 0
         return self.confirm()
 
     def close(self) -> None:
-        """The channel is about to be closed: confirm what it published before that and what waits for no disk."""
+        """Confirm the last publications before the channel is closed, except those that wait for the disk."""
         if self._in_batch and not self._stored and not self._replies:
             self._pending.append((0, self.published, self._rejected, 0))
             self._rejected = []
         self.confirm()
 
     def confirm(self) -> bool:
-        """Send the confirms whose sync is done; whether any are left."""
+        """Send the confirms whose sync is done. Returns whether any are left."""
         pending, synced = self._pending, self._channel.batch.commit.synced
         if not self._channel.open:
             pending.clear()

@@ -1,8 +1,8 @@
-"""A connection as the broker sees it: login, channels, errors; bytes in, bytes out. It knows no sockets.
+"""The broker's side of a connection: login, channels, errors; bytes in, bytes out. It knows no sockets.
 
 `receive_data` is one batch: the engine splits it into events, publications go to their channel's publisher, methods to
-their channel's handler, and the batch is ended (delivers, writes, confirms). A refusal (AmqpError) closes the
-channel or the connection, as its scope says, and the batch goes on.
+their channel's handler, and the batch is ended (delivers, writes, confirms). A refusal (AmqpError) closes the channel
+or the connection, by its scope, and the rest of the batch is processed.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ __all__ = ["Connection", "Transport"]
 
 log = logging.getLogger("harebell.broker.connection")
 
-MAX_TARGETS: Final = 16_384  # distinct publish frames that the channels remember together: a few MB at most
-FLUSH_BYTES: Final = 1 << 19  # output held back for one write; more would only cost memory
-WAITING_BYTES: Final = 1 << 17  # input that waits for the end of an alarm, before the socket is not read any more
-OUTPUT_BYTES: Final = 8 << 20  # output that the client has not taken, before nothing more is done for it
+MAX_TARGETS: Final = 16_384  # distinct publish frames that all channels' caches may have: a few MB at most
+FLUSH_BYTES: Final = 1 << 19  # output gathered for one write; more would only cost memory
+WAITING_BYTES: Final = 1 << 17  # input that waits for the end of an alarm, above which the socket is not read
+OUTPUT_BYTES: Final = 8 << 20  # output not yet taken by the client, above which its requests wait
 CLOSING_TIMEOUT: Final = 30.0  # seconds for the answer to our connection.close, RabbitMQ's
 LINGER: Final = 1.0  # seconds for an answer to reach a client that still sends
 
@@ -52,20 +52,20 @@ _LISTENING: Final = frozenset({ChannelState.OPEN, ChannelState.AWAIT_OPEN_OK})
 
 
 class Transport(Protocol):
-    """What a connection needs of the socket behind it."""
+    """The socket of a connection."""
 
     peer: str  # "127.0.0.1:50212", for log lines
-    local: str  # our end of it: "127.0.0.1:5672"
+    local: str  # the broker's end: "127.0.0.1:5672"
     peer_host: str
     certificate_user: str | None  # the name in the client's TLS certificate, where one was verified
 
     @property
     def unsent(self) -> int:
-        """Bytes written that the socket has not taken."""
+        """The number of written bytes that the socket has not taken."""
 
     def write(self, data: bytes) -> None: ...
     def close(self, after: float = 0.0) -> None:
-        """End the connection when what was written is sent, `after` seconds from now."""
+        """End the connection when the written output is sent, `after` seconds from now."""
 
     def set_heartbeat(self, seconds: int) -> None: ...
     def pause_reading(self) -> None: ...
@@ -80,11 +80,11 @@ class Phase(Enum):
 
 
 class Connection:
-    """One client. `writable` is False while its socket takes no more output.
+    """One client's connection. `writable` is False while its socket takes no more output.
 
-    While `held` by credit flow, or `choked` because it does not take what it asked for, its socket is not read;
-    `blocked` by an alarm, its publications wait (see `waiting`). `recv_oct` and `send_oct` are bytes, `recv_cnt` and
-    `send_cnt` reads and writes.
+    The socket is not read while the connection is `held` by credit flow, or `choked` because the client does not take
+    the output that it requested; while it is `blocked` by an alarm, its publications wait (see `waiting`). `recv_oct`
+    and `send_oct` are bytes, `recv_cnt` and `send_cnt` reads and writes.
     """
 
     protocol = "{0,9,1}"
@@ -104,7 +104,7 @@ class Connection:
         self.vhost: VirtualHost = node.lobby
         self.pid = node.new_pid()
         self.user = self.mechanism = ""
-        self.heartbeat = 0  # seconds, as agreed; in force from connection.open on: until then a time for the handshake
+        self.heartbeat = 0  # seconds, as negotiated, from connection.open on; before, the handshake has a time limit
         self.connected_at = int(time.time() * 1000)
         self.access: Access  # from connection.open on
         self.client_properties: Table = {}
@@ -115,7 +115,7 @@ class Connection:
         self.blocked = self.held = self.choked = False
         self._handshake = Handshake(self, transport)
         self._waiting = DeferredInput()
-        self._events: Iterator[Event] = iter(())  # of the batch that is processed
+        self._events: Iterator[Event] = iter(())  # of the current batch
         self._credit = CreditFlow()
         self._paused = False
         self._targets = 0
@@ -125,12 +125,12 @@ class Connection:
 
     @property
     def name(self) -> str:
-        """Both ends, as RabbitMQ names a connection."""
+        """The two ends, as RabbitMQ names a connection."""
         return f"{self.transport.peer} -> {self.transport.local}"
 
     @property
     def state(self) -> str:
-        """In RabbitMQ's words: starting, running, blocked (by an alarm), flow (it is not read), closing, closed."""
+        """The state in RabbitMQ's words: starting, running, blocked (by an alarm), flow (not read), closing, closed."""
         if self.phase is Phase.OPEN:
             return "blocked" if self.blocked else "flow" if self.held or self.choked else "running"
         return {Phase.OPENING: "starting", Phase.CLOSING: "closing", Phase.CLOSED: "closed"}[self.phase]
@@ -138,7 +138,7 @@ class Connection:
     # -- input ---------------------------------------------------------------------------------------------------
 
     def receive_data(self, data: bytes) -> None:
-        """One batch of input, to its end: everything that it causes has been handed to the transports."""
+        """Process one batch of input completely: all of its output has gone to the transports."""
         engine, failure = self.engine, None
         self.recv_oct += len(data)
         self.recv_cnt += 1
@@ -159,7 +159,7 @@ class Connection:
         self.batch.end(self, len(data))
 
     def _process(self, events: Sequence[Event]) -> None:
-        """Do what the events ask for, up to the point where `flush` finds that the client takes no answers."""
+        """Process the events, until `flush` finds that the client does not take its output."""
         if self.vhost.router.version != self._topology:
             self._forget_stale_targets()
         channels, self._events = self.channels, iter(events)
@@ -167,7 +167,7 @@ class Connection:
             channel = channels.get(number)
             try:
                 if type(event) is Content:
-                    if channel is not None:  # else it was closed for an error earlier in this batch
+                    if channel is not None:  # else an error closed it earlier in this batch
                         channel.publisher.publish(event)
                     continue
                 if type(event) is m.BasicAck and channel is not None and self.phase is Phase.OPEN:
@@ -184,7 +184,7 @@ class Connection:
                 self._forget_stale_targets()
 
     def remember_target(self) -> None:
-        """A publisher remembers one more target; when they are too many, all are forgotten."""
+        """Count one more cached target; beyond the limit the channels drop them all."""
         self._targets += 1
         if self._targets > MAX_TARGETS:
             self._forget_targets()
@@ -205,12 +205,12 @@ class Connection:
                 self._handle_connection(event)
             return
         if self.phase is not Phase.OPEN:
-            return  # closed for an error earlier in this batch
+            return  # an error closed it earlier in this batch
         channel = self.channels.get(number)
         if isinstance(event, m.ChannelOpen):
             refusal = channel_refusal(self.node, self)
             if refusal is not None:
-                self.close(refusal)  # RabbitMQ names no method in it
+                self.close(refusal)  # without the method's ids, as RabbitMQ
                 return
             channel = self.channels[number] = Channel(self, number)
             self.node.churn.channel_created += 1
@@ -267,32 +267,32 @@ class Connection:
         return self.engine.channel_max
 
     def capability(self, name: str) -> bool:
-        """Whether the client said that it understands an extension."""
+        """Whether the client announced this capability."""
         capabilities = self.client_properties.get("capabilities")
         return isinstance(capabilities, dict) and capabilities.get(name) is True
 
     @property
     def is_open(self) -> bool:
-        """Logged in, in a virtual host, and not on its way out."""
+        """Whether the client is logged in, in a virtual host, and not closing."""
         return self.phase is Phase.OPEN
 
     @property
     def is_opening(self) -> bool:
-        """Not in a virtual host yet, and not on its way out."""
+        """Whether the client is not in a virtual host yet, and not closing."""
         return self.phase is Phase.OPENING
 
     def enter(self, vhost: VirtualHost, access: Access) -> None:
-        """The handshake is over: the client may work in the virtual host."""
+        """End the handshake: the client may use the virtual host."""
         self.vhost, self.access = vhost, access
         self.phase = Phase.OPEN
         self.transport.set_heartbeat(self.heartbeat)
 
     def lease(self, channel: int, asked: LeaseRequest) -> list[int]:
-        """Give deliveries of that channel more time; their tags."""
+        """Grant deliveries of that channel a lease. Returns their tags."""
         return self.channels[channel].lease(asked)
 
     def give_back_overdue(self, now: int, default: int, least: int) -> None:
-        """See Channel.give_back_overdue."""
+        """Return overdue deliveries of all channels: see Channel.give_back_overdue."""
         for number, channel in tuple(self.channels.items()):
             try:
                 channel.give_back_overdue(now, default, least)
@@ -302,7 +302,7 @@ class Connection:
     # -- errors and the end --------------------------------------------------------------------------------------
 
     def refuse_channel(self, number: int, error: AmqpError) -> None:
-        """Close a channel for something that no method of the client's asked for."""
+        """Close a channel because of an error that no method caused."""
         self._refuse(number, error, m.BasicAck())
         self.has_output(0)
 
@@ -323,25 +323,24 @@ class Connection:
             self.close(error, class_id, method_id)
 
     def close(self, error: AmqpError, class_id: int = 0, method_id: int = 0) -> None:
-        """End the connection with a reply code; the transport is closed when the client has answered."""
+        """Close the connection with a reply code; the transport is closed when the client has answered."""
         if self.phase in (Phase.CLOSING, Phase.CLOSED):
             return
         log.warning("%s: connection closed: %s", self.transport.peer, error)
         self._release()
         if self.engine.state.value <= ConnectionState.AWAIT_START.value:
-            self.end()  # nothing may be said before connection.start
+            self.end()  # the broker may send nothing before connection.start
             return
         self.phase = Phase.CLOSING
-        self._pause_or_resume()  # its close-ok has to be read
+        self._pause_or_resume()  # the client's close-ok must be read
         self.engine.send_method(0, m.ConnectionClose(error.reply_code, error.reply_text, class_id, method_id))
         self.transport.close(CLOSING_TIMEOUT)
         self.has_output(0)
 
     def _fail(self, error: RemoteProtocolError) -> None:
-        """What the engine refused. Where no close-ok will be understood, the answer is also the end.
+        """Answer an error that the engine found. Where no close-ok can follow, the answer ends the connection.
 
-        The socket stays open a while: closing it with unread input would discard the answer (RFC 1122,
-        4.2.2.13).
+        The socket stays open for a while: closing it with unread input would discard the answer (RFC 1122, 4.2.2.13).
         """
         if self.engine.state is ConnectionState.CLOSED:
             log.warning("%s: %s", self.transport.peer, error)
@@ -352,7 +351,7 @@ class Connection:
                 self.end(LINGER)
 
     def lost(self) -> None:
-        """The transport is gone: nothing more can be said."""
+        """End the connection: its transport is gone."""
         self._release()
         self.phase = Phase.CLOSED
         self.writable = False
@@ -371,7 +370,7 @@ class Connection:
                 self.vhost.delete_queue(queue)
 
     def end(self, after: float = 0.0) -> None:
-        """Send what is left, and close the transport so many seconds from now."""
+        """Send the remaining output, and close the transport `after` seconds from now."""
         self.phase = Phase.CLOSED
         self.flush()
         self.transport.close(after)
@@ -379,21 +378,21 @@ class Connection:
     # -- holding back --------------------------------------------------------------------------------------------
 
     def charge(self, ticket: int, size: int) -> None:
-        """A batch of so many bytes waits for a sync: over the limit of `flow`, read no more until `grant`."""
+        """Charge a batch of `size` bytes that waits for a sync: over `flow`'s limit, stop reading until `grant`."""
         if self._credit.charge(ticket, size, self.batch.commit.synced) and self.phase is Phase.OPEN:
             self.held = True
             self.batch.held.add(self)
             self._pause_or_resume()
 
     def grant(self) -> None:
-        """A sync is done: read again, if that was enough."""
+        """Credit a finished sync: read again, if that was enough."""
         if self._credit.grant(self.batch.commit.synced):
             self.held = False
             self.batch.held.discard(self)
             self._pause_or_resume()
 
     def _pause_or_resume(self) -> None:
-        """Read the socket unless something is against it; a connection that closes is read to its end."""
+        """Read the socket unless something prevents it; a closing connection is read to its end."""
         pause = self.phase is Phase.OPEN and (
             self.held or self.choked or self._waiting.size > WAITING_BYTES or self.node.draining
         )
@@ -405,11 +404,11 @@ class Connection:
                 self.transport.resume_reading()
 
     def drain(self) -> None:
-        """The broker is about to stop: read nothing more."""
+        """Stop reading: the broker is about to stop."""
         self._pause_or_resume()
 
     def _sift(self, events: Sequence[Event]) -> Sequence[Event]:
-        """The events that may be processed now; the others wait."""
+        """The events that may be processed now; the others are deferred."""
         if self.choked:
             self._waiting.add(events)
             return ()
@@ -419,7 +418,7 @@ class Connection:
         return events
 
     def _go_on(self) -> None:
-        """Process what waited, as far as that may be now; the caller ends the batch."""
+        """Process deferred events, as far as possible now; the caller ends the batch."""
         if self._waiting and not self.choked:
             events: Sequence[Event] = self._waiting.take()
             self._process(self._sift(events) if self.node.alarms else events)
@@ -427,13 +426,13 @@ class Connection:
 
     @property
     def paused(self) -> bool:
-        """Whether its socket is not read: then its silence means nothing."""
+        """Whether the socket is not read: then the client's silence is no sign of a dead one."""
         return self._paused
 
     # -- alarms --------------------------------------------------------------------------------------------------
 
     def _block(self) -> None:
-        """A publisher during an alarm: tell it, and let its publications wait until `unblock`."""
+        """Send connection.blocked to a publisher during an alarm, and defer its publications until `unblock`."""
         if not self.blocked and self.phase is Phase.OPEN:
             self.blocked = True
             if self.capability("connection.blocked") and self.engine.state is ConnectionState.OPEN:
@@ -443,7 +442,7 @@ class Connection:
         self._pause_or_resume()
 
     def unblock(self) -> None:
-        """The last alarm is over: take the publications that waited."""
+        """Process the deferred publications: the last alarm is over."""
         if self.blocked:
             self.blocked = False
             if self.capability("connection.blocked") and self.engine.state is ConnectionState.OPEN:
@@ -459,7 +458,7 @@ class Connection:
         """Send a method on a channel, with the frames of a content where the method carries one.
 
         Nothing is sent when the client has closed the channel or the connection later in the same batch: it then
-        accepts nothing but the close-ok.
+        accepts only the close-ok.
         """
         if self.listens(number):
             if frames:
@@ -469,24 +468,24 @@ class Connection:
             self.has_output(len(frames))
 
     def listens(self, number: int) -> bool:
-        """Whether the client takes anything on that channel but a close-ok."""
+        """Whether the client accepts more than a close-ok on that channel."""
         engine = self.engine
         return engine.state is ConnectionState.OPEN and engine.channels.get(number) in _LISTENING
 
     def has_output(self, size: int) -> None:
-        """The engine holds output of about `size` bytes more; it leaves at the end of the batch, or when it is much."""
+        """Note about `size` bytes of output in the engine, sent at the end of the batch, or earlier when many."""
         if not self._dirty:
             self._dirty = True
             self.batch.unflushed.append(self)
         self._output_bytes += size
         if self._output_bytes > FLUSH_BYTES:
-            self.batch.write()  # first what was delivered: see `Batch`
+            self.batch.write()  # deliveries go to the log first: see `Batch`
             self.flush()
-            self._dirty = True  # still listed: the batch may add more
+            self._dirty = True  # still in the batch's list, which may add more
 
     def flush(self) -> None:
         if self.batch.catalog.changed:
-            self.batch.save()  # before the client hears of it
+            self.batch.save()  # before the client is notified
         self._dirty = False
         self._output_bytes = 0
         data = self.engine.data_to_send()
@@ -500,11 +499,11 @@ class Connection:
                 self._pause_or_resume()
 
     def retract(self) -> None:
-        """Do not say what has not left yet: it cannot be kept."""
+        """Drop output that is not sent yet: the broker could not store what it confirms."""
         self.engine.data_to_send()
 
     def resume(self) -> None:
-        """The socket takes output again: let the queues behind its consumers go on, and what it asked for."""
+        """The socket takes output again: let its queues deliver, and process deferred requests."""
         self.writable = True
         size, self.choked = self._waiting.size, False
         self._go_on()

@@ -1,6 +1,6 @@
-"""The arguments of basic.consume; those of queues are `harebell.routing.settings`'.
+"""The check of basic.consume's arguments; those of queues are in `harebell.routing.settings`.
 
-An argument that means something to RabbitMQ either works here or is refused. The texts are RabbitMQ's.
+An argument that RabbitMQ knows either works here or is refused. The texts are RabbitMQ's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _OF_STREAMS: Final = (STREAM_OFFSET.name, FILTER, MATCH_UNFILTERED)
 
 
 def check_consume_arguments(arguments: Table, kind: str, where: str, *, exclusive: bool = False) -> None:
-    """Raise for a consumer that cannot be served as it asks. `where` is "queue 'q' in vhost '/'"."""
+    """Raise for arguments that the broker cannot serve. `where` is "queue 'q' in vhost '/'"."""
     if "x-priority" in arguments:
         priority = arguments["x-priority"]
         if isinstance(priority, bool) or not isinstance(priority, int):
@@ -37,7 +37,7 @@ def check_consume_arguments(arguments: Table, kind: str, where: str, *, exclusiv
         raise PreconditionFailed(f"invalid arg '{BROWSE}' for {where}: expected a boolean" + (
             "" if kind == "stream" else " or 'once'"
         ))  # fmt: skip
-    if browse and kind != "stream":  # what reads a stream takes nothing anyway
+    if browse and kind != "stream":  # a stream's consumer removes no messages anyway
         if exclusive:
             raise PreconditionFailed(f"a consumer that browses {where} cannot be exclusive: it takes nothing")
         if "x-priority" in arguments:

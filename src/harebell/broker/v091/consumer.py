@@ -28,20 +28,20 @@ from harebell.protocol.v091.deliver import DeliverPrefixes, pack_tag
 __all__ = ["UNLIMITED", "Consumer", "ConsumerChannel", "Entry", "UnackedTable"]
 
 Entry: TypeAlias = "tuple[Queue, Consumer | None, int, Given | None]"
-"""Queue, consumer (None: basic.get), position in the queue, message (None: it was seen and not taken)."""
+"""Queue, consumer (None: basic.get), position in the queue, message (None: it was browsed and stays in the queue)."""
 
-UNLIMITED: Final = 1 << 62  # prefetch 0: a window that is never used up
+UNLIMITED: Final = 1 << 62  # prefetch 0: an unlimited window
 
 
 class UnackedTable(Protocol):
-    """Deliveries by tag. `watched` once a queue wants to be told of each acknowledgement."""
+    """Deliveries by tag. `watched` once a queue asked to be notified of each acknowledgement."""
 
     entries: dict[int, Entry]
     watched: bool
 
 
 class ConsumerChannel(Channel, Protocol):
-    """The channel of a consumer: its tag is the last delivery tag, its credit what is left of its window."""
+    """The channel of a consumer: `tag` is the last delivery tag, `credit` the unused part of its window."""
 
     vhost: VirtualHost
     flowing: bool
@@ -53,16 +53,16 @@ class ConsumerChannel(Channel, Protocol):
     @property
     def unacked(self) -> UnackedTable: ...
     def cancelled_by_broker(self, consumer: Consumer) -> None:
-        """The consumer's queue is gone."""
+        """End the consumer: its queue is gone."""
 
     def refuse_delivery(self, queue: Queue, frames: bytes) -> None:
-        """A message with these frames does not fit the client's."""
+        """Close the channel later: a message with these frames does not fit the client's frame size."""
 
 
 class Consumer:
-    """One basic.consume. `credit` is how many more messages its window takes.
+    """One basic.consume. `credit` is the unused part of its window, in messages.
 
-    `delivered`, `redelivered` (those of them that were not the first) and `acked` count since `flush_counts`.
+    `delivered`, `redelivered` (those of them that were redeliveries) and `acked` count since `flush_counts`.
     """
 
     __slots__ = (
@@ -96,24 +96,24 @@ class Consumer:
         self.prefixes = DeliverPrefixes(channel.number, tag)
 
     def room(self) -> int:
-        """How many messages may be delivered now: 0 when a window is full or the socket is."""
+        """The number of messages that may be delivered now: 0 when a window or the socket is full."""
         channel = self.channel
         if not channel.connection.writable or not channel.flowing:
             return 0
         return self.credit if self.no_ack else min(self.credit, channel.credit)
 
     def set_prefetch(self, prefetch: int) -> None:
-        """Change the window of a consumer at work (RabbitMQ applies basic.qos to later consumers only)."""
+        """Change the window of an existing consumer (RabbitMQ applies basic.qos to later consumers only)."""
         if not self.no_ack:
             self.credit += (prefetch or UNLIMITED) - (self.prefetch or UNLIMITED)
             self.prefetch = prefetch
             self.queue.schedule()
 
     def feed(self, ready: deque[Message], position: int, count: int, journal: Journal | None) -> int:
-        """Deliver the first `count` messages of `ready`, or as many as one share of output holds; how many.
+        """Deliver the first `count` messages of `ready`, or as many as one share of output holds. Returns their number.
 
-        `position` is that of the first one in its queue. The caller has asked `room()`. The queue's `journal` is told
-        before any of it can leave the process.
+        `position` is that of the first one in its queue. The caller has checked `room()`. The deliveries are noted in
+        the queue's `journal` before any of them can leave the process.
         """
         channel, prefixes, keep = self.channel, self.prefixes, not self.no_ack
         engine, number, unacked = channel.connection.engine, channel.number, channel.unacked.entries
@@ -133,7 +133,7 @@ class Consumer:
                     channel.refuse_delivery(queue, frames)
                     break
                 length = len(frames)
-            if message.address.fresh is not end:  # nearly always it is that of the message before
+            if message.address.fresh is not end:  # nearly always the same as the previous message's
                 end = message.address.fresh
                 prefix = prefixes[len(end)]
             tag += 1
@@ -157,7 +157,7 @@ class Consumer:
         return delivered
 
     def feed_ahead(self, journal: Journal, count: int) -> int:
-        """Deliver `count` of the messages that the queue's journal has read ahead, or one share of output; how many.
+        """Deliver `count` messages that the journal has read ahead, or one share of output. Returns their number.
 
         As `feed`, for a backlog on disk.
         """
@@ -200,7 +200,7 @@ class Consumer:
         return delivered
 
     def feed_held(self, messages: Sequence[Held]) -> None:
-        """Deliver these messages. As `feed`, for a queue whose messages have places of their own."""
+        """Deliver these messages. As `feed`, for a queue whose messages have positions of their own."""
         channel, prefixes, keep, misfits = self.channel, self.prefixes, not self.no_ack, list[Held]()
         engine, number, unacked = channel.connection.engine, channel.number, channel.unacked.entries
         out, queue, tag, size, again = list[bytes](), self.queue, channel.tag, 0, 0
@@ -238,7 +238,7 @@ class Consumer:
         channel.connection.has_output(size)
 
     def feed_records(self, records: Sequence[Record]) -> None:
-        """Deliver records of a stream, which needs none back. As `feed`."""
+        """Deliver records of a stream, which takes none back. As `feed`."""
         channel, prefixes = self.channel, self.prefixes
         connection = channel.connection
         if channel.vhost.trace is not None:
@@ -248,7 +248,7 @@ class Consumer:
         )  # fmt: skip
         out, queue, tag, size = list[bytes](), self.queue, channel.tag, 0
         first = tag
-        around: dict[bytes, tuple[bytes, bytes]] = {}  # what stands around the tag, by address: a few, again and again
+        around: dict[bytes, tuple[bytes, bytes]] = {}  # bytes around the tag, by address: few different ones
         for offset, _, address, frames in records:
             if number != STORED_CHANNEL or len(frames) > frame_max:
                 try:
@@ -284,7 +284,7 @@ class Consumer:
                 trace.delivered(self.channel, self.queue, message, redelivered=False)
 
     def redeliver(self, held: Held) -> None:
-        """Deliver a message that was delivered before, or that has a place of its own in its queue."""
+        """Deliver a message that was delivered before, or that has a position of its own in its queue."""
         address = held.message.address
         try:
             frames = held.frames_for(self.channel.number, self.channel.connection.engine.frame_max)
@@ -300,7 +300,7 @@ class Consumer:
         self.send(held.position, held, address.again if held.count else address.fresh, frames)
 
     def _hold(self, held: Held) -> None:
-        """Count a message that does not fit as delivered, whatever the mode: it goes back when the channel closes."""
+        """Count a message that does not fit as delivered, even with no_ack: it is requeued when the channel closes."""
         channel = self.channel
         channel.tag += 1
         channel.unacked.entries[channel.tag] = (self.queue, self, held.position, held)
@@ -308,11 +308,11 @@ class Consumer:
         channel.credit -= 1
 
     def takes(self, held: Held) -> bool:
-        """Whether the client can be sent this message."""
+        """Whether the message fits the client's frame size."""
         return held.fits(self.channel.connection.engine.frame_max)
 
     def send(self, position: int, message: Given | None, end: bytes, frames: bytes) -> None:
-        """Deliver one message from its parts; `message` is None where the queue needs none back (a stream)."""
+        """Deliver one message from its parts; `message` is None for a queue that takes none back (a stream)."""
         channel = self.channel
         channel.tag += 1
         self.delivered += 1
@@ -334,15 +334,15 @@ class Consumer:
         self.send(held.position, None, address.again if held.count else address.fresh, frames)
 
     def watch_acks(self) -> None:
-        """The queue wants to be told of each acknowledgement."""
+        """Make the channel notify the queue of each acknowledgement."""
         self.channel.unacked.watched = True
 
     def cancelled_by_broker(self) -> None:
-        """The queue is gone, or has nothing more to show."""
+        """End the consumer: the queue is gone, or browsing has reached its end."""
         self.channel.cancelled_by_broker(self)
 
     def flush_counts(self) -> None:
-        """Carry the counts over to the channel and the queue."""
+        """Add the counts to those of the channel and the queue."""
         for counts in (self.channel.counts, self.queue.counts):
             if self.no_ack:
                 counts.deliver_no_ack += self.delivered

@@ -1,12 +1,12 @@
 """Credit flow: a publisher that is faster than the disk is held back until the disk has caught up.
 
-Every connection may have so many bytes in batches that no sync covers yet (`LIMIT`). Over it, its socket is read no
-more; when syncs have covered half of them it is read again. Nothing else is waited for: not for consumers, whose
-slowness makes queues grow as with RabbitMQ, and not for acknowledgements, so a connection that publishes and consumes
-cannot hold itself. Every connection has a share of its own, and those that publish to no stored queue are never held.
-A queue that dies is synced as it goes, so what was owed for it comes back too.
+Every connection may have up to `LIMIT` bytes in batches that no sync covers yet. Over it, its socket is not read; when
+syncs have covered half of them it is read again. Nothing else holds a publisher: neither slow consumers, which make
+queues grow as with RabbitMQ, nor acknowledgements, so a connection that publishes and consumes cannot hold itself.
+Every connection has its own limit, and those that publish to no stored queue are never held. A queue that is deleted is
+synced first, so the bytes owed for it are credited too.
 
-Nothing is said to the client: connection.blocked is for alarms. Statistics show the state "flow".
+The client gets no notice: connection.blocked is for alarms. Statistics show the state "flow".
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LIMIT: Final = 8 << 20  # bytes: at 3.5 ms a sync that is 2 GB/s, so a disk that
 
 
 class CreditFlow:
-    """What one connection has published and no sync covers yet: `owed` bytes."""
+    """The bytes that one connection has published and that no sync covers yet: `owed`."""
 
     __slots__ = ("_batches", "owed")
 
@@ -29,14 +29,14 @@ class CreditFlow:
         self._batches: deque[tuple[int, int]] = deque()  # (ticket, bytes), oldest first
 
     def charge(self, ticket: int, size: int, synced: int) -> bool:
-        """A batch of `size` bytes waits for the sync `ticket`; whether that is more than the connection may owe."""
+        """Charge a batch of `size` bytes that waits for the sync `ticket`. Returns whether the limit is exceeded."""
         self._batches.append((ticket, size))
         self.owed += size
         self._collect(synced)
         return self.owed > LIMIT
 
     def grant(self, synced: int) -> bool:
-        """All syncs up to this one are done; whether the connection may go on."""
+        """Credit all syncs up to this one. Returns whether the connection may be read again."""
         self._collect(synced)
         return self.owed <= LIMIT // 2
 

@@ -1,9 +1,10 @@
 """Input of a connection that was received but not yet processed.
 
-It waits for two things: for an alarm to end, where it is a publication or stands behind one on its channel; or, all of
-it, for the client to take what it was sent. Other channels go on during an alarm, so that a client can acknowledge what
-it consumes while it may not publish; RabbitMQ reads nothing of a connection that has published. The order of a channel
-is kept: an acknowledgement never overtakes the publication before it, nor a close, of the channel or of the connection.
+There are two reasons: during an alarm, a publication and everything after it on its channel wait; and all input waits
+while the client does not take its output. Other channels are processed during an alarm, so that a client can
+acknowledge deliveries while it may not publish; RabbitMQ does not read a connection that has published. The order of a
+channel is preserved: an acknowledgement never overtakes an earlier publication, nor does a close of the channel or the
+connection.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from harebell.protocol.v091.engine import Event
 
 __all__ = ["DeferredInput"]
 
-METHOD_BYTES: Final = 64  # what a method counts for; a publication counts its frames
+METHOD_BYTES: Final = 64  # the size of a method in this count; a publication counts its frames
 
 
 class DeferredInput:
-    """`size` is about how many bytes wait."""
+    """Events that wait; `size` is their approximate number of bytes."""
 
     __slots__ = ("_channels", "_events", "size")
 
@@ -33,7 +34,7 @@ class DeferredInput:
         return bool(self._events)
 
     def sift(self, events: Iterable[Event]) -> list[Event]:
-        """Those that may be processed during an alarm; the others wait."""
+        """The events that may be processed during an alarm; the others are deferred."""
         channels, free = self._channels, []
         for each in events:
             number, event = each
@@ -47,12 +48,12 @@ class DeferredInput:
         return free
 
     def add(self, events: Iterable[Event]) -> None:
-        """All of them wait."""
+        """Defer all of these events."""
         for each in events:
             self._defer(each)
 
     def take(self) -> list[Event]:
-        """What waited, in the order in which it came; nothing waits any more."""
+        """Take out all deferred events, in the order in which they arrived."""
         events = self._events
         self.clear()
         return events

@@ -1,8 +1,8 @@
-"""Direct reply-to: answers go to the channel that asked, without a queue between.
+"""Direct reply-to: replies go to the channel that sent the request, without a queue.
 
 A client consumes from the pseudo-queue `amq.rabbitmq.reply-to` and publishes requests with that name as reply_to; the
-broker replaces it by an address of the channel's own. What is published to that address through the default exchange
-goes straight to the consumer; when the channel is gone it goes nowhere.
+broker replaces the name by an address of the channel. A reply published to that address through the default exchange
+goes straight to the consumer; after the channel has closed, it is unroutable.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WIRE_NAME: Final = write_shortstr(PSEUDO_QUEUE, "reply_to")
 
 
 class ReplyQueue(Queue):
-    """The address of one channel: what comes is delivered at once or dropped, so nothing is ever in it.
+    """The address of one channel: a reply is delivered at once or dropped, so the queue is always empty.
 
     `consumer` is the channel's, once it consumes.
     """

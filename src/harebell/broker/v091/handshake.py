@@ -1,6 +1,6 @@
-"""The handshake of a connection as the broker sees it: connection.start, login, tune, open; and a new password later.
+"""The broker's side of a connection's handshake: start, login, tune, open; and connection.update-secret later.
 
-A login may take time, so it answers in a batch of its own (`auth.login`), through this.
+A login may take time, so its answer is a batch of its own (`auth.login`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from harebell.protocol.v091 import ConnectionState, Table, methods as m
 
 __all__ = ["CAPABILITIES", "SILENT_CLOSE_DELAY", "Handshake"]
 
-SILENT_CLOSE_DELAY: Final = 3.0  # seconds; RabbitMQ's pause after a refused login of a client that knows no better
+SILENT_CLOSE_DELAY: Final = 3.0  # seconds; RabbitMQ's pause before it closes a refused login silently
 
 CAPABILITIES: Final[Table] = {
     "publisher_confirms": True,
@@ -34,7 +34,7 @@ CAPABILITIES: Final[Table] = {
 
 
 class Peer(Protocol):
-    """The socket's other end. `certificate_user` is the name in its verified TLS certificate."""
+    """The client's end of the socket. `certificate_user` is the name in its verified TLS certificate."""
 
     peer: str
     peer_host: str
@@ -42,22 +42,22 @@ class Peer(Protocol):
 
 
 class OpeningConnection(Link, Protocol):
-    """The connection whose handshake it is."""
+    """The connection whose handshake this is."""
 
     @property
     def is_opening(self) -> bool: ...
     def enter(self, vhost: VirtualHost, access: Access) -> None:
-        """The handshake is over."""
+        """End the handshake."""
 
     def close(self, error: AmqpError, class_id: int = 0, method_id: int = 0) -> None:
-        """End the connection with a reply code."""
+        """Close the connection with a reply code."""
 
     def end(self, after: float = 0.0) -> None:
-        """Close the transport, so many seconds from now."""
+        """Close the transport, `after` seconds from now."""
 
 
 class Handshake:
-    """One connection's; it is also the `Applicant` of its login."""
+    """The handshake of one connection; it is also the `Applicant` of its login."""
 
     def __init__(self, connection: OpeningConnection, peer: Peer) -> None:
         self._connection, self._peer = connection, peer
@@ -65,7 +65,7 @@ class Handshake:
         self._login: Login | None = None
 
     def start(self) -> m.ConnectionStart:
-        """What the broker says first."""
+        """The first method that the broker sends."""
         properties: Table = {
             "product": "Harebell",
             "version": harebell.__version__,
@@ -91,7 +91,7 @@ class Handshake:
         self._login.respond(method.response)
 
     def open(self, name: str) -> None:
-        """Enter the virtual host. NotAllowed, InternalError."""
+        """Enter the virtual host. Raises NotAllowed or InternalError."""
         connection, node = self._connection, self._node
         vhost = node.vhosts.get(name)
         if vhost is None:
@@ -106,7 +106,7 @@ class Handshake:
         node.events.connection_created(connection)
 
     def update_secret(self, method: m.ConnectionUpdateSecret) -> None:
-        """A new password for the user who is logged in: it must be the right one."""
+        """Check a new password of the logged-in user: it must be the right one."""
         connection = self._connection
 
         def answer(right: bool) -> None:

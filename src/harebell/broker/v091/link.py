@@ -1,4 +1,4 @@
-"""A connection as its channels and their parts know it: its client, its batch, and the user that is logged in."""
+"""The part of a connection that its channels and their parts use: its client, its batch, and the logged-in user."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Link"]
 
 
 class Link(Connection, Protocol):
-    """`writable` is False while the socket takes no more output."""
+    """A connection for its channels. `writable` is False while the socket takes no more output."""
 
     node: Node
     vhost: VirtualHost
@@ -32,19 +32,19 @@ class Link(Connection, Protocol):
         """Send a method on a channel, with the frames of a content where the method carries one."""
 
     def listens(self, number: int) -> bool:
-        """Whether the client takes anything on that channel but a close-ok."""
+        """Whether the client accepts more than a close-ok on that channel."""
 
     def has_output(self, size: int) -> None:
-        """The engine holds output of about `size` bytes more."""
+        """Note about `size` bytes of output in the engine."""
 
     def capability(self, name: str) -> bool:
-        """Whether the client said that it understands an extension."""
+        """Whether the client announced this capability."""
 
     def refuse_channel(self, number: int, error: AmqpError) -> None:
-        """Close a channel for something that no method of the client's asked for."""
+        """Close a channel because of an error that no method caused."""
 
     def remember_target(self) -> None:
-        """A publisher remembers one more target."""
+        """Count one more cached target."""
 
     def lease(self, channel: int, asked: LeaseRequest) -> list[int]:
-        """Give deliveries of that channel more time; their tags."""
+        """Grant deliveries of that channel a lease. Returns their tags."""

@@ -1,11 +1,11 @@
 """The publishing side of a channel: from the bytes of basic.publish to queues, returns and confirms.
 
-A publisher sends the same few method frames again and again, so the bytes of the frame are the key of a table that
-says what they lead to (`Target`): nothing is decoded per message. The table is emptied when the vhost's topology
-changes. Only what the properties ask for is looked at: headers for CC, BCC and headers exchanges,
-user-id, expiration, reply-to. Properties that come again and again are looked at once.
+A publisher sends the same few method frames again and again, so the bytes of the frame are the key of a cache of routes
+(`Target`): nothing is decoded per message. The cache is emptied when the vhost's topology changes. Properties are read
+only where they matter: headers for CC, BCC and headers exchanges, user-id, expiration, reply-to. Properties that repeat
+are read once.
 
-In a transaction (`transaction`) the message waits there, routed, for the commit.
+In a transaction (`transaction`) a routed message waits there for the commit.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ __all__ = ["Publisher", "Target"]
 
 MAX_EXPIRATION: Final = 315_360_000_000  # milliseconds: ten years, RabbitMQ's limit
 
-_COPIES: Final = b"CC"  # of CC and BCC, in headers
-_PER_MESSAGE: Final = CORRELATION_ID | MESSAGE_ID | TIMESTAMP  # no other message has the same
+_COPIES: Final = b"CC"  # in CC and BCC, in headers
+_PER_MESSAGE: Final = CORRELATION_ID | MESSAGE_ID | TIMESTAMP  # these differ in every message
 _UNKNOWN: Final = -1
-MAX_KNOWN: Final = 32  # different properties that a channel knows to be good
-MAX_KNOWN_SIZE: Final = 512  # bytes of them
+MAX_KNOWN: Final = 32  # different harmless properties that a channel remembers
+MAX_KNOWN_SIZE: Final = 512  # bytes of each
 
 
 class PublisherChannel(Channel, Protocol):
@@ -58,11 +58,11 @@ class PublisherChannel(Channel, Protocol):
 
 
 class Target:
-    """What the bytes of a basic.publish lead to, as long as the topology stays.
+    """The route of a basic.publish frame, valid until the topology changes.
 
-    `direct` is a reply address or a service, which its name alone leads to; the rest of `queues` was routed. `count` is
-    how many messages went to just these queues since `flush_counts`. Where headers have a say, `narrowed` are the
-    targets of messages with certain headers, by their bytes; None: more than headers has a say.
+    `direct` is a reply address or a service, which has no binding; the rest of `queues` was routed. `count` is the
+    number of messages that went to exactly these queues since `flush_counts`. Where headers decide, `narrowed` has the
+    targets of messages by the bytes of their headers; None: something else decides too.
     """
 
     __slots__ = (
@@ -85,14 +85,14 @@ class Target:
         self.direct = direct
         self.mandatory = publish.mandatory
         self.immediate = publish.immediate
-        self.per_message = not cacheable  # headers, properties or chance have a say, or it is kept on its way
+        self.per_message = not cacheable  # headers, properties or chance decide, or an exchange holds it
         self.particular = publish.immediate or not self.queues
         self.stored = any(queue.stored for queue in queues)
         self.narrowed: dict[bytes, Target] | None = {} if self.per_message and not direct else None
         self.count = 0
 
     def flush_counts(self, vhost: VirtualHost) -> int:
-        """Carry `count` over to the counts of the exchange and the queues; what it was."""
+        """Add `count` to the counts of the exchange and the queues. Returns it."""
         count, self.count = self.count, 0
         if count:
             vhost.count_publications(self.address.exchange, self.queues, count)
@@ -102,7 +102,7 @@ class Target:
 
 
 class Publisher:
-    """Publishing of one channel. `confirms` once it asked for them, `transaction` once it is transactional."""
+    """The publisher of one channel. `confirms` is set by confirm.select, `transaction` by tx.select."""
 
     __slots__ = ("_channel", "_connection", "_known", "_targets", "confirms", "transaction")
 
@@ -110,7 +110,7 @@ class Publisher:
         self._channel = channel
         self._connection = channel.connection
         self._targets: dict[bytes, Target] = {}
-        self._known: dict[bytes, int | None] = {}  # properties that ask for nothing but an expiration, and that one
+        self._known: dict[bytes, int | None] = {}  # properties without effect but an expiration -> that expiration
         self.confirms: Confirms | None = None
         self.transaction: list[tuple[Target, Message, tuple[Sink, ...]]] | None = None
 
@@ -145,7 +145,7 @@ class Publisher:
             confirms.add(accepted, target.stored or target.per_message)
 
     def deliver(self, target: Target, message: Message, queues: tuple[Sink, ...]) -> bool:
-        """Hand a routed message to its queues, or back to its publisher; whether every queue took it."""
+        """Publish a routed message to its queues, or return it. Returns whether every queue took it."""
         if target.particular or queues is not target.queues:
             return self._deliver_apart(target, message, queues)
         target.count += 1
@@ -156,7 +156,7 @@ class Publisher:
         return accepted
 
     def _deliver_apart(self, target: Target, message: Message, queues: tuple[Sink, ...]) -> bool:
-        """The same for a message that has queues of its own, goes to none, or must not wait."""
+        """As `deliver`, for a message that has queues of its own, reaches none, or must not wait."""
         counts = self._channel.counts
         if target.immediate:
             queues = tuple(queue for queue in queues if queue.can_deliver())
@@ -180,12 +180,12 @@ class Publisher:
         )
 
     def flush_counts(self) -> None:
-        """Carry the counts of the targets over to the channel, its exchanges and its queues."""
+        """Add the counts of the targets to the channel, its exchanges and its queues."""
         vhost = self._connection.vhost
         self._channel.counts.publish += sum(target.flush_counts(vhost) for target in self._targets.values())
 
     def forget_targets(self) -> None:
-        """The topology changed: what publications lead to is asked anew."""
+        """Drop the cached routes: the topology has changed."""
         self.flush_counts()
         self._targets.clear()
 
@@ -213,7 +213,7 @@ class Publisher:
         return target
 
     def _narrow(self, target: Target, narrowed: dict[bytes, Target], content: Content) -> Target:
-        """The target of messages with these headers; the same again where that cannot be said."""
+        """The target of messages with these headers; the same target where the headers alone do not decide."""
         headers = content.raw_headers
         known = narrowed.get(headers)
         if known is not None:
@@ -222,7 +222,7 @@ class Publisher:
             return target
         self._connection.remember_target()
         if self._targets.get(content.method) is not target:
-            return target  # they were too many, and all are forgotten
+            return target  # the cache was full and has been emptied
         route = self._route(target, (target.address.routing_key,), content.decode_properties())
         publish = content.decode_method()
         if not route.by_headers or not isinstance(publish, BasicPublish):
@@ -233,7 +233,7 @@ class Publisher:
         return known
 
     def _check(self, target: Target, content: Content) -> tuple[Message, tuple[Sink, ...]]:
-        """As `_read_properties`, with no more decoding than the properties ask for: nearly always none."""
+        """As `_read_properties`, decoding only the properties that matter: nearly always none."""
         raw = content.checked_properties()
         flags, ttl = raw[0] << 8 | raw[1], None
         if flags & REPLY_TO and self._channel.replies is not None:
@@ -257,7 +257,7 @@ class Publisher:
         return _expiring(target, content, ttl), target.queues
 
     def _read_properties(self, target: Target, content: Content) -> tuple[Message, tuple[Sink, ...]]:
-        """The message and its queues where properties have a say; a refusal where they may not be as they are."""
+        """The message and its queues where properties decide. Raises for invalid properties."""
         properties = content.decode_properties()
         self._check_user(properties)
         ttl = None if properties.expiration is None else _milliseconds(properties.expiration)
@@ -300,7 +300,7 @@ class Publisher:
             )
 
     def _set_reply_to(self, properties: Properties) -> bool:
-        """Direct reply-to: put the channel's own address in place of the pseudo-queue's name."""
+        """Direct reply-to: replace the pseudo-queue's name by the channel's own address."""
         if properties.reply_to != PSEUDO_QUEUE:
             return False
         if self._channel.replies is None:
@@ -315,7 +315,7 @@ class Publisher:
         )
 
     def _return(self, target: Target, content: Content, why: type[AmqpError]) -> None:
-        """Return a message that reached no queue: before its confirm, as RabbitMQ does."""
+        """Return a message that reached no queue, before its confirm, as RabbitMQ does."""
         method = BasicReturn(why.reply_code, why.reply_name, target.address.exchange, target.address.routing_key)
         number, frame_max = self._channel.number, self._connection.engine.frame_max
         try:
@@ -326,21 +326,21 @@ class Publisher:
 
 
 def _with_short_reply_to(content: Content) -> Content:
-    """The message as it came: an address of direct reply-to, which the broker put in, made it longer."""
+    """The message as the client sent it: the broker's address for direct reply-to made it longer."""
     given = write_shortstr(content.decode_properties().reply_to or "", "reply_to")
     frames = replace_reply_to(content.frames, given, WIRE_NAME) or content.frames
     return Content(content.channel, content.method, frames, content.body_size)
 
 
 def _expiring(target: Target, content: Content, ttl: int) -> MarkedMessage:
-    """The message with the expiration that is all that its properties say."""
+    """The message with an expiration, which is its only property with an effect."""
     for queue in target.queues:
         queue.enrich()
     return MarkedMessage(target.address, content, ttl=ttl)
 
 
 def _milliseconds(expiration: str) -> int:
-    """An expiration property. PreconditionFailed in RabbitMQ's words when it is none."""
+    """An expiration property in milliseconds. PreconditionFailed, with RabbitMQ's text, for an invalid one."""
     if expiration.isascii() and expiration.isdecimal() and int(expiration) <= MAX_EXPIRATION:
         return int(expiration)
     digits = expiration[1:] if expiration[:1] in ("-", "+") else expiration

@@ -1,6 +1,6 @@
-"""Exchanges, queues and bindings as a channel declares, binds, purges and deletes them; answers in RabbitMQ's words.
+"""Declarations, bindings, purges and deletions of exchanges and queues on a channel, with RabbitMQ's error texts.
 
-Handlers are found by the type of the method (`HANDLERS`, at the end), as the channel's own are.
+A handler is found by the type of the method (`HANDLERS`, at the end), as the channel's own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["HANDLERS", "Topology"]
 
 
 class TopologyChannel(Protocol):
-    """The channel on which declarations come."""
+    """The channel on which the methods arrive."""
 
     @property
     def connection(self) -> Link: ...
@@ -29,7 +29,7 @@ class TopologyChannel(Protocol):
 
 
 class Topology:
-    """What one channel declares. An empty queue name means the one that it declared last (specification 1.7.2.3)."""
+    """The declarations of one channel. An empty queue name means its last declared queue (specification 1.7.2.3)."""
 
     def __init__(self, channel: TopologyChannel) -> None:
         self._channel = channel
@@ -105,7 +105,7 @@ class Topology:
             self._channel.reply(m.QueueDeclareOk(queue.name, queue.message_count, len(queue.consumers)))
 
     def _check_reply_address(self, name: str, no_wait: bool) -> None:
-        """A declaration asks whether a channel waits for replies there (RabbitMQ answers so, passive or not)."""
+        """Answer whether a channel waits for replies at a declared address (as RabbitMQ, passive or not)."""
         if name != PSEUDO_QUEUE and name not in self._vhost.reply_queues:
             raise NotFound(f"no queue '{name}' in vhost '{self._vhost.name}'")
         self._last_queue = name
@@ -117,7 +117,7 @@ class Topology:
         self._connection.access.bind(source, to_queue(name), key)
         queue, router = self._vhost.queues.get(name), self._vhost.router
         if queue is not None and router.has_exchange(source):
-            queue.check_access(self._connection)  # what is missing is said first, as RabbitMQ does
+            queue.check_access(self._connection)  # a missing object is reported first, as in RabbitMQ
         self._vhost.bind(source, to_queue(name), key, method.arguments, user=self._connection.user)
         if not method.no_wait:
             self._channel.reply(m.QueueBindOk())
@@ -160,24 +160,24 @@ class Topology:
         return name or self._last_queue
 
     def readable_queue(self, name: str) -> Queue:
-        """The queue to consume, get or purge from. AccessRefused, NotFound, ResourceLocked."""
+        """The queue to consume, get or purge from. Raises AccessRefused, NotFound or ResourceLocked."""
         name = self._named(name)
         self._connection.access.read("queue", name)
         return self._vhost.queue(name, self._connection)
 
     def _binding(self, method: m.QueueBind | m.QueueUnbind) -> tuple[str, str, str]:
-        """Exchange, queue and key of a binding; where the latter are empty, the queue's name is the key too."""
+        """Exchange, queue and key of a binding; if queue and key are empty, the queue's name is the key too."""
         name = self._named(_stripped(method.queue))
         key = method.routing_key if method.queue or method.routing_key else name
         return _stripped(method.exchange), name, key
 
 
 def _stripped(name: str) -> str:
-    """As RabbitMQ takes names of what is declared, bound and deleted: without carriage returns and line feeds."""
+    """The name without carriage returns and line feeds, as RabbitMQ takes it to declare, bind and delete."""
     return name.replace("\r", "").replace("\n", "")
 
 
-Handler: TypeAlias = "Callable[[Topology, Any], None]"  # each takes the method type it stands behind in the table
+Handler: TypeAlias = "Callable[[Topology, Any], None]"  # each takes the method type that is its key in the table
 
 HANDLERS: Final[dict[type[m.Method], Handler]] = {
     m.ExchangeDeclare: Topology._exchange_declare,

@@ -1,7 +1,7 @@
-"""The transactions of one channel (tx): what it publishes, acknowledges and rejects is done at the commit, or never.
+"""The transactions of one channel (tx): publications and acknowledgements take effect at the commit, or never.
 
-A commit publishes first and acknowledges then (RabbitMQ's order); commit-ok is sent when all of it is durable.
-Publications wait, routed, in `Publisher.transaction`; acknowledgements wait here.
+A commit publishes first and acknowledges then (RabbitMQ's order); commit-ok is sent when everything is durable. Routed
+publications wait in `Publisher.transaction`; acknowledgements wait here.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ __all__ = ["Settlement", "Transactions"]
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """Deliveries that a client acknowledged (`positive`), or rejected, with or without putting them back.
+    """Deliveries that a client acknowledged (`positive`), or rejected, with or without requeue.
 
-    `failed` tells basic.reject from basic.nack, for delayed retry.
+    `failed` is True for basic.reject and False for basic.nack, for delayed retry.
     """
 
     taken: dict[int, Entry]
@@ -38,7 +38,7 @@ class Settlement:
 
 
 class TransactionalChannel(Protocol):
-    """The channel with what its transactions are about."""
+    """The channel of the transactions."""
 
     counts: ChannelCounts
     vhost: VirtualHost
@@ -51,7 +51,7 @@ class TransactionalChannel(Protocol):
 
 
 class Transactions:
-    """One transaction after the other. `commits` is the line in which tx.commit-ok waits for the disk."""
+    """The transactions of one channel. In the order of `commits`, tx.commit-ok waits for the disk."""
 
     def __init__(self, channel: TransactionalChannel, commits: Confirms) -> None:
         self._channel = channel
@@ -60,7 +60,7 @@ class Transactions:
         self._settlements: list[Settlement] = []
 
     def select(self) -> None:
-        """The channel is transactional from now on."""
+        """Make the channel transactional."""
         if self._publisher.confirms is not None:
             raise PreconditionFailed("cannot switch from confirm to tx mode")
         if self._publisher.transaction is None:
@@ -77,7 +77,7 @@ class Transactions:
             self._unacked.reject(settlement.taken, settlement.requeue, failed=settlement.failed)
 
     def commit(self) -> None:
-        """Do all of it; commit-ok when it is durable."""
+        """Commit the transaction; commit-ok is sent when it is durable."""
         publications = self._publications()
         publisher, unacked = self._publisher, self._unacked
         publisher.transaction = []
@@ -85,11 +85,11 @@ class Transactions:
         for target, message, queues in publications:
             accepted &= publisher.deliver(target, message, self._still_there(queues))
             stored |= target.stored or target.per_message
-        for target, _, _ in publications:  # the topology may have changed since, and they with it
+        for target, _, _ in publications:  # the topology may have changed since, and the targets with it
             self._channel.counts.publish += target.flush_counts(self._channel.vhost)
         settlements, self._settlements = self._settlements, []
         for settlement in settlements:
-            if settlement.positive:  # not before the disk has what was published: a transaction is done as a whole
+            if settlement.positive:  # only when the disk has the publications: a transaction is atomic
                 unacked.ack(settlement.taken, when_safe=True)
             else:
                 unacked.reject(settlement.taken, settlement.requeue, failed=settlement.failed)
@@ -101,13 +101,13 @@ class Transactions:
             self._channel.reply(m.TxCommitOk())
 
     def rollback(self) -> None:
-        """Drop the publishes; what was acknowledged or rejected is unacknowledged again, and not redelivered."""
+        """Drop the publications; acknowledged or rejected deliveries are unacknowledged again, and not redelivered."""
         self._publications().clear()
         self.restore()
         self._channel.reply(m.TxRollbackOk())
 
     def restore(self) -> None:
-        """What was acknowledged or rejected since the last commit is unacknowledged again."""
+        """Make deliveries that were acknowledged or rejected since the last commit unacknowledged again."""
         for settlement in self._settlements:
             self._unacked.restore(settlement.taken)
         self._settlements.clear()
@@ -118,7 +118,7 @@ class Transactions:
         return self._publisher.transaction
 
     def _still_there(self, sinks: tuple[Sink, ...]) -> tuple[Sink, ...]:
-        """The sinks by name: a queue that was declared anew since in place of the old one, none that is gone."""
+        """The sinks by name: a queue that was declared again replaces the old one, deleted ones are left out."""
         if not any(isinstance(sink, Queue) and sink.deleted for sink in sinks):
             return sinks
         there: list[Sink] = []
@@ -126,7 +126,7 @@ class Transactions:
             if isinstance(sink, Queue) and sink.deleted:
                 queue = self._channel.vhost.queues.get(sink.name)
                 if queue is not None:
-                    queue.enrich()  # it was not told what the messages need
+                    queue.enrich()  # the new queue does not know yet that such messages come
                     there.append(queue)
             else:
                 there.append(sink)

@@ -1,4 +1,4 @@
-"""The messages of a channel that were delivered and not acknowledged, and every way in which they leave.
+"""The unacknowledged deliveries of a channel, and their settlement, requeueing and redelivery.
 
 One table for consumers and basic.get, because delivery tags are the channel's. Tags grow, so the table is in tag
 order and a `multiple` takes from its front.
@@ -30,7 +30,7 @@ class UnackedChannel(Protocol):
 
 
 class Unacked:
-    """`watched` once a queue wants to be told of each acknowledgement (`Queue.acked`)."""
+    """The deliveries by tag. `watched` once a queue asked to be notified of each acknowledgement (`Queue.acked`)."""
 
     __slots__ = ("_channel", "entries", "watched")
 
@@ -57,7 +57,7 @@ class Unacked:
         return {each: entries.pop(each) for each in self.tags(tag, multiple)}
 
     def tags(self, tag: int, multiple: bool) -> list[int]:
-        """The deliveries that a client means, oldest first. PreconditionFailed for a tag that is not outstanding."""
+        """The tags that a tag and `multiple` mean, oldest first. PreconditionFailed for one that is not outstanding."""
         if multiple and tag == 0:
             return list(self.entries)
         if tag not in self.entries:
@@ -72,11 +72,11 @@ class Unacked:
         return tags
 
     def restore(self, taken: dict[int, Entry]) -> None:
-        """Put deliveries back into the table: what was to settle them was rolled back."""
+        """Put deliveries back into the table: their transaction was rolled back."""
         self.entries = dict(sorted((taken | self.entries).items()))
 
     def ack_one(self, tag: int) -> None:
-        """As `ack` of what `take` gives for that tag alone, without a table for one delivery."""
+        """Acknowledge one delivery: as `take` and `ack`, without a table for it."""
         entry = self.entries.pop(tag, None)
         if entry is None:
             raise PreconditionFailed(f"unknown delivery tag {tag}")
@@ -92,9 +92,9 @@ class Unacked:
             queue.schedule()
 
     def ack(self, taken: dict[int, Entry], *, when_safe: bool = False) -> None:
-        """Done: open the windows again, and count.
+        """Acknowledge deliveries: open the windows again, and count.
 
-        `when_safe`: stored queues are told only when what the batch writes is on the disk.
+        `when_safe`: stored queues settle the messages only when the batch's writes are on the disk.
         """
         opened = self._release(taken.values())
         stored = False
@@ -126,14 +126,14 @@ class Unacked:
                 queue.acked(message)
 
     def reject(self, taken: dict[int, Entry], requeue: bool, *, failed: bool = False) -> None:
-        """Back to their queues, or out of them by way of the dead-letter exchange.
+        """Reject deliveries: they return to their queues, or are dropped or dead-lettered.
 
-        `failed`: not given back by a consumer that can go on, but rejected, or taken from it (see delayed retry).
+        `failed`: the consumer rejected them, timed out or is gone, rather than gave them back (see delayed retry).
         """
         self._give_back(taken.values(), requeue, failed)
 
     def recover(self, requeue: bool) -> None:
-        """Everything back to its queue, or again to the consumer that had it."""
+        """Return all deliveries to their queues, or deliver them again to the same consumers."""
         check_negative(self.entries.values(), "basic.recover", requeue=True)
         if requeue:
             self.requeue_all(failed=False)
@@ -141,15 +141,15 @@ class Unacked:
             self._redeliver_all()
 
     def requeue_all(self, *, failed: bool) -> None:
-        """Everything back; `failed` when that is because the channel closes."""
+        """Return all deliveries to their queues; `failed` when the channel closes."""
         entries = list(self.entries.values())
         self.entries.clear()
         self._give_back(entries, True, failed)
 
     def _redeliver_all(self) -> None:
-        """basic.recover(requeue=false): each message again, with a new tag, to the consumer that had it.
+        """basic.recover(requeue=false): deliver each message again, with a new tag, to the same consumer.
 
-        What basic.get took, or a consumer that is gone, goes back to its queue. RabbitMQ answers 540 here.
+        Deliveries of basic.get, or of a cancelled consumer, return to the queue. RabbitMQ answers 540 here.
         """
         entries = list(self.entries.values())
         self.entries.clear()
@@ -158,7 +158,7 @@ class Unacked:
         self._release(entries)
         for queue, consumer, position, message in entries:
             if message is None:
-                continue  # seen and not taken
+                continue  # browsed, and still in its queue
             if consumer is None or consumer.cancelled:
                 queue.requeue([(position, message)], failed=False)
             else:
@@ -167,7 +167,7 @@ class Unacked:
                 consumer.redeliver(held)
 
     def _release(self, entries: Iterable[Entry]) -> dict[Consumer, int]:
-        """Give the consumers their windows back, and let their queues deliver; how much to whom."""
+        """Open the consumers' windows again, and let their queues deliver. Returns the number of deliveries of each."""
         opened: dict[Consumer, int] = {}
         for _, consumer, _, _ in entries:
             if consumer is not None:
@@ -200,6 +200,6 @@ class Unacked:
 
 
 def check_negative(entries: Iterable[Entry], methods: str, *, requeue: bool) -> None:
-    """Raise when a queue among those of the deliveries takes nothing back."""
+    """Raise when a queue among those of the deliveries takes no delivery back."""
     for queue in {entry[0] for entry in entries}:
         queue.check_negative(methods, requeue)
