@@ -68,9 +68,9 @@ coverage: setup ## all lines and branches of protocol and routing are reached by
 	@echo "coverage: $(MEASURED), 90 % each"
 	@$(BIN)/python -m pytest -q -n logical --dist worksteal $(PROFILE) $(ORDER) $(SERVERLESS) \
 		$(MEASURED:%=--cov=harebell.%) --cov-report= $(MEASURED:%=tests/%)
-	@for part in $(MEASURED); do echo "$$part: $$($(BIN)/coverage report --include="*/harebell/$$part/*" --format=total) %"; \
-		$(BIN)/coverage report --include="*/harebell/$$part/*" --fail-under=90 >.coverage.report || \
-		{ cat .coverage.report; exit 1; }; done
+	@for part in $(MEASURED); do \
+		report=$$($(BIN)/coverage report --include="*/harebell/$$part/*" --fail-under=90) || { echo "$$report"; exit 1; }; \
+		echo "$$part: $$(echo "$$report" | awk '/^TOTAL/ { print $$NF }')"; done
 
 pythons: setup ## the tests of everything but Spark on every Python from 3.11 to 3.14 that there is
 	@tools/pythons.sh
