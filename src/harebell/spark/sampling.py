@@ -1,6 +1,6 @@
-"""A payload's type out of a sample of messages: for option payloadSchema, or in its place.
+"""Infers a payload's type from a sample of messages: for option payloadSchema, or in its place.
 
-The sample is a DataFrame, or the oldest messages of stream queues, which a look does not take away.
+The sample is a DataFrame, or the oldest messages of stream queues, which reading does not remove.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The durable spool: the folders in which drained messages live, and what is promised of them.
+"""The durable spool: the folders of drained messages, and their guarantees.
 
-A classic or quorum queue that is drained has no memory of what it gave out; the spool is that memory. A drain is named
+A classic or quorum queue does not store the messages that it has delivered; the spool stores them. A drain is named
 by a ticket and a part (the task's number). Its messages are written in segments, Arrow files:
 
     <spool>/<vhost>/<queue>/<ticket>/<part>-<n>.arrow     segment n, 0, 1, ...; the last one is empty: the end mark
@@ -55,7 +55,7 @@ Step = Callable[[str, int], None]
 
 
 def no_step(name: str, number: int) -> None:
-    """What runs in place of a test's step."""
+    """Do nothing; the default of a test's step."""
 
 
 class Spool:

@@ -47,9 +47,9 @@ exec {java} "$@"
 
 @dataclass(frozen=True, slots=True)
 class JavaHome:
-    """Where Java is: `path` is what JAVA_HOME should be, `version` the feature release (17, 21, 25).
+    """An installed Java: `path` is the value for JAVA_HOME, `version` the feature release (17, 21, 25).
 
-    `passed_over` says of each place that was looked at before, and had a Java, why it was not taken.
+    `passed_over` says for each earlier place that had a Java why it was not used.
     """
 
     path: Path

@@ -1,4 +1,4 @@
-"""Where stream queues begin and end: AMQP has no method for that, so consumers find it out.
+"""Finds where stream queues begin and end, with consumers, because AMQP has no method for it.
 
 Rules: an end is exact for a queue at rest and a lower bound for one that is written to, never too high: a reader that
 was promised a number waits for it. No broker is taken at its silence alone, which may be a slow machine:
@@ -62,7 +62,7 @@ class StreamBounds:
 
     @property
     def emptied(self) -> bool:
-        """Whether retention has left nothing."""
+        """Whether retention has removed all messages."""
         return self.tail == UNKNOWN
 
 
@@ -132,7 +132,7 @@ class BoundsReader:
         if got:
             link.reset()
             return stream_offset(got[0])
-        # Silence is the end of the stream, or a busy machine: once the end is known, it was not the latter.
+        # Silence means the end of the stream, or a busy machine; knowing the end excludes the latter.
         tail = self.tail(queue)
         if link.product == _ORDERED:
             link.overtake(queue)
