@@ -41,7 +41,7 @@ def wide_console() -> Console:
 
 
 def listing(*columns: str | Column) -> Table:
-    """A table without frame lines."""
+    """A table with no line but that below the headings."""
     return Table(*columns, box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
 
 

@@ -4,7 +4,7 @@ Rules: nothing is acknowledged, so no message is lost, whichever process is kill
 browsed (`x-browse`) and does not change. Other brokers cannot browse: there the messages are held unacknowledged until
 all were read, and closing the connection requeues them. That marks them as redelivered and, on a
 quorum queue, counts as a delivery; a message that was delivered MAX_DELIVERIES times already is refused before the
-queue's delivery limit throws it away. Only what is ready at the beginning is peeked at. Times are seconds.
+queue's delivery limit drops it. Only messages that are ready at the beginning are read. Times are seconds.
 """
 
 from __future__ import annotations

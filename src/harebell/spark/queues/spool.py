@@ -16,7 +16,7 @@ For every segment this order holds (`drain`, `segments`), because any step may b
 - Nothing is acknowledged before it is on disk under its final name.
 - os.link fails when the name exists, so of two attempts at one segment the first wins. The other closes its
   connection, which gives its messages back, and reads the winner's file.
-- Whoever drains the same ticket and part again reads the segments first and goes on after the last; once the end mark
+- A later drain of the same ticket and part reads the segments first and continues after the last; once the end mark
   is there, it reads files only and needs no broker. So rows may be handed out before the broker has the ack.
 - What the broker delivers again is recognised in the segments and dropped (`redelivery`). Round trip, look and link
   are done under the queue's lock: no two drains can both give a file to one message, though the connection of one

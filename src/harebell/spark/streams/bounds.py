@@ -251,7 +251,7 @@ def _bounds_by_last(link: Link, queue: str, first: int, timeout: float) -> Strea
             break
         waited = time.monotonic() - began
         if tail and waited > _DISAGREEMENT:
-            break  # a lower bound, of a queue that is being written; the next question goes on from there
+            break  # a lower bound, of a queue that is being written; the next call continues from there
         if waited > timeout:
             raise DeadlineExceeded(f"queue '{queue}' has {least - first} messages but delivered none in {timeout} s")
     link.reset()

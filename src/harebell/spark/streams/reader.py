@@ -108,9 +108,7 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         self._initial: Offsets | None = None
         self._targets: dict[str, int] | None = None  # the tails when an availableNow query began
         self._tails: dict[str, int] = {}
-        self._reported: set[tuple[str, int]] = (
-            set()
-        )  # queues that were emptied, with the position where reading goes on
+        self._reported: set[tuple[str, int]] = set()  # queues that were emptied, with the position to continue at
         self._vanished: set[str] = set()  # queues that are known to be gone
         self._names: tuple[float, tuple[str, ...]] | None = None  # as of when
         self._taken_at: float | None = None  # when a batch was planned last

@@ -291,7 +291,7 @@ class SocketReader:
             self._core.lost(f"the broker took nothing for {self._timeout:g} s", error)
             self._check()
         except OSError as error:
-            # What came before the end may say why it ended: reading goes on, and finds the end.
+            # Bytes that came before the end may say why it ended: later reads find them, and the end.
             log.debug("sending: %s", error)
         self._last_sent = time.monotonic()
 

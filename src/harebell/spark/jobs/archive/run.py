@@ -80,7 +80,7 @@ def archive(
     """Archives the messages of the queues at `path`, created if missing; continues where the last run ended.
 
     Stream queues are read and stay as they are; classic and quorum queues are drained, through a spool below the
-    archive. `key_words` words of the routing key name a folder. `every`: goes on, with a batch each so many seconds,
+    archive. `key_words` words of the routing key name a folder. `every`: runs, with a batch every so many seconds,
     until `stop` is set; None ends with what was there at the start. `options` are further options of format("amqp"),
     such as maxMessagesPerTrigger (200,000 here) or failOnDataLoss. `progress` gets the number of messages so far.
 

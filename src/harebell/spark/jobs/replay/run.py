@@ -1,7 +1,7 @@
 """Publishes a selection of an archive's messages again: in order, at a pace, exactly as many as were chosen.
 
 Rules: `preview` publishes nothing. A replay is planned first: the rows and their order are fixed, and written down
-under its name, so that `resume` goes on with the same ones. The order is the queue's own within each queue, and the
+under its name, so that `resume` continues with the same ones. The order is the queue's own within each queue, and the
 original time between queues; with several connections, each keeps that order for its share of the queues.
 """
 
@@ -145,7 +145,7 @@ def replay(
     first is published. `progress` gets the number confirmed so far.
 
     Raises InvalidArgument for what cannot be asked, Unroutable (unless target.mandatory is false), and what the broker
-    refuses. What was confirmed until then is known: `resume` goes on behind it, and publishes at most a chunk (1,000
+    refuses. What was confirmed until then is stored: `resume` continues after it, and publishes at most a chunk (1,000
     messages) of each connection again.
     """
     if connections < 1:
