@@ -58,8 +58,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--messages", type=int, default=5_000_000)
     parser.add_argument("--size", type=int, default=1024, help="bytes of a body")
-    parser.add_argument("--drain", type=int, default=1_000_000, help="so many are taken at the end")
-    parser.add_argument("--data", type=Path, help="a folder on the disk that is meant")
+    parser.add_argument("--drain", type=int, default=1_000_000, help="messages consumed at the end")
+    parser.add_argument("--data", type=Path, help="a folder on the disk to measure")
     options = parser.parse_args()
     print(f"{machine()}; {options.messages:,} messages of {options.size:,} bytes in one durable queue")
 

@@ -206,8 +206,6 @@ def measure_all(chosen: list[Case], brokers: tuple[str, ...], rounds: int) -> Re
     return results
 
 
-# -- the tables --------------------------------------------------------------------------------------------------
-
 TABLES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("case", ("per_second", "cpu_us")),
     ("round trips", ("p50", "p99", "cpu_us")),

@@ -31,7 +31,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-# This file has the name of Django's package, which must be found all the same.
+# This file has the name of Django's package, which must still be importable.
 sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]
 
 TEXT = "x" * 100
@@ -77,9 +77,6 @@ def make(kind: str, url: str) -> Layer:
     return InMemoryChannelLayer(capacity=10_000)
 
 
-# -- the other side: a process that echoes, or that has many readers ---------------------------------------------------
-
-
 def serve(kind: str, url: str, pipe: Connection, readers: int) -> None:
     asyncio.run(_serve(kind, url, pipe, readers))
 
@@ -116,7 +113,7 @@ async def _serve(kind: str, url: str, pipe: Connection, readers: int) -> None:
 
 @contextlib.contextmanager
 def others(kind: str, url: str, readers: list[int]) -> Iterator[tuple[list[list[str]], Callable[[], float]]]:
-    """Processes with so many readers each; their channels, and how to end them and hear their CPU seconds."""
+    """Processes with so many readers each: their channels, and a function that ends them and returns CPU seconds."""
     context = multiprocessing.get_context("spawn")
     pipes, processes = [], []
     for count in readers:
@@ -137,9 +134,6 @@ def others(kind: str, url: str, readers: list[int]) -> Iterator[tuple[list[list[
         for process in processes:
             process.kill()
             process.join()
-
-
-# -- the rows ----------------------------------------------------------------------------------------------------------
 
 
 async def round_trip(kind: str, url: str) -> Result:
@@ -251,9 +245,6 @@ def run(row: str, kind: str, url: str, pipe: Connection) -> None:
         result = f"{type(error).__name__}: {error}"
     pipe.send(result)
     os._exit(0)
-
-
-# -- servers -----------------------------------------------------------------------------------------------------------
 
 
 def free_port() -> int:

@@ -46,9 +46,6 @@ class Clock:
         return Result(count, count / wall, cpu / count * 1e6)
 
 
-# -- harebell ------------------------------------------------------------------------------------------------------
-
-
 async def harebell_unconfirmed(url: str, count: int) -> Result:
     import harebell
 
@@ -166,9 +163,6 @@ async def harebell_iterator(url: str, count: int) -> Result:
         return clock.result(count)
 
 
-# -- harebell, blocking ----------------------------------------------------------------------------------------------
-
-
 def blocking_unconfirmed(url: str, count: int) -> Result:
     from harebell import blocking
 
@@ -213,9 +207,6 @@ def blocking_iterator(url: str, count: int) -> Result:
                 break
         channel.drain()
         return clock.result(count)
-
-
-# -- aio-pika ----------------------------------------------------------------------------------------------------
 
 
 async def aio_pika_unconfirmed(url: str, count: int) -> Result:
@@ -295,9 +286,6 @@ async def aio_pika_iterator(url: str, count: int) -> Result:
                 if seen == count:
                     break
         return clock.result(count)
-
-
-# -- pika --------------------------------------------------------------------------------------------------------
 
 
 def pika_unconfirmed(url: str, count: int) -> Result:
@@ -454,9 +442,6 @@ async def pika_asyncio_callback(url: str, count: int) -> Result:
     return await _pika_asyncio(url, work)
 
 
-# -- py-amqp -----------------------------------------------------------------------------------------------------
-
-
 def _amqp(url: str, **options: object) -> Any:
     import amqp
 
@@ -532,9 +517,6 @@ def py_amqp_callback(url: str, count: int) -> Result:
         while seen < count:
             connection.drain_events()
         return clock.result(count)
-
-
-# -- amqpstorm ---------------------------------------------------------------------------------------------------
 
 
 def _amqpstorm(url: str) -> Any:

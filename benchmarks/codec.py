@@ -51,9 +51,6 @@ def best(work: Callable[[], object]) -> float:
     return least / MESSAGES
 
 
-# -- splitting ---------------------------------------------------------------------------------------------------
-
-
 def open_server() -> Engine:
     client, server = Engine(Role.CLIENT), Engine(Role.SERVER)
     client.send_header()
@@ -115,9 +112,6 @@ def pamqp_split(data: bytes) -> Callable[[], object]:
     return work
 
 
-# -- deliveries --------------------------------------------------------------------------------------------------
-
-
 def harebell_deliver() -> None:
     """As a server sends one: method encoded each time, content frames as they came."""
     content = Content(1, b"", encode_content(1, TYPICAL, BODY, 131_072), len(BODY))
@@ -140,9 +134,6 @@ def pamqp_deliver() -> None:
             + pamqp_frame.marshal(pamqp_header.ContentHeader(0, len(BODY), properties), 2)
             + pamqp_frame.marshal(pamqp_body.ContentBody(BODY), 2)
         )
-
-
-# -- properties --------------------------------------------------------------------------------------------------
 
 
 def of_content(properties: Properties, look: Callable[[Content], object]) -> Callable[[], object]:

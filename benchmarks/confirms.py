@@ -24,7 +24,7 @@ from load import Peer, publication
 from harebell.protocol.v091 import Properties, methods as m
 
 RECORD_BYTES = 186  # what such a message takes in the log
-TURN = 20  # of one kind, before the other has its turn
+TURN = 20  # measurements of one kind before those of the other
 
 
 class Bare:
@@ -67,7 +67,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--count", type=int, default=300, help="of each kind in a round")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--data", type=Path, help="a folder on the disk that is meant")
+    parser.add_argument("--data", type=Path, help="a folder on the disk to measure")
     options = parser.parse_args()
     ratios = []
     print(f"{machine()}; milliseconds")

@@ -44,7 +44,7 @@ ack_frame = struct.Struct(">BHIHHQBB")  # basic.ack, which a consumer with a sma
 
 @dataclass(frozen=True)
 class Load:
-    """What is sent: `count` messages of `size` bytes through one queue, or through `queues` of them at once.
+    """The load of a case: `count` messages of `size` bytes through one queue, or through `queues` of them at once.
 
     `prefetch` 0: the consumer takes without acknowledging; `ack_each`: one basic.ack a message instead of a multiple
     one periodically. `drain`: fill the queue first, then start the consumer; `get`: with basic.get. `reject`: the
@@ -175,7 +175,7 @@ class Peer:
 
 
 class Stage:
-    """What the processes of a run share. Each is `ready` once; a process that comes `after` others waits for them."""
+    """The state that the processes of a run share. Each is `ready` once; a process `after` others waits for them."""
 
     def __init__(self, workers: int) -> None:
         context = multiprocessing.get_context("fork")
@@ -318,7 +318,7 @@ def consume(port: int, name: str, load: Load, stage: Stage) -> None:
         raise RuntimeError("more arrived than was sent")
     if load.reject:
         peer.wait_count(name + DEAD, load.count)
-    peer.call(m.BasicQos(0, 1), m.BasicQosOk)  # the last acknowledgement is dealt with
+    peer.call(m.BasicQos(0, 1), m.BasicQosOk)  # the broker has processed the last acknowledgement
     peer.close()
 
 

@@ -51,7 +51,7 @@ class Served:
         return int(status.split("VmRSS:")[1].split()[0]) * 1024
 
     def end(self, number: signal.Signals) -> float:
-        """Seconds until it is gone."""
+        """End the broker with a signal; returns the seconds until it has ended."""
         began = time.perf_counter()
         self.process.send_signal(number)
         self.process.wait()
@@ -61,7 +61,7 @@ class Served:
 
 
 def fill(port: int, names: list[str], messages: int, size: int) -> float:
-    """Seconds until all are confirmed."""
+    """Fill the queues; returns the seconds until all messages are confirmed."""
     peer = Peer(port)
     for name in names:
         peer.call(m.QueueDeclare(name, durable=True), m.QueueDeclareOk)

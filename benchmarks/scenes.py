@@ -32,7 +32,7 @@ from harebell.protocol.v091 import Content, Properties, methods as m
 
 REPLY_TO = "amq.rabbitmq.reply-to"
 STAMP = struct.Struct(">I96x")  # the number of a request, in a body of 100 bytes
-PAGES_SETTLE = 0.5  # seconds for a broker to give back what it does not need
+PAGES_SETTLE = 0.5  # seconds for a broker to give back unused memory
 
 
 def many_queues(port: int, pid: int, *, queues: int, rounds: int, connections: int) -> Result:
@@ -251,11 +251,8 @@ def connection_churn(port: int, pid: int, *, count: int) -> Result:
     return measure(pid, [work]).result(count)
 
 
-# -- memory: on a broker that has done nothing yet, one case on top of the other ---------------------------------
-
-
 def connection_memory(port: int, pid: int, *, count: int) -> Result:
-    """Of an idle connection with one open channel."""
+    """The memory of an idle connection with one open channel."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY or hard >= count + 100:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count + 100), hard))
@@ -268,7 +265,7 @@ def connection_memory(port: int, pid: int, *, count: int) -> Result:
 
 
 def queue_memory(port: int, pid: int, *, count: int) -> Result:
-    """Of an empty, unused queue with one binding."""
+    """The memory of an empty, unused queue with one binding."""
     peer, before = Peer(port), memory(pid)
     names = [f"bench-{os.getpid()}-{number:05}" for number in range(count)]
     for name in names:
@@ -282,7 +279,7 @@ def queue_memory(port: int, pid: int, *, count: int) -> Result:
 
 
 def backlog_memory(port: int, pid: int, *, count: int) -> Result:
-    """Of a transient message of 100 bytes that waits in a queue."""
+    """The memory of a transient message of 100 bytes that waits in a queue."""
     peer, name = Peer(port), f"bench-{os.getpid()}"
     peer.call(m.QueueDeclare(name), m.QueueDeclareOk)
     before, blob = memory(pid), publication("", name, Properties(), 100) * 200

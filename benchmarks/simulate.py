@@ -94,7 +94,7 @@ def own_cpu() -> Spent:
 
 
 def processes_cpu() -> Spent:
-    """Of this process and all its descendants, including those that have ended."""
+    """The CPU seconds of this process and all its descendants, including those that have ended."""
     java = python = 0.0
     this = psutil.Process()
     for process in (this, *this.children(recursive=True)):

@@ -75,8 +75,6 @@ class Bench:
         self._broker = broker
         self._runs = 0
 
-    # -- what is measured ------------------------------------------------------------------------------------------
-
     def cases(self) -> dict[str, Callable[[], Result]]:
         cases: dict[str, Callable[[], Result]] = {
             "Spark's rate source": self.rate,
@@ -153,8 +151,6 @@ class Bench:
             reader = self.reader(self.spark.readStream, queue, "stream", TWO)
             frame = reader.option("maxMessagesPerTrigger", LITTLE).load()
             return self.measured(lambda: self.stream(frame), batches)
-
-    # -- how -------------------------------------------------------------------------------------------------------
 
     def measured(self, work: Callable[[], object], rows: int) -> Result:
         cpu, wall = self.cpu(), time.perf_counter()

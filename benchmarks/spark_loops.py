@@ -24,7 +24,7 @@ FROM_FIRST = {"x-stream-offset": "first"}
 
 
 class Writer:
-    """Rows on their way into one file."""
+    """Writes rows into one file."""
 
     def __init__(self, path: str) -> None:
         self._file = parquet.ParquetWriter(path, SCHEMA)

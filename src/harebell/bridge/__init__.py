@@ -1,8 +1,8 @@
 """The shovel: moves messages from one broker to another, Harebell or RabbitMQ, so that none is lost.
 
 `Shovel` moves from one queue or exchange to one queue or exchange, over any number of lost connections. `Shovels` runs
-those that a broker's parameters ask for. `declare_topology` prepares a destination. This is the only package that joins
-the broker and the client.
+the shovels among a broker's parameters. `declare_topology` prepares a destination. This package joins the broker and
+the client, which do not import each other.
 """
 
 from harebell.bridge.dynamic import Shovels

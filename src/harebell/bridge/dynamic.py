@@ -1,13 +1,13 @@
-"""Dynamic shovels: those that a broker's parameters of component "shovel" ask for, as RabbitMQ's plugin has them.
+"""Dynamic shovels: those described by a broker's parameters of component "shovel", as in RabbitMQ's plugin.
 
     shovels = Shovels()
     async with Broker(components={"shovel": shovels}) as broker, shovels.of(broker):
         broker.set_parameter("shovel", "to-the-cluster", {"src-uri": "amqp://", "src-queue": "orders", ...})
 
-Rules: a parameter that is set starts its shovel, or restarts it with the new value; one that is cleared, or whose
-virtual host goes, stops it. A shovel that has moved what `src-delete-after` says clears its parameter. The URI
-`amqp://` (or `amqp:///vhost`), without host and user, is this broker itself; its virtual host is the parameter's
-where the URI names none. Every shovel is patient: only reconnect-delay 0 lets one end at its first loss.
+Rules: setting a parameter starts its shovel, or restarts it with the new value; clearing it, or deleting its virtual
+host, stops the shovel. A shovel that has moved what `src-delete-after` says clears its parameter. The URI `amqp://`
+(or `amqp:///vhost`), without host and user, is this broker itself; where the URI names no virtual host, that of the
+parameter counts. Every shovel is patient: only with reconnect-delay 0 does one end at its first loss.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Key = tuple[str, str]  # virtual host, name
 
 
 class _Running:
-    """One shovel and the task that it runs in."""
+    """A shovel and its task."""
 
     def __init__(self, shovel: Shovel, task: asyncio.Task[None]) -> None:
         self.shovel = shovel
@@ -60,7 +60,7 @@ class Shovels:
 
     @asynccontextmanager
     async def of(self, broker: Broker) -> AsyncIterator[Shovels]:
-        """Run the shovels of a broker that has started, those of the future too, until the block ends."""
+        """Run the shovels of a started broker, present and future ones, until the block ends."""
         self._broker = broker
         for vhost, component, name in tuple(broker.node.parameters.parameters):
             if component == COMPONENT:
@@ -73,26 +73,22 @@ class Shovels:
                 self._stop(key)
             await _ended(self._ending)
 
-    # -- a component of the broker's parameters ----------------------------------------------------------------------
-
     def check(self, parameter: Parameter) -> None:
-        """Raises InvalidArgument for a shovel that cannot be."""
+        """Raises InvalidArgument for a faulty shovel."""
         parse_shovel(parameter.value, parameter.name)
 
     def changed(self, vhost: str, name: str) -> None:
-        """The parameter was set, or cleared."""
+        """Start, restart or stop the shovel whose parameter was set or cleared."""
         if self._broker is None:
-            return  # `of` will look at all of them
+            return  # `of` starts all of them
         before = self._stop((vhost, name))
         parameter = self._broker.node.parameters.parameters.get((vhost, COMPONENT, name))
         if parameter is not None:
             self._start(self._broker, parameter, before)
 
     def status(self) -> list[dict[str, object]]:
-        """One object for each shovel, in the shape of RabbitMQ's HTTP API with our counts."""
+        """An object for each shovel, in the form of RabbitMQ's HTTP API with Harebell's counts."""
         return [self._status(key, running) for key, running in self._running.items()]
-
-    # -- inside ------------------------------------------------------------------------------------------------------
 
     def _start(self, broker: Broker, parameter: Parameter, before: asyncio.Task[None] | None) -> None:
         options = in_vhost(parse_shovel(parameter.value, parameter.name), parameter.vhost)
@@ -112,7 +108,7 @@ class Shovels:
         self._running[key] = _Running(shovel, task)
 
     def _stop(self, key: Key) -> asyncio.Task[None] | None:
-        """Have the shovel end; the task that it ends in."""
+        """Stop the shovel; returns its task, which ends soon."""
         running = self._running.pop(key, None)
         if running is None:
             return None
@@ -125,14 +121,14 @@ class Shovels:
 
     async def _run(self, key: Key, shovel: Shovel, before: asyncio.Task[None] | None) -> None:
         if before is not None:
-            await _ended({before})  # two of one name would take each other's messages
+            await _ended({before})  # two shovels of one name would take each other's messages
         vhost, name = key
         try:
             await shovel.run()
         except ShovelEnded as error:
             log.error("%s: ended: %s", shovel.name, error)
             return
-        except Exception:  # a defect of ours does not end in silence
+        except Exception:  # log a defect, so that the shovel does not end silently
             log.exception("%s: failed", shovel.name)
             return
         log.info("%s: %d messages moved", shovel.name, shovel.forwarded)
@@ -174,7 +170,7 @@ class Shovels:
 
 
 async def _ended(tasks: set[asyncio.Task[None]]) -> None:
-    """Wait for shovels that were told to stop. What is not confirmed in time stays at its source."""
+    """Wait for stopped shovels to end. Messages that are not confirmed in time stay at their source."""
     tasks = set(tasks)
     if tasks:
         _, late = await asyncio.wait(tasks, timeout=GOODBYE_SECONDS)
@@ -184,7 +180,7 @@ async def _ended(tasks: set[asyncio.Task[None]]) -> None:
 
 
 def in_vhost(options: ShovelOptions, vhost: str) -> ShovelOptions:
-    """The options with local URIs that name no virtual host meaning this one."""
+    """The options, with this virtual host in local URIs that name none."""
 
     def located(uris: tuple[str, ...]) -> tuple[str, ...]:
         path = quote(vhost, safe="")

@@ -1,8 +1,8 @@
-"""What a shovel is told: from where, to where, how careful; read from the value of RabbitMQ's parameter "shovel".
+"""The options of a shovel: source, destination, ack mode; read from the value of RabbitMQ's parameter "shovel".
 
-Keys, defaults and refusals are RabbitMQ's (dynamic shovels of 3.10, probed, and the later `-predeclared`). What is
-refused here and not there: AMQP 1.0 at either end, an empty list of URIs, a negative reconnect-delay, an end that is
-given neither by the one key nor the other. A list of URIs stands for one broker: the first that answers is taken.
+Keys, defaults and refusals are RabbitMQ's (dynamic shovels of 3.10, probed, and the later `-predeclared`). Harebell
+also refuses AMQP 1.0 at either end, an empty list of URIs, a negative reconnect-delay, and an end with neither a queue
+nor an exchange. A list of URIs stands for one broker: the first that answers is used.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ MAX_PREFETCH: Final = 65_535  # a short integer in basic.qos
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where messages are taken from: `queue`, or what an exchange routes to an exclusive queue by `key`.
+    """The source of messages: `queue`, or an exclusive queue bound to an exchange by `key`.
 
-    prefetch      how many may be on their way: taken, and not acknowledged yet
+    prefetch      how many messages may be on their way: received, and not acknowledged yet
     delete_after  end after so many messages; "queue-length": as many as there were at the start; None: never
     predeclared   wait for a queue that is missing, do not declare it
     """
@@ -50,10 +50,10 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where messages go: into `queue`, or through `exchange` (None: the one they were published to).
+    """The destination of messages: `queue`, or `exchange` (None: the one they were published to).
 
     key         routing key; None: the message's own
-    properties  put over those of each message, by name
+    properties  override those of each message, by name
     """
 
     uris: tuple[str, ...]
@@ -78,12 +78,12 @@ class ShovelOptions:
 
 
 def is_local(uri: str) -> bool:
-    """Whether the URI means the broker that the shovel runs in: without host and user, as `amqp:///vhost`."""
+    """Whether the URI, without host and user as in `amqp:///vhost`, means the broker that runs the shovel."""
     return not urlsplit(uri).netloc
 
 
 def without_credentials(uri: str) -> str:
-    """The URI as headers and listings show it."""
+    """The URI without user and password, for headers and listings."""
     parts = urlsplit(uri)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
@@ -94,7 +94,7 @@ _PROPERTIES: Final[Mapping[str, type]] = {
     "app_id": str, "cluster_id": str,
 }  # fmt: skip
 
-# keys that were renamed: the old name is still read
+# Renamed keys, whose old names are still read.
 _OLD_NAMES: Final = {
     "delete-after": "src-delete-after",
     "prefetch-count": "src-prefetch-count",
@@ -105,7 +105,7 @@ _OLD_NAMES: Final = {
 
 
 def parse_shovel(value: object, name: str = "shovel") -> ShovelOptions:
-    """The options in a parameter's value. InvalidArgument lists all that is wrong with it, in RabbitMQ's words."""
+    """The options in a parameter's value. InvalidArgument lists all faults, in RabbitMQ's words."""
     if not isinstance(value, Mapping):
         raise InvalidArgument(f"Validation failed\n\n{name}: the value must be an object")
     reader = _Reader({_OLD_NAMES.get(str(key), str(key)): item for key, item in value.items()})
@@ -156,7 +156,7 @@ def _check_ends(source: Source, destination: Destination, ack_mode: AckMode, pro
 
 
 class _Reader:
-    """Takes the keys of an object one by one; what is wrong gathers in `problems`."""
+    """Takes the keys of an object one by one, and collects all faults in `problems`."""
 
     def __init__(self, value: Mapping[str, object]) -> None:
         self._rest = dict(value)

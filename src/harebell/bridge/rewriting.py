@@ -1,8 +1,8 @@
-"""What a shovel changes about a message: nothing, unless it is told to.
+"""The changes that a shovel makes to messages: none, unless its options say so.
 
-Properties travel byte for byte. What the source queue itself put among the headers is taken off, because it is about
-that queue and not about the message: x-delivery-count and x-stream-offset. The headers that can be asked for,
-x-shovelled and x-shovelled-timestamp, look as RabbitMQ's shovel makes them.
+Properties are copied byte for byte. The headers that the source queue added are removed, because they describe that
+queue and not the message: x-delivery-count and x-stream-offset. The optional headers x-shovelled and
+x-shovelled-timestamp have the form of RabbitMQ's shovel.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Rewriter"]
 class Rewriter:
     """Prepares deliveries for the destination, for one pair of connections.
 
-    about  which shovel moves them: the first entries of x-shovelled
+    about  the first entries of x-shovelled, which name the shovel
     """
 
     def __init__(self, options: ShovelOptions, source_uri: str, destination_uri: str, about: Table) -> None:
@@ -64,7 +64,7 @@ class Rewriter:
 
 
 def _shovelled(options: ShovelOptions, source_uri: str, destination_uri: str, about: Table) -> Table:
-    """An entry of x-shovelled; empty when it is not asked for."""
+    """An entry of x-shovelled; empty without forward headers."""
     source, destination = options.source, options.destination
     if not destination.forward_headers:
         return {}

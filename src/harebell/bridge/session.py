@@ -1,8 +1,8 @@
-"""One pair of connections, from the first message to the last, or until either of them is lost.
+"""Moves messages over one pair of connections, until all are moved or either connection is lost.
 
-`run` returns when what was asked for is done, or when it was told to stop, with everything acknowledged that the
-destination has. It raises what ended a connection or a channel; what was not acknowledged then, the source delivers
-again to the next session.
+`run` returns when all messages are moved or the shovel is stopped; every message that the destination has is then
+acknowledged. It raises the error that ended a connection or a channel; the source then delivers the unacknowledged
+messages again to the next session.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ QUIET: Final = 3.0  # seconds without a delivery after which a stream, which is 
 class Session:
     """Moves messages over one pair of open connections.
 
-    running  called when everything is declared and the first message may be taken
-    ended    called after that when the last message was taken or a connection was lost
+    running  called when everything is declared, before the first message is received
+    ended    called after that, when the last message was received or a connection was lost
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Session:
                 self._ended()
 
     async def _count(self, channel: Channel, queue: str) -> None:
-        """How many messages there are to move, where that is to be known."""
+        """Set the number of messages to move, if the options need it."""
         progress = self._progress
         if progress.expected is None:
             ready = (await channel.queue_declare(queue, passive=True)).message_count
@@ -103,7 +103,7 @@ class Session:
             progress.expected = ready if progress.limit is None else progress.limit
 
     async def _supervise(self, taking: Channel, giving: Channel, queue: str) -> None:
-        """Move messages until that is done; raise as soon as either side is lost, also while nothing moves."""
+        """Move messages until all are moved; raises as soon as either side is lost, also while it is idle."""
         source, destination = self._connections
         consumer = taking.consume(
             queue,
@@ -144,8 +144,6 @@ class Session:
             arguments["x-stream-offset"] = self._progress.next_offset
         return arguments or None
 
-    # -- moving ------------------------------------------------------------------------------------------------------
-
     async def _pump(self, consumer: Consumer, giving: Channel) -> None:
         left = self._progress.left()
         if left != 0:
@@ -168,7 +166,7 @@ class Session:
         self._flush()
 
     async def _room(self, giving: Channel) -> bool:
-        """Wait until the window and the destination take another one; False when the shovel is to stop instead."""
+        """Wait until the window and the destination take another message; False when the shovel is stopped."""
         while not self._progress.stopping.is_set():
             try:
                 await giving.wait_publish()
@@ -196,10 +194,8 @@ class Session:
         self._flush_due = False
         self._acknowledgements.flush()
 
-    # -- ending ------------------------------------------------------------------------------------------------------
-
     async def _end(self, consumer: Consumer, source: Connection, queue: str) -> None:
-        """Cancel the subscription when the shovel is told to stop, or when there is nothing left to move."""
+        """Cancel the subscription when the shovel is stopped, or when no message is left to move."""
         stopping = self._progress.stopping
         if not self._progress.until_empty:
             await stopping.wait()
@@ -232,7 +228,7 @@ class Session:
 
 
 async def prepare_source(connection: Connection, source: Source) -> str:
-    """Declares what is to be declared at the source; the queue to consume from."""
+    """Declare the queues and bindings of the source; returns the queue to consume from."""
     if source.queue is not None:
         await ensure_queue(connection, source.queue, source.queue_arguments, declare=not source.predeclared)
         return source.queue
@@ -245,7 +241,7 @@ async def prepare_source(connection: Connection, source: Source) -> str:
 
 
 async def prepare_destination(connection: Connection, destination: Destination) -> None:
-    """Makes sure that the queue or exchange to publish to is there, and declares the queue where that is allowed."""
+    """Check that the queue or exchange to publish to exists, or declare the queue where that is allowed."""
     if destination.queue is not None:
         await ensure_queue(
             connection, destination.queue, destination.queue_arguments, declare=not destination.predeclared
@@ -256,7 +252,7 @@ async def prepare_destination(connection: Connection, destination: Destination) 
 
 
 async def ensure_queue(connection: Connection, name: str, arguments: Table, *, declare: bool) -> None:
-    """The queue as it is, or a new durable one. NotFound when it is missing and not to be declared."""
+    """Check that the queue exists, or declare a durable one if `declare`. NotFound when it is missing otherwise."""
     try:
         async with connection.channel() as channel:
             await channel.queue_declare(name, passive=True)
@@ -269,7 +265,7 @@ async def ensure_queue(connection: Connection, name: str, arguments: Table, *, d
 
 @contextmanager
 def at(end: str, peer: str) -> Iterator[None]:
-    """An error within says at which end it happened."""
+    """Add to an error raised in the block at which end it happened."""
     try:
         yield
     except HarebellError as error:

@@ -1,14 +1,14 @@
-"""A shovel: sessions one after the other, until what was asked for is done.
+"""A shovel: runs sessions one after the other, until all messages are moved.
 
 Rules:
 
-- Whatever ends a session (a lost connection on either side, a closed channel, a queue that is gone), both sides are
-  dialled anew, after 0.1 s at first, then twice as long each time, at most the reconnect delay; from the beginning
-  again once a session has moved something, or has lasted. Half of the wait is random, so that many shovels do not come
-  back at once.
-- A patient shovel tries again whatever went wrong, since operators mend things. One that is not patient ends where
-  trying again would not help: at a refusal, and at a broker that could not be reached in the first place.
-- Redialling is `run`'s alone: a session knows one pair of connections.
+- Whatever ends a session (a lost connection on either side, a closed channel, a deleted queue), the shovel connects
+  both sides again, after 0.1 s at first, then twice as long each time, at most the reconnect delay; it starts at 0.1 s
+  again once a session has moved a message, or has lasted. Half of the wait is random, so that many shovels do not
+  connect at once.
+- A patient shovel retries after every error, because operators may repair the cause. One that is not patient ends
+  where a retry would not help: at a refusal, and at a broker that was never reached.
+- Only `run` connects again: a session knows one pair of connections.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ FIRST_DELAY: Final = 0.1  # seconds, at most
 
 State = Literal["starting", "running", "terminated"]
 
-# a broker that goes away, or comes back; everything else is an answer
+# A broker that stops or starts; every other error is its answer.
 PASSING: Final = (
     ChannelClosed,
     ConnectionForced,
@@ -63,19 +63,19 @@ class Shovel:
 
     options      from where to where, and how
     name         what the log calls it
-    patient      try again whatever goes wrong; False: raise what trying again would not mend
+    patient      retry after every error; False: raise errors that a retry would not cure
     until_empty  end when the source queue is empty, or when nothing more comes from a stream
-    about        the first entries of x-shovelled, where forward headers are asked for
-    open_local   a socket to the broker that URIs without a host mean
+    about        the first entries of x-shovelled, with forward headers
+    open_local   opens a socket to the broker that URIs without a host mean
 
     state       "starting", "running", or "terminated": ended, or waiting for the next attempt
-    expected    how many messages there were to move at the start; None before that is known
+    expected    how many messages there were to move at the start; None until that is known
     forwarded   how many the destination has confirmed; after a lost connection some of them are counted twice, because
                 they were delivered twice
     lost        refused by the destination with ack-mode on-publish or no-ack; always 0 with on-confirm
     redials     how many sessions were lost
-    attempts    how many failed in a row, and so how long the next wait is
-    last_error  why the last session was lost, or could not begin; None when there was none
+    attempts    how many attempts failed in a row, which sets the next wait
+    last_error  why the last session ended or could not begin; None without an error
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Shovel:
 
     @property
     def stopping(self) -> asyncio.Event:
-        """Set once `stop` was called."""
+        """The event that `stop` sets."""
         return self._progress.stopping
 
     @property
@@ -123,7 +123,7 @@ class Shovel:
 
     @property
     def next_offset(self) -> int | None:
-        """Where a stream is read on; None at its beginning."""
+        """The stream offset to continue at; None at its beginning."""
         return self._progress.next_offset
 
     @property
@@ -136,7 +136,7 @@ class Shovel:
 
     @property
     def pending(self) -> int:
-        """How many messages are on their way now."""
+        """The number of messages on their way now."""
         return 0 if self._session is None else self._session.window.pending
 
     @property
@@ -145,11 +145,11 @@ class Shovel:
         return None if self._session is None else self._session.window.refusal
 
     def stop(self) -> None:
-        """Have `run` take no more messages, wait for the confirms of those on their way, and return."""
+        """Make `run` receive no more messages, wait for the confirms of those on their way, and return."""
         self.stopping.set()
 
     async def run(self) -> None:
-        """Move messages until all are moved, or until `stop`. ShovelEnded when it does not go on."""
+        """Move messages until all are moved, or until `stop`. Raises ShovelEnded when the shovel gives up."""
         try:
             while not self.stopping.is_set():
                 self.state = "starting"
@@ -168,8 +168,6 @@ class Shovel:
                 await self._pause()
         finally:
             self.state = "terminated"
-
-    # -- dialling ----------------------------------------------------------------------------------------------------
 
     async def _once(self) -> None:
         async with AsyncExitStack() as stack:
@@ -203,7 +201,7 @@ class Shovel:
             self.attempts = 0
 
     async def _dial(self, stack: AsyncExitStack, end: str, uris: tuple[str, ...]) -> tuple[Connection, str]:
-        """A connection to the first of these that answers, and its URI."""
+        """A connection to the first URI that answers, and that URI."""
         for number, uri in enumerate(uris, 1):
             try:
                 with at(end, parse_url(uri).peer):
@@ -235,5 +233,5 @@ class Shovel:
 
 
 def _told(error: HarebellError) -> str:
-    """The error with the end that it happened at."""
+    """The error's text with the end at which it happened."""
     return ": ".join([*getattr(error, "__notes__", ()), str(error)])

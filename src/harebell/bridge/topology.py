@@ -1,7 +1,7 @@
-"""What a definitions file has in one virtual host, declared on a broker over AMQP.
+"""Declares the topology of one virtual host of a definitions file on a broker, over AMQP.
 
-AMQP can declare exchanges, queues and bindings, and nothing else: users, permissions, policies and virtual hosts have
-to be imported by the broker's own means (`rabbitmqctl import_definitions`, `harebell serve --definitions`).
+AMQP can declare exchanges, queues and bindings only: to import users, permissions, policies and virtual hosts, use the
+broker's own tools (`rabbitmqctl import_definitions`, `harebell serve --definitions`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from harebell.routing.table_values import Table as JsonTable
 
 __all__ = ["declare_topology", "durable_queues"]
 
-RESERVED: Final = "amq."  # names of the server's own
+RESERVED: Final = "amq."  # prefix of the server's own names
 
 
 def durable_queues(definitions: Definitions, vhost: str) -> list[QueueDefinition]:
@@ -28,10 +28,10 @@ def durable_queues(definitions: Definitions, vhost: str) -> list[QueueDefinition
 
 
 async def declare_topology(connection: Connection, definitions: Definitions, vhost: str) -> list[str]:
-    """Declare exchanges, queues and bindings of the file's `vhost` where the connection leads; remarks.
+    """Declare exchanges, queues and bindings of the file's `vhost` over the connection; returns remarks.
 
-    What is there but different stays as it is, and is remarked on, as a definitions import does. Anything else that
-    the broker refuses is raised.
+    An existing exchange or queue with other arguments stays as it is and gets a remark, as in a definitions import.
+    Any other refusal of the broker is raised.
     """
     remarks: list[str] = []
     for exchange in definitions.exchanges:
@@ -67,7 +67,7 @@ async def declare_topology(connection: Connection, definitions: Definitions, vho
 async def _bind(connection: Connection, definitions: Definitions, vhost: str, remarks: list[str]) -> None:
     for binding in definitions.bindings:
         if binding.vhost != vhost or not binding.source:
-            continue  # the default exchange binds by itself
+            continue  # the default exchange has implicit bindings
         arguments = _arguments(binding.arguments)
         try:
             async with connection.channel() as channel:
@@ -78,7 +78,7 @@ async def _bind(connection: Connection, definitions: Definitions, vhost: str, re
 
 
 def _queue_arguments(queue: QueueDefinition) -> Table | None:
-    """With the queue's type, where the file has it beside the arguments."""
+    """The queue's arguments, with its type where the file has it beside them."""
     arguments = _arguments(queue.arguments) or {}
     if queue.type not in (None, "classic") and "x-queue-type" not in arguments:
         arguments = {**arguments, "x-queue-type": queue.type}

@@ -1,14 +1,14 @@
-"""The messages between the two brokers: taken from the source, and not yet safe at the destination.
+"""The messages between the two brokers: received from the source, and not yet confirmed by the destination.
 
 Rules:
 
 - A message is acknowledged at the source when the destination has confirmed it, and no sooner (ack-mode on-confirm).
-  So whatever is in a window when a connection ends is delivered again: nothing is lost, and at most a window of
+  So the messages in a window when a connection ends are delivered again: nothing is lost, and at most a window of
   messages arrives twice.
-- A message that the destination refuses (a nack: a full queue) or cannot route (a return) stays, and is sent again
-  after a while, first 0.1 s, then twice as long each time. While one is refused the line stops, so that nothing
-  overtakes it; one that cannot be routed lets others pass, as long as there is room.
-- Acknowledgements are gathered during a turn of the loop, and leave as one where nothing older is open.
+- A message that the destination refuses (a nack: a full queue) or cannot route (a return) stays, and is published
+  again after a while, first 0.1 s, then twice as long each time. While one is refused no other is published, so that
+  nothing overtakes it; an unroutable one lets others pass, as long as the window is not full.
+- Acknowledgements are collected during a turn of the loop, and sent as one where no older message is open.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FIRST_RETRY: Final = 0.1  # seconds
 
 
 class InFlightMessage:
-    """A message on its way: what is published, and where to; the tag, and the offset in a stream, that it came with."""
+    """A message on its way: its content and destination; its delivery tag and stream offset at the source."""
 
     __slots__ = ("body", "delivery_tag", "exchange", "offset", "properties", "routing_key")
 
@@ -48,9 +48,9 @@ class InFlightMessage:
 
 
 class Acknowledgements:
-    """The acknowledgements that the source is still to get, if it wants any.
+    """The acknowledgements to send to the source, unless it is consumed without them.
 
-    open   messages received and not yet safe, with their stream offsets, in the order of the delivery tags
+    open   messages received and not yet confirmed, with their stream offsets, in the order of the delivery tags
     """
 
     def __init__(self, channel: Channel, *, acknowledges: bool = True) -> None:
@@ -65,7 +65,7 @@ class Acknowledgements:
         self._last_offset = message.offset
 
     def done(self, message: InFlightMessage) -> None:
-        """The message is safe at the destination; `flush` acknowledges it."""
+        """Note that the destination has the message; `flush` acknowledges it."""
         tag = message.delivery_tag
         del self.open[tag]
         self._done.append(tag)
@@ -73,7 +73,7 @@ class Acknowledgements:
     def flush(self) -> None:
         done, self._done = self._done, []
         if not done or not self._acknowledges or not self._channel.is_open:
-            return  # when the channel has ended the source delivers them again
+            return  # the channel has ended: the source delivers the messages again
         last = max(done)
         oldest = next(iter(self.open), last + 1)
         below = [tag for tag in done if tag < oldest]
@@ -85,19 +85,19 @@ class Acknowledgements:
 
     @property
     def next_offset(self) -> int | None:
-        """Where to go on reading a stream: at the first message that is not done. None before the first of them."""
+        """The stream offset to continue at: that of the first message not done. None before the first message."""
         for offset in self.open.values():
             return offset
         return None if self._last_offset is None else self._last_offset + 1
 
 
 class Window:
-    """At most `size` messages on their way to the destination; it hears of their confirms and returns.
+    """At most `size` messages on their way to the destination; as the client's PublishWaiter it gets their confirms.
 
     accepted  called with each message that the destination has confirmed
     name      what the log calls the shovel
-    failed    done, with the reason, when the destination's channel has ended
-    refusal   why the destination did not take the last one it did not take; None when nothing is held back
+    failed    a future, done with the reason when the destination's channel has ended
+    refusal   why the destination refused the last message that it refused; None when none is refused now
     """
 
     def __init__(
@@ -124,11 +124,11 @@ class Window:
         self._refused: set[InFlightMessage] = set()
         self._returned: dict[int, Returned] = {}
         self._retry: asyncio.TimerHandle | None = None
-        self._retries = 0  # since the last that was accepted
+        self._retries = 0  # since the last accepted message
         self._change: asyncio.Future[None] | None = None
 
     def send(self, message: InFlightMessage) -> None:
-        """Publish it. Ask `room` first."""
+        """Publish the message. Check `room` first."""
         tag = self._channel.publish_nowait(
             message.body,
             message.exchange,
@@ -152,11 +152,9 @@ class Window:
         await self._change
 
     def close(self) -> None:
-        """Send nothing again any more."""
+        """Publish no refused message again."""
         if self._retry is not None:
             self._retry.cancel()
-
-    # -- called by the client (PublishWaiter) -----------------------------------------------------------------------
 
     def settle(self, publish_tag: int, acked: bool) -> None:
         message = self.sent.pop(publish_tag)
@@ -173,14 +171,12 @@ class Window:
         self._returned[publish_tag] = returned
 
     def orphaned(self, publish_tag: int) -> None:
-        """Nothing: a connection of a shovel does not come back by itself, so `fail` reports every loss."""
+        """Do nothing: the client does not restore a shovel's connection, so `fail` reports every loss."""
 
     def fail(self, reason: HarebellError) -> None:
         if not self.failed.done():
             self.failed.set_result(reason)
         self.wake()
-
-    # -- inside ------------------------------------------------------------------------------------------------------
 
     def _take(self, message: InFlightMessage) -> None:
         if self._refused:
@@ -214,6 +210,6 @@ class Window:
                 self.send(message)
 
     def wake(self) -> None:
-        """Have `changed` return."""
+        """Make `changed` return."""
         if self._change is not None and not self._change.done():
             self._change.set_result(None)

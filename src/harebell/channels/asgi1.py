@@ -1,7 +1,7 @@
 """The layer of ASGI 1 (Channels 1): synchronous, thread-safe, several channels at a time.
 
-It talks to layers of `layer` with the same prefix. A whole queue of process-local channels ("name!") is read by one
-process; that process must not read the same channels through the other face.
+It exchanges messages with layers of `layer` with the same prefix. One process reads a whole queue of process-local
+channels ("name!"); that process must not read the same channels through the asynchronous layer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ UNIQUE: Final = 20  # random letters of a single-reader channel
 class AsgiChannelLayer(BaseLayer):
     """A channel layer over AMQP with ASGI 1's methods; the settings are those of `BaseLayer`.
 
-    block_seconds  after which a blocking receive gives (None, None), as the specification allows
+    block_seconds  after which a blocking receive returns (None, None), as the specification allows
     """
 
     ChannelFull = ChannelFull
@@ -41,8 +41,6 @@ class AsgiChannelLayer(BaseLayer):
         super().__init__(url, **settings)
         self.block_seconds = block_seconds
         self._sent = 0
-
-    # -- channels ----------------------------------------------------------------------------------------------------
 
     def send(self, channel: str, message: ChannelMessage) -> None:
         """Send to a channel. ChannelFull when its capacity is reached; MessageTooLarge; TypeError for a bad name."""
@@ -58,16 +56,16 @@ class AsgiChannelLayer(BaseLayer):
         self._sent += 1
 
     def receive(self, channels: Sequence[str], block: bool = False) -> tuple[str | None, ChannelMessage | None]:
-        """(channel, message) of the first of the channels that has one, in an order of its own each time.
+        """(channel, message) of the first of the channels that has a message, in a random order.
 
-        (None, None) when none has one; with `block` after `block_seconds`. A process-local channel is named up to its
-        "!", and the name that is given back is the whole one.
+        (None, None) when none has a message; with `block` after `block_seconds`. A process-local channel is given up
+        to its "!"; the returned name is the whole one.
         """
         names = [check_channel(channel) for channel in channels]
         for name in names:
             if non_local(name) != name:
                 raise TypeError(f"{name!r}: in receive() a process-local channel is named up to its !")
-        random.shuffle(names)  # else a busy channel would starve those behind it
+        random.shuffle(names)  # else a busy channel would starve the channels after it
         runtime = self.runtime
         for name in names:
             while (entry := runtime.call_blocking(lambda name=name: runtime.shared_queues.get(name))) is not None:  # type: ignore[misc]
@@ -113,24 +111,22 @@ class AsgiChannelLayer(BaseLayer):
         runtime.call_blocking(declare)
         return channel
 
-    # -- groups ------------------------------------------------------------------------------------------------------
-
     def group_add(self, group: str, channel: str) -> None:
-        """Put a channel into a group; again to have it stay longer."""
+        """Add a channel to a group, or extend its membership."""
         check_group(group)
         check_channel(channel)
         runtime = self.runtime
         runtime.call_blocking(lambda: runtime.groups.add(group, channel))
 
     def group_discard(self, group: str, channel: str) -> None:
-        """Take a channel out of a group; no error when it is not in it."""
+        """Remove a channel from a group; no error when it is not a member."""
         check_group(group)
         check_channel(channel)
         runtime = self.runtime
         runtime.call_blocking(lambda: runtime.groups.discard(group, channel))
 
     def send_group(self, group: str, message: ChannelMessage) -> None:
-        """Send to all channels of a group; one that is full misses it."""
+        """Send to all channels of a group; a full channel does not get the message."""
         check_group(group)
         body = self.encode(message)
         runtime = self.runtime
@@ -140,30 +136,28 @@ class AsgiChannelLayer(BaseLayer):
         self._sent += 1
 
     def group_channels(self, group: str, seconds: float = 1.0) -> list[str]:
-        """The channels in a group, of every process, as far as they answer within `seconds`; see `presence`."""
+        """The channels in a group, of all processes that answer within `seconds`; see `presence`."""
         check_group(group)
         runtime = self.runtime
         return runtime.call_blocking(lambda: runtime.presence.of(group, seconds))
 
-    # -- the whole ---------------------------------------------------------------------------------------------------
-
     def flush(self) -> None:
-        """No message waits any more, and no group has a member, of those that this layer knows."""
+        """Delete all waiting messages and end all memberships of the groups that this layer knows."""
         runtime = self.runtime
         runtime.call_blocking(runtime.flush)
 
     def close(self) -> None:
-        """Say goodbye to the broker. The layer opens again when it is used again."""
+        """Close the connection to the broker. The next use of the layer opens it again."""
         runtime = self.detach_runtime()
         if runtime is not None:
             runtime.call_blocking(runtime.close)
 
     def global_statistics(self) -> dict[str, int]:
-        """messages_count: sent by this layer; channel_full_count: how often it was told ChannelFull."""
+        """Counts of this layer: messages_count, the messages sent; channel_full_count, the sends refused as full."""
         return {"messages_count": self._sent, "channel_full_count": self.runtime.full}
 
     def channel_statistics(self, channel: str) -> dict[str, int]:
-        """messages_pending: how many wait in the channel now."""
+        """Counts of a channel: messages_pending, the messages that wait in it now."""
         check_channel(channel)
         runtime = self.runtime
         return {"messages_pending": runtime.call_blocking(lambda: runtime.connection.pending(channel))}

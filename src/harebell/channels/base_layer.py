@@ -1,4 +1,4 @@
-"""What both layers have in common: settings, message bodies, and the machinery of the process they run in."""
+"""The base class of both layers: settings, message bodies, and the runtime of the process."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from harebell.channels.settings import Capacities, Settings, urls_of
 
 __all__ = ["BaseLayer", "random_letters"]
 
-RESERVED: Final = "__asgi_channel__"  # Channels keeps this key to itself
+RESERVED: Final = "__asgi_channel__"  # Channels reserves this key
 
 
 class BaseLayer:
-    """The settings of a layer, and what its methods need. Attributes without a line here are for the two layers only.
+    """The settings of a layer, and helpers of its methods. Attributes without a line here are for the two layers only.
 
     url, hosts        of the broker; several are tried in turn. "embedded://" starts one in this process
     prefix            the beginning of all names on the broker
@@ -31,12 +31,12 @@ class BaseLayer:
     group_expiry      seconds that a membership lasts unless it is added again
     capacity          messages that may wait in a channel; one more is ChannelFull
     channel_capacity  another capacity for channels, by the first pattern (glob or compiled) that matches
-    symmetric_encryption_keys  the first one encrypts what leaves this process, all of them are tried on what comes in
+    symmetric_encryption_keys  the first one encrypts sent messages, all of them are tried on received ones
     serializer        "msgpack", "json", or an object with dumps and loads
-    timeout           seconds after which a call fails when the broker is not there
+    timeout           seconds after which a call fails when the broker is unavailable
     max_message_size  bytes of a serialized message; a larger one is MessageTooLarge
-    group_history     how many of a group's last messages are kept, by pattern of its name; none where nothing matches
-    on_missed         called, in a thread of the layer's, with the name of a channel whose message was dropped
+    group_history     how many of a group's last messages are stored, by pattern of its name; none where nothing matches
+    on_missed         called, in a thread of the layer, with the name of a channel whose message was dropped
 
     Raises InvalidArgument for a setting that cannot be understood.
     """
@@ -65,7 +65,7 @@ class BaseLayer:
         self.max_message_size = max_message_size
         self._serializer = serializer_of(serializer, symmetric_encryption_keys)
         capacities = Capacities(capacity, channel_capacity)
-        self.channel_capacity = capacities.patterns  # where Channels' `get_capacity` looks
+        self.channel_capacity = capacities.patterns  # Channels' `get_capacity` reads this
         self._settings = Settings(
             urls=urls_of(url, hosts),
             prefix=prefix,
@@ -81,19 +81,19 @@ class BaseLayer:
 
     @property
     def runtime(self) -> LayerRuntime:
-        """The layer's machinery in this process; a new one after a fork."""
+        """The layer's runtime in this process; a new one after a fork."""
         process = this_process()
         if self._made is None or self._made_in is not process:
             self._made, self._made_in = LayerRuntime(self._settings, self._on_missed), process
         return self._made
 
     def detach_runtime(self) -> LayerRuntime | None:
-        """The machinery, for the caller to close; the next call makes a new one. None when this process has none."""
+        """The runtime, for the caller to close; the next call makes a new one. None when this process has none."""
         runtime, self._made = self._made, None
         return runtime if self._made_in is this_process() else None
 
     def statistics(self) -> dict[str, int]:
-        """What this process counted: see `LayerRuntime.statistics`."""
+        """The counts of this process: see `LayerRuntime.statistics`."""
         return self.runtime.statistics()
 
     def missed(self, channel: str) -> int:
@@ -113,11 +113,11 @@ class BaseLayer:
         return body
 
     def decode(self, runtime: LayerRuntime, entry: MailboxEntry) -> ChannelMessage | None:
-        """The message; None, which is logged, when it is not of this layer's format."""
+        """The message of an entry; None, which is logged, when the body does not have this layer's format."""
         return self.decode_body(runtime, entry.channel, entry.body)
 
     def decode_body(self, runtime: LayerRuntime, where: str, body: bytes) -> ChannelMessage | None:
-        """A body that was read from `where`, as `decode` gives it."""
+        """The message of a body that was read from `where`; None as for `decode`."""
         try:
             return self._serializer.loads(body)
         except Unreadable as error:
@@ -125,13 +125,13 @@ class BaseLayer:
             return None
 
     def full(self, runtime: LayerRuntime, channel: str) -> str:
-        """Counts a ChannelFull, and gives its text."""
+        """Count a ChannelFull, and return its text."""
         runtime.full += 1
         return f"channel {channel!r} holds {self._settings.capacities.of(channel)} messages, its capacity"
 
 
 def random_letters(count: int) -> str:
-    """For unique names: of a generator of their own, since programs seed the common one."""
+    """Random letters for unique names, from a separate generator, because programs seed the common one."""
     return "".join(_random.choices(string.ascii_letters, k=count))
 
 

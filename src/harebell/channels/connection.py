@@ -1,7 +1,7 @@
 """One layer's connection to the broker: its AMQP channels, and which queues are declared. In the I/O thread.
 
-The robust client brings back the connection, its topology and its consumers. Each kind of work has an AMQP channel of
-its own, so that a refused declaration (406) disturbs no publication.
+The client restores the connection, its topology and its consumers. Each kind of work has an AMQP channel of its own,
+so that a refused declaration (406) disturbs no publication.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ logger = logging.getLogger("harebell.channels")
 
 FAST: Final = Recovery(backoff=Backoff(0.1, 5.0), first="retry")
 DISTURBED: Final = 20  # times that a declaration may fail because of another call
-REMEMBERED: Final = 20_000  # message ids by which duplicates are recognised
+REMEMBERED: Final = 20_000  # message ids stored to recognise duplicates
 
 
 class LayerConnection:
-    """The client's connection with its channels, and the queues that are known to be declared.
+    """A layer's connection with its AMQP channels, and the queues that are known to be declared.
 
-    client_id  of this layer in this process: the part of its channels' names before the "!"
+    client_id  identifies this layer in this process: the part of its channels' names before the "!"
     """
 
     def __init__(self, settings: Settings, thread: IOThread) -> None:
@@ -52,18 +52,16 @@ class LayerConnection:
         self.on_harebell = False  # whether the broker is Harebell: it deduplicates, and lists bindings
         self.on_open: list[Callable[[LayerConnection], None]] = []
         self._opening: asyncio.Future[None] | None = None
-        self._declared: dict[str, float] = {}  # queues, and when
+        self._declared: dict[str, float] = {}  # by queue: the time of declaration
         self._declaring: dict[str, asyncio.Task[QueueInfo]] = {}
         self._seen: OrderedDict[tuple[object, str], None] = OrderedDict()
-
-    # -- the connection ----------------------------------------------------------------------------------------------
 
     @property
     def is_open(self) -> bool:
         return self._opening is not None and self._opening.done() and not self.closed
 
     async def ready(self) -> None:
-        """Wait until it was connected once. DeadlineExceeded after the layer's timeout, ChannelClosed after close."""
+        """Wait until the first connection. DeadlineExceeded after the layer's timeout, ChannelClosed after close."""
         if self.closed:
             raise errors.ChannelClosed("the channel layer is closed")
         if self._opening is None:
@@ -81,13 +79,13 @@ class LayerConnection:
             self._opening.result()
 
     async def _open(self, opened: asyncio.Future[None]) -> None:
-        """Connect, and try again until the broker answers; an error in the settings ends it."""
+        """Connect, and retry until the broker answers; an error in the settings is final."""
         attempts = 0
         while not self.closed:
             try:
                 await self._connect()
             except (errors.InvalidArgument, errors.AccessRefused, errors.NotAllowed, ImportError) as error:
-                self._opening = None  # the next call tries again: a password may have been set meanwhile
+                self._opening = None  # the next call retries: a password may have been set meanwhile
                 if not opened.done():
                     opened.set_exception(error)
                     opened.exception()  # no caller may be left to retrieve it
@@ -125,7 +123,7 @@ class LayerConnection:
         except BaseException:
             await client.close()
             raise
-        if self.closed:  # meanwhile
+        if self.closed:  # while it was connecting
             await client.close()
             return
         self.client = client
@@ -144,15 +142,13 @@ class LayerConnection:
         if was_open:
             await self.client.close()
 
-    # -- queues ------------------------------------------------------------------------------------------------------
-
     def is_declared(self, channel: str) -> bool:
-        """Whether its queue was declared recently: the broker deletes a queue that is unused for two expiries."""
+        """Whether the channel's queue was declared recently: the broker deletes one that is unused for two expiries."""
         at = self._declared.get(non_local(channel))
         return at is not None and time.monotonic() - at < self.settings.expiry / 2
 
     async def declare(self, channel: str) -> None:
-        """Declare its queue. InvalidArgument when another process has declared it with other settings."""
+        """Declare the channel's queue. InvalidArgument when another process has declared it with other settings."""
         name = non_local(channel)
         task = self._declaring.get(name)
         if task is None:
@@ -165,7 +161,7 @@ class LayerConnection:
         for last in (*[False] * DISTURBED, True):
             try:
                 info = await self.declaring.queue_declare(self.names.queue(name), durable=True, arguments=arguments)
-            except errors.NotFound:  # no answer to a declaration: another call of the channel was refused
+            except errors.NotFound:  # a declaration cannot cause it: another call of the AMQP channel was refused
                 if last:
                     raise
                 continue
@@ -176,12 +172,12 @@ class LayerConnection:
         return info
 
     async def pending(self, channel: str) -> int:
-        """How many messages wait in its queue."""
+        """The number of messages in the channel's queue."""
         await self.ready()
         return (await self._declare(non_local(channel))).message_count
 
     def undeclared(self, channel: str) -> None:
-        """The broker does not know its queue."""
+        """Note that the broker does not have the channel's queue."""
         self._declared.pop(non_local(channel), None)
 
     @property
@@ -189,13 +185,11 @@ class LayerConnection:
         """The channels whose queues this layer has declared, by their non-local names."""
         return list(self._declared)
 
-    # -- duplicates ---------------------------------------------------------------------------------------------------
-
     def is_new(self, sent: object, place: str) -> bool:
-        """Whether this message is seen for the first time there; it comes again when a connection was lost.
+        """Whether the message is new at that place, not a duplicate redelivered after a lost connection.
 
-        sent   its id; a message without one is always new
-        place  a message to a group comes to several places, and once to each
+        sent   the message's id; a message without one is always new
+        place  a message to a group arrives at several places, and once at each
         """
         seen, key = self._seen, (sent, place)
         if sent is None:
@@ -212,6 +206,6 @@ class LayerConnection:
 
 
 def _shown(url: str) -> str:
-    """Without the password."""
+    """The URL without the password."""
     scheme, found, rest = url.partition("://")
     return f"{scheme}://{rest.rpartition('@')[2]}" if found else url

@@ -1,12 +1,12 @@
-"""The broker's dead letters, and what follows from them: memberships end. In the I/O thread.
+"""Ends memberships by the broker's dead letters. In the I/O thread.
 
-Every layer listens to one queue of dead letters; each letter goes to one of them. It says from which queue it came:
+All layers consume one queue of dead letters; each letter goes to one of them, and names the queue where it died:
 - a marker, expired: that membership was not added again within the group's expiry, so it ends; unless the marker's
-  queue holds a marker again (a dead letter may be older than the marker that is there now);
-- a marker, pushed out by the next one: nothing;
+  queue holds a marker again (a dead letter may be older than the present marker);
+- a marker, replaced by the next one: nothing follows;
 - a channel's queue, expired: its reader is gone, so the channel leaves all its groups; unless the queue has a consumer,
-  for then its reader lives and was slow.
-A letter is acknowledged when all that is done; if the layer dies on the way, another one does it.
+  because then the reader is only slow.
+A letter is acknowledged when all that is done; if the process dies before that, another layer handles the letter.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ logger = logging.getLogger("harebell.channels")
 
 
 class DeadLetters:
-    """The listener of one layer.
+    """Handles the dead letters that one layer gets.
 
-    counted  how many letters it took, by reason: "expired", "maxlen"...
+    counted  how many letters it handled, by reason: "expired", "maxlen"...
     """
 
     def __init__(self, connection: LayerConnection, groups: Groups) -> None:
@@ -57,7 +57,7 @@ class DeadLetters:
                             await self._handle(delivery)
                             delivery.ack()
                         except errors.AcknowledgeOrphans:
-                            pass  # another one gets it
+                            pass  # another layer gets the letter
             except errors.HarebellError as error:
                 if connection.closed:
                     return
@@ -68,7 +68,7 @@ class DeadLetters:
         headers, names = delivery.headers, self._connection.names
         queue, reason = headers.get("x-first-death-queue"), headers.get("x-first-death-reason")
         if not isinstance(queue, str) or not isinstance(reason, str):
-            return  # not a dead letter: a message that a program published here
+            return  # not a dead letter: a program published it to this queue
         self.counted[reason] += 1
         if reason != "expired":
             return
@@ -89,7 +89,7 @@ class DeadLetters:
         await self._groups.leave_all(channel)
 
     async def _has_marker(self, marker: str) -> bool:
-        """Whether the marker's queue holds a marker again."""
+        """Whether the marker's queue holds a marker now."""
         connection = self._connection
         arguments = connection.settings.marker_arguments(connection.names)
         info = await connection.declaring.queue_declare(marker, durable=True, arguments=arguments)

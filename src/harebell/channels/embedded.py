@@ -1,6 +1,6 @@
-"""The broker behind "embedded://": one in this process, on a port of its own, as long as the process lives.
+"""The broker behind "embedded://": runs in this process, on a port of its own, until the process ends.
 
-The only place of the layer that needs the broker, and it is imported when the URL asks for it.
+Only this module of the layer needs the broker; it is imported when the URL is "embedded://".
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _starting: asyncio.Task[Any] | None = None
 
 
 async def url() -> str:
-    """The broker's URL; the first call starts the broker, in the loop of the I/O thread."""
+    """The URL of the embedded broker; the first call starts it, in the loop of the I/O thread."""
     global _starting
     if _starting is None or (_starting.done() and _starting.exception() is not None):
         _starting = asyncio.ensure_future(_start())

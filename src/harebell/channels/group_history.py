@@ -1,7 +1,7 @@
 """The last messages of a group, for members that join later: a stream queue behind its exchange. In the I/O thread.
 
-Only for groups that the setting `group_history` names. Reading goes from the oldest message kept to a marker that the
-reader itself puts at the end, so that it ends exactly there, on brokers too that do not say how long a stream is.
+Only for groups that match the setting `group_history`. A reader publishes a marker to the stream and reads from the
+oldest stored message to that marker, so that it ends exactly there, also on brokers that do not tell a stream's length.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from harebell.protocol.v091 import Table
 
 __all__ = ["GroupHistory"]
 
-KEPT_BYTES: Final = 5_000_000  # of each group, at least; a stream drops whole segments
+KEPT_BYTES: Final = 5_000_000  # stored of each group, at least; a stream drops whole segments
 SEGMENT_BYTES: Final = 500_000
 PREFETCH: Final = 1000
 
@@ -32,7 +32,7 @@ class GroupHistory:
         self.known: set[str] = set()
 
     def keeps(self, group: str) -> bool:
-        """Whether the messages of a group are kept."""
+        """Whether the messages of a group are stored."""
         return self._connection.settings.history.of(group) > 0
 
     async def ensure(self, group: str) -> None:

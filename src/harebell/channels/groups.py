@@ -1,15 +1,15 @@
-"""Adds channels to groups and takes them out. In the I/O thread.
+"""Adds channels to groups and removes them. In the I/O thread.
 
-A group is a fanout exchange behind the groups' exchange, which knows it by its name: publishing to a group that is gone
-is no error, and the exchange goes with its last member. All of it is durable: after the broker was restarted, what the
-first process to come back sends reaches those that come later. Behind it stand
+A group is a fanout exchange, bound by its name to the exchange of all groups: publishing to a missing group is no
+error, and the group's exchange is deleted with its last member. All of it is durable: after a restart of the broker,
+messages of the first process to connect reach processes that connect later. Bound to a group's exchange are
 - for the process-local channels of this process: this process's queue, once, and the table of `members`;
 - for a process-local channel of another process: a queue of length zero with the channel's full name, from which the
-  broker hands each message on to that process's queue;
+  broker dead-letters each message into that process's queue;
 - for any other channel: an exchange of the channel's name, auto-deleted with its queue, so that a channel can leave all
   its groups at once, and the channel's queue behind it.
-The last two have a marker queue, whose message dies when the membership was not added again within the group's expiry
-(`dead_letters` handles it); a second group_add pushes out the marker of the first.
+The last two have a marker queue, whose message expires when the membership was not added again within the group's
+expiry (`dead_letters` handles it); a second group_add replaces the marker of the first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from harebell.protocol.v091 import Table
 
 __all__ = ["Groups"]
 
-TRIES: Final = 50  # another process may delete an exchange, its last member gone, between our two calls
+TRIES: Final = 50  # another process may delete an exchange with its last member between our two calls
 
 
 class Groups:
@@ -42,13 +42,11 @@ class Groups:
         self._local_queues = local_queues
         self._binding: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._unbinding: dict[tuple[str, str], asyncio.Task[None]] = {}
-        self.known: set[str] = set()  # groups that this layer has added something to, but for its own channels
+        self.known: set[str] = set()  # groups that this layer has added other channels than its own to
 
     def is_own(self, channel: str) -> bool:
-        """Whether it is a process-local channel of this layer."""
+        """Whether the channel is a process-local one of this layer."""
         return non_local(channel).endswith(f".{self._connection.client_id}!")
-
-    # -- add ---------------------------------------------------------------------------------------------------------
 
     async def add(self, group: str, channel: str) -> None:
         await self._connection.ready()
@@ -63,7 +61,7 @@ class Groups:
         process, members = non_local(channel), self._members
         await self._local_queues.ensure(process)
         members.add(group, channel, time.monotonic() + self._connection.settings.group_expiry)
-        # It may be taken out again while we wait; then it stays out, and needs no binding.
+        # The channel may be removed again during the wait; then it needs no binding.
         while members.contains(group, channel) and not members.is_bound(group, process):
             task = self._binding.get((group, process))
             if task is None:
@@ -79,7 +77,7 @@ class Groups:
     async def _bind(self, group: str, process: str) -> None:
         names, declaring = self._connection.names, self._connection.declaring
         unbinding = self._unbinding.get((group, process))
-        if unbinding is not None:  # after an outage it might be made again behind this
+        if unbinding is not None:  # after an outage the binding might be redeclared after this
             await asyncio.wait([unbinding])
         await self._repeated(
             lambda: _together(
@@ -113,7 +111,7 @@ class Groups:
         )
 
     def _group(self, group: str) -> Iterable[Coroutine[Any, Any, object]]:
-        """The calls that make the group's exchange."""
+        """The calls that declare the group's exchange."""
         names, declaring = self._connection.names, self._connection.declaring
         self.known.add(group)
         yield declaring.exchange_declare(names.group(group), "fanout", durable=True, auto_delete=True)
@@ -128,7 +126,7 @@ class Groups:
         await connection.publishing.publish(b"", "", marker)
 
     async def _repeated(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Do it again where something was deleted on the way, be it on that of another call of the same channel."""
+        """Repeat the work while a deletion makes it fail, that of another call of the same AMQP channel too."""
         for _ in range(TRIES - 1):
             try:
                 await work()
@@ -137,10 +135,8 @@ class Groups:
                 pass
         await work()
 
-    # -- discard -----------------------------------------------------------------------------------------------------
-
     async def discard(self, group: str, channel: str) -> None:
-        """Take a channel out of a group, whichever process added it. No error when it is not in it."""
+        """Remove a channel from a group, whichever process added it. No error when it is not a member."""
         connection, names = self._connection, self._connection.names
         await connection.ready()
         declaring = connection.declaring
@@ -151,7 +147,7 @@ class Groups:
         await self._repeated(lambda: declaring.queue_unbind(names.member(channel), names.group(group)))
         if self.is_own(channel):
             binding = self._binding.get((group, process))
-            if binding is not None:  # else its end would be taken for a binding that this unbinds
+            if binding is not None:  # else this would seem to unbind an existing binding
                 await asyncio.wait([binding])
             if self._members.discard(group, channel, process):
                 unbinding = connection.thread.loop.create_task(
@@ -161,12 +157,12 @@ class Groups:
                 unbinding.add_done_callback(lambda _: self._unbinding.pop((group, process), None))
                 await asyncio.shield(unbinding)
         else:
-            # Its own process may have added it; the control message comes before any message that is sent from now on.
+            # The channel's process may have added it; the control message arrives before any later message.
             headers: Table = {CHANNEL_HEADER: local_part(channel), CONTROL_HEADER: "discard", GROUP_HEADER: group}
             await connection.publishing.publish(Message(b"", headers=headers), "", names.queue(channel))
 
     async def leave_all(self, channel: str) -> None:
-        """Its message has expired: out of all its groups."""
+        """Remove a channel whose message has expired from all its groups."""
         connection, names = self._connection, self._connection.names
         if not is_local(channel):
             await connection.declaring.exchange_delete(names.channel(channel))
@@ -184,9 +180,9 @@ class Groups:
 
 
 async def _together(*calls: Coroutine[Any, Any, object]) -> None:
-    """Make the calls of one channel in this order, without waiting for each answer before the next.
+    """Make the calls of one AMQP channel in this order, without waiting for each answer before the next.
 
-    Where one is refused, the broker ignores those behind it, and all of them fail with its error.
+    When one is refused, the broker ignores those after it, and all of them fail with its error.
     """
     for result in await asyncio.gather(*calls, return_exceptions=True):
         if isinstance(result, BaseException):

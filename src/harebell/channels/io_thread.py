@@ -1,12 +1,12 @@
-"""The thread that does all input and output of the channel layers of this process: calls into it, results out of it.
+"""The thread that does all input and output of the channel layers of this process, and the results of its work.
 
-A caller may be any thread, with an event loop or without one, and its loop may end before the answer comes. So nothing
-that waits for the network runs in the caller: `IOThread.post` has a function called as the thread would call it, by
-the caller itself while the thread sleeps (`TurnLoop`), and an Answer brings the result to the caller: a future of the
-caller's loop, or one that its thread waits for. Many posts wake the thread once, many answers for one loop wake that
+A caller may be any thread, with an event loop or without one, and its loop may end before the result arrives. So
+nothing that waits for the network runs in the caller: `IOThread.post` calls a function as if in the thread; while the
+thread sleeps the caller itself makes the call (`TurnLoop`). An Answer takes the result to the caller: a future of the
+caller's loop, or one that its thread waits for. Many posts wake the thread once, many results for one loop wake that
 loop once.
 
-After a fork there is no thread in the child: `io_thread` gives a new one.
+After a fork the child has no such thread: `io_thread` starts a new one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _In = TypeVar("_In", contravariant=True)
 
 
 class Answer(Protocol[_In]):
-    """Where a result goes; called in the thread."""
+    """Receives a result; called in the I/O thread."""
 
     def give(self, result: _In) -> None: ...
 
@@ -39,7 +39,7 @@ class Answer(Protocol[_In]):
 
 
 class AsyncAnswer(Generic[_T]):
-    """For a coroutine: `await answer.future`."""
+    """An answer for a coroutine: `await answer.future`."""
 
     __slots__ = ("_loop", "_thread", "future")
 
@@ -56,7 +56,7 @@ class AsyncAnswer(Generic[_T]):
 
 
 class SyncAnswer(Generic[_T]):
-    """For a thread without a loop: `answer.wait()`."""
+    """An answer for a thread without a loop: `answer.wait()`."""
 
     __slots__ = ("_future",)
 
@@ -76,7 +76,7 @@ class SyncAnswer(Generic[_T]):
 
 
 class _LoopResults:
-    """Results that wait for one loop to take them."""
+    """Results that are to be set in one event loop."""
 
     __slots__ = ("due", "results")
 
@@ -85,13 +85,13 @@ class _LoopResults:
         self.due = False
 
     def arrive(self) -> None:
-        """In the caller's loop."""
+        """Set the results; called in the caller's loop."""
         self.due = False
         results = self.results
         while results:
             future, result, error = results.popleft()
             if future.done():
-                continue  # its caller was cancelled
+                continue  # the caller was cancelled
             if error is None:
                 future.set_result(result)
             else:
@@ -115,10 +115,8 @@ class IOThread:
             asyncio.set_event_loop(self.loop)
             self.loop.run_forever()
 
-    # -- to the thread: from anywhere --------------------------------------------------------------------------------
-
     def post(self, work: Callable[[], object]) -> None:
-        """Have it called in the thread's name, after all that was posted before; now, while the thread sleeps."""
+        """Call `work` as if in the thread, after all earlier posts; at once while the thread sleeps."""
         loop = self.loop
         if loop.asleep and not self._work and loop.lock.acquire(blocking=False):
             try:
@@ -134,7 +132,7 @@ class IOThread:
             loop.call_soon_threadsafe(self._drain)
 
     def _drain(self) -> None:
-        self._woken = False  # before the work is looked at: what is posted from now on wakes again
+        self._woken = False  # before reading the work: a later post wakes the thread again
         work = self._work
         while work:
             self._do(work.popleft())
@@ -149,7 +147,7 @@ class IOThread:
             self._doing = False
 
     def run(self, work: Callable[[], Coroutine[Any, Any, _T]], answer: Answer[_T]) -> None:
-        """Have the thread run a coroutine; its result, or what it raised, is the answer."""
+        """Run a coroutine in the thread; the answer gets its result or exception."""
         self.post(lambda: self.start(self._answered(work(), answer)))
 
     async def _answered(self, work: Coroutine[Any, Any, _T], answer: Answer[_T]) -> None:
@@ -163,10 +161,8 @@ class IOThread:
         else:
             answer.give(result)
 
-    # -- in the thread -----------------------------------------------------------------------------------------------
-
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """A task of the thread; what it raises is logged."""
+        """Start a task of the thread, and log its exception; called in the thread."""
         task = self.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -180,7 +176,7 @@ class IOThread:
     def deliver(
         self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], result: Any, error: BaseException | None
     ) -> bool:
-        """Set the result of a future of another loop. False when that loop has ended."""
+        """Set the result of a future of another loop; called in the thread. False when that loop is closed."""
         results = self._loop_results.get(loop)
         if results is None:
             self._forget_ended()
@@ -217,7 +213,7 @@ def io_thread() -> IOThread:
 
 
 def this_process() -> object:
-    """Something that is the same as long as the process is: asked at every call, where os.getpid() is a system call."""
+    """An object that identifies this process; every call compares it, and os.getpid() would be a system call."""
     return _process
 
 

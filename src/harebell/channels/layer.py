@@ -1,7 +1,7 @@
-"""The layer of Django Channels 4: asynchronous, one channel at a time.
+"""The layer of Django Channels 4: asynchronous; receives from one channel at a time.
 
-Settings (CONFIG of CHANNEL_LAYERS): see `ChannelLayer`. Any loop and any thread may call any method at any time; a
-waiting `receive` outlives a lost connection, and one that is cancelled has taken nothing.
+Settings (CONFIG of CHANNEL_LAYERS): see `BaseLayer`. Any loop and any thread may call any method at any time; a
+waiting `receive` survives a lost connection, and a cancelled one has taken no message.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ class ChannelLayer(BaseLayer, BaseChannelLayer):  # type: ignore[misc]
     MessageTooLarge = MessageTooLarge
     extensions: ClassVar[list[str]] = ["groups", "flush"]
 
-    # -- channels ----------------------------------------------------------------------------------------------------
-
     async def send(self, channel: str, message: ChannelMessage) -> None:
         """Send to a channel. ChannelFull when its capacity is reached; MessageTooLarge; TypeError for a bad name."""
         check_channel(channel)
@@ -46,7 +44,7 @@ class ChannelLayer(BaseLayer, BaseChannelLayer):  # type: ignore[misc]
             raise ChannelFull(self.full(runtime, channel)) from None
 
     async def receive(self, channel: str) -> ChannelMessage:
-        """The next message of a channel; waits for it, over a lost connection too.
+        """The next message of a channel; waits for it, also while a lost connection is restored.
 
         Raises ChannelClosed when the layer is closed meanwhile.
         """
@@ -68,7 +66,7 @@ class ChannelLayer(BaseLayer, BaseChannelLayer):  # type: ignore[misc]
                 box = runtime.mailboxes.reading(channel)
 
     async def _reads(self, runtime: LayerRuntime, channel: str) -> None:
-        """Have this process read the queue of its own process-local channel."""
+        """Make this process read the queue of its own process-local channel."""
         process = non_local(channel)
         if not runtime.groups.is_own(channel):
             raise AssertionError(
@@ -90,7 +88,7 @@ class ChannelLayer(BaseLayer, BaseChannelLayer):  # type: ignore[misc]
             runtime.shared_queues.done(channel)
 
     async def _secured(self, runtime: LayerRuntime, entry: MailboxEntry) -> bool:
-        """Whether the entry is this reader's; when it is cancelled meanwhile, the next reader's."""
+        """Whether the entry now belongs to this reader; if the reader is cancelled meanwhile, the next one gets it."""
         try:
             return await runtime.call(lambda: runtime.shared_queues.secure(entry))
         except BaseException:
@@ -106,10 +104,8 @@ class ChannelLayer(BaseLayer, BaseChannelLayer):  # type: ignore[misc]
         runtime.mailboxes.reading(channel)
         return channel
 
-    # -- groups ------------------------------------------------------------------------------------------------------
-
     async def group_add(self, group: str, channel: str) -> None:
-        """Put a channel into a group; again to have it stay longer."""
+        """Add a channel to a group, or extend its membership."""
         check_group(group)
         check_channel(channel)
         runtime = self.runtime
@@ -120,14 +116,14 @@ class ChannelLayer(BaseLayer, BaseChannelLayer):  # type: ignore[misc]
         await runtime.call(lambda: runtime.groups.add(group, channel))
 
     async def group_discard(self, group: str, channel: str) -> None:
-        """Take a channel out of a group; no error when it is not in it."""
+        """Remove a channel from a group; no error when it is not a member."""
         check_group(group)
         check_channel(channel)
         runtime = self.runtime
         await runtime.call(lambda: runtime.groups.discard(group, channel))
 
     async def group_send(self, group: str, message: ChannelMessage) -> None:
-        """Send to all channels of a group; one that is full misses it."""
+        """Send to all channels of a group; a full channel does not get the message."""
         check_group(group)
         body = self.encode(message)
         runtime = self.runtime
@@ -140,7 +136,7 @@ class ChannelLayer(BaseLayer, BaseChannelLayer):  # type: ignore[misc]
     async def group_history(self, group: str, *, seconds: float = 10.0) -> list[ChannelMessage]:
         """The group's last messages, the oldest first, as many as the setting `group_history` says.
 
-        InvalidArgument for a group that it does not name; DeadlineExceeded.
+        Raises InvalidArgument for a group that the setting does not match, and DeadlineExceeded.
         """
         check_group(group)
         runtime = self.runtime
@@ -151,20 +147,18 @@ class ChannelLayer(BaseLayer, BaseChannelLayer):  # type: ignore[misc]
         return [message for message in messages if message is not None]
 
     async def group_channels(self, group: str, *, seconds: float = 1.0) -> list[str]:
-        """The channels in a group, of every process, as far as they answer within `seconds`; see `presence`."""
+        """The channels in a group, of all processes that answer within `seconds`; see `presence`."""
         check_group(group)
         runtime = self.runtime
         return await runtime.call(lambda: runtime.presence.of(group, seconds))
 
-    # -- the whole ---------------------------------------------------------------------------------------------------
-
     async def flush(self) -> None:
-        """No message waits any more, and no group has a member."""
+        """Delete all waiting messages and end all memberships of the groups that this layer knows."""
         runtime = self.runtime
         await runtime.call(runtime.flush)
 
     async def close(self) -> None:
-        """Say goodbye to the broker. The layer opens again when it is used again."""
+        """Close the connection to the broker. The next use of the layer opens it again."""
         runtime = self.detach_runtime()
         if runtime is not None:
             await runtime.call(runtime.close)

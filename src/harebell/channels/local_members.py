@@ -1,6 +1,6 @@
-"""Which process-local channels of this process are in which groups: a table in memory, for any thread.
+"""A table in memory of the groups and their process-local channels of this process, for any thread.
 
-The broker only knows that this process's queue is bound to a group; one message comes, whatever the number of members.
+The broker only knows that this process's queue is bound to a group; one copy arrives, whatever the number of members.
 A membership ends when it is discarded, or when it was not added again within the group's expiry.
 """
 
@@ -12,16 +12,16 @@ __all__ = ["LocalMembers"]
 
 
 class LocalMembers:
-    """Groups, their local channels, and until when."""
+    """The groups, their local channels, and when each membership ends."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._groups: dict[str, dict[str, float]] = {}
-        self._bound: set[tuple[str, str]] = set()  # group, process queue: the broker has said so
+        self._bound: set[tuple[str, str]] = set()  # (group, process queue) that the broker has confirmed
         self._snapshots: dict[str, tuple[str, ...]] = {}
 
     def refresh(self, group: str, channel: str, process: str, expires: float) -> bool:
-        """Add a channel to a group to which its process's queue is bound; False when that is still to be done."""
+        """Add a channel to a group, if its process's queue is bound to the group; False when it is not yet bound."""
         with self._lock:
             if (group, process) not in self._bound:
                 return False
@@ -39,7 +39,7 @@ class LocalMembers:
         members[channel] = expires
 
     def bound(self, group: str, process: str) -> None:
-        """The process's queue is bound to the group."""
+        """Note that the process's queue is bound to the group."""
         with self._lock:
             self._bound.add((group, process))
 
@@ -47,7 +47,7 @@ class LocalMembers:
         return (group, process) in self._bound
 
     def discard(self, group: str, channel: str, process: str) -> bool:
-        """Take a channel out; True when it was the last one of that process queue: the binding can go, too."""
+        """Remove a channel; True when it was the last one of that process queue: its binding can be removed too."""
         with self._lock:
             return self._drop(group, channel, process)
 
@@ -80,7 +80,7 @@ class LocalMembers:
             return [group for group, members in self._groups.items() if channel in members]
 
     def expired(self, now: float) -> list[tuple[str, str]]:
-        """The memberships that are over."""
+        """The memberships that have expired, as (group, channel)."""
         with self._lock:
             return [
                 (group, channel)
@@ -90,7 +90,7 @@ class LocalMembers:
             ]
 
     def clear(self) -> list[tuple[str, str]]:
-        """Forget all; the bindings that can go, as (group, process)."""
+        """Remove all memberships; returns the bindings to remove, as (group, process)."""
         with self._lock:
             bound = list(self._bound)
             self._groups.clear()

@@ -1,12 +1,12 @@
-"""Reading the queues of this process's own process-local channels. In the I/O thread.
+"""Reads the queues of this process's own process-local channels. In the I/O thread.
 
-One consumer a queue, as long as the layer is open. What it delivers is acknowledged on receipt and put into mailboxes
-of bounded size: a channel without a reader fills its own mailbox and holds up no other. A delivery is
+Each queue has one consumer as long as the layer is open. Deliveries are acknowledged on receipt and put into mailboxes
+of bounded size: a channel without a reader fills its own mailbox and delays no other. A delivery is
 - for one channel, which its header names (sent to that channel),
 - for the members of a group (through the groups' exchange; `members` knows them),
-- for one channel that another process has put into a group: the broker handed it on through the member queue of that
-  channel, whose name it bears (x-first-death-queue), or
-- a control message of another layer: a membership is to end, or a question (`presence`).
+- for one channel that another process has added to a group: the broker dead-lettered it from the member queue of that
+  channel, which it names (x-first-death-queue), or
+- a control message of another layer: the end of a membership, or a question (`presence`).
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ logger = logging.getLogger("harebell.channels")
 Control = Callable[[str, Table, bytes, str], None]
 
 ACK_EVERY: Final = 500  # messages
-ACK_SECONDS: Final = 0.02  # later at most: no caller waits for it, and one for several costs less
+ACK_SECONDS: Final = 0.02  # at most so late: no caller waits for it, and one ack for several deliveries costs less
 ABANDONED: Final = 10  # expiries without a reader after which a channel whose messages expire leaves its groups
 
 
 class LocalQueueReader:
-    """The consumers of the process's queues, and where their deliveries go.
+    """The consumers of the process's queues; puts their deliveries into mailboxes.
 
-    on_missed  told of a channel whose message was dropped
+    on_missed  called with a channel whose message was dropped
     """
 
     def __init__(self, connection: LayerConnection, boxes: Mailboxes, members: LocalMembers) -> None:
@@ -56,7 +56,7 @@ class LocalQueueReader:
         self.received = 0
 
     async def ensure(self, process: str) -> None:
-        """Read the queue of all channels that begin like this, with "!" at the end."""
+        """Read the queue of all channels whose names begin with `process`, which ends with "!"."""
         task = self._reading.get(process)
         if task is None:
             task = self._reading[process] = self._connection.thread.loop.create_task(self._begin(process))
@@ -68,7 +68,7 @@ class LocalQueueReader:
             raise
 
     def reads(self, process: str) -> bool:
-        """Whether its consumer is there; for any thread."""
+        """Whether the process queue has its consumer; for any thread."""
         task = self._reading.get(process)
         return task is not None and task.done() and not task.cancelled() and task.exception() is None
 
@@ -109,8 +109,6 @@ class LocalQueueReader:
                 logger.warning("reading %s: %s", process, error)
                 await asyncio.sleep(0.5)
 
-    # -- deliveries --------------------------------------------------------------------------------------------------
-
     def _take(self, process: str, delivery: Delivery) -> None:
         self.received += 1
         connection, headers = self._connection, delivery.headers
@@ -129,7 +127,7 @@ class LocalQueueReader:
             channel = connection.names.channel_of("member", hopped)
             group = _first_routing_key(headers)
             if channel is None or (group is not None and self._members.contains(group, channel)):
-                return  # it has this one from its own membership
+                return  # the channel got the message by its own membership
             if connection.is_new(sent, hopped):
                 self._put(channel, delivery.body)
             return
@@ -140,7 +138,7 @@ class LocalQueueReader:
             self._put(process + local, delivery.body)
 
     def _discard(self, process: str, headers: Table, body: bytes, reply_to: str) -> None:
-        """Another process takes a channel of this one out of a group."""
+        """Remove a channel of this process from a group on behalf of another process."""
         self._members.discard(str(headers.get(GROUP_HEADER)), process + str(headers.get(CHANNEL_HEADER)), process)
 
     def _fan_out(self, process: str, delivery: Delivery) -> None:
@@ -161,10 +159,8 @@ class LocalQueueReader:
         if self.on_missed is not None:
             self.on_missed(channel)
 
-    # -- periodically ------------------------------------------------------------------------------------------------
-
     def sweep(self, now: float) -> list[tuple[str, str]]:
-        """Drop expired entries and mailboxes without a reader; the memberships that end, as (group, channel)."""
+        """Drop expired entries and mailboxes without a reader; returns memberships that end, as (group, channel)."""
         over = self._members.expired(now)
         patience = ABANDONED * self._connection.settings.expiry
         for channel, box in self._boxes.items():
@@ -185,7 +181,7 @@ class LocalQueueReader:
 
 
 class _Acks:
-    """The acknowledgements of one consumer, for many deliveries at a time."""
+    """Acknowledges the deliveries of one consumer, many at a time."""
 
     __slots__ = ("_channel", "_connection", "_count", "_due", "_tag")
 
@@ -215,11 +211,11 @@ class _Acks:
         try:
             self._channel.ack(self._tag, multiple=True)
         except (errors.AcknowledgeOrphans, errors.ChannelClosed):
-            pass  # it comes again, and is recognised; or the reader ends
+            pass  # the message is delivered again and recognised, or the reader ends
 
 
 def _first_routing_key(headers: object) -> str | None:
-    """With which routing key, that is for which group, a handed-on message was published."""
+    """The first routing key of a dead-lettered message, which is its group."""
     deaths = cast(dict[str, object], headers).get("x-death")
     if isinstance(deaths, list) and deaths and isinstance(deaths[0], dict):
         keys = deaths[0].get("routing-keys")

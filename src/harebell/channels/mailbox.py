@@ -1,7 +1,7 @@
-"""Messages that wait in this process for their reader, in any loop or thread.
+"""A mailbox: the messages of a channel that wait in this process for a reader in any loop or thread.
 
-The I/O thread puts, readers take. A message leaves the mailbox only when a reader takes it: a reader that
-is cancelled while it waits has taken nothing, and two loops that read one channel get each message once.
+The I/O thread puts entries, readers take them. A message leaves the mailbox only when a reader takes it: a reader that
+is cancelled while it waits has taken none, and two loops that read one channel get each message once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FOREVER: Final = float("inf")
 
 
 class MailboxEntry:
-    """One message, not read yet: its bytes, and until when it may be read."""
+    """A message that is not read yet: its bytes, and when it expires."""
 
     __slots__ = ("body", "channel", "claim", "delivery", "expires")
 
@@ -39,15 +39,15 @@ class MailboxEntry:
 
 
 class Waiter(Protocol):
-    """A reader that waits for a entry, in one mailbox or in several."""
+    """A reader that waits for an entry, in one mailbox or in several."""
 
     def wake(self) -> bool:
-        """False when it is gone: the next in line is woken."""
+        """Wake the reader; False when it waits no longer, so that the next one is woken."""
         ...
 
 
 class AsyncWaiter:
-    """A coroutine, in whatever loop."""
+    """A waiting coroutine, in any loop."""
 
     __slots__ = ("_loop", "_thread", "future")
 
@@ -61,7 +61,7 @@ class AsyncWaiter:
 
 
 class SyncWaiter:
-    """A thread without a loop."""
+    """A waiting thread without a loop."""
 
     __slots__ = ("future",)
 
@@ -77,8 +77,8 @@ class SyncWaiter:
 class Mailbox:
     """The entries of one channel.
 
-    last_read  when a reader asked last, of the monotonic clock
-    missed     how many entries were dropped since the reader was told last: over capacity, or expired
+    last_read  time of the last read, of the monotonic clock
+    missed     how many entries were dropped since the last `take_missed`: over capacity, or expired
     """
 
     __slots__ = ("_entries", "_lock", "_retired", "_waiters", "capacity", "dropped", "failure", "last_read", "missed")
@@ -98,7 +98,7 @@ class Mailbox:
         return len(self._entries)
 
     def put(self, entry: MailboxEntry) -> bool:
-        """Leave a entry; False when there is no room for it: the newest is the one that goes."""
+        """Add an entry; False when the mailbox is full, which drops the new entry."""
         with self._lock:
             if len(self._entries) >= self.capacity:
                 self.missed += 1
@@ -109,13 +109,13 @@ class Mailbox:
         return True
 
     def take_missed(self) -> int:
-        """How many were dropped since this was asked last."""
+        """The number of entries dropped since the last call."""
         with self._lock:
             missed, self.missed = self.missed, 0
         return missed
 
     def put_back(self, entry: MailboxEntry) -> None:
-        """Leave a entry that was taken: it is the first again."""
+        """Put back an entry that was taken, as the first one."""
         with self._lock:
             self._entries.appendleft(entry)
             self._wake_one()
@@ -126,7 +126,7 @@ class Mailbox:
             pass
 
     def take(self, now: float) -> MailboxEntry | None:
-        """The first entry that has not expired; None when there is none. Raises the failure when none will come."""
+        """Take the first entry that has not expired; None without one. Raises the failure when none will come."""
         self.last_read = now
         with self._lock:
             entries = self._entries
@@ -141,7 +141,7 @@ class Mailbox:
         return None
 
     def wait(self, waiter: Waiter) -> bool:
-        """Have the next entry wake this one; False when there is one already, or when it will come to another box."""
+        """Let the next entry wake this waiter; False when an entry is there, or when the mailbox is closed."""
         with self._lock:
             if self._entries or self.failure is not None or self._retired:
                 return False
@@ -149,7 +149,7 @@ class Mailbox:
             return True
 
     async def wait_entry(self, thread: IOThread) -> bool:
-        """Wait, in the caller's loop, until there may be a entry; False at once when `wait` says so."""
+        """Wait, in the caller's loop, until there may be an entry; False at once when `wait` returns False."""
         waiter = AsyncWaiter(thread)
         if not self.wait(waiter):
             return False
@@ -161,7 +161,7 @@ class Mailbox:
         return True
 
     def leave(self, waiter: Waiter) -> None:
-        """This waiter waits no more. If it was woken already, the next in line is."""
+        """Remove a waiter. If it was already woken, the next one is woken in its place."""
         with self._lock:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
@@ -169,7 +169,7 @@ class Mailbox:
                 self._wake_one()
 
     def retire(self, unread_since: float) -> bool:
-        """Close the mailbox if it is empty, no reader waits, and none has read since then; whether it is closed."""
+        """Close the mailbox if it is empty, no reader waits, and none has read since then; True if it is closed."""
         with self._lock:
             self._retired = not self._entries and not self._waiters and self.last_read < unread_since
             return self._retired
@@ -180,7 +180,7 @@ class Mailbox:
         return bool(self._waiters)
 
     def drop_expired(self, now: float) -> int:
-        """How many entries had expired."""
+        """Remove expired entries; returns their number."""
         with self._lock:
             count = 0
             while self._entries and self._entries[0].expires <= now:
@@ -191,20 +191,20 @@ class Mailbox:
         return count
 
     def fail(self, failure: Exception) -> None:
-        """Readers get this error, now and later: no entry will come any more."""
+        """Raise this error in present and later readers: no entry will come any more."""
         with self._lock:
             self.failure = failure
             while self._waiters:
                 self._waiters.popleft().wake()
 
     def remove(self, unwanted: Callable[[MailboxEntry], bool]) -> None:
-        """Take out entries that are not to be read."""
+        """Remove the entries that are `unwanted`."""
         with self._lock:
             if any(map(unwanted, self._entries)):
                 self._entries = deque(entry for entry in self._entries if not unwanted(entry))
 
     def empty(self) -> list[MailboxEntry]:
-        """Take out all entries, for the caller to give back."""
+        """Remove and return all entries, for the caller to give back."""
         with self._lock:
             entries = list(self._entries)
             self._entries.clear()

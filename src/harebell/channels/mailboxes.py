@@ -22,11 +22,11 @@ class Mailboxes:
         self.dropped = 0
 
     def get(self, channel: str) -> Mailbox | None:
-        """The mailbox of a channel, if it has one."""
+        """The mailbox of a channel, or None."""
         return self._boxes.get(channel)
 
     def of(self, channel: str) -> Mailbox:
-        """The mailbox of a channel, for a entry."""
+        """The mailbox of a channel for a new entry; created if missing."""
         box = self._boxes.get(channel)
         if box is None:
             with self._lock:
@@ -35,7 +35,7 @@ class Mailboxes:
         return box
 
     def reading(self, channel: str) -> Mailbox:
-        """The mailbox of a channel, for its reader: it stays."""
+        """The mailbox of a channel for its reader; created if missing, and not dropped while it is read."""
         while True:
             box = self.of(channel)
             with self._lock:
@@ -48,7 +48,7 @@ class Mailboxes:
             return list(self._boxes.items())
 
     def forget(self, channel: str, unread_since: float) -> None:
-        """Drop an empty mailbox that no reader has looked into since then."""
+        """Drop an empty mailbox that no reader has used since then."""
         with self._lock:
             box = self._boxes.get(channel)
             if box is not None and box.retire(unread_since):
@@ -59,7 +59,7 @@ class Mailboxes:
             box.empty()
 
     def fail(self, failure: errors.HarebellError) -> None:
-        """Waiting readers get this error: no messages come any more."""
+        """Raise this error in waiting readers: no messages come any more."""
         for box in self._all():
             box.fail(failure)
 

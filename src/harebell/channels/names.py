@@ -1,4 +1,4 @@
-"""What the channel layer's things are called: Django's names here, AMQP's names there. Pure.
+"""Converts Django's names of channels and groups to AMQP names and back. Pure functions.
 
 Every AMQP name begins with the layer's prefix and a word for its kind, and a colon ends both: neither is allowed in the
 names of channels and groups, so no two things share a name (a group "both" and a channel "both"; the memberships
@@ -18,7 +18,7 @@ GROUP: Final = re.compile(r"[a-zA-Z\d\-_.]+")
 
 
 def check_channel(name: object) -> str:
-    """The name, if it is one of a channel. TypeError, as Channels and ASGI have it, otherwise."""
+    """The name, if it is a valid channel name. Raises TypeError otherwise, as Channels and ASGI do."""
     if isinstance(name, str) and len(name) < MAX_LENGTH and CHANNEL.fullmatch(name) and not name.endswith("?"):
         return name
     raise TypeError(
@@ -28,7 +28,7 @@ def check_channel(name: object) -> str:
 
 
 def check_group(name: object) -> str:
-    """The name, if it is one of a group. TypeError otherwise."""
+    """The name, if it is a valid group name. Raises TypeError otherwise."""
     if isinstance(name, str) and len(name) < MAX_LENGTH and GROUP.fullmatch(name):
         return name
     raise TypeError(
@@ -38,17 +38,17 @@ def check_group(name: object) -> str:
 
 
 def non_local(channel: str) -> str:
-    """What all channels of one process have in common: the name up to and with its "!"; any other name as it is."""
+    """The common part of all channels of one process: the name up to and with its "!"; any other name as it is."""
     return channel[: channel.find("!") + 1] or channel
 
 
 def local_part(channel: str) -> str:
-    """What follows the "!" of a process-local channel; "" in any other name."""
+    """The part after the "!" of a process-local channel; "" for any other name."""
     return channel.partition("!")[2]
 
 
 def is_local(channel: str) -> bool:
-    """Whether it is a process-local channel."""
+    """Whether the channel is process-local."""
     return "!" in channel
 
 
@@ -64,7 +64,7 @@ class Names:
         self.dropped = f"{prefix}:dropped"
 
     def queue(self, channel: str) -> str:
-        """Of the messages to a channel; all process-local channels of one process share one."""
+        """The queue of the messages to a channel; all process-local channels of one process share one."""
         return f"{self.prefix}:queue:{non_local(channel)}"
 
     def group(self, group: str) -> str:
@@ -76,11 +76,11 @@ class Names:
         return f"{self.prefix}:channel:{channel}"
 
     def member(self, channel: str) -> str:
-        """The queue of length zero that hands group messages on to a process-local channel of another process."""
+        """The queue of length zero that dead-letters group messages to a process-local channel of another process."""
         return f"{self.prefix}:member:{channel}"
 
     def marker(self, group: str, channel: str) -> str:
-        """The queue whose one message lives as long as a membership."""
+        """The marker queue, whose only message expires with a membership."""
         return f"{self.prefix}:marker:{group}:{channel}"
 
     def history(self, group: str) -> str:

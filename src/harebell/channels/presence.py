@@ -1,9 +1,9 @@
-"""Who is in a group: asked of the processes that have members in it. In the I/O thread.
+"""Finds the channels in a group by asking the processes that have members in it. In the I/O thread.
 
-Each process knows the memberships of its own channels only. A Harebell broker says which processes a group is
-bound to, so that exactly these are asked and awaited, and which normal channels are in it. A RabbitMQ does not say that
-over AMQP: the question goes to the whole group, and what is answered within `seconds` is the result, without normal
-channels.
+Each process knows the memberships of its own channels only. A Harebell broker lists the process queues bound to a
+group, so that exactly these get the question and are awaited, and the normal channels in the group. RabbitMQ does not
+list bindings over AMQP: the question goes to the whole group, and the result has the answers that arrive within
+`seconds`, without normal channels.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ASKED_HEADER: Final = "asgi_asked"
 
 
 class Presence:
-    """Asks, and answers."""
+    """Asks other processes for the members of a group, and answers such questions."""
 
     def __init__(self, connection: LayerConnection, members: LocalMembers, local_queues: LocalQueueReader) -> None:
         self._connection = connection
@@ -41,7 +41,7 @@ class Presence:
         local_queues.on_control["members"] = self._answered
 
     async def of(self, group: str, seconds: float) -> list[str]:
-        """The channels in a group, in their order."""
+        """The channels in a group, sorted."""
         connection, names = self._connection, self._connection.names
         await connection.ready()
         mine = f"presence.{connection.client_id}!"
@@ -71,7 +71,7 @@ class Presence:
                     async with asyncio.timeout(seconds):
                         await question.complete.wait()
                 except TimeoutError:
-                    pass  # a process that died, or a broker that does not say which processes will answer
+                    pass  # a process has died, or the broker does not list the processes
         finally:
             del self._open[number]
         return sorted(found | question.channels)
@@ -109,7 +109,7 @@ class Presence:
         try:
             await self._connection.publishing.publish(message, "", queue)
         except errors.HarebellError:
-            pass  # the asking process has a deadline
+            pass  # the process that asked has a deadline
 
     def _answered(self, process: str, headers: Table, body: bytes, reply_to: str) -> None:
         question = self._open.get(int(str(headers.get(ASKED_HEADER))))
@@ -121,7 +121,7 @@ class Presence:
 
 
 class _Question:
-    """What came back so far."""
+    """The answers so far to one question."""
 
     def __init__(self) -> None:
         self.channels: set[str] = set()

@@ -1,11 +1,11 @@
-"""Publishing to channels and groups, each message once. In the I/O thread.
+"""Publishes messages to channels and groups, each once. In the I/O thread.
 
 A message is on its way until the broker confirms it. Then:
-- acked: it is in the queue; nacked: the queue is full, and that is exact, for the queue itself counts;
-- returned: there is no such queue, so it is declared and the message is published again;
+- acked: it is in the queue; nacked: the queue is full, which is exact, because the queue itself counts;
+- returned: the queue does not exist, so it is declared and the message is published again;
 - orphaned (the connection was lost before the answer): published again where its readers recognise duplicates
   (by its id; a Harebell broker's queues do too, x-message-deduplication), else PublishOrphaned.
-While there is no connection messages wait here, in their order, until their deadlines.
+Without a connection messages wait here, in their order, until their deadlines.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from harebell.protocol.v091 import Table
 
 __all__ = ["CHANNEL_HEADER", "CONTROL_HEADER", "GROUP_HEADER", "ID_HEADER", "Publisher", "QueueFull"]
 
-CHANNEL_HEADER: Final = "asgi_channel"  # the part after the "!" of the channel that a message is for
+CHANNEL_HEADER: Final = "asgi_channel"  # the part after the "!" of the name of a message's channel
 CONTROL_HEADER: Final = "asgi_control"  # names a control message from layer to layer
 GROUP_HEADER: Final = "asgi_group"  # the group that a control message is about
 ID_HEADER: Final = "x-deduplication-header"
@@ -33,11 +33,11 @@ MOST_TRIES: Final = 20  # declarations of a queue that another process deletes a
 
 
 class QueueFull(Exception):
-    """The channel's queue holds as much as it may."""
+    """The channel's queue is full."""
 
 
 class PendingPublish:
-    """One message on its way; the client tells it what becomes of it (`PublishWaiter`)."""
+    """A message on its way; the client notifies it of the confirm or return (`PublishWaiter`)."""
 
     __slots__ = (
         "answer",
@@ -77,7 +77,7 @@ class PendingPublish:
         if self.returns:
             self.returns = False
             self.publisher.undeliverable(self)
-        elif acked or self.exchange:  # a full member of a group loses its copy, the others have theirs
+        elif acked or self.exchange:  # a full member of a group loses its copy, the other members have theirs
             self.publisher.done(self, None)
         else:
             self.publisher.done(self, QueueFull(self.channel))
@@ -109,13 +109,13 @@ class Publisher:
     def __init__(self, connection: LayerConnection) -> None:
         self.connection = connection
         self._numbers = itertools.count()
-        self._waiting: deque[PendingPublish] = deque()  # for a connection, or their queue
+        self._waiting: deque[PendingPublish] = deque()  # messages that wait for a connection, or for their queue
         self._pumping = False
         self._out: dict[PendingPublish, None] = {}  # in the order of their deadlines
         self._sweeping = False
 
     def send(self, channel: str, body: bytes, answer: Answer[None], headers: Table | None = None) -> None:
-        """A message to a channel. QueueFull, PublishOrphaned, DeadlineExceeded, InvalidArgument."""
+        """Send a message to a channel. QueueFull, PublishOrphaned, DeadlineExceeded, InvalidArgument."""
         headers = headers or {}
         local = is_local(channel)
         if local:
@@ -127,7 +127,7 @@ class Publisher:
         )
 
     def send_group(self, group: str, body: bytes, answer: Answer[None]) -> None:
-        """A message to the members of the group. No error when there is none, or when a member's queue is full."""
+        """Send a message to the members of a group. No error without members, or when a member's queue is full."""
         self._enqueue(
             PendingPublish(self, group, self.connection.names.groups, self._properties({}), body, True, answer)
         )
@@ -145,7 +145,7 @@ class Publisher:
             self._wait(pending)
 
     def _publish(self, pending: PendingPublish) -> bool:
-        """Publish it; False when it has to wait."""
+        """Publish the message; False when it has to wait."""
         connection = self.connection
         if not connection.is_open:
             return False
@@ -182,7 +182,7 @@ class Publisher:
             self.connection.thread.start(self._pump())
 
     async def _pump(self) -> None:
-        """Publish what waits, in its order."""
+        """Publish the waiting messages in their order."""
         connection, waiting = self.connection, self._waiting
         try:
             while waiting:
@@ -210,7 +210,7 @@ class Publisher:
                 waiting.clear()
 
     def undeliverable(self, pending: PendingPublish) -> None:
-        """Its queue is gone."""
+        """Declare the missing queue of a returned message and publish it again."""
         self.connection.undeclared(pending.channel)
         pending.tries += 1
         if pending.tries > MOST_TRIES:
@@ -220,7 +220,7 @@ class Publisher:
             self.again(pending)
 
     def again(self, pending: PendingPublish) -> None:
-        """Publish it once more."""
+        """Publish the message again."""
         if pending in self._out:
             self._wait(pending)
 
@@ -233,7 +233,7 @@ class Publisher:
             pending.answer.fail(error)
 
     def _sweep(self) -> None:
-        """End what is too late."""
+        """End the messages whose deadline has passed."""
         now = time.monotonic()
         late: list[PendingPublish] = []
         for pending in self._out:

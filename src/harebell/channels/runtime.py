@@ -1,4 +1,4 @@
-"""What one layer has in one process, put together: connection, publisher, readers, groups. Both layers use it."""
+"""The runtime of one layer in one process: connection, publisher, readers, groups. Both layers use it."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ logger = logging.getLogger("harebell.channels")
 _T = TypeVar("_T")
 
 SWEEP_SECONDS: Final = 1.0
-QUIET_SECONDS: Final = 60.0  # between two complaints about unreadable messages
+QUIET_SECONDS: Final = 60.0  # between two warnings about unreadable messages
 
 
 class LayerRuntime:
-    """Everything of one layer but its public methods.
+    """All parts of one layer but its public methods.
 
-    full  how often a sender was told ChannelFull
+    full  how many sends raised ChannelFull
     """
 
     def __init__(self, settings: Settings, on_missed: Callable[[str], None] | None) -> None:
@@ -57,13 +57,13 @@ class LayerRuntime:
         self._complained = -QUIET_SECONDS
 
     async def call(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-        """The result of a coroutine that the I/O thread runs; for coroutines of any loop."""
+        """Run a coroutine in the I/O thread and return its result; for coroutines of any loop."""
         answer: AsyncAnswer[_T] = AsyncAnswer(self.thread)
         self.thread.run(work, answer)
         return await answer.future
 
     def call_blocking(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-        """The same for threads without a loop."""
+        """Run a coroutine in the I/O thread and return its result; for threads without a loop."""
         answer: SyncAnswer[_T] = SyncAnswer()
         self.thread.run(work, answer)
         return answer.wait()
@@ -72,7 +72,7 @@ class LayerRuntime:
         self.publisher.send(channel, body, _Nobody())
 
     def unreadable(self, channel: str, error: Exception) -> None:
-        """A message was dropped because it is not of this layer's format; logged once a minute."""
+        """Count a message that was dropped because it has another format; logs once a minute."""
         self.unread += 1
         now = time.monotonic()
         if now - self._complained >= QUIET_SECONDS:
@@ -80,15 +80,16 @@ class LayerRuntime:
             logger.error("a message to %s cannot be read and is dropped: %s (%d so far)", channel, error, self.unread)
 
     def statistics(self) -> dict[str, int]:
-        """
-        received    messages that came for process-local channels
+        """The counts of this layer in this process.
+
+        received    messages received for process-local channels
         waiting     messages in this process that no reader has taken yet
         dropped     messages to process-local channels that were over capacity or expired
         unreadable  messages of another format or key
-        full        how often a sender was told ChannelFull
+        full        sends that raised ChannelFull
         members     memberships of this process's own channels
-        uncertain   messages to normal channels that were lost to their readers with a connection
-        expired     dead entries of the broker that this layer handled
+        uncertain   messages to normal channels that their readers may have missed when a connection was lost
+        expired     dead letters of the broker that this layer handled
         """
         return {
             "received": self.local_queues.received,
@@ -118,8 +119,6 @@ class LayerRuntime:
         self.mailboxes.fail(closed)
         self.shared_queues.fail(closed)
 
-    # -- periodically ------------------------------------------------------------------------------------------------
-
     def _sweep_later(self, connection: LayerConnection) -> None:
         if not connection.closed:
             connection.thread.loop.call_later(min(SWEEP_SECONDS, self.settings.expiry / 4), self._sweep)
@@ -137,7 +136,7 @@ class LayerRuntime:
 
 
 class _Nobody:
-    """The answer to a message that no caller waits for."""
+    """Ignores the result of a message that no caller waits for."""
 
     def give(self, result: None) -> None: ...
 

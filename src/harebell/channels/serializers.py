@@ -1,7 +1,7 @@
-"""Messages to bytes and back: msgpack or JSON, encrypted or not. Knows no AMQP.
+"""Turns messages into bytes and back: msgpack or JSON, encrypted or not. Knows no AMQP.
 
-A message is a dict of str to what both contracts allow: str, bytes, int, float, bool, None, lists and dicts of them.
-Who holds another key, or meets a body of another format, cannot read it: Unreadable.
+A message is a dict of str to values that both contracts allow: str, bytes, int, float, bool, None, lists and dicts of
+them. A body of another format, or encrypted with another key, raises Unreadable.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ ChannelMessage = dict[str, Any]
 
 
 class Unreadable(Exception):
-    """A body that is not what this layer writes."""
+    """A body is not in the layer's format, or is encrypted with another key."""
 
 
 class Serializer(Protocol):
-    """What turns messages into bytes; give one of your own as `serializer`."""
+    """Turns messages into bytes and back; the setting `serializer` takes one."""
 
     def dumps(self, message: ChannelMessage) -> bytes: ...
 
@@ -48,7 +48,7 @@ class MessagePack:
 
 
 class Json:
-    """JSON has no bytes: they travel as {"__bytes__": base64}."""
+    """Messages as JSON; bytes, which JSON lacks, become {"__bytes__": base64}."""
 
     def dumps(self, message: ChannelMessage) -> bytes:
         return json.dumps(message, separators=(",", ":"), default=_bytes_out).encode()
@@ -58,7 +58,7 @@ class Json:
 
 
 class Encrypted:
-    """Another serializer's bytes under Fernet. The first key encrypts; all of them are tried for decrypting."""
+    """Encrypts another serializer's bytes with Fernet. The first key encrypts; all are tried for decrypting."""
 
     def __init__(self, inner: Serializer, keys: Sequence[str | bytes]) -> None:
         try:
@@ -86,7 +86,7 @@ class Encrypted:
 
 
 class Checked:
-    """Any serializer, whose failures in reading are Unreadable and in writing TypeError."""
+    """Wraps any serializer so that it raises Unreadable when reading fails and TypeError when writing fails."""
 
     def __init__(self, inner: Serializer) -> None:
         self._inner = inner
@@ -102,7 +102,7 @@ class Checked:
             return self._inner.loads(body)
         except Unreadable:
             raise
-        except Exception as error:  # of whatever library: all say the same
+        except Exception as error:  # of any library: all mean the same
             raise Unreadable(f"{type(error).__name__}: {error}") from error
 
 

@@ -1,7 +1,7 @@
-"""A layer's settings, checked, and the AMQP arguments that follow from them. Pure.
+"""The checked settings of a layer, and the AMQP arguments that follow from them. Pure functions.
 
 Two processes with different expiry or capacity would declare the same queue with different arguments, which a broker
-refuses (406); `explained` then says which setting differs.
+refuses (406); `explained` then names the setting that differs.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from harebell.protocol.v091 import Table
 
 __all__ = ["Capacities", "Settings", "explained"]
 
-MARKER_MARGIN: Final = 60.0  # seconds a marker queue outlives its message: else it would take the message with it
-DROPPED_KEPT: Final = 1000  # dead letters kept for a look at them
+MARKER_MARGIN: Final = (
+    60.0  # seconds a marker queue outlives its message, so that the message expires before its queue is deleted
+)
+DROPPED_KEPT: Final = 1000  # dead letters stored for `harebell channels dropped`
 DROPPED_SECONDS: Final = 86400.0
 PREFIX: Final = re.compile(r"[a-zA-Z\d\-_.]{1,60}")
 OF_ARGUMENT: Final = {
@@ -31,7 +33,7 @@ OF_ARGUMENT: Final = {
 
 
 class Capacities:
-    """A number by name, of messages that may wait or are kept: the first pattern that matches decides."""
+    """A number of messages by name of channel or group: the first pattern that matches decides."""
 
     __slots__ = ("_default", "patterns")
 
@@ -56,15 +58,15 @@ class Capacities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a layer was told.
+    """The settings of a layer.
 
     urls          of brokers, tried in turn; "embedded://" is a broker in this process
-    prefix        the beginning of every name on the broker: layers with different ones know nothing of each other
+    prefix        the beginning of every name on the broker: layers with different prefixes are separate
     expiry        seconds that a message waits for its reader
     group_expiry  seconds that a membership lasts unless it is added again
     capacities    how many messages may wait in a channel
-    timeout       seconds after which a call fails when the broker does not answer or is not there
-    history       groups (patterns as of channel_capacity) and how many of their last messages are kept
+    timeout       seconds after which a call fails when the broker does not answer or is unavailable
+    history       groups (patterns as of channel_capacity) and how many of their last messages are stored
     """
 
     urls: tuple[str, ...]
@@ -89,10 +91,10 @@ class Settings:
                 raise errors.InvalidArgument(f"{name}={seconds!r}: seconds are needed, from 0.001 to 4,000,000")
 
     def queue_arguments(self, names: Names, channel: str, deduplicates: bool) -> Table:
-        """Of a channel's queue. The broker deletes it when it is unused for two expiries.
+        """The arguments of a channel's queue. The broker deletes the queue when it is unused for two expiries.
 
-        A full one refuses, and says so to the publisher; dead letters are what has expired.
-        deduplicates  the broker knows x-message-deduplication: what is sent again after a lost connection arrives once
+        A full queue refuses a message with a nack; expired messages are dead-lettered.
+        deduplicates  the broker knows x-message-deduplication: a message published again arrives once
         """
         arguments: Table = {
             "x-queue-type": "classic",
@@ -109,7 +111,7 @@ class Settings:
         return arguments
 
     def member_arguments(self, names: Names, channel: str) -> Table:
-        """Of the queue that hands group messages on: nothing fits into it, and it names the process's own queue."""
+        """The arguments of a member queue: its length is zero, so it dead-letters all into the process's own queue."""
         return {
             "x-queue-type": "classic",
             "x-max-length": 0,
@@ -128,7 +130,7 @@ class Settings:
         }
 
     def dead_letter_arguments(self) -> Table:
-        """Of the queue that all layers listen to; gone when none has for a while."""
+        """The arguments of the queue of dead letters, which all layers consume; deleted when unused for a while."""
         return {"x-queue-type": "classic", "x-expires": _ms(2 * max(2 * self.expiry, self.group_expiry))}
 
     def dropped_arguments(self) -> Table:
@@ -164,7 +166,7 @@ def _ms(seconds: float) -> int:
 
 
 def urls_of(url: str | None, hosts: Iterable[str] | None) -> tuple[str, ...]:
-    """The URLs from the two ways to name them."""
+    """The URLs of the settings `url` and `hosts`."""
     if url is not None and hosts is not None:
         raise errors.InvalidArgument("url= and hosts= were both given: one of them is enough")
     if isinstance(hosts, str):

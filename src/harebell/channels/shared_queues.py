@@ -1,10 +1,10 @@
-"""Reading queues for which processes compete: normal channels, single-reader channels, and, for ASGI 1, whole queues
+"""Reads queues for which processes compete: normal channels, single-reader channels, and, for ASGI 1, whole queues
 of process-local channels. In the I/O thread.
 
-A consumer lives as long as a reader waits, and a moment longer; it holds few messages, and those that no reader took go
-back to their places in the queue. A message is handed over once, or not at all: it is acknowledged first, and its
-reader gets it only when the broker has answered a later request (`secure`). Where the connection is lost in between,
-the broker may have handled the acknowledgement, or deliver the message again: it is not handed over, and counted
+A consumer lives as long as a reader waits, and a moment longer; it holds few messages, and requeues those that no
+reader took. A reader gets a message once, or not at all: the message is acknowledged first, and its reader gets it
+only when the broker has answered a later request (`secure`). If the connection is lost in between, the broker may have
+processed the acknowledgement, or may deliver the message again: no reader gets it here, and it is counted as
 `uncertain`.
 """
 
@@ -30,12 +30,12 @@ __all__ = ["SharedQueueReaders"]
 
 logger = logging.getLogger("harebell.channels")
 
-PREFETCH: Final = 10  # messages that one process holds ready
-LINGER: Final = 0.05  # seconds without a reader after which what is held goes back
+PREFETCH: Final = 10  # messages that one process holds
+LINGER: Final = 0.05  # seconds without a reader after which held messages are requeued
 
 
 class SharedQueueReader:
-    """One queue's consumer."""
+    """The consumer of one shared queue."""
 
     def __init__(self, name: str, now: float) -> None:
         self.name = name
@@ -50,7 +50,7 @@ class SharedQueueReaders:
     """The consumers of one layer; `reading` and `done` are for any thread.
 
     resend     publishes a body to a channel
-    uncertain  messages lost to their readers with a connection: the broker forgot them, or delivers them again
+    uncertain  messages whose acknowledgement a lost connection cut off: removed, or delivered again
     """
 
     def __init__(self, connection: LayerConnection, resend: Callable[[str, bytes], None]) -> None:
@@ -72,17 +72,15 @@ class SharedQueueReaders:
             return reader.box
 
     def done(self, name: str) -> None:
-        """The reader has a message, or gave up."""
+        """Note that a reader has a message, or has stopped waiting."""
         with self._lock:
             reader = self._readers.get(name)
             if reader is not None:
                 reader.readers -= 1
                 reader.left = time.monotonic()
 
-    # -- in the thread, as coroutines --------------------------------------------------------------------------------
-
     async def secure(self, entry: MailboxEntry) -> bool:
-        """Make a entry the reader's own; False when it is not to be handed over: it comes again, or is uncertain."""
+        """Secure an entry for its reader; False when the reader must not get it: it comes again, or is uncertain."""
         entry.claim = self._connection.thread.loop.create_future()
         secured = entry.delivery is None or await self._acknowledge(entry, entry.delivery)
         entry.claim.set_result(secured)
@@ -91,7 +89,7 @@ class SharedQueueReaders:
     async def _acknowledge(self, entry: MailboxEntry, delivery: Delivery) -> bool:
         reader = self._readers.get(non_local(entry.channel))
         if reader is None or reader.channel is None:
-            return False  # it goes back to its queue
+            return False  # it is requeued
         channel, sent = reader.channel, _sent(entry)
         connected = channel.test().reconnection_count
         try:
@@ -107,11 +105,11 @@ class SharedQueueReaders:
         if channel.test().reconnection_count != connected:
             self.uncertain += 1
             return False
-        self._connection.is_new(sent, entry.channel)  # should it come again, it is known
+        self._connection.is_new(sent, entry.channel)  # a duplicate of it will be recognised
         return True
 
     async def disclaim(self, entry: MailboxEntry) -> None:
-        """Put an entry back whose reader was cancelled before it had the message: the next reader gets it."""
+        """Put back an entry whose reader was cancelled before it had the message: the next reader gets it."""
         if entry.claim is not None and await entry.claim:
             reader = self._readers.get(non_local(entry.channel))
             if reader is not None:
@@ -120,10 +118,8 @@ class SharedQueueReaders:
                 self._return_to_sender(entry)
 
     def _return_to_sender(self, entry: MailboxEntry) -> None:
-        """Publish a message again that the broker counts as acknowledged and that has no reader here."""
+        """Publish a message again that is acknowledged at the broker and has no reader here."""
         self._resend(entry.channel, entry.body)
-
-    # -- in the thread -----------------------------------------------------------------------------------------------
 
     def _start(self, reader: SharedQueueReader) -> None:
         self._connection.thread.start(self._read(reader))
@@ -145,9 +141,9 @@ class SharedQueueReaders:
                     self._take(reader, delivery)
                 return
             except errors.ConsumerCancelled:
-                connection.undeclared(reader.name)  # the queue was deleted: it is declared again
+                connection.undeclared(reader.name)  # the queue was deleted: declare it again
             except (errors.InvalidArgument, errors.AccessRefused, ImportError) as error:
-                with self._lock:  # the next reader tries again
+                with self._lock:  # the next reader retries
                     if self._readers.get(reader.name) is reader:
                         del self._readers[reader.name]
                 reader.box.fail(error)
@@ -164,12 +160,14 @@ class SharedQueueReaders:
             _ack(delivery)
             return
         sent = _sent(entry)
-        if delivery.redelivered and sent is not None:  # it came over a lost connection, and no reader took it yet
+        if (
+            delivery.redelivered and sent is not None
+        ):  # it was delivered over a lost connection, and no reader took it yet
             reader.box.remove(lambda other: _sent(other) == sent and other.channel == entry.channel)
         reader.box.put(entry)
 
     def _entry(self, name: str, delivery: Delivery) -> MailboxEntry | None:
-        """What was sent, under the channel's full name; None for a word from layer to layer."""
+        """The entry of a delivery, with the channel's full name; None for a control message."""
         headers = delivery.headers
         if CONTROL_HEADER in headers:
             return None
@@ -183,7 +181,7 @@ class SharedQueueReaders:
         return entry
 
     def _sweep(self) -> None:
-        """End the consumers that no reader waits for."""
+        """End the consumers without a reader."""
         now = time.monotonic()
         with self._lock:
             idle = [reader for reader in self._readers.values() if not reader.readers and now - reader.left >= LINGER]
@@ -196,14 +194,14 @@ class SharedQueueReaders:
             self._connection.thread.loop.call_later(LINGER, self._sweep)
 
     def fail(self, failure: errors.HarebellError) -> None:
-        """Waiting readers get this error: no messages come any more."""
+        """Raise this error in waiting readers: no messages come any more."""
         with self._lock:
             readers = list(self._readers.values())
         for reader in readers:
             reader.box.fail(failure)
 
     async def get(self, name: str) -> MailboxEntry | None:
-        """One message, if there is one now, off its queue."""
+        """Get one message from a queue with basic.get; None without a ready one."""
         connection = self._connection
         await connection.ready()
         if not connection.is_declared(name):
@@ -219,7 +217,7 @@ class SharedQueueReaders:
                 return entry
 
     async def _end(self, reader: SharedQueueReader) -> None:
-        """Give back what it holds."""
+        """Cancel the consumer and requeue the messages that it holds."""
         entries = reader.box.empty()
         try:
             if reader.consumer is not None:
@@ -244,5 +242,5 @@ def _ack(delivery: Delivery) -> None:
 
 
 def _sent(entry: MailboxEntry) -> object:
-    """The id that its sender gave it."""
+    """The id that the sender gave the message."""
     return entry.delivery.headers.get(ID_HEADER) if entry.delivery is not None else None

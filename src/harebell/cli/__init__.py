@@ -1,4 +1,4 @@
-"""The `harebell` command, one file a noun.
+"""The `harebell` command: one file for each noun.
 
-Only here are arguments parsed, is logging configured, is a terminal drawn on.
+Only this package parses arguments, configures logging and draws on a terminal.
 """

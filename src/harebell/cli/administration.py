@@ -1,8 +1,8 @@
-"""Requests that administer a broker, for `harebell users`, `vhosts` and `permissions`, and how their answers are shown.
+"""Sends administration requests for `harebell users`, `vhosts` and `permissions`, and prints the answers.
 
-Rules: a broker that runs is asked over AMQP, with the login that the URL has; where none runs, the data folder is held
-and a broker without a port does it there. Passwords are read here and leave as hashes. What a RabbitMQ is asked for is
-refused, with the command that does it there.
+Rules: a running broker gets the request over AMQP, with the login of the URL. Where no broker runs, the command locks
+the data folder and starts a broker without a port on it. Passwords are read here and sent as hashes. A request to
+RabbitMQ is refused; the error names the command that does the same there.
 """
 
 from __future__ import annotations
@@ -41,23 +41,25 @@ RABBITMQCTL: Final[Mapping[str, str]] = {
     "set-topic-permission": "set_topic_permissions",
     "clear-topic-permission": "clear_topic_permissions",
 }
-"""RabbitMQ's names for what it calls otherwise."""
+"""RabbitMQ's names of the operations that it names differently."""
 
 
 class Refused(HarebellError):
-    """The broker did not do it; the text says why."""
+    """The broker refused the request; the text says why."""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Target:
-    """The broker that is administered: one that runs, or the data folder of one that does not."""
+    """The broker to administer: the URL of a running one, or the data folder of a stopped one."""
 
     url: Annotated[
         str | None,
         Parameter(help=f"The broker, with the login of an administrator. [env: HAREBELL_URL; default: {DEFAULT_URL}]"),
     ] = None
-    data: Annotated[Path | None, Parameter(help="A data folder whose broker does not run, in place of --url.")] = None
+    data: Annotated[Path | None, Parameter(help="The data folder of a broker that does not run, instead of --url.")] = (
+        None
+    )
     timeout: Annotated[float, Parameter(help="Seconds for the broker to answer.")] = 10.0
 
 
@@ -132,11 +134,8 @@ async def _ask_folder(folder: Path, request: Mapping[str, object]) -> Any:
         raise Refused(error.detail) from error
 
 
-# -- passwords
-
-
 def hashes(name: str, password_file: str | None, algorithm: str | None) -> dict[str, object]:
-    """The fields of a request that stand for a password, which is asked for where no file has it."""
+    """The fields of a request that describe a password; prompts for the password unless a file has it."""
     user = make_user(name, _read_password(name, password_file), (), algorithm or SCRYPT)
     return {
         "password_hash": user.password_hash,
@@ -172,17 +171,14 @@ def _line(text: str, where: str) -> str:
     return line
 
 
-# -- what is shown
-
-
 def say(text: str) -> int:
-    """One line; the status of a command that did what it was asked for."""
+    """Print one line; returns 0, the exit status of success."""
     print(text)
     return 0
 
 
 def show(records: Sequence[Mapping[str, object]], columns: Sequence[str], *, as_json: bool) -> int:
-    """The records, as a table of these fields or, all fields, as JSON."""
+    """Print the records: these fields as a table, or all fields as JSON."""
     if as_json:
         print(json.dumps(records, indent=2, ensure_ascii=False))
         return 0

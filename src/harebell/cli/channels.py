@@ -26,12 +26,12 @@ def dropped(
     count: Annotated[int, Parameter(help="At most so many, the oldest first.")] = 1000,
     json: Annotated[bool, Parameter(negative=(), help="As lines of JSON.")] = False,
 ) -> int:
-    """List what the broker dropped in the last day: messages that expired before anybody read them. Takes none away."""
+    """List the messages that the broker dropped unread in the last day. Removes none of them."""
     names = Names(prefix)
     with connect(url) as connection, connection.channel() as channel:
         rows: list[dict[str, Any]] = []
         try:
-            for _ in range(count):  # what is not acknowledged goes back with the channel, in its order
+            for _ in range(count):  # closing the channel requeues unacknowledged messages in their order
                 delivery = channel.get(names.dropped)
                 if delivery is None:
                     break

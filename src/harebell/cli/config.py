@@ -13,9 +13,9 @@ __all__ = ["config"]
 
 @with_options
 def config(**given: Any) -> int:
-    """Print every option, its value and where that comes from. It takes the flags of `harebell serve`.
+    """Print every option, its value and the source of the value. Takes the flags of `harebell serve`.
 
-    What it prints is a configuration file; defaults are comments in it.
+    The output is a configuration file; the defaults are comments.
     """
     settings, file = read_settings(given)
     lines = []

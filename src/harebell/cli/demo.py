@@ -27,8 +27,8 @@ def flights(
     url: Annotated[
         str | None,
         Parameter(
-            help="Use the broker there, RabbitMQ for example: amqp://guest:guest@localhost:5672/. "
-            "Left out: a broker of its own."
+            help="Use the broker at this URL, RabbitMQ for example: amqp://guest:guest@localhost:5672/. "
+            "Left out: start one."
         ),
     ] = None,
     report: Annotated[Path, Parameter(help="The HTML page to write.")] = Path("flights-report.html"),
@@ -45,13 +45,13 @@ def flights(
         Parameter(help="A definitions file (JSON) to write, with its exchanges, queues and bindings, to simulate."),
     ] = None,
 ) -> int:
-    """Send every flight that was to depart from New York in 2013 through the broker, the client and Spark.
+    """Send every flight scheduled to depart from New York in 2013 through the broker, the client and Spark.
 
-    Publishes 336,776 flights, consumes them, has 8,255 cancelled ones dead-lettered, archives and analyses all with
-    Spark, publishes alerts, and compares what everybody counted. Ends with status 1 when the counts disagree.
+    Publishes 336,776 flights, consumes them, dead-letters the 8,255 cancelled ones, archives and analyses all with
+    Spark, publishes alerts, and compares the counts of all parts. Ends with status 1 when the counts disagree.
 
-    On a broker given by --url it uses the exchanges and queues flights, flights.*, alerts and alerts.desk. It refuses
-    to start when they exist and are not left over from an earlier run, and removes them at its end.
+    On a broker given by --url the demonstration uses the exchanges and queues flights, flights.*, alerts and
+    alerts.desk, and removes them at its end. It refuses to start when they exist and no earlier run left them.
     """
     tune_collector()
     display = Display(Console(highlight=False))
@@ -75,7 +75,7 @@ def flights(
 
 
 def show(console: Console, groups: tuple[Group, ...], rates: dict[str, float], seconds: dict[str, float]) -> None:
-    """The table of counts, then rates and times."""
+    """Print the table of counts, then rates and times."""
     table = Table(show_edge=False, pad_edge=False)
     for heading in ("", "counted", "number", "agrees"):
         table.add_column(heading, justify="right" if heading == "number" else "left")

@@ -1,9 +1,8 @@
-"""What the user sees while it runs: bars that move on a terminal, plain lines elsewhere (a pipe, a CI log).
+"""Progress of a running command: bars that move on a terminal, plain lines elsewhere (a pipe, a CI log).
 
     with display.bar("publish", total, lambda: tally.published): ...
 
-Rules: a bar asks for its number when it draws, so that what is counted does not know that it is shown. A total may not
-be known yet, or ever.
+Rules: a bar reads its number when it draws, so the code that counts does not know the display. A total may be unknown.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from rich.text import Text
 __all__ = ["Bar", "Display"]
 
 DRAW_SECONDS: Final = 0.1
-LINE_SECONDS: Final = 5.0  # between two lines about one bar, where there is no terminal
+LINE_SECONDS: Final = 5.0  # between two lines about one bar, without a terminal
 LABEL: Final = 34  # columns
 
 Total = int | Callable[[], int | None]
@@ -29,7 +28,7 @@ Bar = tuple[str, Total, Callable[[], int]]
 
 
 class Display:
-    """Says what happens, on a console. `stage` is for what has no number, `bars` for what has."""
+    """Shows progress on a console: `stage` for work without a number, `bars` for work with one."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -40,7 +39,7 @@ class Display:
 
     @contextmanager
     def stage(self, text: str) -> Iterator[None]:
-        """Something without a number: a spinner, then a line with the time it took."""
+        """Show work without a number: a spinner, then a line with the time it took."""
         started = time.perf_counter()
         if self._moving:
             with self.console.status(text):
@@ -51,7 +50,7 @@ class Display:
 
     @contextmanager
     def bars(self, *bars: Bar) -> Iterator[None]:
-        """Bars for (label, total, number now), until the block ends."""
+        """Show bars for (label, total, current number) until the block ends."""
         if self._moving:
             with self._drawn(bars):
                 yield
@@ -98,7 +97,7 @@ def _now(total: Total) -> int | None:
 
 
 class _Rate(TextColumn):
-    """Per second, from the beginning to the last change."""
+    """The column of rates per second, from the beginning to the last change."""
 
     def __init__(self) -> None:
         super().__init__("")
@@ -106,12 +105,12 @@ class _Rate(TextColumn):
     def render(self, task: Task) -> Text:
         seconds = task.finished_time if task.finished_time is not None else task.elapsed
         rate = f"{task.completed / seconds:,.0f}/s" if seconds and task.completed else ""
-        return Text(f"{rate:>11}")  # of one width, so that the bars do not jump
+        return Text(f"{rate:>11}")  # constant width, so that the bars do not jump
 
 
 @contextmanager
 def _repeating(what: Callable[[], None], seconds: float) -> Iterator[None]:
-    """Call it every so often, in a thread, and once more at the end of the block when that ends well."""
+    """Call `what` periodically in a thread, and once more when the block ends without an error."""
     stop = threading.Event()
 
     def repeat() -> None:

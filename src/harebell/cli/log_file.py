@@ -1,6 +1,6 @@
-"""Sends what others log and write on standard error into a file, away from the display; shows its end after a failure.
+"""Redirects log records and standard error into a file, away from the display; shows its end after a failure.
 
-Java and Spark write warnings there for their own developers, through every setting of their logging.
+Java and Spark write warnings for their own developers to standard error, whatever their logging settings are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LOG_TAIL: Final = 20  # lines
 
 @contextmanager
 def logging_into(path: Path) -> Iterator[None]:
-    """What our own packages and PySpark log goes into a file: it would break up the display."""
+    """Write the log records of Harebell and PySpark into a file, because they would disturb the display."""
     handler = logging.FileHandler(path)
     root = logging.getLogger()
     root.addHandler(handler)
@@ -33,7 +33,7 @@ def logging_into(path: Path) -> Iterator[None]:
 
 @contextmanager
 def stderr_into(path: Path) -> Iterator[None]:
-    """Standard error of this process, and for good that of the processes started meanwhile, goes into a file."""
+    """Redirect standard error into a file: of this process in the block, of processes started in it for good."""
     sys.stderr.flush()
     standard_error = os.dup(2)
     with path.open("ab") as file:

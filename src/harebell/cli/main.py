@@ -1,7 +1,7 @@
-"""The `harebell` command: which commands there are, and what an error looks like.
+"""The `harebell` command: its list of commands, and how errors are printed.
 
-Rules: a command's module is imported when that command runs, so that `harebell --help` answers at once; a command gives
-its exit status; an error of ours is one line on standard error, without a traceback. It parses nothing itself.
+Rules: a command's module is imported when that command runs, so that `harebell --help` is quick; a command returns its
+exit status; a HarebellError is one line on standard error, without a traceback. This module parses no arguments.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-INTERRUPTED: Final = 130  # 128 + SIGINT, as shells have it
+INTERRUPTED: Final = 130  # 128 + SIGINT, as in shells
 
 EXTRAS: Final = {"pyspark": "spark", "py4j": "spark", "pyarrow": "spark", "pandas": "spark", "numpy": "spark"}
-"""What to install for a package that a command misses, where the command does not say it better itself."""
+"""The extra to install for a missing package, where the command itself does not say it better."""
 
 ADMINISTRATION: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     "users": (
@@ -39,7 +39,7 @@ ADMINISTRATION: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
          "clear-topic": "clear_topic"},
     ),
 }  # fmt: skip
-"""Commands of two words: noun, what it is about, and verb -> function of the noun's module."""
+"""Commands of two words: noun, its help text, and verb -> function of the noun's module."""
 
 SPARK: Final[Mapping[str, tuple[str, str]]] = {
     "archive": ("archive:archive", "Queues and streams into files, every message once."),
@@ -51,7 +51,7 @@ SPARK: Final[Mapping[str, tuple[str, str]]] = {
     "tap": ("tap:tap", "A stream queue beside a work queue, that takes nothing from it."),
     "traffic": ("traffic:traffic", "What goes through a broker: rates, sizes, latency, unusual hours."),
 }
-"""The jobs of `harebell spark`: name -> "module:function" below harebell.cli.spark, and what it is about."""
+"""The jobs of `harebell spark`: name -> "module:function" below harebell.cli.spark, and the help text."""
 
 SPOOL: Final[Mapping[str, str]] = {"list": "listed", "prune": "prune"}
 """The commands of `harebell spark spool`: name -> function of harebell.cli.spark.spool."""
@@ -60,23 +60,25 @@ ABOUT: Final = "AMQP for Python: a broker, a client, and Spark pipelines over th
 
 
 def application() -> App:
-    """The command line. Commands are named as "module:function" and loaded when they are called."""
+    """The command-line application. Commands are named as "module:function" and imported when they run."""
     from cyclopts import App
 
     app = App(name="harebell", help=ABOUT, version=__version__, suppress_keyboard_interrupt=False)
-    app.command("harebell.cli.serve:serve", name="serve", help="Run a broker until it is told to stop.")
+    app.command("harebell.cli.serve:serve", name="serve", help="Run a broker until a signal stops it.")
     app.command("harebell.cli.config:config", name="config", help="Print the configuration, and where it comes from.")
     app.command("harebell.cli.ping:ping", name="ping", help="Say whether a broker answers.")
-    app.command("harebell.cli.doctor:doctor", name="doctor", help="Say what this machine has, and what is to be done.")
+    app.command(
+        "harebell.cli.doctor:doctor", name="doctor", help="Show what this machine has, and what to do about problems."
+    )
     app.command("harebell.cli.shovel:shovel", name="shovel", help="Move messages from one broker to another.")
-    demo = App(name="demo", help="The whole of Harebell at work on real data.")
+    demo = App(name="demo", help="All parts of Harebell at work on real data.")
     demo.command(
         "harebell.cli.demo:flights", name="flights", help="336,776 flights through the broker, the client and Spark."
     )
     app.command(demo)
-    channels = App(name="channels", help="What a channel layer leaves on its broker.")
+    channels = App(name="channels", help="What a channel layer left on its broker.")
     channels.command(
-        "harebell.cli.channels:dropped", name="dropped", help="List the messages that nobody read in time."
+        "harebell.cli.channels:dropped", name="dropped", help="List the messages that the broker dropped unread."
     )
     app.command(channels)
     spark = App(name="spark", help="Spark jobs over queues and streams.")
@@ -96,9 +98,9 @@ def application() -> App:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command that `arguments` (those of the process when left out) name, and exit with its status."""
+    """Run the command that `arguments` name (by default those of the process), and exit with its status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given == ["--version"]:  # answered by the base install too
+    if given == ["--version"]:  # works with the base install too
         print(f"harebell {__version__}")
         return
     try:
@@ -121,6 +123,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def fail(text: str) -> None:
-    """One line on standard error, and exit status 1."""
+    """Print one line on standard error and exit with status 1."""
     print(f"harebell: {text}", file=sys.stderr)
     sys.exit(1)

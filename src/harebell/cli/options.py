@@ -1,4 +1,4 @@
-"""The options of `harebell.config` as flags of a command, and a configuration out of flags, environment and file."""
+"""The options of `harebell.config` as flags of a command; reads settings from flags, environment and file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ C = TypeVar("C", bound=Callable[..., object])
 
 
 def with_options(command: C) -> C:
-    """The command with every option as a flag; it gets those that were given, by name, and `config`, the file."""
+    """The command with every option as a flag; it receives the given ones by name, and `config`, the file."""
     parameters = [_parameter("config", str, f"Configuration file (TOML). [env: {CONFIG_VARIABLE}]")]
     parameters += [_parameter(each.name, bool if each.is_switch else str, _help(each)) for each in OPTIONS.values()]
     setattr(command, "__signature__", inspect.Signature(parameters, return_annotation=int))  # noqa: B010
@@ -35,7 +35,7 @@ def _help(each: Option) -> str:
 
 
 def read_settings(given: dict[str, Any]) -> tuple[Settings, Path | None]:
-    """The settings that a command's flags lead to, and the file that was read. Raises InvalidArgument."""
+    """The settings for a command's flags, and the file that was read. Raises InvalidArgument."""
     flags = dict(given)
     file = config_file(flags.pop("config", None), os.environ)
     return load(flags, os.environ, file), file

@@ -12,8 +12,8 @@ __all__ = ["clear", "clear_topic", "list_topic", "listed", "set_", "set_topic"]
 
 User = Annotated[str, Parameter(help="The user.")]
 Exchange = Annotated[str, Parameter(help="The topic exchange.")]
-OfUser = Annotated[str | None, Parameter(help="Of this user alone.")]
-InVhost = Annotated[str | None, Parameter(help="In this virtual host alone.")]
+OfUser = Annotated[str | None, Parameter(help="Only of this user.")]
+InVhost = Annotated[str | None, Parameter(help="Only in this virtual host.")]
 
 
 def listed(*, user: OfUser = None, vhost: InVhost = None, json: AsJson = False, target: Target | None = None) -> int:
@@ -25,19 +25,19 @@ def listed(*, user: OfUser = None, vhost: InVhost = None, json: AsJson = False, 
 def set_(
     user: User,
     *,
-    configure: Annotated[str, Parameter(help="Names that it may declare and delete.")] = ".*",
-    write: Annotated[str, Parameter(help="Names that it may publish and bind to.")] = ".*",
-    read: Annotated[str, Parameter(help="Names that it may consume and bind from.")] = ".*",
+    configure: Annotated[str, Parameter(help="Names that the user may declare and delete.")] = ".*",
+    write: Annotated[str, Parameter(help="Names that the user may publish and bind to.")] = ".*",
+    read: Annotated[str, Parameter(help="Names that the user may consume and bind from.")] = ".*",
     vhost: Vhost = "/",
     target: Target | None = None,
 ) -> int:
-    """Let a user into a virtual host. Patterns are regular expressions, searched for in names; "": none."""
+    """Give a user permissions in a virtual host. Patterns are regular expressions, searched for in names; "": none."""
     ask(target, "set-permission", vhost=vhost, user=user, configure=configure, write=write, read=read)
     return say(f"user '{user}' has permissions in vhost '{vhost}'")
 
 
 def clear(user: User, *, vhost: Vhost = "/", target: Target | None = None) -> int:
-    """Let a user into a virtual host no more."""
+    """Remove a user's permissions in a virtual host, which the user can then no longer open."""
     ask(target, "clear-permission", vhost=vhost, user=user)
     return say(f"user '{user}' has no permissions in vhost '{vhost}'")
 
@@ -54,12 +54,12 @@ def set_topic(
     user: User,
     exchange: Exchange,
     *,
-    write: Annotated[str, Parameter(help="Routing keys that it may publish with.")] = ".*",
-    read: Annotated[str, Parameter(help="Routing keys that it may bind with.")] = ".*",
+    write: Annotated[str, Parameter(help="Routing keys that the user may publish with.")] = ".*",
+    read: Annotated[str, Parameter(help="Routing keys that the user may bind with.")] = ".*",
     vhost: Vhost = "/",
     target: Target | None = None,
 ) -> int:
-    """Narrow what a user may do at a topic exchange to routing keys. {username} and {vhost} stand for its own."""
+    """Restrict a user's routing keys at a topic exchange. {username} and {vhost} stand for the user's own."""
     ask(target, "set-topic-permission", vhost=vhost, user=user, exchange=exchange, write=write, read=read)
     return say(f"user '{user}' has topic permissions at exchange '{exchange}' in vhost '{vhost}'")
 
@@ -71,7 +71,7 @@ def clear_topic(
     vhost: Vhost = "/",
     target: Target | None = None,
 ) -> int:
-    """Take topic permissions away: routing keys are no longer looked at."""
+    """Remove topic permissions: routing keys are no longer checked."""
     ask(target, "clear-topic-permission", vhost=vhost, user=user, exchange=exchange)
     where = f"at exchange '{exchange}'" if exchange is not None else "at any exchange"
     return say(f"user '{user}' has no topic permissions {where} in vhost '{vhost}'")

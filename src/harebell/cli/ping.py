@@ -17,9 +17,9 @@ def ping(
         str, Parameter(env_var="HAREBELL_URL", help="The broker; the variable keeps a password off the command line.")
     ] = "amqp://guest:guest@127.0.0.1:5672/",
     *,
-    timeout: Annotated[float, Parameter(help="Seconds for all of it.")] = 5.0,
+    timeout: Annotated[float, Parameter(help="Seconds for all steps together.")] = 5.0,
 ) -> int:
-    """Connect, open a channel, close. Status 0 when the broker did it all; else 1, with the reason."""
+    """Connect, open a channel, close. Status 0 when the broker answered each step; else 1, with the reason."""
     started = time.monotonic()
     with connect(url, timeout=timeout, recovery=None) as connection:
         connection.channel().close()

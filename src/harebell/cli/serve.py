@@ -1,7 +1,7 @@
-"""`harebell serve`: one broker in this process, until SIGTERM or SIGINT.
+"""`harebell serve`: runs one broker in this process, until SIGTERM or SIGINT.
 
-Rules: standard output gets one line, when the broker can be used; everything else is log, on standard error. Logging
-is configured here, as the package itself never does. What cannot work is said in one line with what to do next.
+Rules: standard output gets one line, when the broker accepts connections; everything else is log, on standard error.
+Logging is configured here, because the package itself never does that. An error is one line that says what to do next.
 Options are those of `harebell.config`.
 """
 
@@ -40,23 +40,24 @@ LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 # Generation 0 at 50,000 new objects instead of 700: a broker's messages are many, long-lived and free of cycles.
 COLLECTOR: Final = (50_000, 20, 50)
 # glibc's mallopt: give memory back when this much of it is free at the end of the heap, and ask the kernel for blocks
-# apart only above that size. Else what one batch of large messages took is given back and comes again page by page.
+# apart only above that size. Otherwise the memory of one batch of large messages is given back, and the next batch gets
+# it again page by page.
 MALLOC: Final = {-1: 8 << 20, -3: 1 << 20}  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD: bytes
 ENDED: Final = {LastStop.KILLED: "kill", LastStop.POWER_CUT: "power cut, or the end of its machine"}
 
 
 class Unusable(HarebellError):
-    """An address, the data folder or a file cannot be used; the text says what to do."""
+    """The broker cannot use an address, the data folder or a file; the text says what to do."""
 
 
 @with_options
 def serve(**given: Any) -> int:
-    """Run a broker until it is told to stop (SIGTERM or Ctrl-C; twice: without waiting for clients).
+    """Run a broker until SIGTERM or Ctrl-C (twice: without waiting for clients).
 
-    User guest with password guest, from this machine only. When it can be used it prints one line with its URL.
-    What is declared durable, set and added is kept in the data folder, and so are persistent messages.
+    User guest with password guest, from this machine only. When the broker accepts connections, it prints one line
+    with its URL. The data folder stores persistent messages, durable topology, users and settings.
 
-    A flag wins over its variable, that over the configuration file. SIGHUP reads file and certificates again.
+    A flag overrides its variable, and the variable the configuration file. SIGHUP reads file and certificates again.
     """
     settings, _ = read_settings(given)
     config = settings.config
@@ -70,7 +71,7 @@ def serve(**given: Any) -> int:
 
 
 def broker_of(config: Config, shovels: Shovels) -> Broker:
-    """The broker that the options ask for."""
+    """A broker with these options."""
     tls = None
     if config.tls_cert is not None:
         tls = Tls(
@@ -93,9 +94,9 @@ def broker_of(config: Config, shovels: Shovels) -> Broker:
 
 
 class Service:
-    """The broker as a service of the machine: its signals, its log, its manager.
+    """Runs the broker as a service of the machine: signals, log, service manager.
 
-    given  the flags; they hold over a reload
+    given  the flags; they still apply after a reload
     """
 
     def __init__(self, settings: Settings, given: dict[str, Any]) -> None:
@@ -128,7 +129,7 @@ class Service:
         return 0
 
     def _stop(self) -> None:
-        """The first time in order; the second time without waiting for clients; a third one kills."""
+        """Stop the broker: the first call cleanly, the second without waiting for clients; a third signal kills."""
         if self._told.is_set():
             log.warning("told again: clients are not waited for")
             self._broker.hurry()
@@ -171,15 +172,13 @@ class Service:
         print(f"harebell {__version__} ready at {' and '.join(urls)}", flush=True)
         systemd.notify("READY=1")
 
-    # -- SIGHUP --------------------------------------------------------------------------------------------------
-
     def _spawn_reload(self) -> None:
         task = asyncio.get_running_loop().create_task(self._reload())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _reload(self) -> None:
-        """Read the configuration again, and the certificates; what cannot be used changes nothing."""
+        """Read the configuration and the certificates again; a faulty one changes nothing."""
         systemd.reloading()
         try:
             self._take(read_settings(self._given)[0])
@@ -195,7 +194,7 @@ class Service:
         systemd.notify("READY=1")
 
     def _take(self, settings: Settings) -> None:
-        """Put in force what may change while the broker runs; say which changes take a restart."""
+        """Apply the settings that may change while the broker runs; log those that need a restart."""
         before = self._settings.config
         for name, each in OPTIONS.items():
             old, new = getattr(before, name), getattr(settings.config, name)
@@ -211,7 +210,7 @@ class Service:
 
 
 def stored(node: Node) -> str:
-    """What outlives the process, and how much of it is there."""
+    """A line about the stored data: what survives the process, and how much of it the folder has."""
     vhosts = node.vhosts.values()
     queues = [queue for vhost in vhosts for queue in vhost.queues.values()]
     messages = sum(queue.message_count for queue in queues)
@@ -222,7 +221,7 @@ def stored(node: Node) -> str:
 
 
 def explain(error: OSError, host: str, port: int, folder: Path, tls_port: int = 0) -> str:
-    """The line for a broker that could not start."""
+    """The error line for a broker that could not start."""
     option = "--port"
     if f", {tls_port})" in str(error):  # "... address ('127.0.0.1', 5671): ..."
         port, option = tls_port, "--tls-port"
@@ -257,7 +256,7 @@ def tune_collector() -> None:
 
 
 def tune_allocator() -> None:
-    """Have the C library keep some megabytes of freed memory for the next large messages, where it can be told so."""
+    """Make glibc hold some megabytes of freed memory for the next large messages; no effect with other C libraries."""
     with contextlib.suppress(OSError, AttributeError):  # another C library than glibc
         mallopt = ctypes.CDLL(None).mallopt
         for parameter, size in MALLOC.items():

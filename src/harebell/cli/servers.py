@@ -1,4 +1,4 @@
-"""What a broker is called, by what it says about itself."""
+"""The name of a broker, from its server properties."""
 
 from __future__ import annotations
 

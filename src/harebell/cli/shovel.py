@@ -1,7 +1,7 @@
-"""`harebell shovel SOURCE DESTINATION`: messages from one broker to another, until told to stop or until all are there.
+"""`harebell shovel SOURCE DESTINATION`: moves messages from one broker to another, until a signal or until all arrived.
 
-Rules: what is asked for and cannot be is said before anything is moved. The first SIGINT or SIGTERM lets what is on its
-way arrive, and ends; the second one ends at once, and what was on its way is delivered again.
+Rules: faulty options are reported before anything is moved. After the first SIGINT or SIGTERM the command waits for
+the confirms of messages on their way, and ends; a second one ends it at once, and those messages are delivered again.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from harebell.routing.definitions import Definitions, QueueDefinition, parse_def
 
 __all__ = ["shovel"]
 
-INTERRUPTED: Final = 130  # 128 + SIGINT, as shells have it
-AT_ONCE: Final = 8  # queues under way at a time where each comes to its end
+INTERRUPTED: Final = 130  # 128 + SIGINT, as in shells
+AT_ONCE: Final = 8  # queues that are moved at the same time, where each comes to its end
 
 
 def shovel(
@@ -42,7 +42,9 @@ def shovel(
     destination: Annotated[str, Parameter(help="Where to: the same. Without a queue: one of the same name.")],
     *,
     source_queue: Annotated[str | None, Parameter(help="The queue, instead of the #queue of the URL.")] = None,
-    source_exchange: Annotated[str | None, Parameter(help="Take what this exchange routes, from now on.")] = None,
+    source_exchange: Annotated[
+        str | None, Parameter(help="Move the messages that this exchange routes, from now on.")
+    ] = None,
     source_key: Annotated[str, Parameter(help="Binding key for --source-exchange.")] = "",
     dest_queue: Annotated[str | None, Parameter(help="The queue, instead of the #queue of the URL.")] = None,
     dest_exchange: Annotated[str | None, Parameter(help="Publish to this exchange.")] = None,
@@ -61,23 +63,23 @@ def shovel(
     offset: Annotated[
         str | None, Parameter(help="Where to start in a stream: first, last, next, a number, or a span such as 1h.")
     ] = None,
-    ack_mode: Annotated[AckMode, Parameter(help="When the source may forget a message.")] = "on-confirm",
+    ack_mode: Annotated[AckMode, Parameter(help="When a message is acknowledged at the source.")] = "on-confirm",
     prefetch: Annotated[
         int,
         Parameter(help="How many messages may be on their way.", validator=validators.Number(gte=1, lte=MAX_PREFETCH)),
     ] = DEFAULT_PREFETCH,
     reconnect_delay: Annotated[
-        float, Parameter(help="Longest wait between two attempts, in seconds; 0: none is made.")
+        float, Parameter(help="Longest wait between two attempts, in seconds; 0: end at the first loss.")
     ] = DEFAULT_RECONNECT_DELAY,
     forward_headers: Annotated[bool, Parameter(negative=(), help="Add x-shovelled to the headers.")] = False,
     timestamp_header: Annotated[bool, Parameter(negative=(), help="Add x-shovelled-timestamp to the headers.")] = False,
 ) -> int:
     """Move messages from one broker to another, Harebell or RabbitMQ, so that none is lost.
 
-    A message leaves the source when the destination has confirmed it. A lost connection is made again; then at most
-    --prefetch messages arrive twice. Goes on until Ctrl-C, unless --until-empty or --count says otherwise.
+    A message leaves the source when the destination has confirmed it. A lost connection is restored; then at most
+    --prefetch messages arrive twice. Runs until Ctrl-C, unless --until-empty or --count ends it.
 
-    Ends with 0 when done, 1 when it cannot go on, 130 when it was interrupted before it was done.
+    Ends with 0 when done, 1 when it cannot continue, 130 when it was interrupted before it was done.
     """
     taken_from, given_to = end_of(source, source_queue, "source"), end_of(destination, dest_queue, "dest")
     options = ShovelOptions(
@@ -124,7 +126,7 @@ def at_offset(offset: str | None) -> dict[str, FieldValue]:
 
 
 def end_of(text: str, queue: str | None, what: str) -> tuple[str, str | None]:
-    """(URL, queue) of an argument such as amqp://host/vhost#queue. InvalidArgument when they make no sense."""
+    """(URL, queue) of an argument such as amqp://host/vhost#queue. InvalidArgument when it is not one."""
     url, _, fragment = text.partition("#")
     parse_url(url)
     if fragment and queue is not None:
@@ -133,7 +135,7 @@ def end_of(text: str, queue: str | None, what: str) -> tuple[str, str | None]:
 
 
 def jobs(options: ShovelOptions, topology: Definitions | None, *, every: bool) -> list[tuple[str, ShovelOptions]]:
-    """Each shovel to run: its name and its options. InvalidArgument for what cannot be meant."""
+    """Each shovel to run: its name and its options. InvalidArgument for contradictory options."""
     source, destination = options.source, options.destination
     if destination.queue is not None and destination.exchange is not None:
         raise InvalidArgument("the destination is a queue or --dest-exchange, not both")
@@ -158,7 +160,7 @@ def jobs(options: ShovelOptions, topology: Definitions | None, *, every: bool) -
         raise InvalidArgument(f"the definitions file has no durable queue in vhost '{vhost}', which the URL names")
     return [
         (queue.name, one_of_all(options, queue)) for queue in queues
-        if source.consumer_arguments or not is_stream(queue)  # where to start in a stream has to be said
+        if source.consumer_arguments or not is_stream(queue)  # a stream needs an offset to start at
     ]  # fmt: skip
 
 
@@ -183,7 +185,7 @@ def read(path: Path) -> Definitions:
 
 
 class _Run:
-    """The shovels of one command, from the first dial to the counts at the end."""
+    """The shovels of one command, from the first connection to the counts at the end."""
 
     def __init__(self, shovels: list[Shovel], display: Display, *, ends: bool) -> None:
         self._shovels = shovels
@@ -241,7 +243,7 @@ class _Run:
                     self._done.add(shovel)
 
     def _expected(self) -> int | None:
-        """How many are to be moved, as far as that is known; None where there is no end."""
+        """How many messages are to be moved, as far as known; None without an end."""
         if not self._ends:
             return None
         known = [each.expected for each in self._shovels if each.expected is not None]
@@ -251,7 +253,7 @@ class _Run:
         return sum(each.forwarded for each in self._shovels)
 
     def _report(self, seconds: float) -> None:
-        """What was moved, exactly."""
+        """Print the exact counts of moved messages."""
         say, moved = self._display.say, self._forwarded()
         if len(self._shovels) > 1:
             table = Table(show_edge=False, pad_edge=False)
@@ -277,7 +279,7 @@ class _Run:
 
 
 class _Said(logging.Handler):
-    """Log lines as lines of the display, so that they do not cut through a bar."""
+    """Prints log records as lines of the display, so that they do not break a bar."""
 
     def __init__(self, display: Display) -> None:
         super().__init__()

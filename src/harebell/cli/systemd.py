@@ -1,4 +1,4 @@
-"""What a service of systemd tells its manager: sd_notify(3) in a few lines. Elsewhere it does nothing."""
+"""Notifies systemd of the state of a service: sd_notify(3) in a few lines. Without systemd it does nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["beat", "notify", "reloading"]
 
 
 def notify(*states: str) -> None:
-    """Send READY=1, STOPPING=1 and the like to $NOTIFY_SOCKET, if there is one; failing is of no consequence."""
+    """Send READY=1, STOPPING=1 and the like to $NOTIFY_SOCKET, if there is one; a failure is ignored."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return
@@ -23,12 +23,12 @@ def notify(*states: str) -> None:
 
 
 def reloading() -> None:
-    """A reload begins; READY=1 ends it."""
+    """Notify that a reload begins; READY=1 ends it."""
     notify("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
 
 async def beat() -> None:
-    """Tell the watchdog that the event loop turns, twice in the time that it allows, until cancelled."""
+    """Notify the watchdog that the event loop runs, twice in the time that it allows, until cancelled."""
     limit = os.environ.get("WATCHDOG_USEC", "")
     if not limit.isdecimal() or os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return

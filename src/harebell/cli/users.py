@@ -1,4 +1,4 @@
-"""`harebell users`: who may log in to a broker, with which password and which tags."""
+"""`harebell users`: the users of a broker, their passwords, tags and limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["add", "delete", "listed", "set_limits", "set_password", "set_tags"]
 
 Name = Annotated[str, Parameter(help="The user.")]
 Hashing = Annotated[
-    str, Parameter(help=f"How the password is kept; {RABBITMQ_SHA256} for users who are to move to RabbitMQ.")
+    str, Parameter(help=f"How the password is hashed; {RABBITMQ_SHA256} for users to export to RabbitMQ.")
 ]
 
 
@@ -27,14 +27,14 @@ def add(
     name: Name,
     *,
     password_file: Password = None,
-    no_password: Annotated[bool, Parameter(negative=(), help="One who logs in by a certificate alone.")] = False,
+    no_password: Annotated[bool, Parameter(negative=(), help="A user who logs in only by certificate.")] = False,
     tag: Annotated[
         tuple[str, ...], Parameter(help="administrator, monitoring, policymaker, management, impersonator; repeatable.")
     ] = (),
     hashing_algorithm: Hashing = SCRYPT,
     target: Target | None = None,
 ) -> int:
-    """Add a user, whose password is asked for. It may open no virtual host yet: `harebell permissions set`."""
+    """Add a user; prompts for the password. The user needs `harebell permissions set` to open a virtual host."""
     if no_password and password_file is not None:
         raise InvalidArgument("--no-password and --password-file say two things: leave one out")
     kept = {"password_hash": "", "hashing_algorithm": hashing_algorithm} if no_password else hashes(
@@ -53,17 +53,17 @@ def delete(name: Name, *, target: Target | None = None) -> int:
 def set_password(
     name: Name, *, password_file: Password = None, hashing_algorithm: Hashing = SCRYPT, target: Target | None = None
 ) -> int:
-    """Give a user another password, which is asked for. Connections that are open stay."""
+    """Change a user's password; prompts for it. Open connections stay open."""
     ask(target, "set-password", name=name, **hashes(name, password_file, hashing_algorithm))
     return say(f"user '{name}' has another password")
 
 
 def set_tags(
     name: Name,
-    *tags: Annotated[str, Parameter(help="All tags that it is to have.")],
+    *tags: Annotated[str, Parameter(help="All tags of the user from now on.")],
     target: Target | None = None,
 ) -> int:
-    """Give a user these tags in place of those it has; none takes all away."""
+    """Replace a user's tags; no tag removes all."""
     ask(target, "set-tags", name=name, tags=list(tags))
     return say(f"user '{name}' has {'the tags ' + ', '.join(tags) if tags else 'no tags'}")
 
@@ -75,7 +75,7 @@ def set_limits(
     max_channels: Annotated[int | None, Parameter(help="Channels at a time; -1: no limit.")] = None,
     target: Target | None = None,
 ) -> int:
-    """Limit a user, over all virtual hosts. A limit that is left out stays."""
+    """Limit a user over all virtual hosts. A limit that is left out stays as it is."""
     limits = {
         key: value
         for key, value in (("max-connections", max_connections), ("max-channels", max_channels))

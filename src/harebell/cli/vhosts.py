@@ -23,14 +23,14 @@ def listed(*, json: AsJson = False, target: Target | None = None) -> int:
 def add(
     name: Name,
     *,
-    description: Annotated[str | None, Parameter(help="What it is for.")] = None,
-    tag: Annotated[tuple[str, ...], Parameter(help="A word of yours; repeatable.")] = (),
+    description: Annotated[str | None, Parameter(help="The purpose of the virtual host.")] = None,
+    tag: Annotated[tuple[str, ...], Parameter(help="Any word; repeatable.")] = (),
     default_queue_type: Annotated[
-        str | None, Parameter(help="classic, quorum or stream: what a declaration makes that does not say.")
+        str | None, Parameter(help="classic, quorum or stream: for declarations without a queue type.")
     ] = None,
     target: Target | None = None,
 ) -> int:
-    """Add a virtual host. Nobody may open it yet: `harebell permissions set`."""
+    """Add a virtual host. No user may open it before `harebell permissions set`."""
     ask(target, "add-vhost", name=name, description=description, tags=list(tag), default_queue_type=default_queue_type)
     return say(f"vhost '{name}' is added; who may open it: harebell permissions set USER --vhost {name}")
 
@@ -41,7 +41,7 @@ def delete(
     yes: Annotated[bool, Parameter(negative=(), help="Yes, with all queues and messages in it.")] = False,
     target: Target | None = None,
 ) -> int:
-    """Delete a virtual host with all that is in it, and close its connections. Takes --yes when it has queues."""
+    """Delete a virtual host with everything in it, and close its connections. Needs --yes if it has queues."""
     if not yes:
         found = [vhost for vhost in ask(target, "list-vhosts") if vhost["name"] == name]
         if found and found[0]["queues"]:
@@ -58,7 +58,7 @@ def set_limits(
     max_queues: Annotated[int | None, Parameter(help="Queues at a time; -1: no limit.")] = None,
     target: Target | None = None,
 ) -> int:
-    """Limit a virtual host. A limit that is left out stays, and so does what is there."""
+    """Limit a virtual host. A limit that is left out stays as it is; existing connections and queues stay too."""
     limits = {
         key: value
         for key, value in (("max-connections", max_connections), ("max-queues", max_queues))

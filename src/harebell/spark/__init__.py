@@ -1,4 +1,4 @@
-"""Spark over AMQP: the data source and sink format("amqp"), and a session that has what it needs.
+"""Spark over AMQP: the data source and sink format("amqp"), and a session that is set up for them.
 
     from harebell.spark import session
     spark = session("flights")

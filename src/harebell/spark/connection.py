@@ -37,7 +37,7 @@ log = logging.getLogger("harebell.spark")
 
 T = TypeVar("T")
 
-# How RabbitMQ says that a queue is not ready yet: with 404 and 406, which otherwise mean something final.
+# RabbitMQ's texts for a queue that is not ready yet; its codes 404 and 406 are otherwise final.
 _NOT_READY: Final = (
     "down or inaccessible",
     "does not have a running replica",
@@ -45,7 +45,7 @@ _NOT_READY: Final = (
     "due to timeout",
 )
 
-# What a broker that is away, restarts or fails over looks like; anything else is not cured by trying again.
+# Errors of a broker that is unavailable, restarts or fails over; a retry does not cure any other error.
 TRANSIENT: Final = (
     errors.ConnectionLost,
     errors.ConnectionForced,
@@ -83,7 +83,7 @@ class Link:
             self._connection = connect(hosts, timeout=timeout, recovery=None)
         except errors.ConnectionLost as error:
             if isinstance(error.__cause__, ssl.SSLCertVerificationError):
-                # Trying again would not make it better known.
+                # A retry would not make the certificate trusted.
                 raise errors.InvalidArgument(f"{error}; option 'cacertFile' names the authority to trust") from error
             raise
         self._consumer: Consumer | None = None
@@ -102,8 +102,8 @@ class Link:
         self.close()
 
     def close(self) -> None:
-        """Ends the connection; one that is gone already is no error."""
-        # The broker may be gone; and one that takes no messages may read nothing at all.
+        """Ends the connection; a lost one is no error."""
+        # The broker may be gone; and one that blocks publishers may read nothing at all.
         seconds = GOODBYE_SECONDS if self._connection.blocked is None else GOODBYE_SECONDS / 10
         try:
             self._connection.close(timeout=seconds)
@@ -112,12 +112,12 @@ class Link:
 
     @property
     def product(self) -> object:
-        """What the broker calls itself: "RabbitMQ", "Harebell"."""
+        """The broker's product name: "RabbitMQ", "Harebell"."""
         return self._connection.server_properties.get("product")
 
     @property
     def channel(self) -> Channel:
-        """The channel, for what is asked of a broker besides messages."""
+        """The channel, for requests other than those about messages."""
         return self._channel
 
     def count(self, queue: str) -> int:
@@ -143,32 +143,32 @@ class Link:
     def overtake(self, queue: str) -> int:
         """`count`, answered after the messages that RabbitMQ had for this link's consumer of a stream queue.
 
-        So what `receive` does not have by then was not there, however slow the machine is. For each consumer in turn,
-        the channel subscribes to the stream's process. With a second consumer it learns of the messages for the first
-        one before it handles the question for the count, and delivers before it answers.
+        So messages that `receive` does not have by then did not exist, however slow the machine is. For each consumer
+        in turn, the channel subscribes to the stream's process. With a second consumer it learns of the messages for
+        the first one before it handles the request for the count, and delivers before it answers.
         """
         with _raising_not_ready():
             self._channel.consume(queue, prefetch=1, arguments={STREAM_OFFSET: "next"}).start()
         return self.count(queue)
 
     def receive(self, most: int, timeout: float) -> list[Delivery]:
-        """What has arrived for the consumer, waiting for at least one message; empty when `timeout` passed."""
+        """The messages that have arrived for the consumer, at least one; empty when `timeout` has passed."""
         if self._consumer is None:
             raise errors.LocalProtocolError("receive() needs consume() before it")
         return self._consumer.receive(max_messages=most, timeout=timeout)
 
     def ack(self, delivery_tag: int) -> None:
-        """Acknowledges every delivery up to and with this one."""
+        """Acknowledges every delivery up to and including this one."""
         self._channel.ack(delivery_tag, multiple=True)
 
     def cancel(self) -> None:
-        """Ends the consumer; what was received stays unacknowledged, what was not goes back to the queue."""
+        """Ends the consumer; received messages stay unacknowledged, the others are requeued."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             consumer.cancel()
 
     def reset(self) -> None:
-        """A new channel: after a refusal, and to end a consumer of a stream queue, which takes nothing back (540)."""
+        """Opens a new channel: after a refusal, and to end a consumer of a stream queue, which has no requeue (540)."""
         self._channel.close()
         self._consumer = None
         self._channel = self._connection.channel()
@@ -183,11 +183,11 @@ class Link:
 
     @property
     def blocked(self) -> str | None:
-        """Why the broker takes no messages now (connection.blocked); None when it does."""
+        """Why the broker blocks publishers now (connection.blocked); None when it does not."""
         return self._connection.blocked
 
     def publish_part(self, part: EncodedMessages, mandatory: bool, timeout: float) -> Bulk:
-        """Writes the messages and gives what becomes of them, identified by their places in the part.
+        """Writes the messages and returns their confirms, identified by their places in the part.
 
         DeadlineExceeded when the broker has taken nothing for `timeout` seconds.
         """
@@ -196,11 +196,11 @@ class Link:
         )
 
     def begin(self) -> None:
-        """Makes the channel transactional: what is published takes effect with `commit`."""
+        """Makes the channel transactional: publications take effect with `commit`."""
         self._channel.tx_select()
 
     def commit(self, timeout: float) -> int:
-        """Has what was published take effect; how many messages came back, because they reached no queue."""
+        """Commits the publications; returns how many messages were returned because they reached no queue."""
         self._channel.on_return = _ignore  # they are counted, and there may be very many of them
         self._channel.tx_commit(timeout=timeout)
         return self._channel.statistics().returned
@@ -213,7 +213,7 @@ def _ignore(returned: Returned) -> None:
 def ask_service(link: Link, service: str, body: bytes, timeout: float) -> Any:
     """The answer of a service of Harebell's exchange amq.system, out of its JSON.
 
-    Raises NotFound where there is none (another broker), DeadlineExceeded, and AccessRefused for what it refuses.
+    Raises NotFound without the service (another broker), DeadlineExceeded, and AccessRefused when it refuses.
     """
     channel = link.channel
     channel.confirm_select()
@@ -242,12 +242,12 @@ def stream_offset(delivery: Delivery) -> int:
 def probe_family(url: str | Address, queue: str, timeout: float) -> Literal["stream", "spool"]:
     """Whether a queue is a stream queue or one that is drained.
 
-    AMQP has no question for it. But a consumer with an x-stream-offset is refused by classic and quorum queues (406),
-    before anything is delivered, and taken by stream queues; at "next" these deliver nothing either.
+    AMQP has no method for it. But classic and quorum queues refuse a consumer with an x-stream-offset (406), before
+    anything is delivered, and stream queues accept it; at "next" these deliver nothing either.
     Raises NotFound when there is no such queue.
     """
     with Link(url, timeout) as link:
-        link.count(queue)  # a missing queue is a 404 here, not to be mistaken
+        link.count(queue)  # a missing queue is an unambiguous 404 here
         try:
             link.consume(queue, 1, {STREAM_OFFSET: "next"})
         except errors.PreconditionFailed as error:
@@ -269,7 +269,7 @@ def _raising_not_ready() -> Iterator[None]:
 
 
 def retrying(work: Callable[[], T], seconds: float, what: str) -> T:
-    """The result of `work`, called again with growing pauses while the broker is away, for `seconds` in all.
+    """The result of `work`, called again with growing pauses while the broker is unavailable, for `seconds` in all.
 
     Raises the last error when the time is up.
     """

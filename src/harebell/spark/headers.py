@@ -1,7 +1,7 @@
 """Header tables as JSON text and back, without loss, and as a map of texts.
 
-Rules: what JSON can say is said plainly (text, whole numbers, numbers with a point, true, false, null, arrays,
-tables). What it cannot is a table with one key that begins with "!":
+Rules: values that JSON has are written as JSON (text, whole numbers, numbers with a point, true, false, null, arrays,
+tables). Any other value is a table with one key that begins with "!":
 
     {"!timestamp": "2026-01-05T12:00:00Z"}    T; far ones: the seconds as a number
     {"!decimal": "1.50"}                      D
@@ -117,9 +117,6 @@ def _scalar(value: object) -> str | None:
     return _text(value)
 
 
-# -- packing -------------------------------------------------------------------------------------------------------
-
-
 def _iso(value: datetime) -> str:
     return value.isoformat().replace("+00:00", "Z")
 
@@ -175,9 +172,6 @@ def _is_timestamp(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-# -- unpacking -----------------------------------------------------------------------------------------------------
 
 
 def _unpack(value: Any) -> Any:

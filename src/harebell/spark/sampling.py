@@ -1,6 +1,6 @@
-"""A payload's type out of a sample of messages: for option payloadSchema, or in its place.
+"""Infers a payload's type from a sample of messages: for option payloadSchema, or in its place.
 
-The sample is a DataFrame, or the oldest messages of stream queues, which a look does not take away.
+The sample is a DataFrame, or the oldest messages of stream queues, which reading does not remove.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _SAMPLED: Final = ("body", "content_type", "content_encoding")
 def infer_schema(source: DataFrame | str, queue: str | None = None, *, sample: int = 1000, column: str = "body") -> str:
     """The type of JSON bodies, as text for option payloadSchema (Spark's DDL: "id bigint, name string").
 
-    `source` is a DataFrame, whose `column` (binary or string) is looked at whole, in Spark; or a broker's URL, with the
-    name of a stream queue, of which the oldest `sample` messages are looked at, here. What is not a JSON object is
-    passed over. Raises InvalidArgument when nothing else is there, when a field has two types that no type covers, and
+    `source` is a DataFrame, whose whole `column` (binary or string) is read in Spark; or a broker's URL, with the name
+    of a stream queue, whose oldest `sample` messages are read in this process. Bodies that are not JSON objects are
+    skipped. Raises InvalidArgument when no body is a JSON object, when a field has two types that no type covers, and
     for a queue that is not a stream queue.
     """
     if not isinstance(source, str):

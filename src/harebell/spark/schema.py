@@ -48,7 +48,7 @@ __all__ = [
     "text_of_bodies",
 ]
 
-# The basic properties of AMQP 0-9-1, in the order of the specification; cluster_id is not used by anyone.
+# The basic properties of AMQP 0-9-1, in the order of the specification; cluster_id is unused.
 PROPERTY_COLUMNS: Final[dict[str, DataType]] = {
     "content_type": StringType(),
     "content_encoding": StringType(),

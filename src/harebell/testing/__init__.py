@@ -1,9 +1,9 @@
-"""The public test kit: what a test of AMQP software needs beside the software itself.
+"""The public test kit for AMQP software: brokers to start, a proxy that breaks connections, fixtures.
 
 `EmbeddedBroker` runs Harebell in a thread of the test's own process, `RabbitMQ` a real RabbitMQ node, `FaultProxy`
-breaks a TCP connection on demand, `connection.test()` and `channel.test()` give a harness that cuts a connection of the
-client's, holds it down and counts. `AmqpCase` puts this together for unittest, `harebell.testing.plugin` for pytest.
-Nothing here but the plugin needs a package outside the standard library.
+breaks a TCP connection on demand, `connection.test()` and `channel.test()` return a harness that cuts a connection of
+the client, blocks its reconnection and counts. `AmqpCase` combines all of this for unittest, `harebell.testing.plugin`
+for pytest. Only the plugin needs a package outside the standard library.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""A Harebell broker in a thread of this process, for tests of whatever speaks AMQP, blocking clients too.
+"""A Harebell broker in a thread of this process, for tests of any AMQP software, blocking clients too.
 
     with EmbeddedBroker() as server:
         pika.BlockingConnection(pika.URLParameters(server.url))
 
-It is the real broker on a free port of 127.0.0.1, up in some ten milliseconds, with an event loop of its own: a test
-may block its thread, or close its loop, and the broker goes on. A test that has a loop anyway may as well use
-`async with Broker()` there. For a RabbitMQ of the same kind: `rabbitmq`.
+It is the real broker on a free port of 127.0.0.1, started in some ten milliseconds, with an event loop of its own: the
+broker still runs while a test blocks its thread or closes its loop. A test with an event loop may also use
+`async with Broker()` in it. The module `rabbitmq` does the same with a RabbitMQ.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ __all__ = ["EmbeddedBroker"]
 
 T = TypeVar("T")
 
-PATIENCE: Final = 30.0  # seconds for what the broker does in milliseconds, on a machine under load
+PATIENCE: Final = 30.0  # seconds for steps that take milliseconds on an idle machine
 
 
 class EmbeddedBroker:
-    """One broker. `start` and `close` it, or use it in a `with` block.
+    """A broker in its own thread. `start` and `close` it, or use it in a `with` block.
 
-    make  gives the Broker: the class itself, or `lambda: Broker(data=folder, events=True)`; called at each start
+    make  returns the Broker: the class itself, or `lambda: Broker(data=folder, events=True)`; called at each start
 
     `stop` and `start` may alternate: the port stays, the data only where `make` says `data`. All of this blocks; a
     coroutine uses `await asyncio.to_thread(server.restart)`: clients in its loop have to answer connection.close.
@@ -51,14 +51,14 @@ class EmbeddedBroker:
 
     @property
     def broker(self) -> Broker:
-        """The Broker itself; it belongs to another thread, so touch it inside `run`."""
+        """The Broker object; it belongs to another thread, so use it only inside `run`."""
         if self._broker is None:
             raise LocalProtocolError("this broker is not running: call start(), or use it in a `with` block")
         return self._broker
 
     @property
     def url(self) -> str:
-        """What clients connect to, with user and password guest."""
+        """The URL for clients, with user and password guest."""
         return self.broker.url
 
     @property
@@ -70,7 +70,7 @@ class EmbeddedBroker:
         return port
 
     def run(self, function: Callable[[Broker], T]) -> T:
-        """What the function gives, called with the broker in its own loop: `run(lambda b: b.set_policy(...))`."""
+        """Call the function with the broker, in its loop, and return the result: `run(lambda b: b.set_policy(...))`."""
         broker = self.broker
 
         async def call() -> T:
@@ -83,7 +83,7 @@ class EmbeddedBroker:
         return self._await(self.broker.open_socket())
 
     def start(self) -> None:
-        """Returns when clients can connect."""
+        """Start the broker; returns when clients can connect."""
         if self._broker is not None:
             raise LocalProtocolError("this broker is already running")
         if self._loop is None:
@@ -105,7 +105,7 @@ class EmbeddedBroker:
         return broker
 
     def stop(self) -> None:
-        """Stops the broker in order: clients get 320, what was confirmed is on disk. Twice is no error."""
+        """Stop the broker cleanly: clients get 320, confirmed messages are on disk. May be called again."""
         if self._broker is not None:
             broker, self._broker = self._broker, None
             self._await(broker.stop())
@@ -116,7 +116,7 @@ class EmbeddedBroker:
         self.start()
 
     def close(self) -> None:
-        """Stops it for good. May be called at any time, and again."""
+        """Stop the broker for good. May be called at any time, and again."""
         try:
             self.stop()
         finally:

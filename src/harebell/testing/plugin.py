@@ -1,4 +1,4 @@
-"""Fixtures for pytest. A conftest.py asks for them with `pytest_plugins = ["harebell.testing.plugin"]`.
+"""Fixtures for pytest. A conftest.py loads them with `pytest_plugins = ["harebell.testing.plugin"]`.
 
     async def test_orders(harebell_channel):
         await harebell_channel.queue_declare("orders")
@@ -31,7 +31,7 @@ Connect = Callable[..., Awaitable[Connection]]
 
 @pytest.fixture
 def harebell_broker_options() -> Mapping[str, object]:
-    """What Broker is made with. Override it: `return {"definitions": "definitions.json"}`."""
+    """The keyword arguments of Broker. Override it: `return {"definitions": "definitions.json"}`."""
     return {}
 
 
@@ -44,7 +44,7 @@ def harebell_broker(harebell_broker_options: Mapping[str, object]) -> Iterator[E
 
 @pytest.fixture
 def harebell_url(request: pytest.FixtureRequest) -> str:
-    """Where the test connects: what HAREBELL_TEST_URL says, or else `harebell_broker`."""
+    """The URL that the test connects to: HAREBELL_TEST_URL, else that of `harebell_broker`."""
     server: EmbeddedBroker
     if url := os.environ.get(URL_VARIABLE):
         return url
@@ -54,13 +54,13 @@ def harebell_url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def harebell_connect_options() -> Mapping[str, object]:
-    """What `harebell.connect` is called with beside the URL. Override it for a recovery of your own."""
+    """The keyword arguments of `harebell.connect` beside the URL. Override it for a recovery of your own."""
     return {"recovery": QUICK, "timeout": CONNECT_SECONDS}
 
 
 @async_fixture
 async def harebell_connect(harebell_url: str, harebell_connect_options: Mapping[str, object]) -> AsyncIterator[Connect]:
-    """`await harebell_connect()` is a connection, let go and closed after the test; takes the options of `connect`."""
+    """`await harebell_connect()` opens a connection, closed after the test; takes the options of `connect`."""
     opened: list[Connection] = []
 
     async def open_one(url: str = harebell_url, **options: object) -> Connection:
@@ -75,7 +75,7 @@ async def harebell_connect(harebell_url: str, harebell_connect_options: Mapping[
 
 @async_fixture
 async def harebell_connection(harebell_connect: Connect) -> Connection:
-    """A connection; one that the test holds down with `block_reconnect` is let go."""
+    """A connection, closed after the test even when `block_reconnect` holds it down."""
     return await harebell_connect()
 
 

@@ -1,4 +1,4 @@
-"""A TCP proxy that breaks connections on demand, for tests of what should survive it.
+"""A TCP proxy that breaks connections on demand, for tests of software that should survive it.
 
     async with FaultProxy("127.0.0.1", 5672) as proxy:
         connection = await connect(f"amqp://{proxy.host}:{proxy.port}")
@@ -6,8 +6,8 @@
         proxy.resume()
         proxy.cut()                     # every connection ends; new ones are accepted
 
-`cut_after` and `cut_after_frames` aim at a byte and at a frame of AMQP 0-9-1; of what the frames mean it knows nothing.
-Faults apply to all connections of the proxy, open ones and later ones, until they are lifted. Bytes are never changed
+`cut_after` and `cut_after_frames` cut at a byte and at a frame of AMQP 0-9-1; the proxy does not interpret the frames.
+Faults apply to all connections of the proxy, open ones and later ones, until they are ended. Bytes are never changed
 or reordered. Not a benchmark tool: every byte crosses Python.
 """
 
@@ -28,18 +28,18 @@ Direction = Literal["to_server", "to_client", "both"]
 __all__ = ["Direction", "FaultProxy"]
 
 READ_SIZE: Final = 64 * 1024  # bytes taken from one side before the other side has to accept them
-PIECES_UNDER_WAY: Final = 16  # reads of one direction that may wait for their time, or for the receiver
+PIECES_UNDER_WAY: Final = 16  # reads of one direction that may wait for their delay, or for the receiver
 SLICES_PER_SECOND: Final = 20  # a throttled direction moves in steps of a twentieth of a second
 FRAME_HEADER: Final = 7  # bytes: type, channel, size of the payload (AMQP 0-9-1, 4.2.3); one byte ends the frame
 # SO_LINGER's C structure {int onoff = 1; int linger = 0}: close() then sends RST instead of FIN
 LINGER_NONE: Final = (1).to_bytes(4, sys.byteorder) + (0).to_bytes(4, sys.byteorder)
 
 
-_Piece = tuple[float, bytes | ConnectionError]  # when it came, and what; b"" is an end of stream
+_Piece = tuple[float, bytes | ConnectionError]  # time of arrival and content; b"" is an end of stream
 
 
 class _Lane:
-    """The faults of one direction, shared by all connections, and the count of what went through."""
+    """The faults of one direction, shared by all connections, and the counts of forwarded bytes and frames."""
 
     __slots__ = ("budget", "changed", "delay", "forwarded", "frame_budget", "frames", "inside", "rate", "stalled")
 
@@ -49,13 +49,13 @@ class _Lane:
         self.rate: float | None = None
         self.budget: int | None = None
         self.frame_budget: int | None = None
-        self.inside = 0  # bytes that still go once the frames of the budget are through
+        self.inside = 0  # bytes to forward after the last frame of the budget
         self.forwarded = 0
         self.frames = 0
         self.changed = asyncio.Event()
 
     def notify(self) -> None:
-        """Wakes every pump that waits on this lane; each then reads the new state."""
+        """Wake every pump that waits on this lane; each then reads the new state."""
         self.changed.set()
         self.changed = asyncio.Event()
 
@@ -64,7 +64,7 @@ class _Lane:
             await self.changed.wait()
 
     async def wait_due(self, came: float) -> None:
-        """Returns when what came at that time of the loop has been held for the delay of the moment."""
+        """Wait until bytes that arrived at loop time `came` have been held for the current delay."""
         loop = asyncio.get_running_loop()
         while self.delay and loop.time() < came + self.delay:
             try:
@@ -74,7 +74,7 @@ class _Lane:
                 return
 
     async def pace(self, sent: int) -> None:
-        """Returns when `sent` bytes have had their time, or as soon as the lane's faults change."""
+        """Wait for the time that `sent` bytes take at the limit, or until the lane's faults change."""
         if self.rate is None:
             return
         try:
@@ -92,7 +92,7 @@ class _Lane:
         return available
 
     def went(self, count: int, ended: int) -> None:
-        """So many bytes were handed on, and so many frames ended with them."""
+        """Count forwarded bytes, and the frames that ended with them."""
         self.forwarded += count
         self.frames += ended
         if self.budget is not None:
@@ -104,7 +104,7 @@ class _Lane:
 
 
 class _Framing:
-    """Where in its frames one direction of one connection stands. The protocol header counts as a frame."""
+    """The position within frames of one direction of one connection. The protocol header counts as a frame."""
 
     __slots__ = ("_head", "_left")
 
@@ -113,7 +113,7 @@ class _Framing:
         self._left = 0
 
     def step(self, data: bytes, one: bool) -> tuple[int, int]:
-        """(how many of these bytes go in the next step, how many frames end in them): all, or those of `one` frame."""
+        """(bytes for the next step, frames that end in them): of all these bytes, or of `one` frame."""
         used = ended = 0
         while used < len(data) and not (one and ended):
             if not self._left:
@@ -151,7 +151,7 @@ class _Link:
             _end(writer, reset)
 
     def shut_down(self, direction: str) -> None:
-        """Sends FIN to the receiver of this direction; what still comes from its sender is thrown away."""
+        """Send FIN to the receiver of this direction; later bytes from its sender are discarded."""
         if direction in self.shut:
             return
         self.shut.add(direction)
@@ -159,7 +159,7 @@ class _Link:
         if not writer.transport.is_closing():
             try:
                 writer.write_eof()
-            except OSError:  # the receiver has reset the connection, and its transport does not know yet
+            except OSError:  # the receiver has reset the connection; the transport has not noticed yet
                 _end(writer, reset=True)
 
 
@@ -177,7 +177,7 @@ class FaultProxy:
     """A listener on `listen_host`:`listen_port` (0: a free port) that forwards to `host`:`port`.
 
     Use it as an async context manager, or call `start` and `aclose`. All methods belong to the event loop that
-    started it. `target` may be set to another (host, port) at any time: it counts for the connections to come.
+    started it. `target` may be set to another (host, port) at any time: later connections use it.
     """
 
     def __init__(self, host: str, port: int, *, listen_host: str = "127.0.0.1", listen_port: int = 0) -> None:
@@ -192,17 +192,15 @@ class FaultProxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self._connections_changed = asyncio.Event()
 
-    # ------------------------------------------------------------------------------------------ life
-
     async def start(self) -> None:
-        """Listens; `port` then holds the real port. Raises OSError when the address is taken."""
+        """Listen; `port` then holds the real port. Raises OSError when the address is in use."""
         if self._server is not None:
             raise LocalProtocolError("this proxy is already listening")
         self._server = await asyncio.start_server(self._accept, self.host, self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def aclose(self) -> None:
-        """Stops listening, ends every connection and returns when nothing of the proxy runs any more."""
+        """Stop listening, end every connection, and wait until all tasks of the proxy have ended."""
         if self._server is None:
             return
         server, self._server = self._server, None
@@ -222,33 +220,29 @@ class FaultProxy:
     ) -> None:
         await self.aclose()
 
-    # --------------------------------------------------------------------------------------- state
-
     @property
     def connections(self) -> int:
-        """How many connections go through the proxy now."""
+        """The number of connections open through the proxy."""
         return len(self._links)
 
     def forwarded(self, direction: Literal["to_server", "to_client"]) -> int:
-        """How many bytes have been handed on in this direction, over all connections."""
+        """The number of bytes forwarded in this direction, over all connections."""
         return self._lanes[direction].forwarded
 
     def frames(self, direction: Literal["to_server", "to_client"]) -> int:
-        """How many whole frames have been handed on in this direction; a protocol header counts as one."""
+        """The number of whole frames forwarded in this direction; a protocol header counts as one."""
         return self._lanes[direction].frames
 
     async def wait_connections(self, count: int) -> None:
-        """Returns once exactly `count` connections are open through the proxy. Give it a deadline of your own."""
+        """Wait until exactly `count` connections are open through the proxy. It has no deadline of its own."""
         while len(self._links) != count:
             await self._connections_changed.wait()
 
-    # ---------------------------------------------------------------------------------------- faults
-
     def cut(self, *, reset: bool = False) -> int:
-        """Ends every open connection at both sides and says how many; the proxy goes on accepting.
+        """End every open connection at both sides and return how many; the proxy still accepts new ones.
 
-        With `reset` both sides see a connection reset and bytes under way are lost; without, an end of stream
-        (bytes still unread in the kernel may turn that into a reset too: so TCP will have it).
+        With `reset` both sides see a connection reset and bytes on their way are lost; without it, an end of stream
+        (which TCP makes a reset too, when the kernel still holds unread bytes).
         """
         links = list(self._links)
         for link in links:
@@ -257,20 +251,20 @@ class FaultProxy:
         return len(links)
 
     def cut_after(self, count: int, direction: Literal["to_server", "to_client"]) -> None:
-        """Lets `count` more bytes through in this direction, then resets the connection that brought the next one.
+        """Forward `count` more bytes in this direction, then reset the connection that sends the next one.
 
-        Once: the connections after that are whole again. With a count in the middle of a frame the receiver is
-        left with a torn one. Raises InvalidArgument for a negative count.
+        Applies once: later connections are not cut. With a count in the middle of a frame the receiver has an
+        incomplete frame. Raises InvalidArgument for a negative count.
         """
         if count < 0:
             raise InvalidArgument(f"cannot cut after {count} bytes: give zero or more")
         self._budget(direction, count, None, 0)
 
     def cut_after_frames(self, count: int, direction: Literal["to_server", "to_client"], *, inside: int = 0) -> None:
-        """Lets `count` more frames end in this direction, and then `inside` bytes of the next one; then as `cut_after`.
+        """Forward `count` more frames in this direction and `inside` bytes of the next one; then cut as `cut_after`.
 
-        A frame that is half through is the first one; a protocol header counts as one. With TLS there are no frames to
-        be seen. Raises InvalidArgument for a negative number.
+        A partly forwarded frame is the first one; a protocol header counts as one. The proxy cannot see frames inside
+        TLS. Raises InvalidArgument for a negative number.
         """
         if count < 0 or inside < 0:
             raise InvalidArgument(f"cannot cut after {count} frames and {inside} bytes: give zero or more")
@@ -280,25 +274,25 @@ class FaultProxy:
             self._budget(direction, inside, None, 0)
 
     def no_cut(self, direction: Direction = "both") -> None:
-        """Takes back a `cut_after` or `cut_after_frames` that has not come true yet."""
+        """Cancel a `cut_after` or `cut_after_frames` that has not cut yet."""
         for name in self._names_of(direction):
             self._budget(name, None, None, 0)
 
     def stall(self, direction: Direction = "both") -> None:
-        """Hands on nothing more in this direction; the connections stay up and the senders feel back-pressure."""
+        """Forward nothing more in this direction; the connections stay up and the senders feel back-pressure."""
         for lane in self._lanes_of(direction):
             lane.stalled = True
             lane.notify()
 
     def resume(self, direction: Direction = "both") -> None:
-        """Ends a stall; what waited goes on, nothing is lost."""
+        """End a stall; the proxy forwards the bytes that waited, nothing is lost."""
         for lane in self._lanes_of(direction):
             lane.stalled = False
             lane.notify()
 
     @contextmanager
     def stalled(self, direction: Direction = "both") -> Iterator[None]:
-        """Stalls for the length of a `with` block."""
+        """Stall for the length of a `with` block."""
         self.stall(direction)
         try:
             yield
@@ -306,9 +300,9 @@ class FaultProxy:
             self.resume(direction)
 
     def throttle(self, bytes_per_second: float | None, direction: Direction = "both") -> None:
-        """Hands on at most so many bytes a second and connection; None lifts the limit at once.
+        """Forward at most so many bytes a second and connection; None ends the limit at once.
 
-        Raises InvalidArgument for zero or less: that is what `stall` is for.
+        Raises InvalidArgument for zero or less; use `stall` for that.
         """
         if bytes_per_second is not None and bytes_per_second <= 0:
             raise InvalidArgument(f"a rate of {bytes_per_second} bytes/s moves nothing: use stall()")
@@ -317,7 +311,7 @@ class FaultProxy:
             lane.notify()
 
     def delay(self, seconds: float, direction: Direction = "both") -> None:
-        """Hands on everything so many seconds after it came: a long line, whose bandwidth is not touched. 0 ends it.
+        """Forward bytes so many seconds after their arrival: latency without a limit on bandwidth. 0 ends it.
 
         Raises InvalidArgument for less than zero.
         """
@@ -328,23 +322,21 @@ class FaultProxy:
             lane.notify()
 
     def half_close(self, direction: Direction) -> None:
-        """Sends an end of stream to the receiver of this direction, on every open connection.
+        """Send an end of stream to the receiver of this direction, on every open connection.
 
-        The other direction goes on. What the sender still sends this way is read and thrown away.
+        The other direction stays open. Later bytes from the sender are read and discarded.
         """
         for name in self._names_of(direction):
             for link in self._links:
                 link.shut_down(name)
 
     def refuse(self) -> None:
-        """Resets every new connection as soon as it is accepted, like a balancer without a live server."""
+        """Reset every new connection as soon as it is accepted, like a balancer without a live server."""
         self.refusing = True
 
     def accept(self) -> None:
-        """Forwards new connections again, after `refuse`."""
+        """Forward new connections again, after `refuse`."""
         self.refusing = False
-
-    # -------------------------------------------------------------------------------------- the work
 
     def _names_of(self, direction: Direction) -> tuple[str, ...]:
         if direction == "both":
@@ -382,7 +374,7 @@ class FaultProxy:
         try:
             server = await asyncio.open_connection(*self.target)
         except OSError:
-            _end(writer, reset=True)  # the client learns what the proxy learnt
+            _end(writer, reset=True)  # the client sees the failure that the proxy saw
             return
         except asyncio.CancelledError:
             _end(writer, reset=True)
@@ -395,7 +387,7 @@ class FaultProxy:
                 self._pump(pumps, link, "to_server", link.client_reader, link.server_writer)
                 self._pump(pumps, link, "to_client", link.server_reader, link.client_writer)
         except* ConnectionError:
-            link.end(reset=True)  # one side was reset: so is the other
+            link.end(reset=True)  # one side was reset: reset the other too
         finally:
             link.end(reset=False)
             self._forget(link)
@@ -436,12 +428,12 @@ class FaultProxy:
                 data = data[count:]
                 lane.went(count, ended)
                 await lane.pace(count)
-        await lane.wait_open()  # an end of stream waits its turn behind a stall, like the bytes before it
+        await lane.wait_open()  # an end of stream waits during a stall, like the bytes before it
         link.shut_down(direction)
 
 
 async def _take(reader: asyncio.StreamReader, pieces: asyncio.Queue[_Piece]) -> None:
-    """Reads one side to its end; a reset takes its turn behind what was read before it."""
+    """Read one side to its end; a reset is queued behind the bytes read before it."""
     loop = asyncio.get_running_loop()
     while True:
         try:

@@ -1,12 +1,12 @@
-"""A real RabbitMQ node for tests and benchmarks: started for you alone, gone afterwards.
+"""A real RabbitMQ node for tests and benchmarks: started for one user, removed afterwards.
 
     with RabbitMQ() as server:
         pika.BlockingConnection(pika.URLParameters(server.url))
 
 Each node has its own port, node name, distribution port, epmd and data directory, listens on 127.0.0.1 only, and
 shares nothing with other nodes of the machine, the system's own service included. Any user may run it, root too: the
-system's wrapper script, which would switch to the user `rabbitmq`, is passed by. The node ends with this process, even
-when this process is killed. No tuning is done: it runs as its package ships it.
+system's wrapper script, which would switch to the user `rabbitmq`, is not used. The node ends with this process, even
+when this process is killed. Its configuration is that of its package.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ __all__ = ["REMEDY", "RabbitMQ", "find_server"]
 
 REMEDY: Final = "install it with `apt-get install rabbitmq-server` (`make test` does so when run by root)"
 START_SECONDS: Final = 60.0  # a node takes 3 to 6 s; a machine under load may need ten times that
-STOP_SECONDS: Final = 20.0  # after this an orderly stop becomes a kill
-KILL_SECONDS: Final = 5.0  # how long the kernel may take to clear away a killed machine
+STOP_SECONDS: Final = 20.0  # a clean stop that takes longer becomes a kill
+KILL_SECONDS: Final = 5.0  # for the kernel to remove a killed machine
 POLL_SECONDS: Final = 0.05
 LOG_TAIL_LINES: Final = 40
 # Below the range that kernels hand out to outgoing connections, so that a stopped node finds its ports free again.
@@ -40,12 +40,12 @@ PORTS: Final = range(20000, 32000)
 # The real script first: /usr/sbin/rabbitmq-server of Debian and Red Hat changes the user and the directories.
 SERVER_SCRIPTS: Final = ("/usr/lib/rabbitmq/bin/rabbitmq-server", "/opt/homebrew/sbin/rabbitmq-server")
 
-# Waits on a pipe whose other end this process holds. A line means that all went well; an end of file means that
-# this process died without stopping the node, so the guard does it.
+# Waits on a pipe whose other end this process holds. A line means that this process stopped the node; an end of file
+# means that it died before that, so the guard kills the node.
 GUARD: Final = 'if read -r _; then exit 0; fi; kill -KILL "-$1" "$2" 2>/dev/null; sleep 1; rm -rf "$3"'
 
 NOT_UP_YET: Final = "requires the 'rabbit' app to be running"
-"""What rabbitmqctl says of a node that answers AMQP already and has not started all else."""
+"""Part of rabbitmqctl's error about a node that answers AMQP but has not started all other applications."""
 
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 METHOD_FRAME: Final = b"\x01"
@@ -60,7 +60,7 @@ def find_server() -> Path:
 
 
 def free_ports(count: int) -> list[int]:
-    """So many different ports of 127.0.0.1 without a listener now."""
+    """`count` different ports of 127.0.0.1 that have no listener now."""
     held: list[socket.socket] = []
     try:
         for port in random.sample(PORTS, len(PORTS)):
@@ -80,7 +80,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class RabbitMQ:
-    """One RabbitMQ node. `start` and `close` it, or use it in a `with` block.
+    """A RabbitMQ node. `start` and `close` it, or use it in a `with` block.
 
     `config` are lines of rabbitmq.conf ({"channel_max": "64"}), `plugins` the names to enable. `stop`, `kill` and
     `start` may alternate: ports and data stay until `close`, as they would on a machine that reboots.
@@ -96,8 +96,6 @@ class RabbitMQ:
         self._epmd: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
 
-    # --------------------------------------------------------------------------------------- state
-
     @property
     def port(self) -> int:
         """The AMQP port, on 127.0.0.1."""
@@ -111,7 +109,7 @@ class RabbitMQ:
 
     @property
     def pid(self) -> int:
-        """The process of the Erlang machine: the one whose CPU time and memory are the broker's."""
+        """The process id of the Erlang machine, whose CPU time and memory are the broker's."""
         if self._node is None:
             raise LocalProtocolError("this RabbitMQ is not running: call start()")
         return self._pid
@@ -121,13 +119,13 @@ class RabbitMQ:
         return f"harebell{self.port}@localhost"
 
     def log(self) -> str:
-        """All that the node has written: what came out of the start script, then its log, which grows at the end."""
+        """All output of the node: that of the start script, then its log, which grows at the end."""
         directory = self._require_directory()
         files = [directory / "output", *sorted((directory / "log").glob("*.log"), reverse=True)]
         return "".join(file.read_text(errors="replace") for file in files if file.exists())
 
     def ctl(self, *arguments: str, timeout: float = 30.0) -> str:
-        """What `rabbitmqctl` prints for these arguments. Takes about two seconds: it starts an Erlang machine.
+        """The output of `rabbitmqctl` for these arguments. Takes about two seconds: it starts an Erlang machine.
 
         Raises subprocess.CalledProcessError when it fails and subprocess.TimeoutExpired after `timeout` seconds.
         """
@@ -148,11 +146,11 @@ class RabbitMQ:
                 time.sleep(0.2)
                 continue
             error = subprocess.CalledProcessError(done.returncode, command, text)
-            error.add_note(text)  # what it said is the half of the message that helps
+            error.add_note(text)  # the output explains the error
             raise error
 
     def sync_declarations(self) -> None:
-        """Has what was declared on disk, so that a kill cannot take it. Takes about two seconds.
+        """Wait until all declarations are on disk, so that a kill cannot lose them. Takes about two seconds.
 
         RabbitMQ answers a declaration before its Mnesia log is written: killed within some 60 ms it comes back without
         the durable queue, and without the messages that it confirmed there (3.10 under load: 3 of 32). The name of a
@@ -161,13 +159,11 @@ class RabbitMQ:
         """
         self.ctl("eval", "mnesia:sync_log(), [ok = dets:sync(Table) || Table <- dets:all()].")
 
-    # ------------------------------------------------------------------------------------------ life
-
     def start(self) -> None:
-        """Starts the node and returns when it answers AMQP.
+        """Start the node; returns when it answers AMQP.
 
-        Raises ServerUnavailable when RabbitMQ is not installed, or when it ends or stays silent; the text then has
-        the end of its log.
+        Raises ServerUnavailable when RabbitMQ is not installed, or when the node ends or does not answer; the text
+        then has the end of its log.
         """
         if self._node is not None:
             raise LocalProtocolError("this RabbitMQ is already running")
@@ -178,7 +174,7 @@ class RabbitMQ:
         directory = self._prepare_directory()
         try:
             self._epmd = self._spawn(epmd)
-            self._wait_epmd()  # or the node would start one of its own, as a daemon that no stop ends
+            self._wait_epmd()  # else the node would start an epmd daemon, which no stop ends
             self._node = self._spawn(str(script))
             self._guard = subprocess.Popen(
                 ["/bin/sh", "-c", GUARD, "guard", str(self._node.pid), str(self._epmd.pid), str(directory)],
@@ -191,15 +187,15 @@ class RabbitMQ:
             raise
 
     def stop(self) -> None:
-        """Stops the node in order (as a service manager would) and keeps its data for the next `start`."""
+        """Stop the node cleanly, as a service manager does; its data stay for the next `start`."""
         self._end_machine(signal.SIGTERM, STOP_SECONDS)
         self.kill()
 
     def kill(self) -> None:
-        """Ends the node at once, as a power cut would, and keeps its data for the next `start`."""
+        """End the node at once, as a power cut does; its data stay for the next `start`."""
         if self._node is not None:
-            # First the Erlang machine alone: the script is its parent, sees it end and ends too. Then whatever is
-            # left of the group that the script leads: all of it, if the machine had not come up yet.
+            # First the Erlang machine alone: the script is its parent, and ends after it. Then the rest of the
+            # script's process group: all of it, if the machine had not started yet.
             self._end_machine(signal.SIGKILL, KILL_SECONDS)
             try:
                 os.killpg(self._node.pid, signal.SIGKILL)
@@ -217,8 +213,8 @@ class RabbitMQ:
             self._guard = None
 
     def close(self) -> None:
-        """Ends the node and removes its directory. May be called at any time, and again."""
-        self.kill()  # an orderly stop would only protect data that goes now
+        """End the node and remove its directory. May be called at any time, and again."""
+        self.kill()  # a clean stop would only protect data that is removed now
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None
@@ -231,8 +227,6 @@ class RabbitMQ:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    # -------------------------------------------------------------------------------------- the work
 
     def _require_directory(self) -> Path:
         if self._directory is None:
@@ -255,7 +249,7 @@ class RabbitMQ:
         foreign = ("RABBITMQ_", "ERL_", "NOTIFY_SOCKET")
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
         return inherited | {
-            "HOME": str(directory),  # where Erlang keeps its cookie
+            "HOME": str(directory),  # Erlang stores its cookie here
             "LC_ALL": "C.UTF-8",
             "ERL_EPMD_PORT": epmd_port,
             "ERL_EPMD_ADDRESS": "127.0.0.1",
@@ -267,7 +261,7 @@ class RabbitMQ:
             "RABBITMQ_LOG_BASE": str(directory / "log"),
             "RABBITMQ_PID_FILE": str(directory / "pid"),
             "RABBITMQ_CONFIG_FILE": str(directory / "rabbitmq.conf"),
-            "RABBITMQ_CONF_ENV_FILE": "/dev/null",  # the system's own settings are not ours
+            "RABBITMQ_CONF_ENV_FILE": "/dev/null",  # ignore the settings of the system's own node
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "plugins"),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
         }
@@ -279,7 +273,7 @@ class RabbitMQ:
             os.kill(self._pid, signal_number)
             self._node.wait(patience)
         except (ProcessLookupError, subprocess.TimeoutExpired):
-            return  # ended by itself, or does not listen: the caller has stronger means
+            return  # it ended by itself, or does not react: the caller kills it
         self._pid = 0
 
     def _spawn(self, command: str) -> subprocess.Popen[bytes]:
@@ -290,7 +284,7 @@ class RabbitMQ:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # Ctrl-C in a terminal goes to the tests, which then end the node in order
+                start_new_session=True,  # Ctrl-C in a terminal reaches only the tests, which then stop the node cleanly
             )
 
     def _wait_epmd(self) -> None:

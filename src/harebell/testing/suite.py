@@ -1,4 +1,4 @@
-"""What a test of a program that uses AMQP needs again and again: two connections, queues that go away, messages.
+"""A base for tests of AMQP programs: two connections, queues that are deleted afterwards, messages.
 
     class TestOrders(AmqpCase):
         async def test_one(self):
@@ -7,8 +7,8 @@
             delivery = await self.get_message(queue)
 
 `AmqpCase` is for unittest, and pytest runs it too; `AmqpSuite` is the same without a framework, and the fixture
-`harebell_suite` (`plugin`) is one. Both run against any broker: the URL that they are given, that of the environment
-variable HAREBELL_TEST_URL, or else a broker of their own.
+`harebell_suite` (`plugin`) is one. Both run against any broker: that of a given URL, that of the environment variable
+HAREBELL_TEST_URL, or else a broker of their own.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ logger = logging.getLogger("harebell.testing")
 
 URL_VARIABLE: Final = "HAREBELL_TEST_URL"
 QUICK: Final = Recovery(backoff=Backoff(0.01, 0.2))
-"""A test should not wait for the backoff that a program wants."""
+"""A short backoff, because a test should not wait as long as a program."""
 
 CONNECT_SECONDS: Final = 10.0
 MESSAGE_SECONDS: Final = 10.0
@@ -44,14 +44,14 @@ SECONDS_A_PUBLICATION: Final = 0.1  # on top of that
 
 
 class AmqpSuite:
-    """Two connections with a channel each, one to consume on and one to publish on, and what a test does with them.
+    """Two connections with a channel each, one to consume and one to publish on, and helpers for tests.
 
     consume_connection, consume_channel  for consumers
     publish_connection, publish_channel  for publishers; confirms are on
 
-    Use it as an async context manager, or call `open` and `aclose`. At the end connections are closed, whatever the
-    test did to them, held-down ones (`block_reconnect`) are let go, and what `create_test_queue` and
-    `create_test_exchange` made is deleted.
+    Use it as an async context manager, or call `open` and `aclose`. At the end all connections are closed, held-down
+    ones (`block_reconnect`) too, and the queues and exchanges of `create_test_queue` and `create_test_exchange` are
+    deleted.
     """
 
     def __init__(self, url: str, *, recovery: Recovery | None = QUICK, timeout: float = CONNECT_SECONDS) -> None:
@@ -62,10 +62,8 @@ class AmqpSuite:
         self._getter: Channel | None = None
         self._litter: list[tuple[str, str]] = []  # kind, name
 
-    # -- life --------------------------------------------------------------------------------------------------------
-
     async def open(self) -> None:
-        """Connect. Raises what `harebell.connect` raises."""
+        """Open both connections and their channels. Raises what `harebell.connect` raises."""
         try:
             self.consume_connection = await self.connect()
             self.publish_connection = await self.connect()
@@ -75,25 +73,25 @@ class AmqpSuite:
             raise
 
     async def connect(self) -> Connection:
-        """One more connection, closed at the end like the others."""
+        """Open another connection, closed at the end like the others."""
         connection = await connect(self.url, recovery=self._recovery, timeout=self._timeout)
         self._connections.append(connection)
         return connection
 
     async def aclose(self) -> None:
-        """Close the connections and delete what was created. Twice is no error."""
+        """Close the connections and delete what was created. May be called again."""
         connections, self._connections = self._connections, []
         for connection in connections:
             await release(connection)
         litter, self._litter = self._litter, []
         if not litter:
             return
-        try:  # over a connection that no test has had its hands on
+        try:  # over a new connection, which no test has changed
             async with connect(self.url, recovery=None, timeout=self._timeout) as connection:
                 for kind, name in reversed(litter):
                     async with connection.channel() as channel:
                         await (channel.queue_delete if kind == "queue" else channel.exchange_delete)(name)
-        except errors.HarebellError as error:  # the broker is gone, and may well be the test's doing
+        except errors.HarebellError as error:  # the broker is gone; the test may have stopped it
             logger.warning("not cleaned up (%s): %s", ", ".join(f"{kind} {name!r}" for kind, name in litter), error)
 
     async def __aenter__(self) -> Self:
@@ -116,8 +114,6 @@ class AmqpSuite:
         await self.publish_channel.close()
         await self._open_channels()
 
-    # -- testers -----------------------------------------------------------------------------------------------------
-
     @property
     def consume_tester(self) -> ChannelHarness:
         return self.consume_channel.test()
@@ -134,8 +130,6 @@ class AmqpSuite:
     def publish_connection_tester(self) -> ConnectionHarness:
         return self.publish_connection.test()
 
-    # -- queues, exchanges, messages ---------------------------------------------------------------------------------
-
     async def create_test_queue(
         self,
         name: str = "",
@@ -148,10 +142,11 @@ class AmqpSuite:
         arguments: Table | None = None,
         clean_up: bool = True,
     ) -> str:
-        """An empty queue, and its name: "" lets the broker choose one. With `exchange`, bound to that.
+        """Declare an empty queue and return its name: "" lets the broker choose one. Binds it to `exchange`, if given.
 
-        One of that name from before is deleted first. It is declared by both connections, so that either brings it back
-        after a loss; an exclusive or nameless one is the consuming connection's. `clean_up=False` leaves it behind.
+        An older queue of that name is deleted first. Both connections declare the queue, so that either redeclares it
+        after a loss; only the consuming connection declares an exclusive or nameless one. `clean_up=False` does not
+        delete it at the end.
         """
         if name:
             await self.consume_channel.queue_delete(name)
@@ -178,7 +173,7 @@ class AmqpSuite:
         arguments: Table | None = None,
         clean_up: bool = True,
     ) -> str:
-        """An exchange without bindings, and its name; one from before is deleted first. Both connections declare it."""
+        """Declare an exchange without bindings on both connections, after deleting an older one; returns its name."""
         await self.consume_channel.exchange_delete(name)
         for channel in (self.consume_channel, self.publish_channel):
             await channel.exchange_declare(
@@ -197,7 +192,7 @@ class AmqpSuite:
         make: Callable[[int], Message] = lambda n: Message(str(n).encode()),
         timeout: float | None = None,
     ) -> None:
-        """Publish so many messages, "0" and up or what `make` gives for 0 and up, and see each into a queue.
+        """Publish `count` messages, "0" and up or the results of `make` for 0 and up; each must reach a queue.
 
         Raises Unroutable when one reached no queue, Nacked or PublishOrphaned when one was not confirmed, and
         DeadlineExceeded after `timeout` seconds (10, and 0.1 for each message, when left out).
@@ -208,9 +203,9 @@ class AmqpSuite:
         )
 
     async def get_message(self, queue: str, *, timeout: float = MESSAGE_SECONDS) -> Delivery:
-        """The next message of the queue, which the test acknowledges; waits for it when there is none yet.
+        """The next message of the queue, waiting for it if there is none yet; the test acknowledges it.
 
-        AssertionError after `timeout` seconds: a test fails by that.
+        Raises AssertionError after `timeout` seconds, so that the test fails.
         """
         if self._getter is None or self._getter.is_closed:
             self._getter = await self.consume_connection.channel()
@@ -227,13 +222,13 @@ class AmqpSuite:
 
 
 async def release(connection: Connection) -> None:
-    """Close a connection that a test is done with, even one that it has held down."""
+    """Close a test's connection, even one that the test holds down."""
     connection.test().unblock_reconnect()
     await connection.close()
 
 
 class AmqpCase(AmqpSuite, unittest.IsolatedAsyncioTestCase):
-    """A test case with all that AmqpSuite has. Both connections are new for each test.
+    """A test case with everything of AmqpSuite. Both connections are new for each test.
 
     broker_url  where to connect, set in the class; None: HAREBELL_TEST_URL, or else an embedded broker of the class's
     own server      that broker, to stop and restart it; None when another one is used

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for a program whose main thread is busy with calls that block."""
+"""An event loop in a thread of its own, for a program whose main thread makes blocking calls."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ T = TypeVar("T")
 
 
 class Background:
-    """Runs coroutines in the background: `call` waits for the result, `start` gives a future.
+    """Runs coroutines in the background: `call` waits for the result, `start` returns a future.
 
-    Leaving the `with` block cancels what still runs, and ends the loop and the thread.
+    Leaving the `with` block cancels the coroutines that still run, and ends the loop and the thread.
     """
 
     def __init__(self, loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
@@ -29,7 +29,7 @@ class Background:
         return asyncio.run_coroutine_threadsafe(work, self._ready.result())
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result. A KeyboardInterrupt meanwhile cancels the work."""
+        """Run a coroutine and return its result. A KeyboardInterrupt meanwhile cancels it."""
         future = self.start(work)
         try:
             return future.result()
@@ -50,7 +50,7 @@ class Background:
         self._thread.join()
 
     def _run(self) -> None:
-        # Leaving the runner cancels what is left and closes the loop.
+        # Leaving the runner cancels the remaining tasks and closes the loop.
         with asyncio.Runner(loop_factory=self._loop_factory) as runner:
             loop = runner.get_loop()
             asyncio.set_event_loop(loop)

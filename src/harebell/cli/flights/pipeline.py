@@ -1,8 +1,8 @@
-"""What Spark does with the queues: the archive, the triage of the dead letters, statistics, and the alerts.
+"""Spark's part of the demonstration: the archive, the triage of the dead letters, statistics, and the alerts.
 
 Rules: the archive and the triage are the jobs of harebell.spark.jobs, the rest is Spark SQL over format("amqp"), as a
-user would write it; nothing here knows the protocol. The jobs need PySpark, and are imported when it is known to be
-there. Each step says in its docstring what its number counts. A query that fails raises Spark's own exception.
+user would write it; nothing here knows the protocol. The jobs need PySpark, and are imported once it is known to be
+installed. The docstring of each step says what its number counts. A query that fails raises Spark's own exception.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Pipeline", "Row"]
 
-Row = dict[str, Any]  # a row of Spark's, by column
+Row = dict[str, Any]  # a Spark row, by column
 
 FLIGHT: Final = (
     "year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay INT, arr_time INT, sched_arr_time INT, "
@@ -37,7 +37,7 @@ TOP: Final = 10  # routing keys
 
 
 class Pipeline:
-    """A Spark session and the steps; `stop` it when done. Files go below `folder`, the archive to its own.
+    """A Spark session and the steps; `stop` it when done. Files go below `folder`, the archive into its own folder.
 
     Raises MissingDependency when Spark or Java is missing.
     """
@@ -53,14 +53,14 @@ class Pipeline:
 
     @staticmethod
     def check() -> None:
-        """Raise MissingDependency now when a Pipeline could not be made; it takes a tenth of a second."""
+        """Raise MissingDependency when Spark or Java is missing; takes a tenth of a second."""
         for package in ("pyspark", "pyarrow"):
             if importlib.util.find_spec(package) is None:
                 raise MissingDependency(f"the demonstration needs the package {package}: pip install 'harebell[demo]'")
         find_java()
 
     def stop(self) -> None:
-        """End the session, and any step that is under way in another thread; that step raises an exception then."""
+        """End the session, and any step that runs in another thread; that step then raises an exception."""
         self._spark.stop()
 
     @property
@@ -68,10 +68,10 @@ class Pipeline:
         return self._spark.version
 
     def archive(self, progress: Callable[[int], None], complete: Callable[[], bool]) -> int:
-        """Take flights.log into the archive; how many messages that were.
+        """Archive flights.log; returns the number of messages archived.
 
-        Each run of the job takes what the log has when it begins; the last one is that before which `complete` said
-        that nothing more will come. The checkpoint leads from one to the next.
+        Each run of the job archives what the log has when the run begins. The last run is the one that began after
+        `complete` returned True: nothing more will come. The checkpoint leads from one run to the next.
         """
         taken, last = 0, False
         while not last:
@@ -94,7 +94,7 @@ class Pipeline:
         return done.added
 
     def archived(self) -> tuple[int, int]:
-        """(rows, different message ids) in the archive, whose flights are a table for what follows."""
+        """(rows, distinct message ids) of the archive; makes its flights a table for the next steps."""
         from harebell.spark.jobs.archive import read
 
         messages = read(self._spark, self._archive).selectExpr(
@@ -105,7 +105,7 @@ class Pipeline:
         return row["n"], row["ids"]
 
     def triage(self) -> dict[str, list[Row]]:
-        """Drain flights.dead and say why its messages died.
+        """Drain flights.dead and count why its messages died.
 
         "total" has one row with `n`, the messages that died in flights.ops because they were rejected; "reasons" and
         "origins" are those of the job, "months" has a row for each month and origin airport.
@@ -128,7 +128,7 @@ class Pipeline:
         }
 
     def statistics(self) -> dict[str, list[Row]]:
-        """Departure delays in minutes, of the flights that departed: "carriers", "hours" and "cells" (both)."""
+        """Departure delays in minutes of the flights that departed: "carriers", "hours" and "cells" (both)."""
         numbers = (
             "count(*) AS flights, count(*) - count(dep_time) AS cancelled, avg(dep_delay) AS mean, "
             "percentile_approx(dep_delay, 0.5) AS median, percentile_approx(dep_delay, 0.9) AS p90"
@@ -143,12 +143,12 @@ class Pipeline:
         }
 
     def publish_alerts(self, progress: Callable[[int], None]) -> int:
-        """Publish one alert for each carrier and day with a mean delay of more than an hour; how many.
+        """Publish one alert for each carrier and day with a mean delay of more than an hour; returns their number.
 
-        Two steps, because an alert can only be right when all flights of the day are counted: the aggregate over the
-        whole archive is written down first, complete; then a stream reads it and publishes. A streaming aggregate
-        would publish a first, too early mean and correct it later. The message ids are carrier and day, so that a
-        stream which is started again after a crash repeats no alert under another name.
+        Two steps, because an alert is right only when all flights of the day are counted: first the complete
+        aggregate over the whole archive is written; then a stream reads and publishes it. A streaming aggregate would
+        publish a mean too early and correct it later. The message ids are carrier and day, so that a stream started
+        again after a crash repeats no alert under another id.
         """
         folder = str(self._folder / "alerts.parquet")
         self._spark.sql(

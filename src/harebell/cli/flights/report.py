@@ -1,7 +1,7 @@
 """The HTML page of a run: one file, nothing fetched, nothing run; light or dark as the reader's system is.
 
-Rules: every chart is followed by its numbers as a table, for those who do not see charts and those who want to copy
-numbers; text that comes from data is escaped.
+Rules: a table with the same numbers follows every chart, for readers who cannot see charts or want to copy numbers;
+text that comes from data is escaped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def write(path: Path, outcome: Outcome) -> None:
 
 
 def page(outcome: Outcome, names: dict[str, str], when: str) -> str:
-    """The page as text. `names` are the carriers' by their codes, `when` is the time of the run, as it is shown."""
+    """The page as text. `names` has the carriers' names by code, `when` is the time of the run as shown."""
     parts = (
         _head(outcome, when),
         _counts(outcome.groups),

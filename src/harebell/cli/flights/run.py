@@ -1,9 +1,9 @@
-"""The demonstration from beginning to end: broker, traffic, Spark, counts, and leaving nothing behind.
+"""The demonstration from beginning to end: broker, traffic, Spark, counts, and the removal of what it declared.
 
-Three threads. Broker and client share an event loop in one of them: under one interpreter lock they could only take
-turns anyway (a thread for each was measured: 0 to 10 % slower). Spark's calls block, and meanwhile its executors,
-which are other processes, need the broker, so these calls are made in a second thread. The main thread only waits,
-and so a Ctrl-C always arrives there and never in the middle of PySpark's talk with Java, which would not survive it.
+Three threads. Broker and client share an event loop in one of them, because under one interpreter lock they take turns
+anyway (measured with a thread for each: 0 to 10 % slower). Spark's calls block, and its executors, which are other
+processes, need the broker meanwhile, so a second thread makes these calls. The main thread only waits: so a Ctrl-C
+interrupts that thread and never a call of PySpark into Java, which would not survive it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of it: what the table and the report show. Times are seconds."""
+    """The results of a run, which the table and the report show. Times are seconds."""
 
     broker: str = ""
     spark: str = ""
@@ -71,19 +71,19 @@ def run(
     loop_factory: Callable[[], asyncio.AbstractEventLoop],
     archive: Path | None = None,
 ) -> Outcome:
-    """Do it all, against the broker at `url` or one of our own; the first `limit` flights only, when that is given.
+    """Run the demonstration on the broker at `url`, or on a new one; with the first `limit` flights only, when given.
 
-    The archive goes to the folder `archive` and stays there, when one is given; it must be a new or an empty one.
+    The archive goes to the folder `archive`, when given, and stays there; the folder must be new or empty.
 
-    Whatever happens, it ends with its broker, Spark session and temporary files gone, and with its exchanges and queues
-    removed from a broker at `url`. Raises HarebellError (NamesTaken, ConnectionLost, MissingDependency, ...), Spark's
+    In every case the run removes its broker, Spark session and temporary files, and its exchanges and queues from a
+    broker at `url`. Raises HarebellError (NamesTaken, ConnectionLost, MissingDependency, ...), Spark's
     exceptions, and KeyboardInterrupt for Ctrl-C and SIGTERM.
     """
     outcome, expected, tally = Outcome(), Expected(), traffic.Tally()
     total = FLIGHTS if limit is None else min(limit, FLIGHTS)
     if archive is not None and archive.exists() and (not archive.is_dir() or any(archive.iterdir())):
         raise InvalidArgument(f"the archive of the flights goes to a new or an empty folder, which {archive} is not")
-    # What is not installed is said before anything is begun.
+    # A missing package is reported before anything starts.
     airlines()
     Pipeline.check()
     with ExitStack() as stack:
@@ -119,7 +119,7 @@ def run(
         )
         java = stack.enter_context(SparkThread())
         with stderr_into(log):
-            # Java needs seconds to start: the flights go out meanwhile. Then it follows them.
+            # Java needs seconds to start: the flights are published meanwhile, and Spark then reads them.
             starting = java.begin(Pipeline, url, folder, archive or folder / "archive")
             archiving = java.begin(_archive, starting, read, complete)
             try:
@@ -132,7 +132,7 @@ def run(
                 raise
             finally:
                 complete.set()
-                wait([starting])  # Java, which may only be about to start, must not find the real standard error
+                wait([starting])  # Java may still be starting and must not inherit the real standard error
         background.call(_close(publishing, consuming))
         outcome.flights = tally.confirmed
         outcome.rate("published and confirmed", tally.confirmed, tally.publishing)
@@ -201,14 +201,14 @@ def run(
 
 
 def _archive(starting: Future[Pipeline], read: _Number, complete: threading.Event) -> float:
-    """Archive the log with the pipeline once that is there, until all that the complete log has is read; seconds."""
+    """Archive the log, once the pipeline has started, until the complete log is read; returns the seconds it took."""
     pipeline, started = starting.result(), time.perf_counter()
     pipeline.archive(read.set, complete.is_set)
     return time.perf_counter() - started
 
 
 class SparkThread:
-    """The thread of Spark's calls. Leaving the `with` block stops the session, and so whatever call is under way."""
+    """The thread that makes Spark's calls. Leaving the `with` block stops the session, and so ends a running call."""
 
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(1, "spark")
@@ -230,7 +230,7 @@ class SparkThread:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._first is not None:
-            # The first call made the pipeline. Whoever interrupts that one waits until there is something to stop.
+            # The first call makes the pipeline: after an interrupt, wait for it, because only then can it be stopped.
             made = wait([self._first]).done.pop()
             if made.exception() is None:
                 made.result().stop()
@@ -248,7 +248,7 @@ class _Number:
 
 
 async def _open(url: str) -> harebell.Connection:
-    # Without recovery: what comes twice would be counted twice, and the numbers are to agree.
+    # Without recovery: duplicates would be counted twice, and the numbers must agree.
     return await harebell.connect(url, recovery=None)
 
 
@@ -263,7 +263,7 @@ async def _declare(connection: harebell.Connection) -> None:
 
 
 def _remove(background: Background, url: str, display: Display) -> None:
-    """Remove what was declared, on a connection of its own: the others may be the reason why we stop."""
+    """Remove what was declared, on a new connection: a lost connection may be why the run ends."""
 
     async def remove() -> None:
         async with harebell.connect(url) as connection:
@@ -278,15 +278,15 @@ def _remove(background: Background, url: str, display: Display) -> None:
 
 
 def temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    """Gone at the end, whatever a Java that is still ending writes there meanwhile."""
+    """A folder that is removed at the end, even if Java still writes into it while it ends."""
     return tempfile.TemporaryDirectory(prefix="harebell-demo-", ignore_cleanup_errors=True)
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """SIGTERM is a KeyboardInterrupt too, so that both leave by the same way."""
+    """Make SIGTERM a KeyboardInterrupt, so that both signals end the run in the same way."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are the main thread's
+        yield  # only the main thread handles signals
         return
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

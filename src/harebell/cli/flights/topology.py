@@ -1,15 +1,15 @@
-"""What the demonstration has in the broker: exchanges, queues and bindings, made and removed.
+"""Declares and removes the exchanges, queues and bindings of the demonstration.
 
     flights (topic) --#--> flights.log        a stream queue: reading does not empty it
-                    --#--> flights.ops        the work queue; what is rejected goes on to flights.dlx
-                    --EWR.#--> flights.EWR    and so for JFK and LGA
+                    --#--> flights.ops        the work queue; rejected messages go to flights.dlx
+                    --EWR.#--> flights.EWR    the same for JFK and LGA
                     --#--> flights.haul (headers) --haul=long--> flights.long-haul
     flights.dlx (fanout) ----> flights.dead
     alerts (topic) --#--> alerts.desk
 
-Rules: it removes only what an earlier run of itself has left. The exchange `flights.demo`, made before all others and
-removed after them, is the mark of that: where it is missing and one of the names is in use, the
-names belong to others.
+Rules: the demonstration removes only what an earlier run of it left. The exchange `flights.demo` marks that: it is
+declared before all others and deleted after them. Where it is missing and one of the names is in use, the name belongs
+to another program.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ class NamesTaken(HarebellError):
 
 
 async def reserve(connection: Connection) -> bool:
-    """Make sure that the names are ours, and free. Whether an earlier run had left something, which is gone now.
+    """Reserve the names; returns whether an earlier run had left something, which is then removed.
 
-    Raises NamesTaken, and touches nothing, when others use them.
+    Raises NamesTaken, and changes nothing, when another program uses them.
     """
     left = await _exists(connection, exchange=MARK)
     if left:
@@ -95,7 +95,7 @@ async def reserve(connection: Connection) -> bool:
 
 
 class Declaring(Protocol):
-    """What `declare` needs: a channel, or something that only writes down what is declared."""
+    """What `declare` needs: a channel, or a recorder of declarations."""
 
     async def exchange_declare(self, name: str, type: str, /, *, durable: bool) -> object: ...
     async def exchange_bind(self, destination: str, source: str, binding_key: str, /) -> object: ...
@@ -106,7 +106,7 @@ class Declaring(Protocol):
 
 
 async def declare(channel: Declaring) -> None:
-    """Make everything. All of it is durable: a broker that comes back has it again, where the broker keeps it."""
+    """Declare everything, durable: a broker that stores it has it again after a restart."""
     await channel.exchange_declare(EXCHANGE, "topic", durable=True)
     await channel.exchange_declare(HAUL, "headers", durable=True)
     await channel.exchange_declare(DEAD_LETTERS, "fanout", durable=True)
@@ -118,7 +118,7 @@ async def declare(channel: Declaring) -> None:
     await channel.queue_declare(OPS, durable=True, arguments={"x-dead-letter-exchange": DEAD_LETTERS})
     await channel.queue_bind(OPS, EXCHANGE, "#")
 
-    # A classic queue: a RabbitMQ of version 3.10 loses what is dead-lettered into a stream.
+    # A classic queue: RabbitMQ 3.10 loses messages that are dead-lettered into a stream.
     await channel.queue_declare(DEAD, durable=True)
     await channel.queue_bind(DEAD, DEAD_LETTERS)
 
@@ -135,7 +135,7 @@ async def declare(channel: Declaring) -> None:
 
 
 class _Written:
-    """What was declared, as the records of a definitions file."""
+    """Records declarations as the records of a definitions file."""
 
     def __init__(self) -> None:
         self.exchanges: list[ExchangeDefinition] = []
@@ -158,7 +158,7 @@ class _Written:
 
 
 async def definitions() -> dict[str, object]:
-    """The same as a definitions file for the virtual host /, as brokers import and `harebell spark simulate` reads."""
+    """The topology as a definitions file for the virtual host /, for brokers and `harebell spark simulate`."""
     written = _Written()
     await declare(written)
     made = Definitions(
@@ -171,7 +171,7 @@ async def definitions() -> dict[str, object]:
 
 
 async def remove(connection: Connection) -> None:
-    """Remove everything, the mark last. What is not there is no error."""
+    """Delete everything, the mark last. A missing queue or exchange is no error."""
     async with connection.channel() as channel:
         for queue in QUEUES:
             await channel.queue_delete(queue)
@@ -180,7 +180,7 @@ async def remove(connection: Connection) -> None:
 
 
 async def _exists(connection: Connection, *, exchange: str = "", queue: str = "") -> bool:
-    """Whether the broker has it; a channel of its own, because a no closes the channel."""
+    """Whether the broker has the exchange or queue; uses a new channel, because a "no" closes the channel."""
     channel = await connection.channel()
     try:
         if exchange:

@@ -1,8 +1,8 @@
-"""Publishes the flights, processes flights.ops, and counts what queues hold, all with the client.
+"""Publishes the flights, processes flights.ops, and counts the messages of queues, all with the client.
 
 Rules: the consumer decides by the message alone, as a real one would: it acknowledges a flight that departed and
-rejects one that did not. Nothing here waits without end: when a number that should still change has stood still for
-PATIENCE seconds, it is taken as it is, and the counts say that they do not agree.
+rejects one that did not. No wait is endless: a number that has not changed for PATIENCE seconds is taken as it is, and
+the comparison of the counts then fails.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ __all__ = ["PATIENCE", "Tally", "collect_alerts", "depth", "depth_once_steady", 
 PATIENCE: Final = 30.0  # seconds; a RabbitMQ under load may pause for some
 PUBLISH_SECONDS: Final = 1800.0  # for all flights together
 PREFETCH: Final = 2000
-WINDOW: Final = 5000  # unconfirmed publications under way
+WINDOW: Final = 5000  # unconfirmed publications
 SILENCE: Final = 0.5  # seconds without a delivery after which a stream at rest has been read to its end
 POLL_SECONDS: Final = 0.05  # between two readings of a number
 PERSISTENT: Final = 2
 
 
 class Tally:
-    """How far publisher and consumer are; read by the display while they run. Times are seconds."""
+    """The progress of publisher and consumer; the display reads it while they run. Times are seconds."""
 
     def __init__(self) -> None:
-        self.published = 0  # handed to the client
-        self.confirmed = 0  # by the broker, known at the end
+        self.published = 0  # passed to the client
+        self.confirmed = 0  # confirmed by the broker; set at the end
         self.acked = 0
         self.rejected = 0
         self.publishing = 0.0
@@ -51,9 +51,9 @@ class Tally:
 async def move(
     publishing: Connection, consuming: Connection, flights: Iterable[Flight], expected: Expected, tally: Tally
 ) -> None:
-    """Publish the flights and, at the same time, process flights.ops; done when both are.
+    """Publish the flights and, at the same time, process flights.ops; returns when both are done.
 
-    On two connections: when the broker slows the publisher down, it should not slow down the consumer with it.
+    Uses two connections, so that a broker that slows down the publisher does not slow down the consumer.
     """
     async with consuming.channel() as channel:
         started = time.perf_counter()
@@ -72,7 +72,7 @@ async def move(
 
 
 async def publish(connection: Connection, flights: Iterable[Flight], expected: Expected, tally: Tally) -> int:
-    """How many publications the broker confirmed: all of them, or Nacked."""
+    """Publish the flights; returns how many the broker confirmed: all of them, else raises Nacked."""
 
     def publications() -> Iterator[Publication]:
         for flight in flights:
@@ -94,7 +94,7 @@ async def publish(connection: Connection, flights: Iterable[Flight], expected: E
 
 
 async def work(deliveries: Consumer, tally: Tally) -> None:
-    """The consumer of flights.ops."""
+    """Process the deliveries of flights.ops."""
     async for delivery in deliveries:
         if json.loads(delivery.body)["dep_time"] is None:
             delivery.reject(requeue=False)
@@ -114,13 +114,13 @@ async def wait_steady(number: Callable[[], int], target: int, unless: Callable[[
 
 
 async def depth(connection: Connection, queue: str) -> int:
-    """How many messages are ready in a classic queue."""
+    """The number of ready messages of a classic queue."""
     async with connection.channel() as channel:
         return (await channel.queue_declare(queue, passive=True)).message_count
 
 
 async def depth_once_steady(connection: Connection, queue: str, target: int) -> int:
-    """The same, once it has reached the target or no longer moves: a broker may take its time to dead-letter."""
+    """`depth` once it has reached the target or no longer changes, because dead-lettering may take time."""
     seen, deadline = await depth(connection, queue), time.monotonic() + PATIENCE
     while seen < target and time.monotonic() < deadline:
         await asyncio.sleep(POLL_SECONDS)
@@ -131,19 +131,19 @@ async def depth_once_steady(connection: Connection, queue: str, target: int) -> 
 
 
 async def log_length(connection: Connection, queue: str) -> int:
-    """How many messages a stream queue at rest has: the offset of its last message, plus one.
+    """The number of messages of a stream queue that gets no more: the offset of its last message, plus one.
 
     A passive declare would do for Harebell; RabbitMQ's count of a stream is seconds late.
     """
     length = 0
     async with (
         connection.channel() as channel,
-        # "last" is the last chunk; its messages come at once.
+        # "last" is the last chunk; its messages arrive together.
         channel.consume(queue, prefetch=PREFETCH, arguments={"x-stream-offset": "last"}) as deliveries,
     ):
         while (delivery := await next_within(deliveries, SILENCE)) is not None:
             offset = delivery.headers["x-stream-offset"]
-            assert isinstance(offset, int)  # the queue is ours, and a stream
+            assert isinstance(offset, int)  # the demonstration declared the queue as a stream
             length = max(length, offset + 1)
             delivery.ack()
     return length
@@ -152,7 +152,7 @@ async def log_length(connection: Connection, queue: str) -> int:
 async def collect_alerts(connection: Connection, published: int) -> tuple[int, dict[str, dict[str, object]]]:
     """(deliveries, alerts by message_id) of alerts.desk, acknowledged; at most PATIENCE seconds of waiting for each.
 
-    It goes on for a moment after `published` alerts, to see whether there are more than there should be.
+    After `published` alerts it waits a moment longer, to find alerts in excess.
     """
     alerts: dict[str, dict[str, object]] = {}
     taken = 0
@@ -170,7 +170,7 @@ async def collect_alerts(connection: Connection, published: int) -> tuple[int, d
 
 
 async def next_within(deliveries: Consumer, seconds: float) -> Delivery | None:
-    """The next delivery, or None when none came in that time."""
+    """The next delivery, or None when none arrives within `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             return await anext(deliveries)

@@ -1,9 +1,9 @@
-"""Charts, drawn by small functions: horizontal bars, stacked columns, lines, a heat map as inline SVG; rankings as a
-list, which has room on any screen.
+"""Draws charts: horizontal bars, stacked columns, lines and a heat map as inline SVG; rankings as a list, which fits
+any screen.
 
 Rules: a chart is text in, text out; it fetches nothing and runs nothing. Colours are CSS variables of the page, so that
-one drawing serves light and dark. Every chart has a title and a description for those who do not see it, and every mark
-has its number as a tooltip; the page gives the same numbers as a table.
+one drawing serves light and dark. Every chart has a title and a description for readers who cannot see it, and every
+mark has its number as a tooltip; the page has the same numbers as a table.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WIDTH: Final = 720
 SERIES: Final = 4  # colours --c1 to --c4 of the page
 MARGIN_LEFT: Final = 46
 MARGIN_RIGHT: Final = 16
-LETTER: Final = 6.6  # pixels of a label's letter, about; where labels have no room, every so many-th is written
+LETTER: Final = 6.6  # approximate pixels of a label's letter; where labels do not fit, some are left out
 WIDEST: Final = 80  # pixels of a column
 LONGEST: Final = 100  # letters of a ranking's label
 DOTS: Final = 60  # places on an x axis up to which a line has a dot, with its number, at each
@@ -54,7 +54,7 @@ def _line(x1: float, y1: float, x2: float, y2: float) -> str:
 
 
 def ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Round numbers that cover low to high, about so many: steps of 1, 2 or 5 times a power of ten."""
+    """About `about` round numbers that cover low to high, in steps of 1, 2 or 5 times a power of ten."""
     span = max(high - low, 1e-9)
     power = 10 ** math.floor(math.log10(span / about))
     step = next(power * factor for factor in (1, 2, 5, 10) if span / (power * factor) <= about)
@@ -63,7 +63,7 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 
 def bars(title: str, description: str, values: Sequence[tuple[str, str, float]], unit: str) -> str:
-    """One horizontal bar for each (label, longer name, value); negative values go to the left."""
+    """A horizontal bar for each (label, longer name, value); bars of negative values go to the left."""
     row, top, left = 26, 6, 184
     scale = ticks(min(0.0, *(value for *_, value in values)), max(0.0, *(value for *_, value in values)))
     low, high = scale[0], scale[-1]
@@ -104,12 +104,12 @@ def ranking(title: str, description: str, values: Sequence[tuple[str, float]], u
 
 
 def _number(value: float) -> str:
-    """Thousands apart, never as a power of ten."""
+    """A number with thousands separated, never as a power of ten."""
     return f"{value:,.12g}"
 
 
 def _left(scale: Sequence[float]) -> float:
-    """Where the grid begins: behind the longest number of the scale."""
+    """The x where the grid begins: to the right of the longest number of the scale."""
     return max(MARGIN_LEFT, 16 + 1.1 * LETTER * max(len(_number(tick)) for tick in scale))
 
 
@@ -126,7 +126,7 @@ def _axis(at: Sequence[str], x: Callable[[int], float], y: float) -> list[str]:
 
 
 def _columns_frame(scale: Sequence[float], height: int, top: int, unit: str) -> list[str]:
-    """The horizontal grid of a chart whose values go upwards, and its numbers."""
+    """The horizontal grid and its numbers, for a chart with vertical values."""
     left = _left(scale)
     parts = [_text(left - 8, top - 8, unit, "start", "tick")]
     for tick in scale:
@@ -136,7 +136,7 @@ def _columns_frame(scale: Sequence[float], height: int, top: int, unit: str) -> 
 
 
 def _legend(names: Sequence[str], left: float, y: float) -> tuple[list[str], float]:
-    """The names with their colours, and where the last line of them is."""
+    """The names with their colours, and the y of their last line."""
     parts, x = [], left
     for index, name in enumerate(names):
         wide = 42 + 7.2 * len(name)
@@ -208,7 +208,7 @@ def heat_map(
     """A cell for each (row, column): (value, what the tooltip adds). The colour is strongest for the greatest value."""
     top, left, row = 24, 40, 24
     step = (WIDTH - left - MARGIN_RIGHT) / max(len(columns), 1)
-    # A few flights can have any mean: the scale ends at the 98th percentile, and the few beyond it look like it.
+    # The mean of a few flights can be extreme: the scale ends at the 98th percentile, and values beyond it look alike.
     ordered = sorted(value for value, _ in cells.values())
     strongest = max(ordered[math.ceil(0.98 * (len(ordered) - 1))], 1.0) if ordered else 1.0
     parts = [_text(left + step * (i + 0.5), top - 8, name, "middle", "tick") for i, name in enumerate(columns)]

@@ -1,7 +1,7 @@
 """The frame of a report: one HTML file, nothing fetched, nothing run; light or dark as the reader's system is.
 
-Rules: text that comes from data is escaped here, so callers hand over plain text; only `section`'s parts and
-`document`'s are markup. Every chart is followed by its numbers as a table.
+Rules: text that comes from data is escaped here, so callers pass plain text; only the parts of `section` and
+`document` are markup. A table with the same numbers follows every chart.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ def document(title: str, parts: Iterable[str], footer: str) -> str:
 
 
 def tiles(numbers: Iterable[tuple[str, str]]) -> str:
-    """The numbers that matter most, large: (number, what it is)."""
+    """The most important numbers in large type, given as (number, its meaning)."""
     items = (f"<li><b>{escape(number)}</b><span>{escape(what)}</span></li>" for number, what in numbers)
     return f'<ul class="tiles">{"".join(items)}</ul>'
 
 
 def section(heading: str, text: str, chart: str, numbers: str, fold: str = "As a table") -> str:
-    """A heading, a paragraph, a chart (markup), and its numbers (markup), if there are any, behind a fold."""
+    """A heading, a paragraph, a chart (markup), and its numbers (markup), if any, behind a fold."""
     folded = f"<details><summary>{escape(fold)}</summary>{numbers}</details>" if numbers else ""
     return f"<section><h2>{escape(heading)}</h2><p>{escape(text)}</p>{chart}{folded}</section>"
 
@@ -94,7 +94,7 @@ def details(caption: str, headings: Sequence[str], rows: Iterable[Sequence[objec
 
 
 def table(caption: str, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table; numbers to the right, fractions with one digit. The first column heads its row."""
+    """A table; numbers are right-aligned, fractions have one digit. The first column is the heading of its row."""
     body = [list(row) for row in rows]
     numeric = [any(isinstance(row[column], int | float) for row in body) for column in range(len(headings))]
     css = [' class="n"' if number else "" for number in numeric]
@@ -111,7 +111,7 @@ def table(caption: str, headings: Sequence[str], rows: Iterable[Sequence[object]
 
 
 def shown(value: object) -> str:
-    """A cell's text: thousands apart, one digit after the point, a dash for what is not known."""
+    """A cell's text: thousands separated, one digit after the point, a dash for an unknown value."""
     if value is None:
         return "–"
     if isinstance(value, float):
@@ -120,5 +120,5 @@ def shown(value: object) -> str:
 
 
 def clip(name: str, most: int = 20) -> str:
-    """The name, at most so long; what was cut is an ellipsis."""
+    """The name with at most `most` letters; an ellipsis stands for the rest."""
     return name if len(name) <= most else name[: most - 1].rstrip() + "…"

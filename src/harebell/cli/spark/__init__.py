@@ -1,5 +1,5 @@
-"""`harebell spark`: the jobs of harebell.spark.jobs on the command line. A module for each command.
+"""`harebell spark`: the jobs of harebell.spark.jobs on the command line, a module for each command.
 
-Rules: a command checks what it was given, opens a session with `running.job`, shows the job's progress, and prints what
-came of it; it decides nothing that the job's function could decide.
+Rules: a command checks its arguments, opens a session with `spark_job.run_job`, shows the job's progress, and prints
+the result; it decides nothing that the job's function could decide.
 """

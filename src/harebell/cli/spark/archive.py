@@ -31,42 +31,46 @@ TAP_SECONDS: Final = 30.0
 
 
 def archive(
-    folder: Annotated[Path, Parameter(help="The archive's folder; made where there is none.")],
+    folder: Annotated[Path, Parameter(help="The archive's folder; created if missing.")],
     /,
     *queues: Annotated[str, Parameter(help="What to archive: streams stay as they are, other queues are drained.")],
     url: Url = DEFAULT_URL,
     delta: Annotated[bool, Parameter(negative=(), help="A Delta table instead of plain Parquet files.")] = False,
     every: Annotated[
         timedelta | None,
-        Parameter(help="Go on until Ctrl-C, with a batch each so often (30s, 5m); else end with what is there now."),
+        Parameter(
+            help="Run until Ctrl-C, with a batch every 30s, 5m, ...; left out: archive what the queues have now."
+        ),
     ] = None,
     key_words: Annotated[
         int, Parameter(help="Words of the routing key that name a folder.", validator=validators.Number(gte=0))
     ] = 1,
     batch: Annotated[int, Parameter(help="Messages of a batch.", validator=validators.Number(gte=1))] = 200_000,
     skip_lost: Annotated[
-        bool, Parameter(negative=(), help="Go on where a stream has dropped messages before they were archived.")
+        bool, Parameter(negative=(), help="Continue if a stream has dropped messages before they were archived.")
     ] = False,
     tap: Annotated[
         bool,
         Parameter(
             negative=(),
-            help="Drain nothing: archive stream queues beside the queues, with their bindings; made if need be.",
+            help="Drain nothing: archive stream queues beside the queues, with their bindings; declared if missing.",
         ),
     ] = False,
     management_url: Annotated[
         str | None, Parameter(help="With --tap: a RabbitMQ's management plugin, which knows its bindings.")
     ] = None,
-    compact: Annotated[bool, Parameter(negative=(), help="Then make large files of small ones, of past days.")] = False,
+    compact: Annotated[
+        bool, Parameter(negative=(), help="Then merge small files of past days into large ones.")
+    ] = False,
     file_size: Annotated[
-        int, Parameter(help="What --compact makes, in MiB.", validator=validators.Number(gte=1))
+        int, Parameter(help="Size of the files that --compact writes, in MiB.", validator=validators.Number(gte=1))
     ] = 128,
     verify: Annotated[bool, Parameter(negative=(), help="Then count every row of the archive.")] = False,
     cluster: Cluster = Cluster(),  # noqa: B008  # frozen
 ) -> int:
     """Write the messages of queues into an archive, every one exactly once.
 
-    Run it again and it goes on where it was. Without queues, --compact and --verify work on what is there.
+    The next run continues where the last one ended. Without queues, --compact and --verify use the archive as it is.
     """
     if not (queues or compact or verify):
         raise InvalidArgument("name the queues to archive, or say --compact or --verify")
@@ -116,7 +120,7 @@ def archive(
 
 
 def _tapped(results: Display, url: str, queue: str, management_url: str | None) -> str:
-    """The stream queue to archive in place of a queue: its tap, or itself when it is one already."""
+    """The stream queue to archive instead of `queue`: its tap, or the queue itself if it is a stream queue."""
     from harebell.spark.connection import probe_family
     from harebell.spark.streams.tap import tap
 
@@ -191,7 +195,7 @@ def _verify(spark: SparkSession, display: Display, results: Display, folder: Pat
 
 @contextmanager
 def _gentle_end(stop: threading.Event, *, wanted: bool) -> Iterator[None]:
-    """Where wanted, the first SIGINT or SIGTERM sets `stop`, and the second is what it always is."""
+    """If `wanted`, the first SIGINT or SIGTERM sets `stop`, and a second one has its usual effect."""
     if not wanted:
         yield
         return

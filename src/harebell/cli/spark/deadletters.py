@@ -50,14 +50,16 @@ class Asked:
 
 
 def deadletters(
-    dead_letter_queue: Annotated[str | None, Parameter(help="The dead-letter queue to look into.")] = None,
+    dead_letter_queue: Annotated[str | None, Parameter(help="The dead-letter queue to read.")] = None,
     /,
     *,
     url: Url = DEFAULT_URL,
     archive: Annotated[
         str | None, Parameter(help="A folder of Parquet files with archived dead letters, instead of a queue.")
     ] = None,
-    take: Annotated[bool, Parameter(negative=(), help="Drain the queue into the spool instead of looking.")] = False,
+    take: Annotated[
+        bool, Parameter(negative=(), help="Drain the queue into the spool instead of only reading it.")
+    ] = False,
     ticket: Annotated[
         str | None, Parameter(help="The name of what --take drains; one that exists is read again.")
     ] = None,
@@ -65,7 +67,7 @@ def deadletters(
     top: Annotated[
         int, Parameter(help="How many origins and payload patterns.", validator=validators.Number(gte=1))
     ] = 20,
-    report: Annotated[Path | None, Parameter(help="Write an HTML page there.")] = None,
+    report: Annotated[Path | None, Parameter(help="Write an HTML page to this file.")] = None,
     json_file: Annotated[
         str | None,
         Parameter(
@@ -81,7 +83,7 @@ def deadletters(
         str | None, Parameter(help="Only those for which this SQL condition is true: \"text like '%timeout%'\"")
     ] = None,
     reason: Annotated[
-        str | None, Parameter(help="Only those that died of this: rejected, expired, maxlen, ...")
+        str | None, Parameter(help="Only those that died for this reason: rejected, expired, maxlen, ...")
     ] = None,
     queue: Annotated[str | None, Parameter(help="Only those that died in this queue.")] = None,
     limit: Annotated[
@@ -95,23 +97,25 @@ def deadletters(
     to_exchange: Annotated[str | None, Parameter(help="To this exchange instead.")] = None,
     to_key: Annotated[str | None, Parameter(help="With this routing key instead.")] = None,
     max_redrives: Annotated[
-        int, Parameter(help="Leave alone what was sent back so often already.", validator=validators.Number(gte=1))
+        int,
+        Parameter(help="Leave out messages that were sent back so often already.", validator=validators.Number(gte=1)),
     ] = 3,
     state: Annotated[
-        Path | None, Parameter(help="The file that remembers what was sent, for a run after a crash.")
+        Path | None, Parameter(help="The file that records what was sent, for a run after a crash.")
     ] = None,
     folder: Annotated[
-        Path | None, Parameter(help="Where messages are put for Spark meanwhile; on a cluster, one that all share.")
+        Path | None,
+        Parameter(help="The folder of temporary files for Spark; on a cluster, one that all machines share."),
     ] = None,
     cluster: Cluster = Cluster(),  # noqa: B008  frozen
 ) -> int:
-    """Say why the messages of a dead-letter queue died, and send back a selection of them.
+    """Show why the messages of a dead-letter queue died, and send back a selection of them.
 
-    Nothing is taken from the queue: Harebell's broker is browsed; with others the messages are held and given back,
-    which marks them as redelivered. --redrive publishes with confirms before it removes, so that nothing is lost, and a
-    run after one that was killed does not send again what was confirmed.
+    The messages stay in the queue: on Harebell's broker they are browsed; on others they are held and requeued, which
+    marks them as redelivered. --redrive publishes with confirms before it removes a message, so that nothing is lost,
+    and a run after a killed one does not publish confirmed messages again.
 
-    Ends with 0 when done, 1 when messages that were to be sent back could not be.
+    Ends with 0 when done, 1 when some messages could not be sent back.
     """
     from harebell.spark.jobs.sources import Origin, check_folder
 
@@ -140,7 +144,7 @@ def deadletters(
 
 
 def check(asked: Asked, redrive: bool, origin: Origin) -> None:
-    """Raises InvalidArgument for options that cannot be meant together."""
+    """Raises InvalidArgument for options that exclude each other."""
     if redrive:
         if origin.archive is not None:
             raise InvalidArgument(
@@ -158,7 +162,7 @@ def check(asked: Asked, redrive: bool, origin: Origin) -> None:
 
 @dataclass(slots=True)
 class Found:
-    """What the job came to; plan and done are None where nothing was to be redriven."""
+    """The result of the job; plan and done are None without --redrive."""
 
     what: str
     triage: Triage
@@ -167,7 +171,7 @@ class Found:
 
 
 class _Work:
-    """The job, in Spark's thread."""
+    """The job, which runs in Spark's thread."""
 
     display: Display
 
@@ -194,7 +198,7 @@ class _Work:
         return found
 
     def _archived(self, rows: Messages, display: Display) -> Messages:
-        """Those that died; an archive may well have others, of other queues."""
+        """The messages that died; an archive may have others, of other queues."""
         from harebell.spark.jobs.deadletters import with_a_death
 
         with display.stage("look for dead letters"):
@@ -247,7 +251,7 @@ class _Number:
 
 
 def show(display: Display, found: Found) -> None:
-    """The tables on the terminal."""
+    """Print the tables on the terminal."""
     total = found.triage.summary
     display.say(f"{total['messages']:,} dead letters ({found.what})")
     tables = (
@@ -290,7 +294,7 @@ def show_done(display: Display, done: Redriven) -> None:
 
 
 def table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> Table:
-    """The first rows as a terminal's table."""
+    """The first rows as a table for the terminal."""
     made = Table(show_edge=False, pad_edge=False)
     for name in columns:
         number = any(isinstance(row[name], int | float) for row in rows)

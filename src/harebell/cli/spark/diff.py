@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["diff"]
 
-FAILED = 2  # 1 is an error of ours
+FAILED = 2  # 1 is a HarebellError
 
 FailOn = Literal["unroutable", "loss", "change"]
 
@@ -46,7 +46,7 @@ def diff(
     url: Url = DEFAULT_URL,
     cluster: Cluster = Cluster(),  # noqa: B008
 ) -> int:
-    """Say what a change of the topology would do to the messages that there are. Nothing is published."""
+    """Show what a change of the topology would do to existing traffic. Nothing is published."""
     messages.check()
     if top < 1:
         raise InvalidArgument(f"--top is 1 or more, not {top}")
@@ -78,7 +78,7 @@ def diff(
 
 
 def failures(found: Difference, fail_on: tuple[FailOn, ...]) -> list[str]:
-    """What of the asked-for is the case, in words."""
+    """The conditions of --fail-on that hold, in words."""
     failed = []
     if "unroutable" in fail_on and found.lost.messages:
         failed.append(f"{found.lost.messages:,} messages of {found.lost.key_count:,} keys reach no queue any more")
@@ -92,7 +92,7 @@ def failures(found: Difference, fail_on: tuple[FailOn, ...]) -> list[str]:
 
 
 def show(console: Console, found: Difference, top: int) -> None:
-    """The tables of a terminal."""
+    """Print the tables on the terminal."""
     one, other = found.before, found.after
     summary = listing("", right("before"), right("after"))
     summary.add_row("copies in queues", f"{one.copies:,}", f"{other.copies:,}")

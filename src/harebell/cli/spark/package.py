@@ -16,7 +16,7 @@ def package(
     master: Annotated[str, Parameter(help="The cluster, for the line that is printed.")] = "spark://HOST:7077",
     job: Annotated[str, Parameter(help="Your program, for the line that is printed.")] = "JOB.py",
 ) -> int:
-    """Write harebell as one pure Python zip, and say how to submit a program with it."""
+    """Write harebell as one pure Python zip, and print how to submit a program with it."""
     from harebell.spark.runtime import packaging
 
     zipped = packaging.package(to)

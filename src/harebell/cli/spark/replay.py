@@ -1,4 +1,4 @@
-"""`harebell spark replay`: an archive's messages published again."""
+"""`harebell spark replay`: publishes the messages of an archive again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ AT_LEAST_ONE: Final = validators.Number(gte=1)
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which messages."""
+    """The options that select messages."""
 
     since: Annotated[datetime | None, Parameter(help="From this time on (UTC): 2026-01-05, 2026-01-05T12:00:00.")] = (
         None
@@ -43,7 +43,7 @@ class Chosen:
     limit: Annotated[int | None, Parameter(help="The first so many.", validator=AT_LEAST_ONE)] = None
 
     def selection(self) -> Selection:
-        """Raises InvalidArgument for a header that is not NAME=VALUE."""
+        """The selection that the options describe. Raises InvalidArgument for a header that is not NAME=VALUE."""
         from harebell.spark.jobs.replay import Selection
 
         headers = []
@@ -58,17 +58,20 @@ class Chosen:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
 class How:
-    """Where to, and how fast."""
+    """The options that say where to publish, and how fast."""
 
     to_exchange: Annotated[str | None, Parameter(help='To this exchange; "" is the default one.')] = None
     to_key: Annotated[str | None, Parameter(help="With this routing key.")] = None
     mandatory: Annotated[bool, Parameter(help="Fail when a message reaches no queue.")] = True
     rate: Annotated[float | None, Parameter(help="At most so many messages a second.", validator=POSITIVE)] = None
-    speed: Annotated[str | None, Parameter(help="So many times as fast as they came: 1x, 10x.")] = None
+    speed: Annotated[str | None, Parameter(help="So many times the original speed: 1x, 10x.")] = None
     connections: Annotated[
-        int, Parameter(help="Share the queues among so many; order holds within a queue.", validator=AT_LEAST_ONE)
+        int,
+        Parameter(
+            help="Share the queues among so many connections; order holds within a queue.", validator=AT_LEAST_ONE
+        ),
     ] = 1
-    name: Annotated[str | None, Parameter(help="The replay's name, for --resume; one is made.")] = None
+    name: Annotated[str | None, Parameter(help="The replay's name, for --resume; made up unless given.")] = None
 
     def target(self) -> Target:
         from harebell.spark.jobs.replay import Target
@@ -76,7 +79,7 @@ class How:
         return Target(self.to_exchange, self.to_key, self.mandatory)
 
     def pace(self) -> Pace:
-        """Raises InvalidArgument for a speed that is none, or together with a rate."""
+        """The pace that the options describe. Raises InvalidArgument for a faulty speed, or a speed with a rate."""
         from harebell.spark.jobs.replay import Pace
 
         speed = None
@@ -95,16 +98,18 @@ def replay(
     url: Url = DEFAULT_URL,
     chosen: Chosen = Chosen(),  # frozen, as the others
     how: How = How(),
-    dry_run: Annotated[bool, Parameter(negative=(), help="Count only, and say where to.")] = False,
+    dry_run: Annotated[
+        bool, Parameter(negative=(), help="Only count the messages, and print where they would go.")
+    ] = False,
     resume: Annotated[
-        str | None, Parameter(help="Go on with the replay of that name, behind what was confirmed.")
+        str | None, Parameter(help="Continue the replay of that name after the last confirmed message.")
     ] = None,
     cluster: Cluster = Cluster(),  # noqa: B008
 ) -> int:
-    """Publish messages of an archive again, to where they were published first or elsewhere.
+    """Publish messages of an archive again, to their original exchanges or elsewhere.
 
-    They are as they were, with one header more, x-replayed-from. Each is confirmed; what a crash leaves uncertain, and
-    --resume publishes again, is at most a thousand messages of each connection.
+    The messages are as they were, with one more header, x-replayed-from. Each is confirmed. After a crash, --resume
+    publishes at most a thousand messages of each connection twice.
     """
     from harebell.spark.jobs.archive.table import find_table
 
@@ -143,7 +148,7 @@ def replay(
 
 
 class _Shown:
-    """What the bar shows of a replay, and the line that says how to go on with it."""
+    """The progress of a replay for the bar, and the line that says how to continue it."""
 
     def __init__(self, display: Display) -> None:
         self._display = display

@@ -1,4 +1,4 @@
-"""`harebell spark simulate`: traffic through a topology, before there is a broker."""
+"""`harebell spark simulate`: routes traffic through a topology without a broker."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ DEFAULT: Final = Limits()
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of the cluster: `Limits`, as options."""
+    """A node of the cluster: `Limits` as options."""
 
     cores: Annotated[float, Parameter(help="Processor cores.")] = DEFAULT.cores
     utilisation: Annotated[float, Parameter(help="The share of them to plan with.")] = DEFAULT.utilisation
     publish_us: Annotated[float, Parameter(help="Processor time of a publish, microseconds.")] = DEFAULT.publish_us
-    delivery_us: Annotated[float, Parameter(help="The same of a copy: queued, delivered, acknowledged.")] = (
-        DEFAULT.delivery_us
-    )
+    delivery_us: Annotated[
+        float, Parameter(help="Processor time of a copy (queued, delivered, acknowledged), microseconds.")
+    ] = DEFAULT.delivery_us
     queue_rate: Annotated[float, Parameter(help="Messages a second that one queue takes at most.")] = DEFAULT.queue_rate
     memory_gib: Annotated[float, Parameter(help="Memory, GiB.")] = DEFAULT.memory_gib
     watermark: Annotated[float, Parameter(help="The share of it at which publishers are stopped.")] = DEFAULT.watermark
@@ -63,7 +63,7 @@ class Node:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """How fast queues are consumed, and the nodes that hold them."""
+    """The options about consumers, and about the nodes that hold the queues."""
 
     consumers: Annotated[Path | None, Parameter(help='A JSON file: {"queue or pattern": messages a second, ...}')] = (
         None
@@ -73,7 +73,7 @@ class Consumed:
         Parameter(negative=(), help="A queue (or a pattern with *) and its rate, as QUEUE=RATE; may be repeated."),
     ] = ()
     keep_up: Annotated[
-        float | None, Parameter(help="The other queues' consumers take so many times what comes on average.")
+        float | None, Parameter(help="Consumers of the other queues take so many times the average arrivals.")
     ] = None
     connections: Annotated[int | None, Parameter(help="Clients of the cluster; a profile's users unless given.")] = None
 
@@ -117,10 +117,10 @@ def simulate(
     url: Url = DEFAULT_URL,
     cluster: Cluster = Cluster(),  # noqa: B008
 ) -> int:
-    """Say what a topology does with traffic: which queues get what, what reaches none, what piles up.
+    """Show what a topology does with traffic: the messages of each queue, unroutable ones, backlogs.
 
-    Nothing is published. The messages are routed by the broker's own exchanges and bindings, their numbers are exact;
-    the backlog and the nodes are estimates from them.
+    Nothing is published. The broker's own exchanges and bindings route the messages, and their numbers are exact;
+    backlogs and nodes are estimated from them.
     """
     messages.check()
     rates, limits = consumed.rates(), node.limits()
@@ -174,7 +174,7 @@ def _topology(definitions: Path | None, vhost: str | None, messages: Messages, s
 
 
 def as_json(result: Simulation, planned: Plan | None) -> dict[str, Any]:
-    """Everything, as --json prints it."""
+    """All results, as --json prints them."""
     return {
         **asdict(result),
         "fan_out": result.fan_out,
@@ -184,7 +184,7 @@ def as_json(result: Simulation, planned: Plan | None) -> dict[str, Any]:
 
 
 def show(console: Console, result: Simulation, planned: Plan | None, consumers: bool, top: int) -> None:
-    """The tables of a terminal."""
+    """Print the tables on the terminal."""
     say = console.print
     for remark in result.remarks:
         say(f"definitions: {remark}", highlight=False)

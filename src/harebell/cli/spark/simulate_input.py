@@ -1,4 +1,4 @@
-"""What `harebell spark simulate` and `diff` route: messages by their options, a topology from its file."""
+"""The input of `harebell spark simulate` and `diff`: messages chosen by options, a topology from its file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHORT: Final = 600.0  # seconds of an archive whose windows have one second each
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """The messages to route: one of archive, queue and profile."""
+    """The options that choose the messages to route: one of archive, queue and profile."""
 
     archive: Annotated[Path | None, Parameter(help="A folder of Parquet files, as `harebell spark archive` makes.")] = (
         None
@@ -35,10 +35,10 @@ class Messages:
         str | None,
         Parameter(help="Generated: developer, production, departmental, regional, global or market-data."),
     ] = None
-    hours: Annotated[float, Parameter(help="How long a profile's traffic goes on.")] = 1.0
-    scale: Annotated[float, Parameter(help="A profile with so many times its messages.")] = 1.0
+    hours: Annotated[float, Parameter(help="How long a profile's traffic lasts.")] = 1.0
+    scale: Annotated[float, Parameter(help="Multiplies the messages of a profile.")] = 1.0
     where: Annotated[str | None, Parameter(help="Only messages for which this SQL condition holds.")] = None
-    exchange: Annotated[str | None, Parameter(help="For messages that do not say to which exchange they went.")] = None
+    exchange: Annotated[str | None, Parameter(help="The exchange of messages that do not name one.")] = None
     window: Annotated[
         float | None,
         Parameter(
@@ -47,11 +47,11 @@ class Messages:
         ),
     ] = None
     duration: Annotated[
-        float | None, Parameter(help="How many seconds messages without a timestamp took, all together.")
+        float | None, Parameter(help="Seconds from the first to the last message, for messages without timestamps.")
     ] = None
 
     def check(self) -> None:
-        """Raises InvalidArgument for what cannot be meant."""
+        """Raises InvalidArgument for options that exclude each other."""
         given = [name for name in ("archive", "queue", "profile") if getattr(self, name) is not None]
         if len(given) != 1:
             raise InvalidArgument("name the messages with one of --archive, --queue and --profile")
@@ -81,7 +81,7 @@ class Messages:
 
     @property
     def what(self) -> str:
-        """The messages, for people."""
+        """A description of the messages, for the report."""
         if self.archive is not None:
             return f"the archive {self.archive}"
         if self.queue is not None:
@@ -119,7 +119,7 @@ class Messages:
         return MINUTE
 
     def broker(self, url: str) -> str | None:
-        """The broker that is needed: the URL, or None."""
+        """The URL of the broker that the messages need, or None."""
         return None if self.queue is None else url
 
 

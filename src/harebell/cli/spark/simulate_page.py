@@ -36,7 +36,7 @@ def page(
     profile: Profile | None,
     top: int,
 ) -> str:
-    """The report of a simulation. `what` says which messages they were."""
+    """The report of a simulation. `what` describes the messages."""
     parts = [
         f"<h1>Traffic through a topology</h1><p class='lead'>{escape(what)}, routed through virtual host "
         f"{escape(result.vhost)}. Nothing was published: this is a simulation.</p>",
@@ -209,7 +209,7 @@ def _binding(each: BindingLoad) -> tuple[object, ...]:
 
 
 def diff_page(what: str, before: str, after: str, found: Difference, failed: Sequence[str], top: int) -> str:
-    """The report of a comparison; `failed` says what was asked not to be, and is."""
+    """The report of a comparison; `failed` has the conditions of --fail-on that hold."""
     verdict = "Every message goes where it went." if found.same else "; ".join(failed)
     numbers = [
         (_short(found.before.messages), "messages"),
@@ -253,7 +253,7 @@ def _change(heading: str, change: KeyChange) -> str:
 
 
 def _lines(title: str, text: str, at: Sequence[str], series: Mapping[str, Sequence[float]], unit: str) -> str:
-    """Lines, in thousands or millions where the numbers would be too long for the axis."""
+    """A chart of lines, in thousands or millions where the numbers are too long for the axis."""
     most = max((max(values, default=0.0) for values in series.values()), default=0.0)
     for size, name in ((1e6, "million "), (1e3, "thousand ")):
         if most >= 10 * size:
@@ -263,12 +263,12 @@ def _lines(title: str, text: str, at: Sequence[str], series: Mapping[str, Sequen
 
 
 def _step(result: Simulation) -> int:
-    """How many windows make one point."""
+    """How many windows one point of a line stands for."""
     return max(1, math.ceil(len(result.published) / POINTS))
 
 
 def _joined(counts: Sequence[int], result: Simulation) -> tuple[list[str], list[float]]:
-    """Labels and messages a second, of windows put together; some places have no label, so that they do not touch."""
+    """Labels and messages a second of merged windows; some labels are empty, so that labels do not touch."""
     step = _step(result)
     groups = [counts[first : first + step] for first in range(0, len(counts), step)]
     every = max(1, math.ceil(len(groups) / 10))
@@ -277,7 +277,7 @@ def _joined(counts: Sequence[int], result: Simulation) -> tuple[list[str], list[
 
 
 def _ends(depth: Sequence[float], points: int = POINTS) -> list[float]:
-    """What waits at the end of windows put together."""
+    """The depth at the end of merged windows."""
     step = max(1, math.ceil(len(depth) / points))
     return [depth[min(first + step, len(depth)) - 1] for first in range(0, len(depth), step)]
 
@@ -288,7 +288,7 @@ def _times(result: Simulation) -> list[str]:
 
 
 def _time(result: Simulation, after: float) -> str:
-    """A moment, so many seconds after the first window began."""
+    """The moment `after` seconds after the first window began, as text."""
     if result.start is None:
         return f"+{time_text(after)}"
     shape = "%H:%M:%S" if result.window < 60 else "%H:%M" if result.seconds <= 86_400 else "%m-%d %H:%M"

@@ -1,8 +1,8 @@
 """Runs the job of a `harebell spark` command in a Spark session, so that Ctrl-C ends it.
 
-Rules: Spark's calls are made in a thread of their own, because PySpark does not survive an interrupt in the middle of a
-call into Java: the main thread waits, and stops the session. What Java and Spark write goes into a file whose end is
-shown when the job fails.
+Rules: a separate thread makes Spark's calls, because PySpark does not survive an interrupt in the middle of a call into
+Java: the main thread waits, and stops the session. The output of Java and Spark goes into a file, whose end is shown
+when the job fails.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["Cluster", "Url", "check_broker", "run_job"]
 T = TypeVar("T")
 
 DEFAULT_URL: Final = "amqp://guest:guest@127.0.0.1:5672/"
-OURS: Final = ("local", "sc://")  # masters whose Python has the package: this one, or a Connect server's
+OURS: Final = ("local", "sc://")  # masters whose Python has the package: this Python, or that of a Connect server
 ANSWER_SECONDS: Final = 10.0
 PY_FILES: Final = "spark.submit.pyFiles"
 
@@ -43,13 +43,13 @@ Url = Annotated[
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where Spark runs, and how."""
+    """The options about Spark's master and settings."""
 
     master: Annotated[str, Parameter(help="local[*], spark://host:7077, k8s://..., sc://host (Connect).")] = "local[*]"
     conf: Annotated[tuple[str, ...], Parameter(help="A Spark setting as KEY=VALUE; may be repeated.")] = ()
 
     def settings(self) -> dict[str, str]:
-        """`conf` by name. Raises InvalidArgument for one that is not KEY=VALUE."""
+        """The settings of `conf` by name. Raises InvalidArgument for one that is not KEY=VALUE."""
         settings = {}
         for text in self.conf:
             key, equals, value = text.partition("=")
@@ -67,12 +67,12 @@ def run_job(
     *,
     broker: str | None = None,
 ) -> T:
-    """What `work` gives, called with a session and the display in Spark's thread.
+    """Call `work` with a session and the display, in Spark's thread; returns its result.
 
-    `broker` is the URL of the one that the job needs: it is asked first, for Spark takes its time, and then tries
-    a broker that is away for a minute. Raises HarebellError when that, Spark or Java is missing, and whatever `work`
-    raises: as an error of ours where Spark has wrapped one, else after the end of the log is shown.
-    KeyboardInterrupt stops the session, and with it the job.
+    `broker` is the URL of the broker that the job needs. It is checked first, because Spark starts slowly and then
+    retries an unavailable broker for a minute. Raises HarebellError when the broker, Spark or Java is missing, and
+    what `work` raises: a HarebellError that Spark has wrapped is unwrapped; otherwise the end of the log is shown
+    first. KeyboardInterrupt stops the session, and with it the job.
     """
     from harebell.spark import session
     from harebell.spark.jobs.failures import our_error, silence_pyspark
@@ -88,7 +88,7 @@ def run_job(
         stack.enter_context(logging_into(log))
         executor = stack.enter_context(ThreadPoolExecutor(1, "spark"))
         if not cluster.master.startswith(OURS):
-            # Unless the user brings the package by other means, the executors get this one.
+            # Executors get this package, unless the user's settings provide another one.
             settings = {PY_FILES: str(packaging.package(folder)), **settings}
         with shown.stage("start Spark"), stderr_into(log):
             spark = executor.submit(session, f"harebell spark {name}", cluster.master, **settings).result()
@@ -106,7 +106,7 @@ def run_job(
 
 
 def check_broker(url: str) -> None:
-    """Returns when a broker is there and lets us in. Raises ConnectionLost, AccessRefused, ... when not."""
+    """Connect to the broker and log in. Raises ConnectionLost, AccessRefused, ... when that fails."""
     from harebell.spark.connection import Link
     from harebell.spark.options.address import Address
 

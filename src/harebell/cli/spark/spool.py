@@ -1,4 +1,4 @@
-"""`harebell spark spool list` and `prune`: the files of drained messages, by drain. No Spark is started for it."""
+"""`harebell spark spool list` and `prune`: the files of drained messages, by drain. They do not start Spark."""
 
 from __future__ import annotations
 
@@ -23,18 +23,16 @@ _AGE: Final = re.compile(rf"(\d+)([{''.join(SECONDS)}])")
 
 Folder = Annotated[
     Path | None,
-    Parameter(
-        help="The spool folder; the one that reads use when they do not name one: $XDG_STATE_HOME/harebell/spool."
-    ),
+    Parameter(help="The spool folder; by default that of reads without the option: $XDG_STATE_HOME/harebell/spool."),
 ]
 AsJson = Annotated[bool, Parameter(negative=(), help="As JSON.")]
 
 
 def listed(folder: Folder = None, *, queue: str | None = None, json: AsJson = False) -> int:
-    """List the drains in a spool folder: how many messages, how large, how old, what was not acknowledged.
+    """List the drains in a spool folder: messages, size, age, unacknowledged messages.
 
-    A drain is one batch read or one micro-batch of a streaming query. The states are: done (it has its end), open (a
-    run goes on with it), damaged (a file cannot be read).
+    A drain is one batch read or one micro-batch of a streaming query. The states are: done (it is complete), open (a
+    run continues it), damaged (a file cannot be read).
 
     Parameters
     ----------
@@ -61,19 +59,21 @@ def prune(
     older_than: Annotated[str, Parameter(help="Age of a drain's last file: 90s, 30m, 12h, 7d, 2w.")],
     unacked: Annotated[
         bool,
-        Parameter(negative=(), help="Also drains with messages that the broker may deliver again: to be read twice."),
+        Parameter(
+            negative=(), help="Also drains with messages that the broker may deliver again: those are then read twice."
+        ),
     ] = False,
     last: Annotated[
         bool,
         Parameter(negative=(), help="Also the last drain of each streaming query, for checkpoints that are gone."),
     ] = False,
-    dry_run: Annotated[bool, Parameter(negative=(), help="Say what would be deleted, and delete nothing.")] = False,
+    dry_run: Annotated[bool, Parameter(negative=(), help="Show what would be deleted, and delete nothing.")] = False,
     json: AsJson = False,
 ) -> int:
-    """Delete old drains from a spool folder, when their rows are safe elsewhere.
+    """Delete old drains from a spool folder, once their rows are stored elsewhere.
 
-    An acknowledged message is nowhere but in its drain and in what Spark made of it. Streaming queries delete their
-    drains themselves; those of batch reads stay until this.
+    An acknowledged message exists only in its drain and in Spark's output. Streaming queries delete their drains
+    themselves; this command deletes those of batch reads.
     """
     from harebell.spark.queues import pruning as keeping
 
@@ -109,7 +109,7 @@ def _table(states: Sequence[Any], title: str) -> Table:
         pad_edge=False,
     )  # fmt: skip
     for heading in ("vhost", "queue", "drain"):
-        table.add_column(heading, overflow="fold")  # names that are cut cannot be told apart
+        table.add_column(heading, overflow="fold")  # shortened names would look alike
     for heading in ("messages", "unacked", "size", "age"):
         table.add_column(heading, justify="right")
     table.add_column("state")

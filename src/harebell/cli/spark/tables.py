@@ -1,4 +1,4 @@
-"""How `harebell spark simulate` and `diff` print: tables of few lines, numbers with their units, files."""
+"""Output of `harebell spark simulate` and `diff`: tables with few lines, numbers with their units, files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WIDTH: Final = 140
 
 
 def file_text(path: Path, text: str) -> None:
-    """Write a file. Raises InvalidArgument when that cannot be."""
+    """Write a file. Raises InvalidArgument when it cannot be written."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -35,18 +35,18 @@ def file_text(path: Path, text: str) -> None:
 
 
 def wide_console() -> Console:
-    """Standard output; wide enough for the tables where it is no terminal, and so has no width."""
+    """A console on standard output; wide enough for the tables if it is no terminal, which has no width."""
     console = Console()
     return console if console.is_terminal else Console(width=WIDTH)
 
 
 def listing(*columns: str | Column) -> Table:
-    """A table with as few lines as can be."""
+    """A table with no line but that below the headings."""
     return Table(*columns, box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
 
 
 def right(name: str) -> Column:
-    """A column of numbers."""
+    """A right-aligned column, for numbers."""
     return Column(name, justify="right", no_wrap=True)
 
 
@@ -55,12 +55,12 @@ def count_text(number: float) -> str:
 
 
 def binding_text(key: str, arguments: Mapping[str, object]) -> str:
-    """A binding's key, and what a headers exchange looks at: "x-match=all, haul=long"."""
+    """A binding as text: its key, or the arguments of a headers binding: "x-match=all, haul=long"."""
     return ", ".join(filter(None, (key, *(f"{name}={value}" for name, value in arguments.items()))))
 
 
 def bytes_text(number: float) -> str:
-    """1.5 GiB, and so on."""
+    """A number of bytes as text: "1.5 GiB"."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if number < 1024 or unit == "TiB":
             break
@@ -69,7 +69,7 @@ def bytes_text(number: float) -> str:
 
 
 def time_text(seconds: float | None) -> str:
-    """90 s, 12 min, 3.5 h; a dash for never."""
+    """A duration as text: "90 s", "12 min", "3.5 h"; a dash for never."""
     if seconds is None:
         return "never"
     for most, size, unit in ((120.0, 1, "s"), (7200.0, 60, "min"), (172_800.0, 3600, "h")):

@@ -16,21 +16,21 @@ def tap(
     queue: Annotated[str | None, Parameter(help="The work queue: its bindings are copied.")] = None,
     *,
     url: Url = DEFAULT_URL,
-    exchange: Annotated[str | None, Parameter(help="Tap this exchange, in place of a queue.")] = None,
+    exchange: Annotated[str | None, Parameter(help="Tap this exchange instead of a queue.")] = None,
     key: Annotated[tuple[str, ...], Parameter(negative=(), help="Binding key for --exchange; may be repeated.")] = (),
     stream: Annotated[str | None, Parameter(help="Name of the stream queue. [default: QUEUE.tap]")] = None,
-    max_age: Annotated[str, Parameter(help="How long it keeps messages: 12h, 7D, ...; 'forever'.")] = "7D",
+    max_age: Annotated[str, Parameter(help="How long the stream retains messages: 12h, 7D, ...; 'forever'.")] = "7D",
     max_bytes: Annotated[
-        int | None, Parameter(help="How many bytes it keeps.", validator=validators.Number(gte=1))
+        int | None, Parameter(help="How many bytes the stream retains.", validator=validators.Number(gte=1))
     ] = None,
     management_url: Annotated[
         str | None, Parameter(help="A RabbitMQ's management plugin, which knows its bindings: http://host:15672")
     ] = None,
     timeout: Annotated[float, Parameter(help="Seconds for each answer.", validator=validators.Number(gt=0))] = 30.0,
 ) -> int:
-    """Put a stream queue beside a work queue. Its consumers keep every message; pipelines read the stream.
+    """Bind a stream queue beside a work queue. Consumers still get every message; pipelines read the stream.
 
-    The stream gets what is published from now on. Doing it twice changes nothing; deleting the stream queue ends it.
+    The stream gets the messages published from now on. A second call changes nothing. Delete the stream to end the tap.
     """
     done = put_tap(
         url,

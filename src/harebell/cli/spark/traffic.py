@@ -1,4 +1,4 @@
-"""`harebell spark traffic`: what goes through a broker, as tables, a page, JSON or CSV."""
+"""`harebell spark traffic`: reports the traffic of a broker as tables, a page, JSON or CSV."""
 
 from __future__ import annotations
 
@@ -35,16 +35,21 @@ def traffic(
     *,
     url: Url = DEFAULT_URL,
     archive: Annotated[str | None, Parameter(help="A folder of archived messages, instead of a queue.")] = None,
-    watch: Annotated[str | None, Parameter(help="Watch the broker's firehose for so long: 60s, 10m.")] = None,
-    take: Annotated[bool, Parameter(negative=(), help="Drain a classic or quorum queue instead of looking.")] = False,
+    watch: Annotated[str | None, Parameter(help="Record the broker's firehose for so long: 60s, 10m.")] = None,
+    take: Annotated[
+        bool, Parameter(negative=(), help="Drain a classic or quorum queue instead of only reading it.")
+    ] = False,
     ticket: Annotated[
         str | None, Parameter(help="The name of what --take drains; one that exists is read again.")
     ] = None,
     spool: Annotated[str | None, Parameter(help="The folder that --take drains into.")] = None,
     by: Annotated[
-        Literal["exchange", "pattern", "queue"], Parameter(help="What windows, silences and unusual hours are by.")
+        Literal["exchange", "pattern", "queue"],
+        Parameter(help="What windows, silences and unusual hours are grouped by."),
     ] = "exchange",
-    window: Annotated[str | None, Parameter(help="Its length: 1s, 1m, 1h; by itself, what suits the data.")] = None,
+    window: Annotated[
+        str | None, Parameter(help="Length of a window: 1s, 1m, 1h; left out: one that suits the data.")
+    ] = None,
     pattern: Annotated[
         tuple[str, ...], Parameter(help="An AMQP topic pattern of routing keys; may be repeated, the first counts.")
     ] = (),
@@ -66,7 +71,7 @@ def traffic(
             validator=validators.Number(gt=0),
         ),
     ] = None,
-    report: Annotated[Path | None, Parameter(help="Write an HTML page there.")] = None,
+    report: Annotated[Path | None, Parameter(help="Write an HTML page to this file.")] = None,
     json_file: Annotated[
         str | None,
         Parameter(
@@ -79,14 +84,15 @@ def traffic(
         Path | None, Parameter(name="--csv", help="Write each table as a CSV file into this folder.")
     ] = None,
     folder: Annotated[
-        Path | None, Parameter(help="Where messages are put for Spark meanwhile; on a cluster, one that all share.")
+        Path | None,
+        Parameter(help="The folder of temporary files for Spark; on a cluster, one that all machines share."),
     ] = None,
     cluster: Cluster = Cluster(),  # noqa: B008  frozen
 ) -> int:
-    """Say what goes through a broker: rates, sizes, latency, top talkers, silences, unusual hours, needed capacity.
+    """Report the traffic of a broker: rates, sizes, latency, top talkers, silences, unusual hours, needed capacity.
 
-    From a stream queue, an archive, or the firehose, live or collected in a queue. Rows of the exchange
-    amq.rabbitmq.trace are firehose copies, and count as what they are copies of.
+    Reads a stream queue, an archive, or the firehose, live or collected in a queue. Rows of the exchange
+    amq.rabbitmq.trace are firehose copies; the report counts the messages that they are copies of.
     """
     from harebell.spark.jobs.sources import Origin, check_folder
     from harebell.spark.jobs.traffic import Questions
@@ -131,7 +137,7 @@ def traffic(
 
 
 def length(name: str, text: str) -> float:
-    """Seconds: "90", "90s", "1.5m", "2h", "1d". Raises InvalidArgument."""
+    """The seconds in a text such as "90", "90s", "1.5m", "2h" or "1d". Raises InvalidArgument."""
     digits = text.rstrip("smhdin")
     try:
         seconds = float(digits) * UNITS[text[len(digits) :] or "s"]
@@ -143,7 +149,7 @@ def length(name: str, text: str) -> float:
 
 
 def whole(name: str, text: str) -> int:
-    """The same, in whole seconds."""
+    """`length` in whole seconds. Raises InvalidArgument."""
     seconds = length(name, text)
     if seconds != int(seconds):
         raise InvalidArgument(f"--{name} is {text!r}; it takes whole seconds")
@@ -155,7 +161,7 @@ def aware(time: datetime | None) -> datetime | None:
 
 
 class _Work:
-    """The job, in Spark's thread. `what` says afterwards where the messages came from."""
+    """The job, which runs in Spark's thread. `what` then describes the source of the messages."""
 
     display: Display
     what = ""
@@ -201,7 +207,7 @@ class _Work:
 
 
 def show(display: Display, found: Survey, what: str) -> None:
-    """The tables on the terminal."""
+    """Print the tables on the terminal."""
     display.say(f"{found.events:,} events ({what})")
     if found.untimed:
         display.say(f"{found.untimed:,} of them have no time; they count for the talkers only")
@@ -229,7 +235,7 @@ def show(display: Display, found: Survey, what: str) -> None:
 
 
 def write_csv(folder: Path, found: Survey) -> None:
-    """A file for each table that has rows."""
+    """Write a file for each table that has rows."""
     tables = {
         "windows": found.windows, "gaps": found.gaps, "anomalies": found.anomalies, "daily": found.daily,
         "backlog": found.backlog, "latency": [found.latency],

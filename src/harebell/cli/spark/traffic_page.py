@@ -14,7 +14,7 @@ __all__ = ["page"]
 
 Row = dict[str, Any]
 SERIES: Final = 4  # names that have a line of their own
-POINTS: Final = 240  # of a line; of more windows, neighbours are put together
+POINTS: Final = 240  # points of a line; neighbouring windows are merged where there are more
 BARS: Final = 12
 HEADINGS: Final = {"exchange": "Exchanges", "pattern": "Routing keys", "queue": "Queues"}
 
@@ -197,7 +197,7 @@ def _by_window(found: Survey, rows: Sequence[Row]) -> list[Row]:
 
 
 def _starts(found: Survey) -> tuple[list[datetime], int]:
-    """The places of a line over time, and the seconds of each: whole windows, POINTS of them at most."""
+    """The times of a line's points, and the seconds of each: whole windows, at most POINTS of them."""
     first, last = found.windows[0]["start"], found.windows[-1]["start"]
     count = int((last - first).total_seconds()) // found.window + 1
     each = found.window * -(-count // POINTS)

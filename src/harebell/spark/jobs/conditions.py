@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["filtered"]
 
-# Around the sentence that says what is wrong, Spark has the error's class, SQL's code for it, and a place.
+# The parts that Spark writes around the sentence about the error: its class, SQL's code for it, and a place.
 _AROUND: Final = re.compile(r"^\[[A-Z_.]+\]\s*|\s*SQLSTATE: \w+.*$|;?\s*line \d+,? pos \d+;?\s*$")
 
 
@@ -29,6 +29,6 @@ def filtered(frame: DataFrame, condition: str) -> DataFrame:
 
 
 def said(error: Exception) -> str:
-    """What Spark says is wrong, as one sentence."""
+    """The sentence of Spark's error text that says what is wrong."""
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     return _AROUND.sub("", first) or "Spark refuses it"

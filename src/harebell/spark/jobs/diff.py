@@ -1,4 +1,4 @@
-"""What a change of the topology does to traffic: two topologies, the same messages, and what differs.
+"""Compares two topologies: routes the same messages through both and reports the differences.
 
     difference = diff(spark.read.parquet("archive"), before, after)
     if difference.lost: ...
@@ -40,7 +40,7 @@ class QueueChange:
 
 @dataclass(frozen=True, slots=True)
 class KeyChange:
-    """Messages whose way differs: how many, of how many exchanges and keys, and the heaviest of these."""
+    """Messages whose route differs: how many, of how many exchanges and keys, and the heaviest of these."""
 
     messages: int
     key_count: int
@@ -49,7 +49,7 @@ class KeyChange:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What differs. `lost`: messages that reached a queue and reach none; `gained`: the reverse; `moved`: they reach
+    """The differences. `lost`: messages that reached a queue and reach none; `gained`: the reverse; `moved`: they reach
     other queues than before. `queues` has those that differ first."""
 
     before: Simulation
@@ -61,13 +61,13 @@ class Difference:
 
     @property
     def same(self) -> bool:
-        """True when every message goes where it went, and no queue came or went."""
+        """True when every message reaches the same queues, and both topologies have the same queues."""
         nothing = not (self.lost.messages or self.gained.messages or self.moved.messages)
         return nothing and all(change.state == "same" for change in self.queues)
 
     @property
     def losing(self) -> tuple[QueueChange, ...]:
-        """The queues that get less than before, and those that are gone though they got something."""
+        """The queues that get fewer messages than before, and missing queues that got some."""
         return tuple(change for change in self.queues if change.after < change.before)
 
 

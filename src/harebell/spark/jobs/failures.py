@@ -1,4 +1,4 @@
-"""Errors of ours that Spark has wrapped in Java's and several tracebacks, unwrapped again."""
+"""Unwraps HarebellErrors that Spark has wrapped in Java exceptions and several tracebacks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DETAIL: Final = re.compile(r"^\d+ [A-Z_]+ - ")
 
 
 def our_error(error: BaseException) -> errors.HarebellError | None:
-    """The last error of ours that the text of one of Spark's names; None when it names none."""
+    """The last HarebellError named in the text of a Spark exception; None without one."""
     found = _OURS.findall(str(error))
     if not found:
         return None

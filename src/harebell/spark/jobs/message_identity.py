@@ -1,4 +1,4 @@
-"""Which message is which, over deliveries and runs: 16 bytes that every delivery of a message shares."""
+"""The identity of a message over deliveries and runs: 16 bytes that every delivery of the message shares."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PROPERTIES: Final = attrgetter(*(name for name in PROPERTY_COLUMNS if name != "
 
 
 def digest(delivery: Delivery) -> bytes:
-    """Of exchange, routing key, properties and body. Two messages equal in all of these share it too."""
+    """The digest of exchange, routing key, properties and body. Two messages equal in all of these share it."""
     properties = delivery.properties
     headers = {name: value for name, value in (properties.headers or {}).items() if name not in DELIVERY_COUNTS}
     identity = delivery.exchange, delivery.routing_key, headers, _PROPERTIES(properties)

@@ -1,10 +1,10 @@
-"""A peek into a classic or quorum queue that takes nothing: its messages as Parquet files that Spark reads.
+"""Peeks into a classic or quorum queue: writes its messages into Parquet files for Spark, and removes none.
 
-Rules: nothing is acknowledged, so there is nothing to lose, whatever is killed. On Harebell's broker the queue is
-browsed (`x-browse`) and does not notice. Others have no such thing: there the messages are held unacknowledged until
-all have been seen, and closing the connection gives them back to their places. That marks them as redelivered and, on a
+Rules: nothing is acknowledged, so no message is lost, whichever process is killed. On Harebell's broker the queue is
+browsed (`x-browse`) and does not change. Other brokers cannot browse: there the messages are held unacknowledged until
+all were read, and closing the connection requeues them. That marks them as redelivered and, on a
 quorum queue, counts as a delivery; a message that was delivered MAX_DELIVERIES times already is refused before the
-queue's delivery limit throws it away. Only what is ready at the beginning is peeked at. Times are seconds.
+queue's delivery limit drops it. Only messages that are ready at the beginning are read. Times are seconds.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ FILE_BYTES: Final = 32 << 20  # bodies in one Parquet file
 FILE_ROWS: Final = 50_000
 GIVEN_BACK: Final = 5.0
 CHECK_SECONDS: Final = 0.05
-SILENCE: Final = 0.2  # then the queue is asked whether it is empty
+SILENCE: Final = 0.2  # seconds without a delivery before a check whether the queue is empty
 
 
 @dataclass(frozen=True, slots=True)
 class Peeked:
-    """What was seen: how many messages, and whether the queue was browsed (else: held and given back)."""
+    """The result of a peek: how many messages, and whether the queue was browsed (else: held and requeued)."""
 
     queue: str
     messages: int
@@ -64,7 +64,7 @@ def peek(
     url: str, queue: str, folder: Path, *, limit: int | None = None, progress: Callable[[int], None] = no_progress,
     timeout: float = 30.0,
 ) -> Peeked:  # fmt: skip
-    """Write what is ready in the queue into Parquet files in `folder`, `limit` messages at most; take nothing.
+    """Write the queue's ready messages, at most `limit`, into Parquet files in `folder`; removes none of them.
 
     Raises NotFound when there is no such queue, InvalidArgument for a message that was delivered too often already
     (see the module), DeadlineExceeded when the queue has messages and gives none for `timeout` seconds.
@@ -93,12 +93,12 @@ def peek(
 
 
 def browses(connection: Connection) -> bool:
-    """Whether the broker understands `x-browse`. Others ignore what they do not know, and would hand messages over."""
+    """Whether the broker supports `x-browse`. Others ignore unknown arguments and would deliver the messages."""
     return connection.server_properties.get("product") == "Harebell"
 
 
 def browse(channel: Channel, queue: str, most: int) -> Iterator[list[Delivery]]:
-    """What a view of the queue shows, `most` messages; for a broker that `browses`."""
+    """The first `most` messages of the queue, browsed; for a broker that `browses`."""
     if most == 0:
         return
     consumer = channel.consume(queue, prefetch=min(WINDOW, most), arguments={"x-browse": "once"})
@@ -115,7 +115,7 @@ def browse(channel: Channel, queue: str, most: int) -> Iterator[list[Delivery]]:
 
 
 def give_back(connection: Connection, channel: Channel, queue: str, ready: int) -> None:
-    """Close the channel, and wait until what it held is in the queue again, GIVEN_BACK seconds at most.
+    """Close the channel, and wait until the messages that it held are requeued, GIVEN_BACK seconds at most.
 
     A quorum queue takes a moment for it, and the next peek should find all messages. While other consumers work, the
     queue may stay shorter than it was.
@@ -153,11 +153,11 @@ class Held:
         self._held: dict[str, int] = {}  # by consumer tag
 
     def settled(self, delivery: Delivery) -> None:
-        """Tells that this one was acknowledged: its consumer may get another."""
+        """Note that this delivery was acknowledged: its consumer may get another."""
         self._held[delivery.consumer_tag] -= 1
 
     def batches(self, most: int) -> Iterator[list[Delivery]]:
-        """The next `most` messages, or as many as are there. Raises DeadlineExceeded when there are and none comes."""
+        """The next `most` messages, or as many as are ready. Raises DeadlineExceeded when ready ones do not arrive."""
         deadline = time.monotonic() + self._timeout
         while most > 0:
             if got := self._receive(most):

@@ -1,4 +1,4 @@
-"""Where a job's messages come from: a queue, a drained ticket, or an archive, as one DataFrame.
+"""The source of a job's messages as one DataFrame: a queue, a drained ticket, or an archive.
 
 Rules: a stream queue is read as it is; a classic or quorum queue is peeked into, so that nothing is taken from it,
 unless the caller says `take`: then it is drained through the spool, and the ticket names what was drained.
@@ -28,11 +28,11 @@ RETRY = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What was asked for. Exactly one of queue and archive; take, ticket and spool go with a queue.
+    """The options of the source. Exactly one of queue and archive; take, ticket and spool go with a queue.
 
     queue    a queue's name, at the broker of `url`
     archive  a folder that `harebell spark archive` made, or Parquet files with the columns of format("amqp")
-    take     drain a classic or quorum queue instead of looking into it
+    take     drain a classic or quorum queue instead of peeking into it
     ticket   the drain's name; one that exists is read again, and nothing is taken any more
     spool    the folder of drained messages, None for the default
     """
@@ -45,7 +45,7 @@ class Origin:
     spool: str | None = None
 
     def check(self) -> None:
-        """Raises InvalidArgument for what cannot be meant."""
+        """Raises InvalidArgument for options that exclude each other."""
         if (self.queue is None) == (self.archive is None):
             raise InvalidArgument("name a queue, or a folder of messages with --archive")
         if self.archive is not None and (self.take or self.ticket or self.spool):
@@ -58,7 +58,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """The rows, what they are (for people), and the look, when the queue was peeked into."""
+    """The rows, a description of them for readers, and the `Peeked` record when the queue was peeked into."""
 
     frame: DataFrame
     what: str
@@ -69,7 +69,7 @@ def messages(
     spark: SparkSession, origin: Origin, folder: Path, limit: int | None = None,
     progress: Callable[[int], None] = no_progress,
 ) -> Messages:  # fmt: skip
-    """The messages, `limit` of them at most. `folder` holds what was peeked at: keep it as long as the DataFrame, on
+    """The messages, `limit` of them at most. `folder` gets the files of a peek: keep it as long as the DataFrame, on
     a cluster where all machines see it."""
     origin.check()
     if origin.archive is not None:

@@ -1,4 +1,4 @@
-"""What a reader was asked for about payloads: which form bodies have, and what becomes of bad rows."""
+"""The options of a reader about payloads: the format of bodies, and the handling of bad rows."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ BINARY: Final = PayloadOptions()
 
 
 def payload_options(options: Mapping[str, str]) -> PayloadOptions:
-    """What a reader was asked for about payloads; other options are not looked at. Raises InvalidArgument."""
+    """The options of a reader about payloads; other options are ignored. Raises InvalidArgument."""
     given = {key.lower(): value for key, value in options.items()}
     kind = choice(given, "payload", "binary", ("binary", "text", "json", "avro"))
     bad_rows = choice(given, "badRows", "column", ("column", "fail", "dead-letter"))

@@ -1,4 +1,4 @@
-"""Where in a stream queue a reader begins or ends, as a user writes it.
+"""Positions in a stream queue, as a user writes them: where a reader begins or ends.
 
 A position is a message number; "earliest", "latest" or "last" (the broker's last batch of messages); a moment, as a
 datetime in whole seconds, which is what AMQP can say; or a span such as "1h" before now, in the broker's units. Moments

@@ -1,4 +1,4 @@
-"""What a writer of format("amqp") was asked for: the options of batch and streaming writes, and one checked record."""
+"""The options of a writer of format("amqp"), for batch and streaming writes, as one checked record."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SINK: Final = (*_SINK, *_PROPERTIES)
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What a writer was asked for, checked. Times are seconds, `window` is a number of unconfirmed messages.
+    """The checked options of a writer. Times are seconds, `window` is a number of unconfirmed messages.
 
     properties  values for rows that have none of their own, by property: text; an int for `priority`; for `timestamp`
                 seconds since 1970, or "now"

@@ -1,4 +1,4 @@
-"""What a reader of format("amqp") was asked for: the options of batch and streaming reads, and one checked record."""
+"""The options of a reader of format("amqp"), for batch and streaming reads, as one checked record."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SOURCE_STREAM: Final = (*_SOURCE, *streams.BOTH, *_PER_TRIGGER, *_SPOOL, *PAYLOA
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a reader was asked for, checked. Times are seconds, offsets are message numbers of a stream queue."""
+    """The checked options of a reader. Times are seconds, offsets are message numbers of a stream queue."""
 
     url: Address
     queues: tuple[str, ...]
@@ -71,7 +71,7 @@ class SourceOptions:
 
 
 def default_spool() -> Path:
-    """Where drained messages go when the option `spool` is not given: $XDG_STATE_HOME/harebell/spool."""
+    """The default of the option `spool`, the folder of drained messages: $XDG_STATE_HOME/harebell/spool."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "harebell" / "spool"
 
 

@@ -25,7 +25,7 @@ BATCH: Final = ("endingOffsets", "endingTimestamp")
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """What was asked for, checked.
+    """The checked options about stream queues.
 
     pattern          matches the whole names of the queues to read; None when they are named
     superstream      the name whose partitions `name-0`, `name-1`, ... are read
@@ -76,7 +76,7 @@ def stream_options(given: Mapping[str, str], queues: tuple[str, ...], match_unfi
 
 
 def position_for(options: Positions, queue: str) -> Position:
-    """Where this queue begins or ends; a queue that JSON does not name begins at its beginning."""
+    """The position where this queue begins or ends; a queue that JSON does not name begins at its beginning."""
     return options.get(queue, "earliest") if isinstance(options, dict) else options
 
 

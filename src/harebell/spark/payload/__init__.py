@@ -1,4 +1,4 @@
-"""Bodies as columns: what `payload=text|json|avro` does with the rows of format("amqp") after they were read.
+"""Turns bodies into columns, for `payload=text|json|avro`, after the rows of format("amqp") were read.
 
     options   what was asked for, a frozen record
     content   bodies out of their compression, in their charset

@@ -1,4 +1,4 @@
-"""Bodies as their sender had them: out of their compression, and which charset their text is in.
+"""Decompresses bodies and finds the charset of their text.
 
 Rules: a message says both itself, in `content_encoding` and in the charset of `content_type`; an option overrules it.
 content_encoding carries compressions (as in HTTP, several with commas, the last one applied last) and, from senders
@@ -44,7 +44,7 @@ class Content:
 
 
 class Unreadable(Exception):
-    """Why a body cannot be read; becomes the row's reason."""
+    """A body cannot be read; the text becomes the row's reason."""
 
 
 def contents(batch: pa.RecordBatch, options: PayloadOptions) -> Content:
@@ -118,7 +118,7 @@ def _unpack(content: Content, recipes: Sequence[_Recipe]) -> None:
 
 
 class _Recipe:
-    """What is to be done with the bodies of one content_encoding and content_type."""
+    """The steps that decode bodies of one content_encoding and content_type."""
 
     __slots__ = ("charset", "inflaters", "plain", "unknown")
 
@@ -143,7 +143,7 @@ class _Recipe:
             self.inflaters.append(_INFLATERS[options.compression])
         self.charset = options.charset or charset or UTF8
         if options.format == "avro":
-            self.charset = UTF8  # of no interest
+            self.charset = UTF8  # unused
         elif not is_charset(self.charset):
             self.unknown = f"charset '{self.charset}' of the content_type is not known"
         elif codecs.lookup(self.charset).name == "ascii":
@@ -168,9 +168,6 @@ def is_charset(name: str) -> bool:
     except (LookupError, ValueError):  # ValueError: a null character in it
         return False
     return True
-
-
-# -- compressions ----------------------------------------------------------------------------------------------------
 
 
 def _too_large() -> Unreadable:

@@ -1,4 +1,4 @@
-"""The type that fits a sample of JSON payloads: bodies, or a DataFrame's column.
+"""Infers the type that fits a sample of JSON payloads: bodies, or a DataFrame's column.
 
 Rules: a type that fits every message of the sample, or an error that names the field that has none; nothing is guessed.
 Whole numbers are bigint, others double, texts string (a date is a string unless the schema says otherwise). A field
@@ -69,9 +69,6 @@ def _quoted(name: str) -> str:
     return name if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else f"`{name.replace('`', '``')}`"
 
 
-# -- from values ---------------------------------------------------------------------------------------------------
-
-
 def _type_of(value: Any, where: str) -> DataType:
     if isinstance(value, dict):
         return StructType([StructField(name, _type_of(inner, f"{where}.{name}")) for name, inner in value.items()])
@@ -129,9 +126,6 @@ def _settled(kind: DataType) -> DataType:
     if isinstance(kind, StructType):
         return _settled_struct(kind) if kind.fields else MapType(StringType(), StringType())
     return kind
-
-
-# -- from Spark's variants -------------------------------------------------------------------------------------------
 
 
 def type_of_column(frame: DataFrame, column: str) -> StructType:

@@ -1,4 +1,4 @@
-"""Consumes from a queue on one connection: never more messages than are wanted, so that none has to be given back.
+"""Consumes from a queue on one connection: never more messages than are wanted, so that none has to be requeued.
 
 A consumer has up to `window` messages in flight, and an acknowledgement lets the broker send as many again. So the
 window is at most what is still wanted, and before an acknowledgement that would let it send more than that, the
@@ -98,7 +98,7 @@ class QueueConsumer:
             self._window = 0
 
     def on_its_way(self, most: int) -> list[Delivery]:
-        """What the broker had sent to the consumer when this was called, at most so many.
+        """The messages that the broker had sent to the consumer before this call, at most so many.
 
         The answer to a first question may overtake messages that were on their way inside the broker. They are out
         before it hears of a second one.

@@ -107,7 +107,7 @@ class _Drain:
                         if now >= deadline:
                             raise
                         log.warning("draining %s: %s; connecting again", self._queue, error)
-            # The broker is away, or another attempt drains: what that one writes is read as it comes.
+            # The broker is unavailable, or another attempt drains: its segments are read as they appear.
             time.sleep(_PAUSE)
 
     def _read_existing(self) -> Iterator[pa.RecordBatch]:
@@ -142,7 +142,7 @@ class _Drain:
                 if self._messages is None:
                     self._messages = self._taken + ready
                 yield from self._segments(QueueConsumer(link, self._options, self._queue))
-            except GeneratorExit:  # the reader has enough
+            except GeneratorExit:  # the caller stopped reading
                 with contextlib.suppress(*TRANSIENT):
                     self._confirm(link)
                 raise
@@ -227,9 +227,9 @@ class _Drain:
         self._checked = True
 
     def _store(self, link: Link, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-        """What is new of the batch, durable under the segment's name; None when another attempt was first.
+        """Store the new rows of the batch durably as the segment and return them; None when another attempt was first.
 
-        Without any row it is the end mark, but when there were rows and all are known: then nothing is written.
+        A batch without rows becomes the end mark. When it had rows and all are known, nothing is written.
         """
         path, number = self._ticket.segment(self._part, self._number), self._number
 

@@ -140,7 +140,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._waiting: float | None = None  # since when there are messages, but fewer than minMessagesPerTrigger
         self._removed = 0  # drains up to this number are deleted
 
-    # In the driver's long-lived process ---------------------------------------------------------------------------
+    # The driver's long-lived process calls these:
 
     def initialOffset(self) -> dict[str, Any]:
         if self._initial is None:
@@ -254,7 +254,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                         ticket.remove()
             self._removed = number
 
-    # In the executors -------------------------------------------------------------------------------------------
+    # The executors call these:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self._options, self._schema, partition)

@@ -60,7 +60,7 @@ def _lasting(headers: str | None) -> str | None:
 class KnownMessages:
     """What the segments of a queue hold that the broker may still give back; one for each drain.
 
-    `spool` is the queue's, `window` the seconds for which a marked segment is looked at.
+    `spool` is the queue's, `window` the seconds for which a marked segment is searched.
     """
 
     def __init__(self, spool: Spool, window: float) -> None:

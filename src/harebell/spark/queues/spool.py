@@ -1,6 +1,6 @@
-"""The durable spool: the folders in which drained messages live, and what is promised of them.
+"""The durable spool: the folders of drained messages, and their guarantees.
 
-A classic or quorum queue that is drained has no memory of what it gave out; the spool is that memory. A drain is named
+A classic or quorum queue does not store the messages that it has delivered; the spool stores them. A drain is named
 by a ticket and a part (the task's number). Its messages are written in segments, Arrow files:
 
     <spool>/<vhost>/<queue>/<ticket>/<part>-<n>.arrow     segment n, 0, 1, ...; the last one is empty: the end mark
@@ -16,7 +16,7 @@ For every segment this order holds (`drain`, `segments`), because any step may b
 - Nothing is acknowledged before it is on disk under its final name.
 - os.link fails when the name exists, so of two attempts at one segment the first wins. The other closes its
   connection, which gives its messages back, and reads the winner's file.
-- Whoever drains the same ticket and part again reads the segments first and goes on after the last; once the end mark
+- A later drain of the same ticket and part reads the segments first and continues after the last; once the end mark
   is there, it reads files only and needs no broker. So rows may be handed out before the broker has the ack.
 - What the broker delivers again is recognised in the segments and dropped (`redelivery`). Round trip, look and link
   are done under the queue's lock: no two drains can both give a file to one message, though the connection of one
@@ -55,7 +55,7 @@ Step = Callable[[str, int], None]
 
 
 def no_step(name: str, number: int) -> None:
-    """What runs in place of a test's step."""
+    """Do nothing; the default of a test's step."""
 
 
 class Spool:

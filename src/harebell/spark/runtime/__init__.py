@@ -1,1 +1,1 @@
-"""What a Spark program needs around it: a session, a Java, a package for executors, progress."""
+"""The environment of a Spark program: a session, a Java, a package for executors, progress."""

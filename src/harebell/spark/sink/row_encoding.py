@@ -1,4 +1,4 @@
-"""The rows of a DataFrame as what the wire takes: bodies, encoded properties, addresses, in parts of about a megabyte.
+"""Encodes the rows of a DataFrame for the wire: bodies, properties, addresses, in parts of about a megabyte.
 
 Rules: columns are turned one by one, never rows; a column that is missing, and an option for it, cost nothing per row.
 A column wins over its option, which fills in where the column is null. What cannot be a message is refused with the
@@ -103,7 +103,7 @@ def _fits(name: str, kind: DataType) -> bool:
 
 
 class Part:
-    """Some messages on their way, each known by its place.
+    """Messages that are published together, each identified by its place.
 
     bodies, properties   of each; properties are flags and values as the wire has them
     exchange, routing_key  one for all, or one for each

@@ -37,7 +37,7 @@ log = logging.getLogger("harebell.spark")
 
 
 class Published(WriterCommitMessage):
-    """What became of the messages of one task.
+    """The outcome of the messages of one task.
 
     count   messages that have arrived, all of them confirmed
     counts  that and the rest, by what it was: as TaskPublisher has them
@@ -70,7 +70,7 @@ def publish(batches: Iterable[pa.RecordBatch], options: SinkOptions, schema: Str
 
 
 def report(messages: Iterable[WriterCommitMessage | None], what: str) -> Counter[str]:
-    """Logs what became of all messages of a write, as a warning when not all have arrived; the totals."""
+    """Logs the totals of a write, as a warning when not all messages have arrived; returns them."""
     totals: Counter[str] = Counter()
     for message in messages:
         if isinstance(message, Published):

@@ -1,4 +1,4 @@
-"""How much a micro-batch takes: pure arithmetic over offsets, ends and limits. No Spark, no sockets, no clock."""
+"""Computes the size of a micro-batch: pure arithmetic over offsets, ends and limits. No Spark, no sockets, no clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many deliveries at once: the bytes of a connection, in which numpy finds every message without a step of Python each.
+"""Parses many deliveries at once: numpy finds every message in the bytes of a connection, without a Python step each.
 
 A broker writes what it delivers to one consumer one after the other: basic.deliver, header frame, body frame. The frame
 of basic.deliver holds the consumer tag, which the reader has made up, so that splitting the bytes at it finds nearly
@@ -7,7 +7,7 @@ then are slices of those same bytes, copied by Arrow.
 
 Rules:
 
-- Nothing is taken on trust: every length, frame end and channel is compared, and a message counts only when it begins
+- Everything is verified: every length, frame end and channel is compared, and a message counts only when it begins
   where the one before it ended. What differs from the common form in any way (a body in several frames, another method
   in between, properties that do not add up) is left to the engine of `harebell.protocol`, which `feed` hands it to.
 - Here are positions, no connections; which columns there are is `columns`' business.
@@ -189,7 +189,7 @@ class Block:
     def _number_among(self, at: int, end: int) -> int:
         try:
             table, stop = read_table(self.data, at)
-        except Exception:  # whatever is wrong with it, the engine shall find and name it
+        except Exception:  # the engine then finds and names the error
             raise Irregular from None
         number = table.get("x-stream-offset")
         if stop > end or not isinstance(number, int) or isinstance(number, bool):
@@ -198,8 +198,6 @@ class Block:
 
     def _flags(self) -> Int64Array:
         return self._view.longs(self._properties - 6) & 0xFFFF
-
-    # -- columns -------------------------------------------------------------------------------------------------
 
     def redelivered(self) -> NDArray[np.bool_]:
         flags: NDArray[np.bool_] = self._view.octets(self._tag + 8) & 1 != 0
@@ -296,7 +294,7 @@ class Block:
 
 
 class _Nobody:
-    """Stands where a delivery has its channel: a block is acknowledged as a whole, by its last tag."""
+    """Takes the place of a delivery's channel: a block is acknowledged as a whole, by its last tag."""
 
     def ack(self, delivery_tag: int, *, multiple: bool = False) -> None:
         raise LocalProtocolError("a message of a block is acknowledged with its block")

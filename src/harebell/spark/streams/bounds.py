@@ -1,4 +1,4 @@
-"""Where stream queues begin and end: AMQP has no method for that, so consumers find it out.
+"""Finds where stream queues begin and end, with consumers, because AMQP has no method for it.
 
 Rules: an end is exact for a queue at rest and a lower bound for one that is written to, never too high: a reader that
 was promised a number waits for it. No broker is taken at its silence alone, which may be a slow machine:
@@ -62,7 +62,7 @@ class StreamBounds:
 
     @property
     def emptied(self) -> bool:
-        """Whether retention has left nothing."""
+        """Whether retention has removed all messages."""
         return self.tail == UNKNOWN
 
 
@@ -132,7 +132,7 @@ class BoundsReader:
         if got:
             link.reset()
             return stream_offset(got[0])
-        # Silence is the end of the stream, or a busy machine: once the end is known, it was not the latter.
+        # Silence means the end of the stream, or a busy machine; knowing the end excludes the latter.
         tail = self.tail(queue)
         if link.product == _ORDERED:
             link.overtake(queue)
@@ -251,7 +251,7 @@ def _bounds_by_last(link: Link, queue: str, first: int, timeout: float) -> Strea
             break
         waited = time.monotonic() - began
         if tail and waited > _DISAGREEMENT:
-            break  # a lower bound, of a queue that is being written; the next question goes on from there
+            break  # a lower bound, of a queue that is being written; the next call continues from there
         if waited > timeout:
             raise DeadlineExceeded(f"queue '{queue}' has {least - first} messages but delivered none in {timeout} s")
     link.reset()

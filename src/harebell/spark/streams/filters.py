@@ -1,8 +1,8 @@
-"""Which messages of a stream a reader wants, beside their place: looked at before any other column is made.
+"""Selects the messages of a stream that a reader wants by key and filter value, before any other column is made.
 
-Rules: what remains is exactly what was asked for. The pattern of routing keys and the values of x-stream-filter are
-looked at in the task, once for each different value. Filters of Spark's queries are not among them: PySpark 4.3 keeps
-what it pushed for the first use of a DataFrame, and gives the rows of that to its other uses, whose filters differ.
+Rules: the selection is exact. The pattern of routing keys and the values of x-stream-filter are checked in the task,
+once for each different value. Filters of Spark's queries are not used: PySpark 4.3 stores the filters pushed for the
+first use of a DataFrame, and gives the rows of that to its other uses, whose filters differ.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Selection:
 
 
 def selection(options: StreamOptions) -> Selection:
-    """What the options say."""
+    """The selection that the options describe."""
     return Selection(
         key_pattern=options.key_pattern,
         filter_values=options.filter_values,

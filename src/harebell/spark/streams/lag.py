@@ -1,4 +1,4 @@
-"""What a streaming query's progress says of its AMQP sources: how far behind they are, and what was lost."""
+"""Reads from a streaming query's progress how far behind its AMQP sources are, and how many messages were lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offset arithmetic for stream queues: what a checkpoint holds, what the next batch takes, how it is cut.
+"""Offset arithmetic for stream queues: the contents of a checkpoint, the range of the next batch, its partitions.
 
 A message number is what the broker calls x-stream-offset. A checkpoint entry is {"queue": {"next": n, "base": b}}:
 `next` is the first number not read yet, `base` the first number of the batch that ended there; `lost`, where it is
@@ -60,7 +60,7 @@ def advance(start: Offsets, tails: Mapping[str, int], limit: int | None, now: Of
 
 
 def batch_ranges(end: Offsets) -> list[Range]:
-    """What the batch that ends at `end` reads, queues by name; queues with nothing new are left out."""
+    """The ranges of the batch that ends at `end`, queues by name; queues with nothing new are left out."""
     return [
         Range(queue, end[queue]["base"], end[queue]["next"])
         for queue in sorted(end)

@@ -1,4 +1,4 @@
-"""Reading stream queues without Spark: exactly the messages of one range.
+"""Reads stream queues without Spark: exactly the messages of one range.
 
 Rules: `read_range` yields every message of [start, end) once, in order, whatever happens to the connection: it
 reconnects and resumes at the next wanted number. Messages that retention took are DataLoss, or skipped with a
@@ -149,7 +149,7 @@ def _jumps(product: object, position: int, numbers: Int64Array) -> list[tuple[in
 
 
 def loss_by_retention(queue: str, start: int, end: int) -> str:
-    """That retention took the messages start <= number < end."""
+    """The text about the messages start <= number < end, which retention removed."""
     return (
         f"{end - start:,} messages, {start} to {end - 1}, of queue '{queue}' are gone (retention removed them before "
         "they were read)"

@@ -108,14 +108,12 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         self._initial: Offsets | None = None
         self._targets: dict[str, int] | None = None  # the tails when an availableNow query began
         self._tails: dict[str, int] = {}
-        self._reported: set[tuple[str, int]] = (
-            set()
-        )  # queues that were emptied, with the position where reading goes on
+        self._reported: set[tuple[str, int]] = set()  # queues that were emptied, with the position to continue at
         self._vanished: set[str] = set()  # queues that are known to be gone
         self._names: tuple[float, tuple[str, ...]] | None = None  # as of when
         self._taken_at: float | None = None  # when a batch was planned last
 
-    # In the driver's long-lived process ---------------------------------------------------------------------------
+    # The driver's long-lived process calls these:
 
     def initialOffset(self) -> Offsets:
         if self._initial is None:
@@ -247,14 +245,14 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
             most = most if fitting is None else min(most, fitting)
         return most
 
-    # In the executors -------------------------------------------------------------------------------------------
+    # The executors call these:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self._options, self._schema, partition)
 
 
 def emptied(queue: str, position: int) -> str:
-    """That it is not known what is lost."""
+    """The text about an emptied stream whose loss is not known."""
     return (
         f"queue '{queue}' has no messages any more (retention removed them), and how many from {position} on nobody "
         "has read is not known before its next message comes"
@@ -264,7 +262,7 @@ def emptied(queue: str, position: int) -> str:
 def reconciled(
     options: SourceOptions, queue: str, entry: dict[str, int], bounds: StreamBounds | None, seen: int
 ) -> dict[str, int]:
-    """Where reading goes on in a queue that may have lost what the checkpoint wanted next.
+    """The entry of a queue to continue with, which may have lost the message that the checkpoint wanted next.
 
     `seen` is a number that the queue is known to have had as its end. What retention took is counted in the entry's
     `lost`. Raises DataLoss unless fail_on_data_loss is off.

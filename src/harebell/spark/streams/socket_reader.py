@@ -105,7 +105,7 @@ class SocketReader:
         self._ask(slot)
 
     def receive(self, timeout: float) -> list[Block | list[Delivery]]:
-        """What has arrived, in order: blocks, and lists of what is not of their form. [] when `timeout` passed.
+        """The messages that have arrived, in order: blocks, and lists of irregular deliveries. [] after `timeout`.
 
         Raises why the connection, the channel or the subscription ended: ConnectionLost, ChannelClosed's causes,
         ConsumerCancelled.
@@ -141,8 +141,6 @@ class SocketReader:
         finally:
             self._socket.close()
 
-    # -- bytes in ------------------------------------------------------------------------------------------------
-
     def _fill(self, deadline: float) -> bool:
         """Read until there is enough to look through, or nothing more for a moment. False when the time is up."""
         while True:
@@ -164,7 +162,7 @@ class SocketReader:
                 return True
 
     def _read(self, seconds: float) -> bytes | None:
-        """What came; None when nothing did in that time, or ever will (`_broken`)."""
+        """The bytes received; None when none came in that time, or the connection is `_broken`."""
         try:
             self._socket.settimeout(seconds)
             data = self._socket.recv(READ_SIZE)
@@ -179,7 +177,7 @@ class SocketReader:
         return data
 
     def _take(self) -> list[Block | list[Delivery]]:
-        """What is whole in the bytes that were read."""
+        """The complete messages in the bytes that were read."""
         got: list[Block | list[Delivery]] = []
         if self._size < self._need:
             return got
@@ -242,10 +240,8 @@ class SocketReader:
             self._slow.clear()
         self._send()
 
-    # -- asking --------------------------------------------------------------------------------------------------
-
     def _ask(self, slot: Slot) -> None:
-        """Send what was asked for and wait for the answer. Raises the refusal."""
+        """Send the pending request and wait for its answer. Raises the refusal."""
         self._send()
         deadline = time.monotonic() + self._timeout
         ready: list[Block | list[Delivery]] = []
@@ -276,7 +272,7 @@ class SocketReader:
             raise slot.error
 
     def _check(self) -> None:
-        """Raises why nothing more will come, if that is so."""
+        """Raises the reason when the connection or subscription has ended."""
         for reason in (self._core.reason, self._channel.reason, self._ended):
             if reason is not None:
                 raise copy_of(reason)
@@ -295,7 +291,7 @@ class SocketReader:
             self._core.lost(f"the broker took nothing for {self._timeout:g} s", error)
             self._check()
         except OSError as error:
-            # What came before the end may say why it ended: reading goes on, and finds the end.
+            # Bytes that came before the end may say why it ended: later reads find them, and the end.
             log.debug("sending: %s", error)
         self._last_sent = time.monotonic()
 

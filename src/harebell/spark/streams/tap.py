@@ -38,7 +38,7 @@ class TapBinding:
 
 @dataclass(frozen=True, slots=True)
 class Tap:
-    """A tap that is in place: its stream queue, and what leads to it."""
+    """A declared tap: its stream queue and its bindings."""
 
     stream: str
     bindings: tuple[TapBinding, ...]
@@ -56,7 +56,7 @@ def tap(
     management_url: str | None = None,
     timeout: float = 30.0,
 ) -> Tap:
-    """Declares a stream queue and binds it where the work queue is bound; what it is and has.
+    """Declares a stream queue and binds it where the work queue is bound; returns the tap.
 
     queue           the work queue, whose bindings are copied
     exchange        or: bind to this exchange, by `routing_keys` ("" where none is given; one is enough for a fanout)

@@ -1,6 +1,6 @@
-"""Small files of an archive made into large ones: the same rows, while others read and write.
+"""Merges small files of an archive into large ones with the same rows, while other programs read and write.
 
-Rules: only days that are over are touched, for the current one still grows. The new files are complete and on disk
+Rules: only past days are compacted, because the current one still grows. The new files are complete and on disk
 before a commit exchanges them for the old ones; a crash before it leaves files that no log names. Old files
 stay for `keep`, for programs that still read them; files that no log names, for a day, for a batch that is still at
 work on them. Rows stay in the order of their files, and are counted on the way.

@@ -1,4 +1,4 @@
-"""Rows become an archive's data files: cut by day, key and queue, in tasks. And the streaming sink that does it.
+"""Writes rows into an archive's data files, by day, key and queue, in tasks; and the streaming sink that does it.
 
 Rules: a file's name is new and never used again, so an attempt that fails leaves a file that no log names and nothing
 else; `compact` deletes those a day later. Data are on disk (fsync) before the log names them: what was drained from a

@@ -1,4 +1,4 @@
-"""What an archive is made of: its columns, its data files and folders, and the table that says which files count.
+"""The layout of an archive: its columns, its data files and folders, and the table that says which files count.
 
     <archive>/archive_day=2026-01-05/archive_key=orders/archive_queue=shop.log/<name>.parquet
     <archive>/_archive/          the archive's own: log (or _delta_log beside it), checkpoints, spool, replays
@@ -53,7 +53,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What one writer (a query's checkpoint) has put into the archive: its last batch, and all of them together."""
+    """The commits of one writer (a query's checkpoint): its last batch, and the totals of all its batches."""
 
     batch: int
     rows: int
@@ -73,7 +73,7 @@ class Table(Protocol):
         ...
 
     def written(self, writer: str) -> Written | None:
-        """What that writer has committed; None when nothing."""
+        """The commits of that writer; None without any."""
         ...
 
     def add(self, files: Sequence[DataFile], writer: str, batch: int) -> bool:

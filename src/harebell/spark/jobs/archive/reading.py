@@ -1,4 +1,4 @@
-"""An archive read back: as a DataFrame, or counted row by row."""
+"""Reads an archive: as a DataFrame, or to count it row by row."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Verified:
 
     @property
     def sound(self) -> bool:
-        """Whether every row that was logged is there, and no stream's message twice."""
+        """Whether every logged row exists, and no message of a stream twice."""
         return self.rows == self.logged and not self.repeated_offsets
 
 

@@ -42,7 +42,7 @@ KEY_WORDS: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class ArchivedQueue:
-    """What one queue gave in this run. `kind`: whether it was read as a stream, or drained."""
+    """The messages archived from one queue in this run. `kind`: whether it was read as a stream, or drained."""
 
     queue: str
     kind: Literal["stream", "drained"]
@@ -52,7 +52,7 @@ class ArchivedQueue:
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """What a run of `archive` did; `rows` and `files` are those of the whole archive after it."""
+    """The result of a run of `archive`; `rows` and `files` are those of the whole archive after it."""
 
     queues: tuple[ArchivedQueue, ...]
     rows: int
@@ -77,15 +77,15 @@ def archive(
     options: Mapping[str, str] | None = None,
     progress: Callable[[int], None] = lambda rows: None,
 ) -> Archived:
-    """Takes what the queues hold into the archive at `path`, made where there is none; goes on where the last run was.
+    """Archives the messages of the queues at `path`, created if missing; continues where the last run ended.
 
     Stream queues are read and stay as they are; classic and quorum queues are drained, through a spool below the
-    archive. `key_words` words of the routing key name a folder. `every`: goes on, with a batch each so many seconds,
+    archive. `key_words` words of the routing key name a folder. `every`: runs, with a batch every so many seconds,
     until `stop` is set; None ends with what was there at the start. `options` are further options of format("amqp"),
     such as maxMessagesPerTrigger (200,000 here) or failOnDataLoss. `progress` gets the number of messages so far.
 
-    Raises InvalidArgument for what cannot be asked, DataLoss when messages of a stream are gone or the counts do not
-    agree, and what the broker refuses as its own error (NotFound, AccessRefused).
+    Raises InvalidArgument for faulty arguments, DataLoss when messages of a stream are gone or the counts do not
+    agree, and the broker's refusals (NotFound, AccessRefused).
     """
     if not queues:
         raise InvalidArgument("name at least one queue to archive")
@@ -94,7 +94,7 @@ def archive(
     if key_words < 0:
         raise InvalidArgument(f"key_words is {key_words}, and cannot be less than 0")
     given = {"maxMessagesPerTrigger": str(MESSAGES_PER_BATCH), **(options or {}), "url": url}
-    runs = [_Run(queue, given) for queue in queues]  # asks the broker: a queue that is not there is said first
+    runs = [_Run(queue, given) for queue in queues]  # asks the broker: a missing queue is reported first
     archived = make_table(path, table)
     spark.dataSource.register(ArchiveSink)
     with ExitStack() as stack, unwrapped_errors():
@@ -183,7 +183,7 @@ class _Run:
             self._note(query)
 
     def result(self, table: Table) -> ArchivedQueue:
-        """What was archived. Raises DataLoss when that is not what Spark says it has read."""
+        """The result of this queue. Raises DataLoss when the log differs from what Spark says it has read."""
         after, before = table.written(self._writer), self._before
         total = (after.total if after else 0) - (before.total if before else 0)
         expected, batches = dict(self.read), len(self.read)

@@ -1,4 +1,4 @@
-"""Why messages died, and sending them back.
+"""Tables of why messages died, and the job that sends them back.
 
 A name is loaded with its module at the first use: a Spark worker that imports a part of the job loads only that.
 """

@@ -1,10 +1,10 @@
-"""What a redrive has done, on disk: so that one that was killed is not done twice.
+"""The record on disk of what a redrive has done, so that a run after a killed one does not repeat it.
 
 The ledger is a file of JSON lines, each fsync'ed before what follows it. For a message, known by its digest:
 
     begun      before it is published
     confirmed  the broker has it; it may still be in the dead-letter queue
-    settled    ... and the queue has surely taken its acknowledgement
+    settled    ... and the queue has certainly processed its acknowledgement
     failed     it was returned or refused, and stays in the queue
 
 A later run removes from the queue, without publishing it again, what was confirmed and came back. What was only begun
@@ -12,7 +12,7 @@ may or may not have arrived; it is published again, and marked. A broker that is
 that it has taken: what has a message_id is recognised for FORGOTTEN seconds after it was settled; without a
 message_id it could be a true twin, and a message must not be lost.
 
-A torn last line is as if it had not been written. One process at a time may hold a ledger.
+An incomplete last line counts as not written. One process at a time may hold a ledger.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ STATES: Final = ("begun", "confirmed", "settled", "failed")
 
 
 class Ledger:
-    """The ledger of one dead-letter queue; a context manager that holds it.
+    """The ledger of one dead-letter queue; a context manager that locks it.
 
     Raises InvalidArgument when another process holds it, or when the file is not a ledger.
     """
@@ -51,7 +51,7 @@ class Ledger:
         self._uncertain: Counter[bytes] = Counter()
         self._confirmed: Counter[bytes] = Counter()
         self._forgettable: Counter[bytes] = Counter()
-        self._times: dict[bytes, float] = {}  # of the last thing that is known
+        self._times: dict[bytes, float] = {}  # time of the last known state
 
     def __enter__(self) -> Self:
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,14 +88,14 @@ class Ledger:
         return False
 
     def was_begun(self, mark: bytes) -> bool:
-        """Whether an earlier run may have published it, or may not; counts it off."""
+        """Whether an earlier run began this message, and may have published it; counts it off."""
         if not self._uncertain[mark]:
             return False
         self._uncertain[mark] -= 1
         return True
 
     def note(self, state: str, marks: Iterable[bytes]) -> None:
-        """Write down, durably, what became of these. `state` is one of begun, confirmed, settled, failed."""
+        """Record durably the state of these messages: one of begun, confirmed, settled, failed."""
         assert state in STATES
         names = [mark.hex() for mark in marks]
         if names:
@@ -104,7 +104,7 @@ class Ledger:
             os.fsync(self._file.fileno())
 
     def finish(self) -> None:
-        """The whole queue was gone through: what was begun or confirmed and did not come back has left it.
+        """Note the end of a pass over the whole queue: messages begun or confirmed that did not come back have left it.
 
         What is younger than FORGOTTEN is kept all the same: a broker may not have noticed yet that a killed run's
         connection is gone, and still hold what that one had.
@@ -157,7 +157,7 @@ class Ledger:
         self._uncertain, self._confirmed = +self._uncertain, +self._confirmed
 
     def _rewrite(self) -> None:
-        """The file without what no longer matters."""
+        """Write the file anew without entries that no longer matter."""
         lines = []
         for states, counts in (
             (("begun", "confirmed", "settled"), self._forgettable),

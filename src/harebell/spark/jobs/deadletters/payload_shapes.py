@@ -1,4 +1,4 @@
-r"""What payloads look like: the SQL of a pattern that payloads of one kind share.
+r"""Patterns of payloads: the SQL of a text that payloads of one kind share.
 
     {"id": 7, "total": 1.5}                         OBJECT<id: NUMBER, total: NUMBER>
     order 4711 failed at 2026-01-05T12:00:00Z       order <n> failed at <time>
@@ -6,7 +6,7 @@ r"""What payloads look like: the SQL of a pattern that payloads of one kind shar
 
 Rules: JSON objects and arrays are known by the types of their fields, all numbers being one type; text has what varies
 replaced: UUIDs, times, e-mail addresses, hexadecimal ids of eight digits and more, numbers. Only the first 2,000
-characters are peeked at. It is an expression of Spark SQL: no row goes through Python.
+characters are examined. It is an expression of Spark SQL: no row goes through Python.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sending dead letters back to where they came from, once: a selection of a queue, the rest stays where it is.
+"""Sends a selection of a queue's dead letters back to where they came from, each once; the others stay.
 
     plan = plan_of(selection(dead_letters(rows), reason="rejected"), Target())
     with Ledger(path) as ledger:
@@ -58,7 +58,7 @@ def no_step(name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where messages go.
+    """The destination of redriven messages.
 
     to            "exchange": to the exchange and with the key of before the first death, so every queue bound there
                   gets them again; "queue": straight into the queue of the first death, and no other
@@ -93,7 +93,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Redriven:
-    """What a run did. All but `confirmed`, `repeated` (of those, perhaps a second copy) and `already` are in the queue.
+    """The result of a run. Messages other than `confirmed`, `repeated` (part of these) and `already` are in the queue.
 
     confirmed  published, and gone from the queue
     repeated   of these: an earlier run was killed while it published them, so they may be there twice
@@ -108,7 +108,7 @@ class Redriven:
     already: int = 0
     refused: dict[str, int] = field(default_factory=dict)
     missing: int = 0
-    left: int = field(default=0, compare=False)  # how far a run looks is a matter of chance
+    left: int = field(default=0, compare=False)  # varies by chance: a run ends when all chosen messages are done
 
 
 def selection(
@@ -154,7 +154,7 @@ def plan_of(
 
 
 def destination(target: Target, exchange: str | None, queue: str | None, key: str | None) -> Place | None:
-    """Where a message goes that was published to `exchange` with `key` and first died in `queue`; None: not known."""
+    """The destination of a message published to `exchange` with `key` that first died in `queue`; None: not known."""
     if target.to == "queue" or exchange == "":
         exchange, key = (None if queue is None else ""), queue
     if target.exchange is not None:
@@ -196,7 +196,7 @@ def redrive(
     url: str, queue: str, plan: Plan, ledger: Ledger, *, window: int = WINDOW,
     progress: Callable[[int], None] = no_progress, timeout: float = 30.0, step: Callable[[str], None] = no_step,
 ) -> Redriven:  # fmt: skip
-    """Do what the plan says. `step` is a test's place to crash: it is called with begun, published, confirmed, acked.
+    """Redrive the messages of the plan. Tests may crash in `step`, called with begun, published, confirmed, acked.
 
     Raises InvalidArgument, before anything is moved, when an exchange of the plan does not exist; the connection's
     error when it is lost: run it again then, with the same ledger.
@@ -222,7 +222,7 @@ def check_exchanges(connection: Connection, plan: Plan) -> None:
 
 
 class _Run:
-    """One way through the queue."""
+    """One pass over the queue."""
 
     def __init__(
         self, connection: Connection, queue: str, plan: Plan, ledger: Ledger, window: int,
@@ -251,7 +251,7 @@ class _Run:
             for delivery in batch:
                 self._one(delivery)
             if not self._outstanding and not self._ledger.outstanding:
-                break  # the rest of the queue need not be held to see that nothing of it is wanted
+                break  # all chosen messages are found: the rest of the queue need not be read
         else:
             self._publish()
             self._ledger.finish()
@@ -278,7 +278,7 @@ class _Run:
             self.done.left += 1
 
     def _take(self, mark: bytes) -> Place | None:
-        """Where the message is to go; counts it off. None when it was not chosen."""
+        """The destination of a message, which is counted off; None when it was not chosen."""
         place, count = self._wanted.get(mark, (None, 0))
         if place is None or not count:
             return None
@@ -287,7 +287,7 @@ class _Run:
         return place
 
     def _publish(self) -> None:
-        """The chunk: noted, published, confirmed, noted, acknowledged, noted."""
+        """Note the chunk as begun, publish it, await confirms, note these, acknowledge, and note that too."""
         chunk, self._chunk = self._chunk, []
         if not chunk:
             return
@@ -304,7 +304,9 @@ class _Run:
         self._step("confirmed")
         self._ack([delivery for delivery, *_ in through])
         self._step("acked")
-        self._consuming.message_count(self._queue)  # an answer means that the broker has handled what came before it
+        self._consuming.message_count(
+            self._queue
+        )  # the answer means that the broker has processed the acknowledgements before it
         self._ledger.note("settled", (mark for _, mark, _, _ in through))
         self.done.confirmed += len(through)
         self.done.repeated += sum(again for *_, again in through)
@@ -313,7 +315,7 @@ class _Run:
         self._progress(self.done.confirmed)
 
     def _confirmed(self, publications: Iterable[Publication]) -> dict[int, str]:
-        """Publishes all; position -> why not, once all are answered for."""
+        """Publish all and wait for every confirm or return; returns position -> reason of those not confirmed."""
         positions: dict[int, int] = {}
         places: list[Place] = []
         for position, each in enumerate(publications):

@@ -1,4 +1,4 @@
-"""An archive's messages published again.
+"""Publishes an archive's messages again.
 
 A name is loaded with its module at the first use: a Spark worker that imports a part of the job loads only that.
 """

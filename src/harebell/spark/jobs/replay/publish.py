@@ -1,4 +1,4 @@
-"""A task of a replay: archived rows become the messages they were, in order, at a pace, confirmed chunk by chunk.
+"""A task of a replay: publishes archived rows as the original messages, in order, at a pace, with confirms.
 
 Rules: a message is published as it was, with one header more, x-replayed-from. Two properties cannot always be as they
 were: user_id, which a broker accepts from that user only, moves into the header x-replayed-user-id when the replay logs
@@ -54,7 +54,7 @@ class Pacer:
         """When the next message, that came at `at` (Unix µs), may go; a time that is past means now."""
         if self._rate is not None:
             if self._sent % self._burst == 0:
-                self._due = max(self._next, self._clock())  # what was late is not made up for: a rate is a limit
+                self._due = max(self._next, self._clock())  # delays are not caught up on: a rate is a limit
                 self._next = self._due + self._burst / self._rate
             self._sent += 1
         elif self._speed is not None:
@@ -104,7 +104,7 @@ class Maker:
             )
 
     def _origin(self, queue: str, offset: int | None, archived_at: int, row: int) -> str:
-        """Text and not a table: RabbitMQ's streams drop headers that are tables."""
+        """The value of x-replayed-from; a text, because RabbitMQ's streams drop headers that are tables."""
         start = self._origins.get(queue)
         if start is None:
             start = json.dumps({"archive": self._archive, "queue": queue}, separators=(",", ":"))[:-1]
@@ -128,9 +128,9 @@ def publish_rows(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> int:
-    """Publishes the rows that the ledger does not know as confirmed; how many. All of them are confirmed then.
+    """Publishes the rows that the ledger does not have as confirmed; returns their number once all are confirmed.
 
-    Raises Unroutable and Nacked for what the broker does not take; the ledger has what was confirmed before.
+    Raises Unroutable and Nacked for refused messages; the ledger has those that were confirmed before.
     """
     skip, count = ledger.confirmed, 0
     publisher = _Publisher(options, ledger)

@@ -1,7 +1,7 @@
-"""An archive's messages published again: a selection of them, in order, at a pace, and exactly as many as were chosen.
+"""Publishes a selection of an archive's messages again: in order, at a pace, exactly as many as were chosen.
 
 Rules: `preview` publishes nothing. A replay is planned first: the rows and their order are fixed, and written down
-under its name, so that `resume` goes on with the same ones. The order is the queue's own within each queue, and the
+under its name, so that `resume` continues with the same ones. The order is the queue's own within each queue, and the
 original time between queues; with several connections, each keeps that order for its share of the queues.
 """
 
@@ -39,7 +39,7 @@ ROUTES: Final = 1000  # of a preview
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """So many messages for one exchange and key."""
+    """The number of messages for one exchange and key."""
 
     exchange: str
     routing_key: str
@@ -48,7 +48,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a replay would publish. `routes` are the commonest, `other_routes` how many more there are.
+    """The messages that a replay would publish. `routes` are the commonest, `other_routes` the number of others.
 
     `first` and `last` are the times of the oldest and the newest message (UTC); None when there is none.
     """
@@ -145,7 +145,7 @@ def replay(
     first is published. `progress` gets the number confirmed so far.
 
     Raises InvalidArgument for what cannot be asked, Unroutable (unless target.mandatory is false), and what the broker
-    refuses. What was confirmed until then is known: `resume` goes on behind it, and publishes at most a chunk (1,000
+    refuses. What was confirmed until then is stored: `resume` continues after it, and publishes at most a chunk (1,000
     messages) of each connection again.
     """
     if connections < 1:
@@ -173,7 +173,7 @@ def resume(
     planned: Callable[[str, int], None] = lambda name, rows: None,
     progress: Callable[[int], None] = lambda rows: None,
 ) -> Replayed:
-    """Goes on with a replay that did not come to its end, behind what is confirmed; nothing when it did.
+    """Continues an unfinished replay after the last confirmed message; does nothing for a finished one.
 
     Raises InvalidArgument when there is none of that name, DataLoss when the archive has lost rows since; else as
     `replay`.
@@ -202,7 +202,7 @@ def _publish(
     if before < plan.rows:
         rows = _planned(read(spark, root), plan)
         if resumed:
-            # Rows that are gone would shift the others: what is confirmed is known by its number.
+            # Missing rows would shift the others: confirmed messages are known by their number.
             with unwrapped_errors():
                 found = _counted(rows, plan.tasks)
             if {queue: each.rows for queue, each in found.items()} != {q: e.rows for q, e in plan.queues.items()}:
@@ -225,7 +225,7 @@ def _publish(
 
 
 def _work(url: str, state: State, plan: ReplayPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What a task does; holds plain values only."""
+    """The function of a task; holds plain values only."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = (batch for batch in batches if batch.num_rows)
@@ -290,13 +290,13 @@ def _counted(rows: DataFrame, tasks: int) -> dict[str, QueuePlan]:
 
 
 def _place() -> tuple[str, ...]:
-    """What orders rows of the same time: the queue, and the place in it."""
+    """The columns that order rows of the same time: the queue, and the place in it."""
     return "queue", "offset", "archived_at", "archived_row"
 
 
 @contextmanager
 def _watched(number: Callable[[], int], progress: Callable[[int], None]) -> Iterator[None]:
-    """Tells the number every so often, from a thread, until the block ends."""
+    """Calls `progress` with the number periodically, from a thread, until the block ends."""
     done = threading.Event()
 
     def watch() -> None:

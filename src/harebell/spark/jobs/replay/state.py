@@ -1,4 +1,4 @@
-"""What a replay remembers: its plan, and how far each of its tasks has come. Plain values in files; no Spark.
+"""The stored state of a replay: its plan, and the progress of each task. Plain values in files; no Spark.
 
     <archive>/_archive/replays/<name>/plan.json       what was asked for, and what it came to
     <archive>/_archive/replays/<name>/<task>.json     how many messages of that task are confirmed
@@ -61,7 +61,7 @@ class QueuePlan:
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """A replay, fixed."""
+    """The fixed plan of a replay."""
 
     archive: str
     selection: Selection
@@ -93,7 +93,7 @@ class ReplayPlan:
 
 
 class Ledger:
-    """How far one task has come. `repeated` are messages that were published again after a lost connection."""
+    """The progress of one task. `repeated` are messages that were published again after a lost connection."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -105,7 +105,7 @@ class Ledger:
         self.repeated: int = known["repeated"]
 
     def add(self, confirmed: int, repeated: int) -> None:
-        """Notes so many more, on disk when it returns."""
+        """Adds to the counts; they are on disk when it returns."""
         self.confirmed += confirmed
         self.repeated += repeated
         write(self._path, {"confirmed": self.confirmed, "repeated": self.repeated})
@@ -129,7 +129,7 @@ class State:
         write(self.folder / "plan.json", plan.to_json())
 
     def plan(self) -> ReplayPlan:
-        """Raises InvalidArgument when there is no such replay."""
+        """The stored plan. Raises InvalidArgument when the replay does not exist."""
         try:
             return ReplayPlan.from_json(json.loads((self.folder / "plan.json").read_text()))
         except FileNotFoundError:
@@ -147,7 +147,7 @@ class State:
 
 
 def write(path: Path, values: dict[str, Any]) -> None:
-    """The file, whole or as it was before, on disk when this returns."""
+    """Writes the file atomically; it is on disk when this returns."""
     temporary = path.with_suffix(".tmp")
     with temporary.open("w") as file:
         json.dump(values, file)

@@ -1,4 +1,4 @@
-"""Traffic through a topology, before there is a broker.
+"""Simulates the traffic of a topology without a broker.
 
 A name is loaded with its module at the first use: a Spark worker that imports a part of the job loads only that.
 """

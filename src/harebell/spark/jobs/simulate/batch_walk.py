@@ -1,9 +1,9 @@
-"""Where the messages of many keys go, all at once: the walk of `harebell.routing.trace`, by arrays of keys.
+"""Finds the queues that many routing keys reach, all at once: the walk of `harebell.routing.trace`, by arrays of keys.
 
 Rules:
 
-- It knows the exchanges that look at keys alone, and not at which message it is: direct, fanout, topic, and the default
-  exchange. `takes` says whether a message published to an exchange can meet no others; what can, is traced one by one.
+- It handles the exchanges that route by key alone: direct, fanout, topic, and the default exchange. `takes` says
+  whether a message published to an exchange can reach only such exchanges; other messages are traced one by one.
 - Queues and bindings are those that `Tracer.trace` gives for the key; a test holds the two together.
 - An exchange sees a key once. So cycles end, and a binding counts once for a key.
 - The pairs of one batch are bounded; `TooMany` tells the caller to give the keys in smaller batches.
@@ -72,7 +72,7 @@ class Walker:
         return len(self._bindings)
 
     def takes(self, exchange: str) -> bool:
-        """True when the exchange is there for clients, and none but those kinds can be reached from it."""
+        """True when clients may publish to the exchange, and only exchanges of those kinds can be reached from it."""
         known = self._takes.get(exchange)
         if known is None:
             known = self._router.has_exchange(exchange) and not self._router.exchange(exchange).internal

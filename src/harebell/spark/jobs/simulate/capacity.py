@@ -1,4 +1,4 @@
-"""Queues as reservoirs: what waits when consumers take so many a second, and how many nodes would carry the load.
+"""Estimates backlogs, with queues as reservoirs that consumers empty at a rate, and the nodes that carry the load.
 
 Rules:
 
@@ -32,7 +32,7 @@ GIB: Final = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What waits in a queue. `depth` is at the end of each window; `peak` the largest of them, in window `peak_window`.
+    """The backlog of a queue. `depth` is at the end of each window; `peak` the largest depth, in window `peak_window`.
 
     `drain_seconds` is how long it takes after the last window until nothing waits, None for never. `dropped` are those
     over a length limit, `expired` those over a time to live. `utilisation` is what came over what consumers can take.
@@ -51,7 +51,7 @@ class Backlog:
 def backlog(
     arrivals: Sequence[int], seconds: float, rate: float, *, max_length: float | None = None, ttl: float | None = None
 ) -> Backlog:
-    """What waits, given the messages that come in each window of `seconds`, and consumers' rate a second.
+    """The backlog, given the messages that arrive in each window of `seconds`, and the consumers' rate a second.
 
     `max_length` is in messages, `ttl` in seconds.
     """
@@ -85,7 +85,7 @@ def backlog(
 
 
 def _at(total: Sequence[float], place: float) -> float:
-    """What had come by a moment, counted in windows from the beginning."""
+    """The number of messages that had arrived by a moment, counted in windows from the beginning."""
     if place <= 0:
         return 0.0
     whole = int(place)

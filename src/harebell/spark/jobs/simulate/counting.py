@@ -50,7 +50,7 @@ _ABSENT: Table = {}
 
 
 class _Route:
-    """Where one message goes on each side; `refused` is why it is not taken, or None."""
+    """The queues and bindings of one message on each side; `refused` is why the broker would refuse it, or None."""
 
     __slots__ = ("refused", "traces")
 

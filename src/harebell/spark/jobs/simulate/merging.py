@@ -1,4 +1,4 @@
-"""The sums of many tasks become one: packed where they are made, sent to where their like goes, added up there.
+"""Merges the sums of many tasks: each task packs its sums, Spark sends each part to one task, which adds them up.
 
 Rules:
 
@@ -38,7 +38,7 @@ _Count = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class Packing:
-    """A task's counting, the sums of which leave packed."""
+    """A task's counting, which returns its sums packed."""
 
     def __init__(self, count: _Count) -> None:
         self._count = count

@@ -93,7 +93,7 @@ class Patterns:
             stays = self._left[nodes]
             owners, nodes = owners[stays], nodes[stays]
             if not len(nodes):
-                break  # no pattern goes on
+                break  # no pattern has another word
             labels = words[starts[live] + depth]
             before = prefix[live]
             if shared:

@@ -1,4 +1,4 @@
-"""A simulation with consumers: what waits in each queue, and the cluster that would carry it.
+"""A simulation with consumers: the backlog of each queue, and the cluster that would carry the load.
 
 Rules: the queues' own limits hold (max-length, max-length-bytes by the queue's mean message, message TTL). A stream
 keeps what it gets, whether it is read or not: its part of the disk is what its retention leaves. Without consumers

@@ -56,7 +56,7 @@ class Flow:
 
     @property
     def exchange(self) -> str:
-        """Point to point goes through the default exchange."""
+        """The exchange of the flow; point to point uses the default exchange."""
         return "" if self.name == "peers" else self.name
 
     def key(self) -> str:
@@ -64,7 +64,7 @@ class Flow:
         match self.name:
             case "peers" | "inbox" | "work" | "files":
                 return f"concat('{self.name}.', cast(k % {self.queues} as string))"
-            case "content":  # where, what, which; nobody asks for one key in fifty
+            case "content":  # where, what, which; one key in fifty has no binding
                 kinds = ", ".join(f"'{kind}'" for kind in KINDS)
                 kind = f"element_at(array({kinds}), cast(k % {len(KINDS)} as int) + 1)"
                 known = f"if(k % {LEFT_OVER} = {LEFT_OVER - 1}, 'misc', {kind})"
@@ -72,7 +72,7 @@ class Flow:
                 return f"concat('area', {area}, '.', {known}, '.', cast(k as string))"
             case "quotes":
                 return f"concat('quote.v', cast(k % {VENUES} as string), '.s', cast(k as string))"
-        return "cast(k as string)"  # a fanout does not look
+        return "cast(k as string)"  # a fanout ignores the key
 
     def bindings(self) -> Iterator[tuple[int, str]]:
         """(number of the queue, binding key), each once."""

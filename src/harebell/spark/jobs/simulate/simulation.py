@@ -1,4 +1,4 @@
-"""What a topology does with traffic: which queues get what, what reaches none, which bindings carry it, what piles up.
+"""Routes traffic through a topology: the messages of each queue and binding, and the unroutable ones.
 
     with open("definitions.json", "rb") as file:
         topology = topology_of(file.read())
@@ -14,7 +14,7 @@ Rules:
   once. Others, and what is counted already (a column `messages`), go to Python as they are.
 - Time is the messages' own `timestamp`. Messages without one count, but in no window.
 
-Traffic is any DataFrame with a routing_key; what else is peeked at, says `traffic`.
+Traffic is any DataFrame with a routing_key; `traffic` lists the other columns that are used.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BindingLoad", "KeyLoad", "QueueLoad", "Simulation", "simulate", "span", "sums", "topology_of", "traffic"]
 
-MAX_WINDOWS: Final = 100_000  # more than anybody looks at; a year has 105,000 of five minutes
+MAX_WINDOWS: Final = 100_000  # more than a report can show; a year has 105,000 of five minutes
 TOP: Final = 20
 SAMPLE: Final = 10_000
 SEED: Final = 7  # of what x-random picks: the same traffic gives the same result
@@ -79,7 +79,7 @@ class BindingLoad:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """What came of the traffic. Windows are `window` seconds long, the first begins at `start` (seconds since 1970;
+    """The result of a simulation. Windows are `window` seconds long, the first begins at `start` (seconds since 1970;
     None when no message has a time), `published` is what was published in each.
 
     `messages` are all that were published, `undated` those in no window, `refused` those that the broker would not
@@ -229,7 +229,7 @@ def _alike(rows: DataFrame, by: list[str]) -> bool:
 
 
 def _name(routers: Sequence[Router], facts: tuple[str, ...]) -> str:
-    """The same for the same work: what workers found out in one job serves the next one."""
+    """A name that is the same for the same work, so that workers reuse the routes of an earlier job."""
     return hashlib.blake2b(pickle.dumps((routers, facts)), digest_size=16).hexdigest()
 
 

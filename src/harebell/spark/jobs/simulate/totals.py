@@ -30,7 +30,7 @@ RESULT: Final = pa.schema(
 key: `lost` (reached a queue, reaches none), `gained` (the reverse), `moved` (reaches others). `side` is the topology's.
 """
 
-SPREAD_ROWS: Final = 1_000_000  # copies peeked at at once, when the sums of messages become sums of queues
+SPREAD_ROWS: Final = 1_000_000  # copies processed at once, when the sums of messages become sums of queues
 
 MERGED_ROWS: Final = 1_000_000  # of sums that wait to be added up
 

@@ -1,4 +1,4 @@
-"""What goes through a broker: rates, sizes, silences.
+"""Reports the traffic of a broker: rates, sizes, silences.
 
 A name is loaded with its module at the first use: a Spark worker that imports a part of the job loads only that.
 """

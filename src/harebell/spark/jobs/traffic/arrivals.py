@@ -1,4 +1,4 @@
-"""What a consumer of this traffic would have to bear: arrivals a second, the backlog at a given rate, bytes a day.
+"""The load on consumers of this traffic: arrivals a second, the backlog at a given rate, bytes a day.
 
 Rules: seconds without messages count as 0 for percentiles. The backlog is Lindley's recursion by seconds,
 
@@ -71,7 +71,7 @@ def backlog(seconds: DataFrame, rate: float) -> DataFrame:
 
 
 def daily(seen: DataFrame) -> DataFrame:
-    """What a day's messages would take to keep: day, messages, bytes (of bodies). What is published counts."""
+    """The storage that each day's messages need: day, messages, bytes (of bodies). Published messages count."""
     from pyspark.sql import functions
 
     totals: list[Any] = [functions.count("*").alias("messages"), functions.sum("bytes").alias("bytes")]

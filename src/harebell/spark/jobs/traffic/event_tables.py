@@ -1,4 +1,4 @@
-"""What goes through a broker: rates, sizes and latency by exchange, key pattern or queue. Functions of DataFrames.
+"""Tables of a broker's traffic: rates, sizes and latency by exchange, key pattern or queue. Functions of DataFrames.
 
     seen = with_pattern(events(spark.read.format("amqp")...load()), words=2)
     windows(seen, 60, "pattern").show()

@@ -1,4 +1,4 @@
-"""Watching a broker's firehose for a while: every message published or delivered, into Parquet files for `traffic`.
+"""Records a broker's firehose for a while: every message published or delivered, into Parquet files for `traffic`.
 
 Rules: the copies come through a queue of this connection's own, which is gone with it; nothing else is touched. Each
 row has the time at which its copy came (`received`), from which latency is known to the millisecond or so. Whether the
@@ -41,7 +41,7 @@ def watch(
     url: str, seconds: float, folder: Path, *, progress: Callable[[int], None] = no_progress, timeout: float = 30.0,
     started: Callable[[], None] = lambda: None, stop: threading.Event | None = None,
 ) -> int:  # fmt: skip
-    """Write what the firehose says for so many seconds into Parquet files in `folder`; how many copies there were.
+    """Record the firehose for so many seconds into Parquet files in `folder`; returns the number of copies.
 
     `started` is called once everything from now on is seen; `stop`, when set, ends it before its time.
     Raises AccessRefused where the user may not read the firehose.
@@ -84,7 +84,7 @@ class _Files:
             self.finish()
 
     def finish(self) -> None:
-        """What is waiting becomes a file."""
+        """Write the waiting rows into a file."""
         if self._batches:
             pq.write_table(pa.Table.from_batches(self._batches), self._folder / f"part-{self._files:05d}.parquet")
             self._files += 1

@@ -29,14 +29,14 @@ OTHERS: Final = "(others)"
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """What a survey is to find out.
+    """The options of a survey.
 
     by              what windows, gaps and anomalies are by
     window          seconds of a window; None: by the span of the data
     patterns, words for the column `pattern`, see `with_pattern`
     where           a condition of Spark SQL over the events
     since, until    only events of this time, `until` not included
-    gap             silences longer than so many seconds; None: none are peeked for
+    gap             silences longer than so many seconds; None: no silences are listed
     top             how many talkers
     capacity        whether arrivals and days are wanted; rate, a consumer's messages a second, adds the backlog
     """
@@ -93,9 +93,9 @@ def window_for(first: datetime | None, last: datetime | None) -> int:
 
 
 def survey(seen: DataFrame, asked: Questions) -> Survey:
-    """Everything that was asked for, from the events of `traffic.events`.
+    """All requested tables, from the events of `traffic.events`.
 
-    Raises InvalidArgument for a condition that is none, and for windows that would be too many.
+    Raises InvalidArgument for a faulty condition, and for too many windows.
     """
     from pyspark.sql import functions
 

@@ -1,4 +1,4 @@
-"""Hours that are not as this hour was on earlier days.
+"""Finds hours that differ from the same hour on earlier days.
 
 Rules: an hour's messages are compared with the median of the same hour of all earlier days that the data has, at least
 MIN_DAYS of them. How far off is unusual is robust, one odd day in the past does not spoil it: the unit is the greatest
@@ -27,7 +27,7 @@ __all__ = ["FLOOR", "MIN_DAYS", "THRESHOLD", "anomalies", "hourly"]
 MIN_DAYS: Final = 3
 THRESHOLD: Final = 5.0
 FLOOR: Final = 0.1
-MAX_NAMES: Final = 200  # names with most messages that are peeked at
+MAX_NAMES: Final = 200  # names with most messages that are examined
 
 
 def hourly(seen: DataFrame, by: By) -> DataFrame:
