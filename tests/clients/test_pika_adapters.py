@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 
 import pika
 import pytest
@@ -69,7 +70,10 @@ def test_select_connection(broker: BrokerThread) -> None:
     connection = pika.SelectConnection(
         pika.URLParameters(broker.broker.url), on_open_callback=flow.opened, on_close_callback=closed
     )
-    connection.ioloop.start()
+    try:
+        connection.ioloop.start()
+    finally:
+        connection.ioloop.close()  # its own pair of sockets is open else, until a later test collects it
     flow.check()
 
 
@@ -87,8 +91,11 @@ async def test_asyncio_connection(broker: BrokerThread) -> None:
 
 
 @pytest.fixture
-def channel(broker: BrokerThread) -> BlockingChannel:
-    return pika.BlockingConnection(pika.URLParameters(broker.broker.url)).channel()
+def channel(broker: BrokerThread) -> Iterator[BlockingChannel]:
+    connection = pika.BlockingConnection(pika.URLParameters(broker.broker.url))
+    yield connection.channel()
+    if connection.is_open:
+        connection.close()
 
 
 def test_blocked_and_unblocked(broker: BrokerThread, channel: BlockingChannel) -> None:
