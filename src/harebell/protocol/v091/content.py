@@ -185,8 +185,10 @@ class Content:
 
         LocalProtocolError when the header frame is longer: it cannot be cut.
         """
-        if 0 < frame_max < self._header_end:
+        if 0 < frame_max < len(self.frames) and frame_max < self._header_end:
             raise too_long("the message", "properties", self._header_end, frame_max)
+        if channel == self.channel and (not frame_max or len(self.frames) <= frame_max):
+            return self.frames
         return self.recut(channel, frame_max)
 
     def recut(self, channel: int, frame_max: int) -> bytes:
