@@ -5,6 +5,7 @@ It is the part of the public Broker without listeners and sockets.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from harebell.routing.policies import ApplyTo, Policy
 __all__ = ["Administration"]
 
 
-class Administration:
+class Administration(ABC):
     """The administrative methods of a broker, for its own thread, once it has started.
 
     Changes apply at once, to open connections too, and are on disk when the call returns. OSError when the disk
@@ -35,8 +36,9 @@ class Administration:
     """
 
     @property
+    @abstractmethod
     def node(self) -> Node:
-        raise NotImplementedError
+        """The node that the calls are about."""
 
     def _vhost(self, name: str) -> VirtualHost:
         vhost = self.node.vhosts.get(name)
