@@ -7,13 +7,14 @@ through the client's engine (`Peer`). A run fails when a message is missing.
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import socket
 import struct
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier, Event
 from pathlib import Path
@@ -37,6 +38,9 @@ WINDOW = 4000  # unconfirmed messages of a publisher
 KEY = "key.0.blue"  # of every message
 FRAME_MAX = 131_072
 TIMEOUT = 120.0  # seconds for one run
+BURST = 1 << 18  # bytes per write of a Loader
+REPLIES = "amq.rabbitmq.reply-to"
+PERSISTENT, TRANSIENT = Properties(delivery_mode=2), Properties()
 DEAD = "-dead"  # what the name of a dead-letter queue ends with
 
 ack_frame = struct.Struct(">BHIHHQBB")  # basic.ack, which a consumer with a small window sends for every message
@@ -172,6 +176,62 @@ class Peer:
 
     def close(self) -> None:
         self.socket.close()
+
+
+class Loader(Peer):
+    """The client that keeps the broker busy."""
+
+    def declare(self, name: str, *, durable: bool = False, arguments: Table | None = None) -> None:
+        self.call(m.QueueDeclare(name, durable=durable, arguments=arguments or {}), m.QueueDeclareOk)
+
+    def encoded(self, methods: Iterable[m.Method]) -> bytes:
+        """The methods as one write; their answers come with those of `sync`."""
+        for method in methods:
+            self.engine.send_method(1, method)
+        return self.engine.data_to_send()
+
+    def sync(self) -> None:
+        """Wait until the broker has processed everything sent before."""
+        self.call(m.BasicQos(0, 0), m.BasicQosOk)
+
+    def write(self, *methods: m.Method) -> None:
+        """Send methods, and wait until the broker has processed them."""
+        self.socket.sendall(self.encoded(methods))
+        self.sync()
+
+    def fill(self, queue: str, count: int, properties: Properties = TRANSIENT, size: int = 10) -> None:
+        message = publication("", queue, properties, size)
+        per_write = max(1, BURST // len(message))
+        for start in range(0, count, per_write):
+            self.socket.sendall(message * min(per_write, count - start))
+        self.wait_count(queue, count)
+
+    def take(self, queue: str, count: int) -> None:
+        """Consume so many messages, and acknowledge none."""
+        deliver, content = encode_method(1, m.BasicDeliver("taken", 1, False, "", queue)), TRANSIENT
+        missing = len(encode_method(1, m.BasicConsumeOk("taken")))
+        missing += count * (len(deliver) + len(encode_content(1, content, b"x" * 10, FRAME_MAX)))
+        self.send(1, m.BasicConsume(queue, "taken"))
+        view = bytearray(1 << 20)
+        while missing:
+            missing -= self.socket.recv_into(view)
+
+    def confirm(self, messages: bytes, count: int = 1) -> None:
+        """Publish, and wait for the confirms."""
+        self.call(m.ConfirmSelect(), m.ConfirmSelectOk)
+        self.socket.sendall(messages)
+        while self.confirmed < count:
+            self.take_confirms()
+
+    def ask(self, service: str, request: dict[str, object] | None = None) -> object:
+        """The answer of a service of Harebell. RuntimeError for a refusal."""
+        body = json.dumps(request).encode() if request else b""
+        self.engine.send_content(1, m.BasicPublish("amq.system", service), Properties(reply_to=REPLIES), body)
+        self.socket.sendall(self.engine.data_to_send())
+        answer = json.loads(self.content().body)
+        if isinstance(answer, dict) and "error" in answer:
+            raise RuntimeError(answer["reason"])
+        return answer
 
 
 class Stage:

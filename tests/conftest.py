@@ -7,4 +7,5 @@ pytest_plugins = [
     "tests.fixtures.order",
     "tests.fixtures.profiles",
     "tests.fixtures.rabbitmq",
+    "tests.fixtures.spark",
 ]

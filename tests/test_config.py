@@ -20,7 +20,7 @@ def test_the_default_is_weaker_than_the_file_than_the_variable_than_the_flag(fil
     environ = {"HAREBELL_PORT": "2", "HAREBELL_HOST": "v", "HAREBELL_CONFIG": str(file), "PATH": "/bin"}
     settings = load({"port": "3", "host": None}, environ, file)
     config, sources = settings.config, settings.sources
-    assert (config.port, config.host, config.heartbeat, config.tls_port) == (3, "v", 7, 5671)
+    assert (config.port, config.host, config.heartbeat, config.tls_port) == (3, ("v",), 7, 5671)
     assert (sources["port"], sources["host"]) == ("--port", "HAREBELL_HOST")
     assert (sources["heartbeat"], sources["tls_port"]) == (str(file), "default")
     assert set(sources) == set(OPTIONS)
@@ -48,6 +48,8 @@ def test_a_default_is_read_as_itself(name: str) -> None:
         ("max_connections", "unlimited", None), ("max_connections", "0", 0),
         ("handshake_timeout", "500ms", 0.5), ("handshake_timeout", 3, 3.0), ("consumer_timeout", "30m", 1800.0),
         ("mechanisms", "plain, external", ("PLAIN", "EXTERNAL")), ("mechanisms", ["plain"], ("PLAIN",)),
+        ("host", "*", ("*",)), ("host", "127.0.0.1, [::1],::1", ("127.0.0.1", "::1")),
+        ("host", ["a,b", "c"], ("a", "b", "c")), ("host", "fe80::1%eth0", ("fe80::1%eth0",)),
         ("data", "/x", Path("/x")), ("tls_verify", "required", "required"),
     ],
 )  # fmt: skip
@@ -61,13 +63,18 @@ def test_values(name: str, text: object, value: object) -> None:
     "name, text, must",
     [
         ("port", "65536", "a whole number from 0 to 65535"), ("port", "x", "a whole number"), ("port", True, "a whole"),
-        ("sync", "maybe", "true or false"), ("sync", 1, "true or false"), ("host", "", "a text"), ("host", 1, "a text"),
+        ("sync", "maybe", "true or false"), ("sync", 1, "true or false"),
+        ("host", "", "addresses"), ("host", 1, "addresses"), ("anonymous_user", "", "a text"),
+        ("anonymous_user", 1, "a text"),
         ("disk_free_limit", "50 apples", "a size in bytes"), ("disk_free_limit", -1, "a size"),
         ("max_message_size", "1GiB", "1 to 512MiB"), ("frame_max", 100, "4KiB to 16MiB"),
         ("memory_high_watermark", "1.5", "a share of the memory"), ("memory_high_watermark", 0.0, "a share"),
         ("memory_high_watermark", "140%", "a share"), ("max_connections", "-1", 'from 0 on or "unlimited"'),
         ("handshake_timeout", "0", "a time above 0"), ("handshake_timeout", "soon", "a time"),
         ("mechanisms", [], "names"), ("mechanisms", [1], "names"), ("data", "", "a path"), ("data", 1, "a path"),
+        ("host", "localhost:5672", "without a port"), ("host", "[::1]:5672", "without a port"),
+        ("host", "[a]", "addresses"), ("host", "a,,b", "addresses"), ("host", [], "addresses"),
+        ("host", ["a", 1], "addresses"), ("host", "a b", "addresses"), ("host", "amqp://a", "addresses"),
         ("tls_min_version", "1.1", "one of 1.2, 1.3"), ("log_level", "trace", "one of debug"),
     ],
 )  # fmt: skip

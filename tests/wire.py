@@ -87,17 +87,23 @@ class Wire:
     def log_in(
         self, *, user: str = "guest", password: str = "guest", vhost: str = "/", properties: Table | None = None
     ) -> Self:
-        """From the protocol header to open-ok."""
+        """From the protocol header to open-ok; the socket is closed when that fails."""
+        try:
+            self._log_in(user, password, vhost, {"capabilities": CAPABILITIES} if properties is None else properties)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def _log_in(self, user: str, password: str, vhost: str, client: Table) -> None:
         self.raw(PROTOCOL_HEADER)
         self.expect(m.ConnectionStart)
-        client: Table = {"capabilities": CAPABILITIES} if properties is None else properties
         self.send(0, m.ConnectionStartOk(client, "PLAIN", f"\0{user}\0{password}".encode(), "en_US"))
         tune = self.expect(m.ConnectionTune).method
         assert isinstance(tune, m.ConnectionTune)
         self.send(0, m.ConnectionTuneOk(tune.channel_max, self.frame_max, self.heartbeat))
         self.send(0, m.ConnectionOpen(vhost))
         self.expect(m.ConnectionOpenOk)
-        return self
 
     def channel(self, number: int = 1) -> None:
         self.call(number, m.ChannelOpen(), m.ChannelOpenOk)
@@ -248,15 +254,24 @@ class BrokerThread:
         self._loop.set_exception_handler(lambda _, context: self.problems.append(context))
         self._thread.start()
         self.broker = Broker(data=self._data, sync=self._sync, events=self._events, limits=self._limits)
-        asyncio.run_coroutine_threadsafe(self.broker.start(), self._loop).result(PATIENCE)
+        try:
+            asyncio.run_coroutine_threadsafe(self.broker.start(), self._loop).result(PATIENCE)
+        except BaseException:
+            self._end_loop()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self.broker.stop(), self._loop).result(PATIENCE)
+        try:
+            asyncio.run_coroutine_threadsafe(self.broker.stop(), self._loop).result(PATIENCE)
+        finally:
+            self._end_loop()
+        assert not self.problems, self.problems
+
+    def _end_loop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(PATIENCE)
         self._loop.close()
-        assert not self.problems, self.problems
 
     @property
     def port(self) -> int:

@@ -1,21 +1,21 @@
 """Write methods.py and property_flags.py of src/harebell/protocol/v091/ from the specification files under spec/.
 
-    python tools/generate_v091.py            # writes the files
-    python tools/generate_v091.py --check    # exits 1 when a committed file differs
+    python -m tools.generate_v091            # writes the files
+    python -m tools.generate_v091 --check    # exits 1 when a committed file differs
 
 methods.py has one class per method with its fields as slots, `encode` and `decode`; the basic properties; and the
-tables of the engine: the methods that each role may send, those that carry content, and the replies to each.
+tables of the engine: the methods that each role may send, those that carry content, the replies to each, and the
+short strings among its arguments.
 """
 
 from __future__ import annotations
 
-import keyword
 import sys
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass, field
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from tools.generated import ROOT, camel, identifier, table_of
+
 SPECS = [ROOT / "spec" / "amqp0-9-1.stripped.extended.xml", ROOT / "spec" / "harebell-additions.0-9-1.xml"]
 TARGET = ROOT / "src" / "harebell" / "protocol" / "v091" / "methods.py"
 FLAGS_TARGET = TARGET.with_name("property_flags.py")
@@ -46,20 +46,8 @@ DEFAULT = {
     "longstr": 'b""',
     "table": "None",
 }
-# RabbitMQ's spelling in all its texts.
-RENAMED = {"nowait": "no_wait"}
 # The specification's text says that recover-ok answers recover; its XML does not.
 FORGOTTEN_REPLIES = {("basic", "recover"): "recover-ok"}
-
-
-def identifier(name: str) -> str:
-    snake = name.replace("-", "_")
-    snake = RENAMED.get(snake, snake)
-    return snake + "_" if keyword.iskeyword(snake) else snake
-
-
-def camel(*names: str) -> str:
-    return "".join(part.capitalize() for name in names for part in name.split("-"))
 
 
 @dataclass
@@ -345,12 +333,6 @@ def generate_flags() -> str:
     return "\n".join(lines) + "\n"
 
 
-def table_of(
-    name: str, annotation: str, members: list[str], opening: str = "frozenset({", closing: str = "})"
-) -> list[str]:
-    return ["", f"{name}: Final[{annotation}] = {opening}", *[f"    {m}," for m in members], closing]
-
-
 def generate() -> str:
     spec, structs = read_specs(), {"H", "B"}
     classes: list[str] = []
@@ -437,6 +419,14 @@ def generate() -> str:
         "{",
         "}",
     )
+    texts = {m.python_name: [f'"{f.name}",' for f in m.visible if f.type == "shortstr"] for m in spec.methods}
+    lines += table_of(
+        "SHORT_STRINGS",
+        "dict[type[Method], tuple[str, ...]]",
+        [f"{name}: ({' '.join(names)})" for name, names in texts.items() if names],
+        "{",
+        "}",
+    )
     text = "\n".join(lines) + "\n"
     struct_lines = "\n".join(f'_{s} = Struct(">{s}")' for s in sorted(structs))
     return text.replace("@@STRUCTS@@", struct_lines)
@@ -447,7 +437,9 @@ def main() -> int:
     if "--check" in sys.argv[1:]:
         differing = [path for path, text in files.items() if path.read_text() != text]
         for path in differing:
-            print(f"{path.relative_to(ROOT)} differs from what the specification gives: run python {sys.argv[0]}")
+            print(
+                f"{path.relative_to(ROOT)} differs from what the specification gives: run python -m tools.generate_v091"
+            )
         return 1 if differing else 0
     for path, text in files.items():
         path.write_text(text)

@@ -9,6 +9,7 @@ import ast
 import builtins
 import functools
 import inspect
+import keyword
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -17,6 +18,29 @@ from types import ModuleType
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
+
+
+# RabbitMQ's spelling in all its texts.
+RENAMED = {"nowait": "no_wait"}
+
+
+def identifier(name: str) -> str:
+    """The Python name of a field of a specification."""
+    snake = name.replace("-", "_")
+    snake = RENAMED.get(snake, snake)
+    return snake + "_" if keyword.iskeyword(snake) else snake
+
+
+def camel(*names: str) -> str:
+    """The name of a Python class, of names in a specification."""
+    return "".join(part.capitalize() for name in names for part in name.split("-"))
+
+
+def table_of(
+    name: str, annotation: str, members: list[str], opening: str = "frozenset({", closing: str = "})"
+) -> list[str]:
+    """The lines of a constant that is a set, a dict or a tuple."""
+    return ["", f"{name}: Final[{annotation}] = {opening}", *[f"    {m}," for m in members], closing]
 
 
 def path_of(module: str) -> Path:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs tests on every supported Python that this machine has, each in a virtual environment of its own: .venvs/3.12, ...
 #
-#     tools/pythons.sh                        the tests of everything but Spark, without RabbitMQ
+#     tools/pythons.sh                        all tests but Spark's and the repository's own, without RabbitMQ
 #     tools/pythons.sh tests/routing -x       these, with pytest's options
 #     tools/pythons.sh --quick                some of them, in half a minute on each Python
 #     PYTHONS="3.13 3.14" tools/pythons.sh    on these only; one that is missing is then an error
@@ -18,7 +18,13 @@ if [ "${1:-}" = --quick ]; then
     tests=(tests/protocol tests/routing tests/broker/queues tests/broker/operations tests/client/core
         tests/client/recovery tests/client/patterns --hypothesis-profile quick)
 fi
-[ ${#tests[@]} -gt 0 ] || tests=(tests --ignore tests/spark --ignore tests/docs --ignore tests/examples --ignore tests/typing)
+if [ ${#tests[@]} -eq 0 ]; then
+    # All but what needs Spark, or the tools of the development group.
+    tests=(tests)
+    for folder in spark cli/spark cli/flights docs examples repository tools typing; do
+        tests+=(--ignore "tests/$folder")
+    done
+fi
 
 find_python() {
     local candidate

@@ -3,16 +3,32 @@
 # the tutorial of Channels.
 # Installs what is missing when run by root on a machine with apt-get; otherwise says what will be skipped, and why.
 # It leaves no service running that did not run before: each test starts a node of its own.
+# Of the two RabbitMQs that the tests compare with, the one that this machine does not have comes from another release
+# of Debian, made once in a folder below $cache; it needs 250 MB and half a minute.
 set -u
+
+cache=${HAREBELL_TEST_CACHE:-/var/cache/harebell-test}
+# tests/fixtures/rabbitmq.py has the same table.
+releases="3.10=bookworm 4.0=trixie"
 
 policy=/usr/sbin/policy-rc.d
 own_policy=
+fresh=
+trap tidy EXIT
+trap 'exit 130' INT TERM
 
 port_in_use() {
     (exec 3<>/dev/tcp/127.0.0.1/5672) 2>/dev/null
 }
 
 have_rabbitmq() { [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || command -v rabbitmq-server >/dev/null 2>&1; }
+# Whether the system in folder $1 (nothing: this machine) has RabbitMQ $2.
+has_version() {
+    for found in "$1"/usr/lib/rabbitmq/lib/rabbitmq_server-"$2".*; do
+        [ -d "$found" ] && return 0
+    done
+    return 1
+}
 have_amqp_tools() { command -v amqp-publish >/dev/null 2>&1 && command -v amqp-consume >/dev/null 2>&1; }
 
 have_chromium() { command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1; }
@@ -22,11 +38,46 @@ install() {
     DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "$@" </dev/null
 }
 
+tidy() {
+    forget_policy
+    [ -z "$fresh" ] || rm -rf --one-file-system "$fresh"
+}
+
 forget_policy() {
     if [ -n "$own_policy" ]; then
         rm -f "$policy"
         own_policy=
     fi
+}
+
+# Where apt gets this machine's Debian from. Nothing on a machine with another distribution's packages.
+debian_mirror() {
+    # shellcheck disable=SC2016  # the names are apt's
+    apt-get indextargets --format '$(LABEL) $(COMPONENT) $(REPO_URI)' 'Created-By: Packages' |
+        awk '$1 == "Debian" && $2 == "main" { print $3; exit }'
+}
+
+# Makes a system of the Debian release $2 with RabbitMQ $1 in the cache.
+make_release() {
+    target=$cache/rabbitmq-$1
+    command -v mmdebstrap >/dev/null 2>&1 || install mmdebstrap || { apt-get update && install mmdebstrap; } || return 1
+    mirror=$(debian_mirror)
+    [ -n "$mirror" ] || { apt-get update && mirror=$(debian_mirror); }
+    if [ -z "$mirror" ]; then
+        echo "test servers: none of apt's sources is Debian's, so there is no mirror to get Debian's $2 from"
+        return 1
+    fi
+    echo "test servers: making a Debian $2 with RabbitMQ $1 in $target, from $mirror"
+    mkdir -p "$cache" || return 1
+    fresh=$(mktemp -d "$cache/making.XXXXXX") || return 1
+    if mmdebstrap --quiet --variant=minbase --include=rabbitmq-server "$2" "$fresh/root" "$mirror" </dev/null &&
+        has_version "$fresh/root" "$1"; then
+        # Another run may have put its own there meanwhile: nodes may use it already, so that one stays.
+        has_version "$target" "$1" || { rm -rf --one-file-system "$target" && mv -T "$fresh/root" "$target"; }
+    fi
+    rm -rf --one-file-system "$fresh"
+    fresh=
+    has_version "$target" "$1"
 }
 
 missing=
@@ -40,8 +91,6 @@ if [ -n "$missing" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1
     port_in_use && was_in_use=yes || was_in_use=no
     # The package would start a broker on port 5672 and enable it. A policy that says no keeps it from that.
     if [ ! -e "$policy" ]; then
-        trap forget_policy EXIT
-        trap 'exit 130' INT TERM
         printf '#!/bin/sh\nexit 101\n' >"$policy"
         chmod 755 "$policy"
         own_policy=yes
@@ -55,6 +104,22 @@ if [ -n "$missing" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1
     fi
 fi
 
+for entry in $releases; do
+    version=${entry%=*} release=${entry#*=}
+    has_version "" "$version" && { echo "test servers: RabbitMQ $version is this machine's"; continue; }
+    if ! has_version "$cache/rabbitmq-$version" "$version" && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+        make_release "$version" "$release" || echo "test servers: making it failed, see above"
+    fi
+    if ! has_version "$cache/rabbitmq-$version" "$version"; then
+        echo "test servers: NO RabbitMQ $version: the tests that compare with it will be SKIPPED."
+        echo "test servers:   remedy: run make test as root on a Debian, which makes $cache/rabbitmq-$version"
+    elif ! { [ "$(id -u)" = 0 ] && unshare --mount true || unshare --mount --map-root-user true; } 2>/dev/null; then
+        echo "test servers: RabbitMQ $version is in $cache, but mount namespaces are refused here: its tests will be SKIPPED."
+        echo "test servers:   remedy: run make test as root, in a container with CAP_SYS_ADMIN"
+    else
+        echo "test servers: RabbitMQ $version is in $cache/rabbitmq-$version"
+    fi
+done
 if have_rabbitmq; then
     echo "test servers: RabbitMQ is there"
 else

@@ -11,6 +11,7 @@ The module opens no file but the TOML file.
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import math
 import os
 import re
@@ -25,6 +26,9 @@ from harebell.errors import InvalidArgument
 
 __all__ = ["DEFAULT_MECHANISMS", "OPTIONS", "Config", "Limits", "Option", "Settings", "config_file", "load"]
 
+# The last RabbitMQ whose global prefetch windows hold for all queues, as they do here. From version 4 on, and for an
+# unknown product, Celery sets a prefetch for each consumer: a worker on three queues would hold three times as many.
+ANNOUNCED: Final = "RabbitMQ 3.13.7"
 DEFAULT_MECHANISMS: Final = ("PLAIN", "AMQPLAIN", "SCRAM-SHA-256", "EXTERNAL")
 PREFIX: Final = "HAREBELL_"
 CONFIG_VARIABLE: Final = "HAREBELL_CONFIG"
@@ -168,6 +172,41 @@ class Names:
         raise ValueError("names with commas between them")
 
 
+class References:
+    """Python objects: a list, or a text with commas, of MODULE:NAME."""
+
+    def read(self, value: object) -> tuple[str, ...]:
+        parts = value.split(",") if isinstance(value, str) else value
+        if isinstance(parts, list | tuple) and parts and all(isinstance(part, str) for part in parts):
+            names = tuple(str(part).strip() for part in parts)
+            if all(re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", name) for name in names):
+                return names
+        raise ValueError("MODULE:NAME, with commas between several")
+
+
+class Hosts:
+    """Addresses or names to listen on: a list, or a text with commas. An IPv6 address may be in brackets."""
+
+    def read(self, value: object) -> tuple[str, ...]:
+        given = [value] if isinstance(value, str) else value
+        if isinstance(given, list | tuple) and all(isinstance(each, str) for each in given):
+            hosts = [_host(part.strip()) for each in given for part in str(each).split(",")]
+            if hosts and all(hosts):
+                return tuple(dict.fromkeys(hosts))
+        raise ValueError('addresses or names without a port, with commas between them, or "*"')
+
+
+def _host(text: str) -> str:
+    """The host without the brackets that an IPv6 address has in a URL; "" when it is none."""
+    bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    if ":" in bare or bare != text:
+        try:
+            ipaddress.IPv6Address(bare)
+        except ValueError:
+            return ""
+    return "" if re.search(r"[\s/\[\]]", bare) else bare
+
+
 def shown(value: object) -> str:
     """A value as a text that `load` reads as the same value."""
     match value:
@@ -229,6 +268,14 @@ class Limits:
     handshake_timeout: float = option(
         10.0, Seconds(), "Time within which a client must log in and open a virtual host.", live=True
     )
+    announce: str = option(
+        ANNOUNCED, Text(), "Product and version that clients are told in server-properties; some choose by them what "
+        "they do. `Harebell` says what it is.", live=True,
+    )  # fmt: skip
+    channel_flow: bool = option(
+        True, Switch(), "Stop deliveries for channel.flow(active=false), as the specification says; off: answer 540, "
+        "as RabbitMQ does.", live=True,
+    )  # fmt: skip
     consumer_timeout: float = option(
         1800.0, Seconds(), "Time within which a consumer must acknowledge a delivery, unless its queue sets another.",
         live=True,
@@ -239,7 +286,10 @@ class Limits:
 class Config(Limits):
     """All options. `sources` of Settings says where each came from."""
 
-    host: str = option("127.0.0.1", Text(), "Address to listen on.")
+    host: tuple[str, ...] = option(
+        ("localhost",), Hosts(), "Addresses to listen on, with commas between them: `localhost` is 127.0.0.1 and ::1, "
+        "`*` all of the machine's, IPv4 and IPv6.",
+    )  # fmt: skip
     port: int = option(5672, Whole(0, 65_535), "TCP port; 0 takes a free one.")
     data: Path | None = option(
         None, File(), "Folder of the stored data. Default: $XDG_DATA_HOME/harebell or ~/.local/share/harebell."
@@ -256,6 +306,10 @@ class Config(Limits):
         DEFAULT_MECHANISMS, Names(), "SASL mechanisms to offer; the broker offers ANONYMOUS only when it is listed."
     )
     anonymous_user: str = option("guest", Text(), "User that the mechanism ANONYMOUS logs in.")
+    plugins: tuple[str, ...] | None = option(
+        None, References(), "Plug-ins, as MODULE:NAME with commas between them: harebell.broker.Plugin objects, with "
+        "exchange types and services. Modules are found in the working directory too.",
+    )  # fmt: skip
     tls_cert: Path | None = option(
         None,
         File(),
@@ -294,6 +348,11 @@ class Option:
     @property
     def is_switch(self) -> bool:
         return isinstance(self.kind, Switch)
+
+    @property
+    def is_list(self) -> bool:
+        """Whether its flag may be given several times."""
+        return isinstance(self.kind, Hosts)
 
     def shown(self, value: object) -> str:
         """A value as a text; for an option that is a whole number, None is "unlimited"."""

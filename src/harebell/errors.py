@@ -9,7 +9,12 @@
     │   │   ├── AccessRefused        403
     │   │   ├── NotFound             404
     │   │   ├── ResourceLocked       405
-    │   │   └── PreconditionFailed   406
+    │   │   ├── PreconditionFailed   406
+    │   │   ├── ResourceDeleted      408 (AMQP 0-10 alone has this one and the next three)
+    │   │   ├── IllegalState         409
+    │   │   ├── IllegalArgument      531
+    │   │   ├── WrongArgument        542 (the specification's INVALID_ARGUMENT)
+    │   │   └── PluginFailed         a plug-in of the broker failed: 541, but the channel alone closes
     │   └── ConnectionError          the peer closes or refuses the whole connection
     │       ├── ConnectionForced     320
     │       ├── InvalidPath          402
@@ -51,7 +56,7 @@ The same classes serve both sides: the broker raises `NotFound("no queue 'q' in 
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 Scope = Literal["channel", "connection"]
 
@@ -59,7 +64,20 @@ MAX_REPLY_TEXT: Final = 255  # a shortstr; RabbitMQ cuts longer texts and ends t
 
 
 class HarebellError(Exception):
-    """The root: `except HarebellError` catches everything that Harebell raises on purpose."""
+    """The root: `except HarebellError` catches everything that Harebell raises on purpose.
+
+    Every error can be copied and pickled, whatever its constructor takes, so that a process pool hands it on.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(cls: type[HarebellError], args: tuple[Any, ...], attributes: dict[str, Any]) -> HarebellError:
+    """The copy of an error, made without its constructor."""
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(attributes)
+    return error
 
 
 class AmqpError(HarebellError):
@@ -89,7 +107,11 @@ class AmqpError(HarebellError):
 
 def clip_reply_text(text: str) -> str:
     """The text as it fits into a shortstr: at most 255 bytes of UTF-8, "..." in place of what was cut."""
-    raw = text.encode("utf-8", "surrogateescape")  # a peer's name need not be UTF-8; its bytes stay
+    try:
+        raw = text.encode("utf-8", "surrogateescape")  # a peer's name need not be UTF-8; its bytes stay
+    except UnicodeEncodeError:  # a program's own text: no bytes have such a form
+        raw = text.encode("utf-8", "backslashreplace")
+        text = raw.decode()
     if len(raw) <= MAX_REPLY_TEXT:
         return text
     return raw[: MAX_REPLY_TEXT - 3].decode(errors="ignore") + "..."
@@ -125,6 +147,26 @@ class ResourceLocked(ChannelError):
 
 class PreconditionFailed(ChannelError):
     reply_code, reply_name = 406, "PRECONDITION_FAILED"
+
+
+class ResourceDeleted(ChannelError):
+    reply_code, reply_name = 408, "RESOURCE_DELETED"
+
+
+class IllegalState(ChannelError):
+    reply_code, reply_name = 409, "ILLEGAL_STATE"
+
+
+class IllegalArgument(ChannelError):
+    reply_code, reply_name = 531, "ILLEGAL_ARGUMENT"
+
+
+class WrongArgument(ChannelError):
+    reply_code, reply_name = 542, "INVALID_ARGUMENT"
+
+
+class PluginFailed(ChannelError):
+    reply_code, reply_name = 541, "INTERNAL_ERROR"
 
 
 class ConnectionError(AmqpError):  # noqa: A001  the field's own word; always used qualified
@@ -176,7 +218,10 @@ class InternalError(ConnectionError):
 
 
 REPLY_CODES: Final[dict[int, type[AmqpError]]] = {
-    cls.reply_code: cls for base in (ChannelError, ConnectionError) for cls in base.__subclasses__()
+    cls.reply_code: cls
+    for base in (ChannelError, ConnectionError)
+    for cls in base.__subclasses__()
+    if cls is not PluginFailed  # 541 is InternalError's, unless it closes a channel
 }
 
 
@@ -187,6 +232,8 @@ def from_reply(code: int, text: str, class_id: int = 0, method_id: int = 0, scop
     and text. A 403 that closes the connection (a refused login) is an AccessRefused too.
     """
     cls = REPLY_CODES.get(code)
+    if cls is InternalError and scope == "channel":
+        cls = PluginFailed
     if cls is None:
         unknown: AmqpError = (ChannelError if scope == "channel" else ConnectionError)(text, class_id, method_id)
         unknown.reply_code = code  # type: ignore[misc]  # the peer's own number, on this instance only
@@ -197,14 +244,25 @@ def from_reply(code: int, text: str, class_id: int = 0, method_id: int = 0, scop
 
 
 class RemoteProtocolError(HarebellError):
-    """The peer broke the protocol. `reply_code`, `reply_text` and `scope` are the answer to send to it."""
+    """The peer broke the protocol. `reply_code`, `reply_text` and `scope` are the answer to send to it.
+
+    In AMQP 0-10 a code such as 503 ends a session, not the connection: there `scope` is given ("channel"), and
+    otherwise it is that of the code in AMQP 0-9-1.
+    """
 
     def __init__(
-        self, cls: type[AmqpError], detail: str, class_id: int = 0, method_id: int = 0, channel: int = 0
+        self,
+        cls: type[AmqpError],
+        detail: str,
+        class_id: int = 0,
+        method_id: int = 0,
+        channel: int = 0,
+        scope: Scope | None = None,
     ) -> None:
         super().__init__(detail)
         self.answer = cls(detail, class_id, method_id)
         self.channel = channel
+        self.scope: Scope = scope or cls.scope
 
     @property
     def reply_code(self) -> int:
@@ -213,10 +271,6 @@ class RemoteProtocolError(HarebellError):
     @property
     def reply_text(self) -> str:
         return self.answer.reply_text
-
-    @property
-    def scope(self) -> Scope:
-        return self.answer.scope
 
     def __str__(self) -> str:
         return str(self.answer)

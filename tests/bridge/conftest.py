@@ -1,4 +1,4 @@
-"""Ends of shovels: a RabbitMQ and as many Harebells as a test asks for."""
+"""Ends of shovels: two RabbitMQs and as many Harebells as a test asks for."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ import harebell
 from harebell.broker import Broker
 from harebell.protocol.v091 import Table
 from tests.bridge.kit import End
+from tests.fixtures.rabbitmq import EACH
 
 Make = Callable[..., Awaitable[End]]
 
 
 @pytest.fixture
 async def end(request: pytest.FixtureRequest) -> AsyncIterator[Make]:
-    """Makes an end: `await end("harebell")` or `await end("rabbitmq")`; what it made is gone after the test."""
+    """Makes an end: `await end("harebell")`, or by the name of a RabbitMQ's fixture; the test's end removes it."""
     async with AsyncExitStack() as stack:
 
         async def make(kind: str, *, arguments: Table | None = None) -> End:
-            if kind == "rabbitmq":
-                url: str = request.getfixturevalue("rabbitmq").url
+            if kind in EACH:
+                url: str = request.getfixturevalue(kind).url
             else:
                 url = (await stack.enter_async_context(Broker())).url
             connection = await stack.enter_async_context(harebell.connect(url, timeout=30))
@@ -38,10 +39,18 @@ async def end(request: pytest.FixtureRequest) -> AsyncIterator[Make]:
         yield make
 
 
-@pytest.fixture(params=["harebell-harebell", "harebell-rabbitmq", "rabbitmq-harebell", "rabbitmq-rabbitmq"])
+@pytest.fixture(
+    params=[
+        "harebell-harebell",
+        "harebell-rabbitmq",
+        "rabbitmq-harebell",
+        "rabbitmq-rabbitmq",
+        "harebell-rabbitmq4",
+        "rabbitmq4-harebell",
+        "rabbitmq-rabbitmq4",
+    ]
+)
 async def ends(request: pytest.FixtureRequest, end: Make) -> tuple[End, End]:
-    """Source and destination, in every pairing of makes."""
+    """Source and destination: every pairing of makes, and the way from an old RabbitMQ to a new one."""
     source, destination = request.param.split("-")
-    if "rabbitmq" in request.param:
-        request.getfixturevalue("rabbitmq")
     return await end(source), await end(destination)

@@ -18,6 +18,8 @@ from harebell.testing import RabbitMQ
 from tests.bridge.kit import End, message, until
 from tests.bridge.test_options import BASE, REFUSED
 
+pytestmark = pytest.mark.rabbitmq
+
 PUBLISHED = {"content_type": "other/type", "app_id": "shovel", "priority": 1}
 
 
@@ -31,15 +33,13 @@ def server() -> Iterator[RabbitMQ]:
 
 
 def test_the_same_refusals(server: RabbitMQ) -> None:
-    """All in one call of rabbitmqctl, which takes seconds to start."""
     values = [json.dumps(value) for value, _ in REFUSED] + [json.dumps(BASE)]
     encoded = ",".join(f'"{base64.b64encode(value.encode()).decode()}"' for value in values)
-    output = server.ctl(
-        "eval",
+    output = server.evaluate(
         f"""[begin
             R = rabbit_runtime_parameters:parse_set(<<"/">>, <<"shovel">>, <<"x">>, base64:decode(V), none),
             io_lib:format("~9999tp", [R])
-        end || V <- [{encoded}]].""",
+        end || V <- [{encoded}]]"""
     )
     *refusals, last = output.replace('\\\\\\"', '"').replace('\\"', '"').split('"error_string"')[1:]
     assert '"ok"' in last

@@ -22,6 +22,8 @@ from harebell.testing import RabbitMQ
 from tests.bridge.kit import PATIENCE, until
 from tests.cli.command import environment
 
+pytestmark = pytest.mark.rabbitmq
+
 QUEUES = ("orders.a", "orders.b")
 BACKLOG = 300  # messages in each queue at the start
 

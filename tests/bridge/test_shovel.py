@@ -18,6 +18,7 @@ from harebell.protocol.v091 import Properties, Table
 from harebell.testing import FaultProxy
 from tests.bridge.conftest import Make
 from tests.bridge.kit import End, message, move, options, plain, proxied, same, until
+from tests.fixtures.rabbitmq import EACH
 
 REFUSING: Table = {"x-max-length": 5, "x-overflow": "reject-publish"}
 
@@ -215,8 +216,9 @@ async def test_a_full_queue_makes_the_line_wait(end: Make) -> None:
     assert await source.ready() == 0
 
 
-async def test_a_full_queue_of_rabbitmq(end: Make) -> None:
-    source, destination = await end("harebell"), await end("rabbitmq", arguments=REFUSING)
+@pytest.mark.parametrize("kind", EACH)
+async def test_a_full_queue_of_rabbitmq(end: Make, kind: str) -> None:
+    source, destination = await end("harebell"), await end(kind, arguments=REFUSING)
     await source.fill(20)
     shovel = Shovel(options(source, destination, reconnect_delay=0.1), until_empty=True)
     running = asyncio.create_task(move(shovel))
@@ -304,7 +306,9 @@ async def test_modes_that_may_lose_move_all_when_nothing_goes_wrong(ends: tuple[
 # -- exchanges -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kinds", [("harebell", "harebell"), ("harebell", "rabbitmq"), ("rabbitmq", "harebell")])
+@pytest.mark.parametrize(
+    "kinds", [("harebell", "harebell"), *(("harebell", each) for each in EACH), *((each, "harebell") for each in EACH)]
+)
 async def test_from_an_exchange_to_an_exchange(end: Make, kinds: tuple[str, str]) -> None:
     """To that of the same name, where none is named: so not on one broker, where it would go in circles."""
     source, destination = await end(kinds[0]), await end(kinds[1])
@@ -403,9 +407,10 @@ async def test_without_reconnect_delay_the_first_loss_is_the_end(end: Make) -> N
     assert shovel.state == "terminated"
 
 
-async def test_what_can_never_be_moved_is_tried_less_and_less_often(end: Make) -> None:
+@pytest.mark.parametrize("kind", EACH)
+async def test_what_can_never_be_moved_is_tried_less_and_less_often(end: Make, kind: str) -> None:
     """A user_id that the destination refuses closes its channel, each time before anything has moved."""
-    source, destination = await end("harebell"), await end("rabbitmq")
+    source, destination = await end("harebell"), await end(kind)
     source.channel.publish_nowait(b"1", "", source.queue, raw_properties=Properties(user_id="guest").encode())
     await source.until(1)
     shovel = Shovel(options(source, destination, dest_properties={"user_id": "nobody"}, reconnect_delay=0.8))
@@ -420,8 +425,9 @@ async def test_what_can_never_be_moved_is_tried_less_and_less_often(end: Make) -
     assert attempts >= 3, "each wait was longer than the one before"
 
 
-async def test_a_user_id_that_the_destination_refuses_can_be_overwritten(end: Make) -> None:
-    source, destination = await end("harebell"), await end("rabbitmq")
+@pytest.mark.parametrize("kind", EACH)
+async def test_a_user_id_that_the_destination_refuses_can_be_overwritten(end: Make, kind: str) -> None:
+    source, destination = await end("harebell"), await end(kind)
     await source.channel.publish(Message(b"1", user_id="guest"), "", source.queue)
     shovel = Shovel(options(source, destination, dest_properties={"user_id": "guest", "priority": 9}), until_empty=True)
     await move(shovel)
@@ -439,7 +445,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("soon")
-@pytest.mark.parametrize("kind", ["harebell", "rabbitmq"])
+@pytest.mark.parametrize("kind", ["harebell", *EACH])
 async def test_a_stream_from_its_beginning(end: Make, kind: str) -> None:
     source = await end(kind, arguments={"x-queue-type": "stream"})
     destination = await end("harebell")
@@ -454,7 +460,7 @@ async def test_a_stream_from_its_beginning(end: Make, kind: str) -> None:
 
 
 @pytest.mark.usefixtures("soon")
-@pytest.mark.parametrize("kind", ["harebell", "rabbitmq"])
+@pytest.mark.parametrize("kind", ["harebell", *EACH])
 async def test_a_stream_is_read_on_after_a_loss(end: Make, kind: str) -> None:
     source, destination = await end(kind, arguments={"x-queue-type": "stream"}), await end("harebell")
     await source.fill(2000, make=plain)

@@ -10,6 +10,7 @@ from harebell.bridge.topology import durable_queues
 from harebell.errors import ChannelError
 from harebell.routing.definitions import parse_definitions
 from tests.bridge.conftest import Make
+from tests.fixtures.rabbitmq import EACH
 
 FILE = {
     "exchanges": [
@@ -39,7 +40,7 @@ def test_durable_queues_of_a_vhost() -> None:
     assert [queue.name for queue in durable_queues(parse_definitions(FILE), "v")] == ["topo.elsewhere"]
 
 
-@pytest.mark.parametrize("kind", ["harebell", "rabbitmq"])
+@pytest.mark.parametrize("kind", ["harebell", *EACH])
 async def test_declared_twice(kind: str, end: Make) -> None:
     """The second time everything is there, and one queue is not as the file has it."""
     url = (await end(kind)).url

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.broker.kit import Client, NodeKit
+from tests.broker.store.held_syncs import HeldSyncs
 from tests.wire import BrokerThread
 
 
@@ -39,6 +41,14 @@ def kit(tmp_path: Path) -> Iterator[NodeKit]:
 @pytest.fixture
 def client(kit: NodeKit) -> Client:
     return kit.client()
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> HeldSyncs:
+    """The process's fdatasync, in the hands of the test."""
+    disk = HeldSyncs()
+    monkeypatch.setattr(os, "fdatasync", disk.fdatasync)
+    return disk
 
 
 @pytest.fixture

@@ -7,18 +7,32 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+import pytest
+
+from harebell.broker import slices
 from harebell.broker.node import Node
 from harebell.broker.operations.startup import start_node
+from harebell.broker.plugins import Plugins
+from harebell.broker.queues import backlog, contents, expiry, removed
+from harebell.broker.store.data_folder import LastStop
+from harebell.broker.v091 import connection, consumer_timeouts, transactions, unacked, unread_input
 from harebell.broker.v091.connection import Connection
 from harebell.config import Limits
 from harebell.protocol.v091 import Content, Engine, Properties, Role, Table, methods as m
 
 PATIENCE = 10.0
+FINEST = (
+    (connection, "PIECE"), (unread_input, "PIECE"), (unacked, "SHARE"), (unacked, "TAKEN"), (slices, "CHECK"),
+    (slices, "DISCARD"),
+    (contents, "FEED"), (backlog, "FEED"), (removed, "STEP"), (transactions, "STEP"), (transactions, "SHARE"),
+    (consumer_timeouts, "STEP"), (expiry, "SHARE"),
+)  # fmt: skip
 M = TypeVar("M", bound=m.Method)
 
 
 class FakeTransport:
     peer, peer_host, local = "127.0.0.1:1", "127.0.0.1", "127.0.0.1:5672"
+    tls: tuple[str, str] | None = None
     certificate_user: str | None = None
 
     def __init__(self) -> None:
@@ -28,11 +42,14 @@ class FakeTransport:
         self.reading = True
         self.unsent = 0  # what a test says that the socket has not taken
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         self.written += data
 
     def close(self, after: float = 0.0) -> None:
         self.closed = after
+
+    def finish(self, within: float) -> None:
+        self.closed = 0.0
 
     def set_heartbeat(self, seconds: int) -> None:
         self.heartbeat = seconds
@@ -61,16 +78,44 @@ class Clock:
         return self.now
 
 
-class NodeKit:
-    """A node; `run_syncs` lets what the sync thread reported happen, `pass_time` the clock go on."""
+class Stopwatch:
+    """Seconds that pass by `step` at each look: with 0 no work takes long, with 1 every step of one is a slice."""
 
-    def __init__(self, data: Path, *, sync: bool = True, events: bool = False, **limits: Any) -> None:
+    def __init__(self) -> None:
+        self.now = self.step = 0.0
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
+def cut_finely(patch: pytest.MonkeyPatch) -> None:
+    """Make each step of long work as small as it can be; how many of them are a slice is up to the stopwatch."""
+    for module, name in FINEST:
+        patch.setattr(module, name, 1)
+
+
+class NodeKit:
+    """A node; `run_syncs` lets what the sync thread reported happen, and long work; `pass_time` the clock go on."""
+
+    def __init__(
+        self,
+        data: Path,
+        *,
+        sync: bool = True,
+        events: bool = False,
+        open_files: int | None = None,
+        last_stop: LastStop = LastStop.KILLED,
+        plugins: Plugins | None = None,
+        **limits: Any,
+    ) -> None:
         self.calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
-        self.clock = Clock()
+        self.clock, self.stopwatch = Clock(), Stopwatch()
         self.clients: list[Client] = []
         self.node = start_node(
-            data, self.calls.put, sync=sync, events=events, limits=Limits(**limits), clock=self.clock
-        )
+            data, self.calls.put, sync=sync, events=events, limits=Limits(**limits), clock=self.clock,
+            open_files=open_files, last_stop=last_stop, stopwatch=self.stopwatch, plugins=plugins,
+        )  # fmt: skip
 
     def client(
         self, frame_max: int = 131_072, capabilities: Table | None = None, *, vhost: str = "/", user: str = "guest"
@@ -86,6 +131,7 @@ class NodeKit:
         while (deadline := self.node.timers.next_deadline) is not None and deadline <= end:
             self.clock.now = max(deadline, self.clock.now)
             self.node.run_timers()
+            self.node.batch.slices.finish()
         self.clock.now = end
         for client in self.clients:
             client.receive()

@@ -10,10 +10,11 @@ from queue import SimpleQueue
 
 import pytest
 
-from harebell.broker.batch import Batch
-from harebell.broker.store.catalog import Catalog
+from harebell.broker.batch import LONG_WRITE, Batch
+from harebell.broker.store.catalog.catalog import Catalog
 from harebell.broker.timers import Timers
 from harebell.routing.definitions import VirtualHost
+from tests.broker.kit import Stopwatch
 
 
 class Everything:
@@ -38,8 +39,9 @@ class Everything:
         self.batch.has_written(self)
         self.batch.scheduled.append(self)
 
-    def deliver(self) -> None:
+    def deliver_share(self) -> bool:
         self.steps.append("deliver")
+        return True
 
     def flush(self) -> int:
         self.steps.append("write")
@@ -155,3 +157,32 @@ def test_the_next_deadline_is_told_once(batch: Batch) -> None:
     batch.end()
     batch.end()
     assert told == [True]
+
+
+def test_many_writers_write_before_the_end(calls: SimpleQueue[Callable[[], None]]) -> None:
+    stopwatch = Stopwatch()
+    batch = Batch(
+        calls.put, Catalog.in_memory(), Timers(lambda: 0), lambda error: None, sync=True, files=os, stopwatch=stopwatch
+    )
+    stopwatch.step = LONG_WRITE  # of the first write
+    everything = [Everything(batch) for _ in range(3)]
+    batch.has_written(everything[0])
+    batch.write()
+    batch.has_written(everything[1])
+    batch.relieve()
+    assert not everything[1].steps, "one is not many"
+    batch.has_written(everything[2])
+    batch.has_written(everything[0])
+    batch.relieve()
+    assert [it.steps[-2:] for it in everything] == [["write", "show"]] * 3
+    stopwatch.step = 0.0
+    for _ in range(20):  # the estimate follows the disk
+        batch.has_written(everything[0])
+        batch.write()
+    for it in everything:
+        it.steps.clear()
+        batch.has_written(it)
+    batch.relieve()
+    assert not any(it.steps for it in everything)
+    batch.end()
+    assert [it.steps for it in everything] == [["write", "show"]] * 3

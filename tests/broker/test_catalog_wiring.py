@@ -19,7 +19,7 @@ from harebell.broker.operations.definitions import export_definitions, import_de
 from harebell.broker.operations.recovery import log as recovery_log
 from harebell.broker.operations.startup import start_node
 from harebell.broker.rules.limits import set_user_limits
-from harebell.broker.store.catalog import Catalog, CatalogError
+from harebell.broker.store.catalog.catalog import Catalog, CatalogError
 from harebell.broker.store.data_folder import LastStop, mark_running
 from harebell.broker.v091.connection import FLUSH_BYTES
 from harebell.protocol.v091 import methods as m
@@ -229,7 +229,7 @@ def test_an_answer_comes_after_the_commit(tmp_path: Path) -> None:
             order.append("commit")
             commit()
 
-        def written(data: bytes) -> None:
+        def written(data: bytes | memoryview) -> None:
             order.append("write")
             write(data)
 

@@ -25,9 +25,10 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from harebell.broker import batch
 from harebell.broker.operations.startup import start_node
 from harebell.broker.queues.stream import StreamQueue
-from harebell.broker.store import journal
 from harebell.broker.store.data_folder import LastStop
-from harebell.broker.store.queue_log import QueueLog
+from harebell.broker.store.open_files import LEAST
+from harebell.broker.store.queue_log import journal
+from harebell.broker.store.queue_log.log import QueueLog
 from harebell.protocol.v091 import Content, Properties, Table, methods as m
 from tests.broker.kit import Client, Clock
 from tests.broker.store.faults import Died, Disk, HandCommit
@@ -125,7 +126,12 @@ class Crashes(RuleBasedStateMachine):
 
         with patch.object(batch, "GroupCommit", commit):
             self.node = start_node(
-                Path(self.folder.name), lambda call: call(), clock=self.clock, last_stop=last_stop, files=self.disk
+                Path(self.folder.name),
+                lambda call: call(),
+                clock=self.clock,
+                last_stop=last_stop,
+                files=self.disk,
+                open_files=LEAST,  # fewer than it has files
             )
         self.publisher, self.committer, self.consumer, self.browser = (Client(self.node) for _ in range(4))
         self.publisher.send(1, m.ConfirmSelect())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -333,3 +334,20 @@ def test_the_timeout_of_all_queues_is_half_an_hour(kit: NodeKit) -> None:
     assert client.count() == 0
     kit.pass_time(120_000)
     assert client.count() == 1
+
+
+def test_consumers_that_share_a_window_take_turns(client: Client) -> None:
+    queues = [f"q{number}" for number in range(10)]
+    client.send(1, m.BasicQos(0, 1, True))
+    for queue in queues:
+        client.declare(queue)
+        for _ in range(30):
+            client.publish(queue, queue.encode())
+        client.send(1, m.BasicConsume(queue, consumer_tag=queue))
+    served = Counter[bytes]()
+    while sum(served.values()) < 100:
+        ((tag, _, body),) = client.deliveries()
+        served[body] += 1
+        client.send(1, m.BasicAck(tag))
+    assert len(served) == len(queues)
+    assert max(served.values()) - min(served.values()) <= 2

@@ -41,7 +41,7 @@ HOSTILE: dict[str, Callable[[random.Random], bytes]] = {
     ),
     "mutated frames": mutated,
     "a frame that says it has 4 GiB": lambda rng: b"\1\0\1\xff\xff\xff\xff" + rng.randbytes(100),
-    "a frame larger than frame_max": lambda rng: b"\3\0\1" + (131_072).to_bytes(4, "big") + bytes(131_072) + b"\xce",
+    "a frame larger than frame_max": lambda rng: b"\3\0\1" + (131_073).to_bytes(4, "big") + bytes(131_073) + b"\xce",
     "half a frame": lambda rng: rng.choice(GOOD)[: rng.randint(1, 8)],
     "a message of 2^63 bytes": lambda rng: (
         encode_method(1, m.BasicPublish("", "q")) + encode_frame(2, 1, b"\0\x3c\0\0\x7f" + b"\xff" * 7 + b"\0\0")
@@ -121,7 +121,7 @@ def test_negotiation_outside_the_limits(broker: BrokerThread, tune: tuple[int, i
 
 
 @pytest.mark.parametrize(
-    "frame", [b"\1\0\1\0\0\0\4abcd\0", b"\3\0\1" + (131_072).to_bytes(4, "big") + b"x", encode_frame(7, 1, b"abc")]
+    "frame", [b"\1\0\1\0\0\0\4abcd\0", b"\3\0\1" + (131_073).to_bytes(4, "big") + b"x", encode_frame(7, 1, b"abc")]
 )
 def test_lost_framing_ends_with_501_and_the_socket(broker: BrokerThread, frame: bytes) -> None:
     with Wire(broker.port).log_in() as wire:

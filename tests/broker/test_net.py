@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -165,3 +166,88 @@ async def test_one_broker_to_a_data_folder(tmp_path: Path) -> None:
             await Broker(data=tmp_path).start()
     async with Broker(data=tmp_path):
         pass  # let go of when the first one stopped
+
+
+# -- the end of a connection ----------------------------------------------------------------------------------------
+
+STILL = encode_method(1, m.BasicQos()) * 2000
+LAST_WORDS = {
+    "a client that closes": (encode_method(0, m.ConnectionClose(200, "bye")), m.ConnectionCloseOk),
+    "a frame that is none": (b"\1\0\1\0\0\0\4abcd\0", m.ConnectionClose),
+}
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> Iterator[BrokerThread]:
+    """A broker that waits for hours until its client closes the socket."""
+    monkeypatch.setattr("harebell.broker.v091.connection.LINGER", 10_000.0)
+    with BrokerThread() as broker:
+        yield broker
+
+
+@pytest.mark.parametrize("said", LAST_WORDS)
+def test_what_a_client_sends_behind_the_end_is_read_and_dropped(patient: BrokerThread, said: str) -> None:
+    """Its other threads do not know yet. Unread, it would be answered with a reset, which takes the answer away."""
+    words, answer = LAST_WORDS[said]
+    with connected(patient) as wire:
+        wire.raw(words)
+        for _ in range(50):
+            wire.socket.sendall(STILL)
+        assert wire.socket.recv(1 << 16), "the answer"
+        while more := wire.socket.recv(1 << 16):
+            assert more
+        wire.socket.sendall(STILL)  # after the end of the broker's output, too
+    with connected(patient) as wire:
+        wire.raw(words)
+        wire.expect(answer)
+        wire.wait_end()
+
+
+@pytest.mark.parametrize("header", [b"HTTP/1.1", b"AMQP\0\1\0\0"])
+def test_a_refused_header_is_answered_and_the_output_ends(patient: BrokerThread, header: bytes) -> None:
+    with Wire(patient.port) as wire:
+        wire.socket.sendall(header)
+        answer = b""
+        while more := wire.socket.recv(100):
+            answer += more
+        assert answer == PROTOCOL_HEADER
+
+
+def test_a_client_that_is_gone_when_its_answer_comes(broker: BrokerThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ending the output fails then: no reason to think that the disk has failed."""
+
+    def gone(self: object) -> None:
+        raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+
+    with connected(broker) as wire, monkeypatch.context() as patched:
+        patched.setattr("asyncio.selector_events._SelectorSocketTransport.write_eof", gone)
+        wire.call(0, m.ConnectionClose(200, "bye"), m.ConnectionCloseOk)
+        wire.wait_end()
+    with connected(broker) as other:
+        other.barrier()
+    assert broker.run(lambda: broker.broker.node.batch.failed) is None
+
+
+def test_a_client_that_never_closes_its_socket_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harebell.broker.v091.connection.LINGER", 0.01)
+    with BrokerThread() as broker, connected(broker) as wire:
+        wire.call(0, m.ConnectionClose(200, "bye"), m.ConnectionCloseOk)
+        while broker.run(lambda: len(broker.broker._transports)):
+            time.sleep(0.01)
+
+
+def test_a_client_that_says_everything_at_once(broker: BrokerThread) -> None:
+    """From the protocol header on in one segment: the broker answers one after another."""
+    methods: list[tuple[int, m.Method]] = [
+        (0, m.ConnectionStartOk({}, "PLAIN", b"\0guest\0guest", "en_US")),
+        (0, m.ConnectionTuneOk(2047, 131_072, 0)),
+        (0, m.ConnectionOpen("/")),
+        (1, m.ChannelOpen()),
+        (1, m.QueueDeclare("q", exclusive=True)),
+    ]
+    with Wire(broker.port) as wire:
+        wire.raw(PROTOCOL_HEADER + b"".join(encode_method(*each) for each in methods))
+        wire.expect(m.QueueDeclareOk)
+        assert [type(each.method) for each in wire.received] == [
+            m.ConnectionStart, m.ConnectionTune, m.ConnectionOpenOk, m.ChannelOpenOk
+        ]  # fmt: skip

@@ -47,7 +47,7 @@ def test_a_batch_of_requests_stops_where_output_is_too_much(kit: NodeKit, client
     for _ in range(20):
         client.publish("q", b"x" * size)
 
-    def write(data: bytes) -> None:
+    def write(data: bytes | memoryview) -> None:
         client.transport.unsent += len(data)
         client.connection.writable = False
 

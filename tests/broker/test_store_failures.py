@@ -4,34 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
-from queue import SimpleQueue
 
 import pytest
 
 from harebell.broker.queues.stream import StreamQueue
 from harebell.protocol.v091 import methods as m
-from tests.broker.kit import PATIENCE, Client, NodeKit
+from tests.broker.kit import Client, NodeKit
+from tests.broker.store.held_syncs import PATIENCE, HeldSyncs
 
 STREAM = {"x-queue-type": "stream"}
-
-
-class Disk:
-    def __init__(self) -> None:
-        self.begun: SimpleQueue[int] = SimpleQueue()
-        self.go: SimpleQueue[OSError | None] = SimpleQueue()
-
-    def fdatasync(self, fd: int) -> None:
-        self.begun.put(fd)
-        error = self.go.get(timeout=PATIENCE)
-        if error is not None:
-            raise error
-
-
-@pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
-    disk = Disk()
-    monkeypatch.setattr(os, "fdatasync", disk.fdatasync)
-    return disk
 
 
 def declare(client: Client) -> None:
@@ -40,7 +21,7 @@ def declare(client: Client) -> None:
     client.call(m.ConfirmSelect(), m.ConfirmSelectOk)
 
 
-def test_a_confirm_waits_for_the_sync(kit: NodeKit, disk: Disk) -> None:
+def test_a_confirm_waits_for_the_sync(kit: NodeKit, disk: HeldSyncs) -> None:
     client = kit.client()
     declare(client)
     client.publish("s", b"1")
@@ -58,7 +39,7 @@ def test_a_confirm_waits_for_the_sync(kit: NodeKit, disk: Disk) -> None:
     assert client.take(m.BasicAck) == [m.BasicAck(3, multiple=True)]
 
 
-def test_a_confirm_of_a_classic_queue_waits_behind_one_of_a_stream(kit: NodeKit, disk: Disk) -> None:
+def test_a_confirm_of_a_classic_queue_waits_behind_one_of_a_stream(kit: NodeKit, disk: HeldSyncs) -> None:
     client = kit.client()
     declare(client)
     client.publish("c", b"1")
@@ -72,7 +53,7 @@ def test_a_confirm_of_a_classic_queue_waits_behind_one_of_a_stream(kit: NodeKit,
     assert client.take(m.BasicAck) == [m.BasicAck(3, multiple=True)]
 
 
-def test_others_are_confirmed_meanwhile(kit: NodeKit, disk: Disk) -> None:
+def test_others_are_confirmed_meanwhile(kit: NodeKit, disk: HeldSyncs) -> None:
     slow, quick = kit.client(), kit.client()
     declare(slow)
     quick.call(m.ConfirmSelect(), m.ConfirmSelectOk)
@@ -83,7 +64,7 @@ def test_others_are_confirmed_meanwhile(kit: NodeKit, disk: Disk) -> None:
     kit.run_sync()
 
 
-def test_readers_get_a_message_when_it_is_synced(kit: NodeKit, disk: Disk) -> None:
+def test_readers_get_a_message_when_it_is_synced(kit: NodeKit, disk: HeldSyncs) -> None:
     client = kit.client()
     declare(client)
     client.call(m.BasicQos(0, 10), m.BasicQosOk)
@@ -96,7 +77,7 @@ def test_readers_get_a_message_when_it_is_synced(kit: NodeKit, disk: Disk) -> No
     assert client.deliveries() == [(1, False, b"1")]
 
 
-def test_a_closed_channel_gets_no_confirm(kit: NodeKit, disk: Disk) -> None:
+def test_a_closed_channel_gets_no_confirm(kit: NodeKit, disk: HeldSyncs) -> None:
     client = kit.client()
     declare(client)
     client.publish("s", b"1")
@@ -109,7 +90,7 @@ def test_a_closed_channel_gets_no_confirm(kit: NodeKit, disk: Disk) -> None:
     assert client.events == []
 
 
-def test_a_deleted_stream_does_not_hold_up_confirms(kit: NodeKit, disk: Disk) -> None:
+def test_a_deleted_stream_does_not_hold_up_confirms(kit: NodeKit, disk: HeldSyncs) -> None:
     client = kit.client()
     declare(client)
     client.publish("s", b"1")
@@ -121,7 +102,7 @@ def test_a_deleted_stream_does_not_hold_up_confirms(kit: NodeKit, disk: Disk) ->
     assert client.take(m.BasicAck) == [m.BasicAck(1)]
 
 
-def test_a_sync_that_fails_ends_all_connections(kit: NodeKit, disk: Disk) -> None:
+def test_a_sync_that_fails_ends_all_connections(kit: NodeKit, disk: HeldSyncs) -> None:
     client, other = kit.client(), kit.client()
     declare(client)
     client.publish("s", b"1")

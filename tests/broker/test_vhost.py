@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from harebell.broker import Broker
-from harebell.broker.store.stream_log import StreamLog
+from harebell.broker import Broker, vhost as vhost_module
+from harebell.broker.store.stream_log.log import StreamLog
 from harebell.errors import InvalidArgument, NotFound
 from harebell.protocol.v091 import Content, Table, methods as m
-from harebell.routing import definitions
+from harebell.routing import definitions, to_queue
 from harebell.routing.policies import Policy
 from tests.broker.kit import Client, NodeKit
 
@@ -264,3 +264,33 @@ async def test_the_brokers_own_calls() -> None:
         broker.delete_vhost("v")
         with pytest.raises(NotFound):
             broker.delete_vhost("v")
+
+
+@pytest.mark.parametrize("kind", ["queue", "exchange"])
+def test_an_object_with_many_bindings_is_deleted_in_steps(
+    kit: NodeKit, client: Client, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vhost_module, "BINDINGS", 2)
+    monkeypatch.setattr(vhost_module, "FEW_BINDINGS", 4)
+    client.call(m.ExchangeDeclare("e", "direct", durable=True), m.ExchangeDeclareOk)
+    client.call(m.QueueDeclare("many", durable=True), m.QueueDeclareOk)
+    for number in range(20):
+        client.call(m.QueueBind("many", "e", str(number)), m.QueueBindOk)
+    other = kit.client()
+    kit.stopwatch.step = 1.0
+    client.send(1, m.QueueDelete("many") if kind == "queue" else m.ExchangeDelete("e"))
+    left = []
+    router = kit.node.vhosts["/"].router
+    while not kit.node.batch.slices.idle:
+        left.append(len(router.bindings_to(to_queue("many"))))
+        assert len(kit.node.catalog.load().definitions.bindings) == 20, "until the end all come back after a kill"
+        other.call(m.BasicQos(0, 1), m.BasicQosOk)
+        kit.node.batch.slices._turn()
+    kit.stopwatch.step = 0.0
+    client.receive()
+    assert len(client.take(m.QueueDeleteOk if kind == "queue" else m.ExchangeDeleteOk)) == 1
+    assert len(left) > 5
+    assert left == sorted(left, reverse=True)
+    assert router.bindings_to(to_queue("many")) == ()
+    assert kit.node.catalog.load().definitions.bindings == ()
+    assert ("many" in kit.node.vhosts["/"].queues) == (kind == "exchange")

@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
 import pytest
 
 from harebell import errors
-from harebell.channels import ChannelLayer
+from harebell.channels import ChannelLayer, connection as connection_module
+from harebell.channels.names import Names
+from harebell.client.channel import Channel
 from harebell.testing import FaultProxy
 
 HELLO = {"type": "hello"}
 
 
-@pytest.fixture
-async def proxy(broker_url: str) -> AsyncIterator[FaultProxy]:
-    address = urlsplit(broker_url)
-    async with FaultProxy(address.hostname or "127.0.0.1", address.port or 5672) as proxy:
-        yield proxy
-
-
-def through(proxy: FaultProxy, broker_url: str) -> str:
-    address = urlsplit(broker_url)
-    return f"amqp://{address.username or 'guest'}:{address.password or 'guest'}@127.0.0.1:{proxy.port}/"
-
-
-async def test_a_waiting_receive_and_groups_live_on(broker_url: str, prefix: str, proxy: FaultProxy) -> None:
-    layer = ChannelLayer(through(proxy, broker_url), prefix=prefix, timeout=15)
+async def test_a_waiting_receive_and_groups_live_on(
+    broker_url: str, proxied_url: str, prefix: str, proxy: FaultProxy
+) -> None:
+    layer = ChannelLayer(proxied_url, prefix=prefix, timeout=15)
     other = ChannelLayer(broker_url, prefix=prefix, timeout=15)
     channel = await layer.new_channel()
     await layer.group_add("g", channel)
@@ -46,9 +37,9 @@ async def test_a_waiting_receive_and_groups_live_on(broker_url: str, prefix: str
 
 
 async def test_each_message_arrives_once_while_connections_are_cut(
-    broker_url: str, prefix: str, proxy: FaultProxy
+    proxied_url: str, prefix: str, proxy: FaultProxy
 ) -> None:
-    url = through(proxy, broker_url)
+    url = proxied_url
     layers = [ChannelLayer(url, prefix=prefix, timeout=30, capacity=5000) for _ in range(2)]
     channels = [await layer.new_channel() for layer in layers]
     for layer, channel in zip(layers, channels, strict=True):
@@ -78,11 +69,103 @@ async def test_each_message_arrives_once_while_connections_are_cut(
         await layer.close()
 
 
-async def test_a_send_without_a_broker_fails_in_time(broker_url: str, prefix: str, proxy: FaultProxy) -> None:
-    layer = ChannelLayer(through(proxy, broker_url), prefix=prefix, timeout=0.5)
+async def test_a_send_without_a_broker_fails_in_time(
+    broker_url: str, proxied_url: str, prefix: str, proxy: FaultProxy
+) -> None:
+    layer = ChannelLayer(proxied_url, prefix=prefix, timeout=0.5)
     await layer.send("work", HELLO)
     proxy.refuse()
     proxy.cut()
     with pytest.raises((errors.DeadlineExceeded, errors.PublishOrphaned)):
         await layer.send("work", HELLO)
     await layer.close()
+
+
+@pytest.mark.parametrize(
+    "user, vhost, error",
+    [("guest:wrong", "", errors.AccessRefused), ("guest:guest", "there.is.none", errors.NotAllowed)],
+)
+async def test_a_login_that_cannot_succeed_is_told_at_once(
+    broker_url: str, prefix: str, user: str, vhost: str, error: type[errors.HarebellError]
+) -> None:
+    address = urlsplit(broker_url)
+    layer = ChannelLayer(f"amqp://{user}@{address.hostname}:{address.port}/{vhost}", prefix=prefix, timeout=30)
+    for call in (layer.send, layer.group_send):
+        with pytest.raises(error):
+            async with asyncio.timeout(20):
+                await call("work", HELLO)
+    for receive in (layer.receive("work"), layer.new_channel()):
+        with pytest.raises(error):
+            async with asyncio.timeout(20):
+                await receive
+    await layer.close()
+
+
+async def test_names_that_another_program_uses_are_told(
+    broker_url: str, prefix: str, amqp: Channel, names: Names
+) -> None:
+    await amqp.exchange_declare(names.groups, "topic", durable=True)
+    layer = ChannelLayer(broker_url, prefix=prefix, timeout=15)
+    for _ in range(2):
+        with pytest.raises(errors.InvalidArgument, match=f"exchange '{names.groups}' was declared by a process with"):
+            await layer.send("work", HELLO)
+    await amqp.exchange_delete(names.groups)
+    await layer.send("work", HELLO)  # no restart is needed
+    await layer.close()
+
+
+async def test_a_broker_that_comes_later(
+    proxied_url: str, prefix: str, proxy: FaultProxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    proxy.refuse()
+    layer = ChannelLayer(proxied_url, prefix=prefix, timeout=20)
+    sending = asyncio.create_task(layer.send("work", HELLO))
+    receiving = asyncio.create_task(layer.receive("work"))
+    async with asyncio.timeout(10):
+        while "the channel layer has no broker yet" not in caplog.text:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    proxy.accept()
+    await sending
+    assert await receiving == HELLO
+    await layer.close()
+
+
+async def test_a_layer_closed_while_it_connects_leaves_no_connection(
+    proxied_url: str, prefix: str, proxy: FaultProxy
+) -> None:
+    for frames in range(1, 12, 2):  # in the middle of each step of connecting
+        proxy.no_cut()
+        layer = ChannelLayer(proxied_url, prefix=f"{prefix}.{frames}", timeout=15)
+        proxy.stall("to_client")
+        sending = asyncio.create_task(layer.send("work", HELLO))
+        await proxy.wait_connections(1)
+        closing = asyncio.create_task(layer.close())
+        with pytest.raises(errors.ChannelClosed):
+            await asyncio.wait_for(sending, 15)
+        await closing
+        proxy.resume()
+        await asyncio.wait_for(proxy.wait_connections(0), 15)
+
+
+async def test_a_closed_connection_stays_closed(layer: ChannelLayer) -> None:
+    await layer.send("work", HELLO)
+    runtime = layer.runtime
+    for _ in range(2):
+        await runtime.call(runtime.connection.close)
+    assert not runtime.connection.is_open
+    with pytest.raises(errors.ChannelClosed, match="the channel layer is closed"):
+        await runtime.call(runtime.connection.ready)
+
+
+async def test_duplicates_are_recognised_per_place_and_forgotten_in_their_order(
+    layer: ChannelLayer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "REMEMBERED", 3)
+    connection = layer.runtime.connection
+    assert [connection.is_new(sent, "a") for sent in (1, 2, 1, None, None, 2)] == [True, True, False, True, True, False]
+    assert connection.is_new(1, "b")
+    assert connection.was_seen(1, "a")
+    assert connection.is_new(3, "a")  # a fourth: the first one is forgotten
+    assert not connection.was_seen(1, "a")
+    assert connection.was_seen(2, "a")
+    assert not connection.was_seen(None, "a")

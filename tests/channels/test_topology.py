@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
@@ -16,22 +15,9 @@ from harebell import errors
 from harebell.channels import ChannelLayer
 from harebell.channels.names import Names
 from harebell.client.channel import Channel
-from tests.channels.conftest import Make, MakeSync
+from tests.channels.conftest import Make, MakeSync, until
 
 HELLO = {"type": "hello"}
-
-
-@pytest.fixture
-async def amqp(broker_url: str) -> AsyncIterator[Channel]:
-    """Somebody who looks at the broker."""
-    async with harebell.connect(broker_url) as connection, connection.channel() as channel:
-        await channel.confirm_select()
-        yield channel
-
-
-@pytest.fixture
-def names(prefix: str) -> Names:
-    return Names(prefix)
 
 
 async def waiting(amqp: Channel, queue: str) -> int:
@@ -44,15 +30,6 @@ async def is_gone(amqp: Channel, queue: str) -> bool:
     except errors.NotFound:
         return True
     return False
-
-
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 10.0) -> None:
-    """Ask again until it is so."""
-    async with asyncio.timeout(seconds):
-        while True:
-            if await condition():
-                return
-            await asyncio.sleep(0.05)
 
 
 # -- the document's paragraphs -----------------------------------------------------------------------------------------

@@ -8,8 +8,9 @@ from tests.cli.administering import Command, runner
 from tests.wire import BrokerThread
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def broker() -> Iterator[BrokerThread]:
+    """A broker of this test's own: what another test of the file declared would be in its lists and exports."""
     with BrokerThread() as thread:
         yield thread
 

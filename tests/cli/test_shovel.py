@@ -15,8 +15,9 @@ import pytest
 from harebell import Publication
 from harebell.client.blocking import Connection, connect
 from harebell.protocol.v091.fields import Table
+from tests.cli.administering import runner
 from tests.cli.command import environment, harebell
-from tests.cli.test_serve import serving
+from tests.cli.server.test_serve import serving
 
 PATIENCE = 60.0  # seconds
 
@@ -166,21 +167,31 @@ def test_interrupted(
         (("amqp://127.0.0.1:1#q", "{b}"), "amqp://guest@127.0.0.1:1/ cannot be reached"),
     ],
 )
-def test_what_cannot_be_is_said(servers: tuple[str, str], arguments: tuple[str, ...], said: str) -> None:
+def test_what_cannot_be_is_said(
+    servers: tuple[str, str],
+    arguments: tuple[str, ...],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     host = servers[0].rpartition("@")[2]
-    done = harebell("shovel", *(each.format(a=servers[0], b=servers[1], host=host) for each in arguments))
-    assert done.returncode == 1
-    assert said in done.stderr
-    assert done.stderr.startswith("harebell: ")
-    assert done.stderr.count("\n") == 1
+    run = runner(monkeypatch, capsys)
+    done = run("shovel", *(each.format(a=servers[0], b=servers[1], host=host) for each in arguments))
+    assert done.status == 1
+    assert said in done.error
+    assert done.error.startswith("harebell: ")
+    assert done.error.count("\n") == 1
 
 
-def test_all_takes_its_queues_from_the_file_alone(servers: tuple[str, str], tmp_path: Path) -> None:
+def test_all_takes_its_queues_from_the_file_alone(
+    servers: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "definitions.json"
     file.write_text('{"queues": [{"vhost": "v", "name": "q", "durable": true}]}')
     options = ("--all", "--definitions", file)
-    assert "name no queue" in harebell("shovel", f"{servers[0]}#q", servers[1], *options).stderr
-    assert "no durable queue in vhost '/'" in harebell("shovel", servers[0], servers[1], *options).stderr
+    run = runner(monkeypatch, capsys)
+    assert "name no queue" in run("shovel", f"{servers[0]}#q", servers[1], *options).error
+    assert "no durable queue in vhost '/'" in run("shovel", servers[0], servers[1], *options).error
     file.write_text("{")
     assert f"definitions file {file}: definitions: not JSON" in harebell("shovel", *servers, *options).stderr
 

@@ -152,7 +152,7 @@ class Churn:
         """What came back into the queue when the consumers had gone already."""
         account = self.account
         try:
-            async with asyncio.timeout(PATIENCE / 6):
+            async with asyncio.timeout(PATIENCE):
                 while True:
                     delivery = await observer.get(self._queue)
                     if delivery is not None:

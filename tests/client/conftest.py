@@ -1,4 +1,4 @@
-"""What the client's tests run against: RabbitMQ and Harebell, each test that asks for a broker against both."""
+"""What the client's tests run against: two RabbitMQs and Harebell, each test that asks for a broker against all."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from harebell.client.connection import Connection
 from harebell.client.recovery.policy import Recovery
 from harebell.testing import EmbeddedBroker
 from tests.client.outages import FAST, NOTICED
+from tests.fixtures.rabbitmq import EACH
 
 
 @pytest.fixture(scope="session")
@@ -22,11 +23,11 @@ def harebell_url() -> Iterator[str]:
         yield server.url
 
 
-@pytest.fixture(params=["rabbitmq", "harebell"])
+@pytest.fixture(params=[*EACH, "harebell"])
 def broker_url(request: pytest.FixtureRequest) -> str:
-    """The URL of a broker; each test that asks for it runs against both."""
-    if request.param == "rabbitmq":
-        return str(request.getfixturevalue("rabbitmq").url)
+    """The URL of a broker; each test that asks for it runs against each."""
+    if request.param in EACH:
+        return str(request.getfixturevalue(request.param).url)
     return str(request.getfixturevalue("harebell_url"))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -72,14 +73,16 @@ async def test_connect(broker_url: str, moment: Moment) -> None:
 
 async def test_the_whole_of_a_program(broker_url: str, moment: Moment, name: str) -> None:
     """As programs are: nested `async with`, each left by the cancellation."""
+    runs = itertools.count()
 
     async def program() -> None:
+        queue = f"{name}.{next(runs)}"  # a broker may delete that of a lost connection later
         async with harebell.connect(broker_url, timeout=20, recovery=FAST) as connection:
             async with connection.channel() as channel:
-                await channel.queue_declare(name, exclusive=True)
+                await channel.queue_declare(queue, exclusive=True)
                 await channel.confirm_select()
-                await channel.publish(b"m", "", name)
-                async with channel.consume(name) as consumer:
+                await channel.publish(b"m", "", queue)
+                async with channel.consume(queue) as consumer:
                     (await anext(consumer)).ack()
 
     async def check() -> None:

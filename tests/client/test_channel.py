@@ -238,8 +238,8 @@ async def test_nobody_there() -> None:
         await harebell.connect("amqp://localhost:1/", timeout=5)
 
 
-async def test_amqplain(rabbitmq: RabbitMQ) -> None:
-    async with harebell.connect(f"{rabbitmq.url}?auth_mechanism=AMQPLAIN") as connection:
+async def test_amqplain(any_rabbitmq: RabbitMQ) -> None:
+    async with harebell.connect(f"{any_rabbitmq.url}?auth_mechanism=AMQPLAIN") as connection:
         assert connection.is_open
 
 
@@ -251,8 +251,8 @@ async def test_a_short_heartbeat_keeps_an_idle_connection(broker_url: str) -> No
             pass
 
 
-async def test_transactions(rabbitmq: RabbitMQ, name: str) -> None:
-    async with harebell.connect(rabbitmq.url) as connection, connection.channel() as channel:
+async def test_transactions(any_rabbitmq: RabbitMQ, name: str) -> None:
+    async with harebell.connect(any_rabbitmq.url) as connection, connection.channel() as channel:
         await channel.queue_declare(name, exclusive=True)
         await channel.tx_select()
         await channel.publish(b"undone", "", name)
@@ -264,15 +264,15 @@ async def test_transactions(rabbitmq: RabbitMQ, name: str) -> None:
         assert delivery.body == b"done"
 
 
-async def test_update_secret(rabbitmq: RabbitMQ) -> None:
-    async with harebell.connect(rabbitmq.url) as connection:
+async def test_update_secret(any_rabbitmq: RabbitMQ) -> None:
+    async with harebell.connect(any_rabbitmq.url) as connection:
         await connection.update_secret("new", "test")
         async with connection.channel():
             pass
 
 
-async def test_a_refused_publication(rabbitmq: RabbitMQ, name: str) -> None:
-    async with harebell.connect(rabbitmq.url) as connection, connection.channel() as channel:
+async def test_a_refused_publication(any_rabbitmq: RabbitMQ, name: str) -> None:
+    async with harebell.connect(any_rabbitmq.url) as connection, connection.channel() as channel:
         await channel.queue_declare(name, exclusive=True, arguments={"x-max-length": 2, "x-overflow": "reject-publish"})
         await channel.confirm_select()
         for _ in range(2):

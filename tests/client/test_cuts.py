@@ -44,6 +44,19 @@ async def proxied(url: str) -> AsyncIterator[tuple[FaultProxy, Connection]]:
             yield proxy, connection
 
 
+@asynccontextmanager
+async def cut_beside(url: str, queue: str) -> AsyncIterator[tuple[FaultProxy, Connection, Channel, Channel]]:
+    """A proxy, a connection and a channel through it, and a channel past it, on which the queue is declared."""
+    async with (
+        harebell.connect(url) as own,
+        own.channel() as beside,
+        proxied(url) as (proxy, connection),
+        connection.channel() as channel,
+    ):
+        await beside.queue_declare(queue)
+        yield proxy, connection, channel, beside
+
+
 async def drained(channel: Channel, queue: str) -> Counter[bytes]:
     found: Counter[bytes] = Counter()
     while (delivery := await channel.get(queue, no_ack=True)) is not None:
@@ -57,13 +70,7 @@ async def test_every_publication_ends_acked_nacked_or_orphaned(
 ) -> None:
     ends: Counter[str] = Counter()
     seen: Counter[bytes] = Counter()
-    async with (
-        harebell.connect(broker_url) as own,
-        own.channel() as observer,
-        proxied(broker_url) as (proxy, connection),
-        connection.channel() as channel,
-    ):
-        await observer.queue_declare(name)
+    async with cut_beside(broker_url, name) as (proxy, connection, channel, observer):
         await channel.confirm_select()
         last_tag = 0
         for place in PLACES[broker_of(broker_url, harebell_url)]:
@@ -100,13 +107,7 @@ async def test_every_publication_ends_acked_nacked_or_orphaned(
 
 
 async def test_published_again_nothing_is_lost(broker_url: str, harebell_url: str, name: str) -> None:
-    async with (
-        harebell.connect(broker_url) as own,
-        own.channel() as observer,
-        proxied(broker_url) as (proxy, connection),
-        connection.channel() as channel,
-    ):
-        await observer.queue_declare(name)
+    async with cut_beside(broker_url, name) as (proxy, _, channel, observer):
         await channel.confirm_select(on_orphan="retry")
         for place in PLACES[broker_of(broker_url, harebell_url)][::5]:
             proxy.cut_after(place, "to_client" if place % 2 else "to_server")
@@ -125,13 +126,7 @@ async def test_every_delivery_is_acked_or_delivered_again(
     places = PLACES[broker_of(broker_url, harebell_url)]
     counts: Counter[str] = Counter()
     told: list[tuple[bool, int]] = []
-    async with (
-        harebell.connect(broker_url) as own,
-        own.channel() as publisher,
-        proxied(broker_url) as (proxy, connection),
-        connection.channel() as channel,
-    ):
-        await publisher.queue_declare(name)
+    async with cut_beside(broker_url, name) as (proxy, connection, channel, publisher):
         await publisher.confirm_select()
         consumer = channel.consume(name, prefetch=3)
         await consumer.start()
@@ -229,13 +224,7 @@ def frame_cuts(frames: int) -> list[tuple[Direction, int, int]]:
 async def test_a_transaction_is_whole_or_nothing(broker_url: str, name: str) -> None:
     """Three publications are nine frames; the commit is the tenth, its answer the first the other way."""
     told: dict[bytes, str] = {}
-    async with (
-        harebell.connect(broker_url) as own,
-        own.channel() as observer,
-        proxied(broker_url) as (proxy, connection),
-        connection.channel() as channel,
-    ):
-        await observer.queue_declare(name)
+    async with cut_beside(broker_url, name) as (proxy, _, channel, observer):
         await channel.tx_select()
         for direction, count, inside in frame_cuts(11):
             transaction = f"{direction}.{count}.{inside}".encode()
@@ -261,13 +250,7 @@ async def test_a_transaction_is_whole_or_nothing(broker_url: str, name: str) -> 
 async def test_what_is_got_and_what_is_acked_in_bulk(broker_url: str, name: str) -> None:
     """get, ack, nack and an ack of several: every message is taken once for good, and none is lost."""
     done: Counter[bytes] = Counter()
-    async with (
-        harebell.connect(broker_url) as own,
-        own.channel() as publisher,
-        proxied(broker_url) as (proxy, connection),
-        connection.channel() as channel,
-    ):
-        await publisher.queue_declare(name)
+    async with cut_beside(broker_url, name) as (proxy, connection, channel, publisher):
         await publisher.confirm_select()
         cuts = frame_cuts(6)
         for direction, frames, inside in cuts:
@@ -314,13 +297,7 @@ async def test_a_return_that_is_cut_off_from_its_confirm(broker_url: str, name: 
 
 
 async def test_a_subscription_and_its_cancellation(broker_url: str, name: str) -> None:
-    async with (
-        harebell.connect(broker_url) as own,
-        own.channel() as publisher,
-        proxied(broker_url) as (proxy, connection),
-        connection.channel() as channel,
-    ):
-        await publisher.queue_declare(name)
+    async with cut_beside(broker_url, name) as (proxy, _, channel, publisher):
         await publisher.confirm_select()
         for direction, count, inside in frame_cuts(6):
             await publisher.publish(b"m", "", name)

@@ -415,15 +415,16 @@ async def test_credentials_are_asked_at_each_dial(broker_url: str) -> None:
         assert [type(failure) for failure in failures] == [errors.ConnectionLost, OSError, errors.AccessRefused]
 
 
-async def test_a_new_secret_is_used_for_the_next_dial(rabbitmq: RabbitMQ, name: str) -> None:
-    rabbitmq.ctl("add_user", name, "old")
-    rabbitmq.ctl("set_permissions", name, ".*", ".*", ".*")
-    url = rabbitmq.url.replace("guest:guest", f"{name}:old")
+async def test_a_new_secret_is_used_for_the_next_dial(any_rabbitmq: RabbitMQ, name: str) -> None:
+    users, user, by = "rabbit_auth_backend_internal", f'<<"{name}">>', '<<"test">>'
+    any_rabbitmq.evaluate(f'{users}:add_user({user}, <<"old">>, {by})')
+    any_rabbitmq.evaluate(f'{users}:set_permissions({user}, <<"/">>, <<".*">>, <<".*">>, <<".*">>, {by})')
+    url = any_rabbitmq.url.replace("guest:guest", f"{name}:old")
     async with harebell.connect(url, timeout=20, recovery=FAST) as connection:
-        rabbitmq.ctl("change_password", name, "new")
+        any_rabbitmq.evaluate(f'{users}:change_password({user}, <<"new">>, {by})')
         await connection.update_secret("new", "rotation")
         await connection.test().force_reconnect()
-    rabbitmq.ctl("delete_user", name)
+    any_rabbitmq.evaluate(f"{users}:delete_user({user}, {by})")
 
 
 async def test_the_first_dial_may_wait_for_the_broker() -> None:
@@ -599,6 +600,7 @@ async def test_a_broker_that_is_restarted(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.rabbitmq
 async def test_a_rabbitmq_that_is_restarted(name: str) -> None:
     with RabbitMQ() as server:
         async with (

@@ -89,6 +89,8 @@ async def served(serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], A
         yield f"amqp://guest:guest@127.0.0.1:{server.sockets[0].getsockname()[1]}/"
     finally:
         server.close()
+        for _ in range(10):  # what was accepted just now gets its task first
+            await asyncio.sleep(0)
         ending = list(connections)
         for task in ending:
             task.cancel()

@@ -3,10 +3,14 @@ from __future__ import annotations
 import gc
 import warnings
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.wire import BrokerThread
+
+if TYPE_CHECKING:
+    from pika.adapters.blocking_connection import BlockingChannel
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -22,3 +26,14 @@ def no_litter() -> Iterator[None]:
 def broker() -> Iterator[BrokerThread]:
     with BrokerThread() as broker:
         yield broker
+
+
+@pytest.fixture
+def channel(broker: BrokerThread) -> Iterator[BlockingChannel]:
+    """A channel of pika."""
+    import pika
+
+    connection = pika.BlockingConnection(pika.URLParameters(broker.broker.url))
+    yield connection.channel()
+    if connection.is_open:
+        connection.close()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -96,9 +98,17 @@ class Application:
         kombu.pools.reset()
         if self._worker is not None:
             self._worker.terminate()
-            self._worker.wait(30)
+            try:
+                status: int | str = self._worker.wait(120)
+            except subprocess.TimeoutExpired:
+                self._worker.send_signal(signal.SIGUSR1)  # its threads go into its log
+                with suppress(subprocess.TimeoutExpired):
+                    self._worker.wait(5)
+                self._worker.kill()
+                self._worker.wait()
+                status = "it did not stop"
             print(self._log.read_text())
-            assert self._worker.returncode == 0
+            assert status == 0
 
     def signature(self, name: str, *arguments: Any, **options: Any) -> Any:
         return self.app.signature(f"tasks.{name}", args=arguments, app=self.app, **options)

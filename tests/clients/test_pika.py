@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
@@ -15,14 +13,6 @@ from pika.exceptions import (
 )
 
 from tests.wire import BrokerThread
-
-
-@pytest.fixture
-def channel(broker: BrokerThread) -> Iterator[BlockingChannel]:
-    connection = pika.BlockingConnection(pika.URLParameters(broker.broker.url))
-    yield connection.channel()
-    if connection.is_open:
-        connection.close()
 
 
 def test_publish_get_ack_reject(channel: BlockingChannel) -> None:

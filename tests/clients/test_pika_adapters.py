@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 
 import pika
-import pytest
 from pika.adapters.asyncio_connection import AsyncioConnection
 from pika.adapters.blocking_connection import BlockingChannel
 
@@ -88,14 +86,6 @@ async def test_asyncio_connection(broker: BrokerThread) -> None:
     async with asyncio.timeout(20):
         await done.wait()
     flow.check()
-
-
-@pytest.fixture
-def channel(broker: BrokerThread) -> Iterator[BlockingChannel]:
-    connection = pika.BlockingConnection(pika.URLParameters(broker.broker.url))
-    yield connection.channel()
-    if connection.is_open:
-        connection.close()
 
 
 def test_blocked_and_unblocked(broker: BrokerThread, channel: BlockingChannel) -> None:

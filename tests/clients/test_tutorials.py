@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import pytest
 
+from tests.fixtures.rabbitmq import EACH
 from tests.wire import BrokerThread
 
 pytest.importorskip("pika")  # of the development group
@@ -22,10 +23,10 @@ PROGRAMS = Path(__file__).parent / "tutorials"
 Program = Callable[..., "subprocess.Popen[str]"]
 
 
-@pytest.fixture(params=["harebell", "rabbitmq"])
+@pytest.fixture(params=["harebell", *EACH])
 def start(request: pytest.FixtureRequest) -> Iterator[Program]:
     """Starts a program against the broker; those that still run at the end are killed."""
-    fixture = request.getfixturevalue("broker" if request.param == "harebell" else "rabbitmq")
+    fixture = request.getfixturevalue("broker" if request.param == "harebell" else request.param)
     url = fixture.broker.url if isinstance(fixture, BrokerThread) else fixture.url
     running: list[subprocess.Popen[str]] = []
 

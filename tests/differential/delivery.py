@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from harebell.protocol.v091 import methods as m
-from tests.differential.driver import Drop, Publish, Send, Step, Together, Until, Wait
+from tests.differential.driver import Confirmed, Drop, Publish, Send, Step, Together, Until, Wait
 from tests.differential.scripts import (
     CASES,
     DEAD,
@@ -76,7 +76,7 @@ case("expiration 0 without a consumer", SELECT, *dying(), put("1", expiration="0
 case("expiration 0 with a consumer", a(1, declare()), a(1, consume("q", "c", no_ack=True)), put("1", expiration="0"))
 case("expiration 0 and mandatory", SELECT, a(1, declare()), put("1", expiration="0", mandatory=True), Until("q", 0))
 case("expiration stays on what is delivered", a(1, declare()), put("1", expiration="60000"), a(1, get()), a(1, nack(1)), a(1, get()))
-for text in ("", "abc", "-1", "10 ", " 10", "+10", "1.5", "0x10", "315360000000", "315360000001", "9" * 15, "1\"2", "1\\2"):
+for text in ("", "abc", "-1", "60000 ", " 60000", "+60000", "1.5", "0x10", "315360000000", "315360000001", "9" * 15, "1\"2", "1\\2"):
     case(f"expiration {text!r}", a(1, declare()), put("1", expiration=text), a(1, passive()))
 case("expiration that is none, to nobody", put("1", "nope", expiration="abc"))
 case("expiration that is none, to a missing exchange", put("1", "nope", "nope", expiration="abc"))
@@ -201,7 +201,7 @@ case("priority: purge and delete count all levels", PRIORITIES, *ranked(1, 3, 2)
      a(1, m.QueueDelete("q")))
 case("priority: x-max-length drops the highest", *dying(x_max_priority=5, x_max_length=2), *ranked(5, 5, 0, 0, 5), Until("dead", 3),
      *drain(3), *drain(4, "dead"))
-case("priority 0 at most", a(1, with_arguments(x_max_priority=0)), *ranked(0, 3, 1), *drain(4))
+case("priority 0 at most", a(1, with_arguments(x_max_priority=0)), *ranked(0, 3, 1), *drain(4), differs="priority-0-at-most")
 case("priority: of a plain queue means nothing", a(1, declare()), *ranked(0, 3, 1), *drain(4))
 case("priority: ttl", *dying(x_max_priority=5, x_message_ttl=20), *ranked(1, 3), Until("dead", 2), a(1, passive()))
 case("priority: dead letters keep theirs", a(1, declare("dead", arguments={"x-max-priority": 5})), a(1, declare(arguments=DEAD)),
@@ -251,9 +251,9 @@ case("tx: commit", TX, a(1, declare()), *fill(2), a(2, passive()), COMMIT, a(2, 
 case("tx: rollback", TX, a(1, declare()), *fill(2), ROLLBACK, a(2, passive()), put("3"), COMMIT, a(2, get()))
 case("tx: select again", TX, a(1, declare()), put("1"), TX, COMMIT, a(1, get()))
 case("tx: a queue that is deleted before the commit", a(2, declare()), TX, put("1", mandatory=True), put("2"), a(2, m.QueueDelete("q")),
-     COMMIT, put("3", mandatory=True), COMMIT)
+     COMMIT, put("3", mandatory=True), COMMIT, differs="tx-queue-gone")
 case("tx: a queue that is declared anew before the commit", a(2, declare()), TX, put("1", mandatory=True), a(2, m.QueueDelete("q")),
-     a(2, declare()), COMMIT, a(2, get()))
+     a(2, declare()), COMMIT, a(2, get()), differs="tx-queue-gone")
 case("tx: a command while the commit waits for the disk", a(2, declare(durable=True)), TX,
      Together((put("1", delivery_mode=2), COMMIT, ROLLBACK)))
 case("tx: nothing to commit", TX, COMMIT, ROLLBACK, COMMIT)
@@ -277,9 +277,9 @@ case("tx: a bad expiration, at the method", TX, a(1, declare()), put("1", expira
 case("tx: returns at commit", TX, put("1", "nope", mandatory=True), put("2", "nope"), put("3", "nada", mandatory=True), COMMIT)
 case("tx: returns of what was rolled back", TX, put("1", "nope", mandatory=True), ROLLBACK, COMMIT)
 case("tx: routed when published", TX, a(2, declare()), put("1", "k", "amq.direct"), a(2, bind("k", "amq.direct")), COMMIT, a(2, get()))
-case("tx: a queue that is gone at commit", TX, a(2, declare()), put("1"), a(2, m.QueueDelete("q")), COMMIT)
+case("tx: a queue that is gone at commit", TX, a(2, declare()), put("1"), a(2, m.QueueDelete("q")), COMMIT, differs="tx-queue-gone")
 case("tx: a queue that is declared anew before commit", TX, a(2, declare()), put("1"), put("2", expiration="600000"), a(2, m.QueueDelete("q")),
-     a(2, declare()), COMMIT, a(2, get()), a(2, get()))
+     a(2, declare()), COMMIT, a(2, get()), a(2, get()), differs="tx-queue-gone")
 case("tx: refused by a full queue", TX, a(1, with_arguments(x_max_length=1, x_overflow="reject-publish")), *fill(2), COMMIT)
 case("tx: ack multiple 0", a(1, declare()), *fill(3), TX, a(1, get()), a(1, get()), a(1, ack(0, True)), COMMIT, a(1, get()), a(1, ack(3)), COMMIT,
      a(2, passive()))
@@ -410,8 +410,9 @@ case("x-max-length-bytes: requeue", *dying(x_max_length_bytes=3), put("aa"), put
      a(1, passive()), *drain(3), *drain(3, "dead"))
 case("x-max-length: and bytes", a(1, with_arguments(x_max_length=2, x_max_length_bytes=3)), put("aaa"), put("b"), put("c"),
      put("d"), *drain(3))
-case("x-max-length: a window in front", a(1, with_arguments(x_max_length=1)), a(1, qos(1)), a(1, consume()), *fill(4), a(1, ack(1)),
-     a(1, passive()))
+# In RabbitMQ's queue an ack overtakes a publication that was not looked at yet, so the confirms are waited for.
+case("x-max-length: a window in front", SELECT, a(1, with_arguments(x_max_length=1)), a(1, qos(1)), a(1, consume()), *fill(4),
+     Confirmed("a", 1), a(1, ack(1)), a(1, passive()))
 case("x-max-length: far away", a(1, with_arguments(x_max_length=10**18)), put("1"), a(1, get()))
 case("dead letter by headers", *headers_to_dead(k=1), put("1", headers={"k": 1}), put("2", headers={"k": 2}), a(1, get()),
      a(1, get()), a(1, nack(2, True, False)), Until("dead", 1), *drain(2, "dead"))
@@ -422,7 +423,7 @@ case("dead letter by its death: all-with-x", *headers_to_dead(**{"x-match": "all
 case("dead letter to two, one a cycle", *to("fanout", ("dead", ""), ("q", ""), x_message_ttl=20), put("1"), Until("dead", 1),
      *drain(1, "dead"), a(1, passive()))
 case("dead letter with CC and a key of the queue's", *dying(), a(1, declare("cc")), put("1", headers={"CC": ["cc"]}), *DIES,
-     *drain(1, "dead"), *drain(2, "cc"))
+     *drain(1, "dead"), *drain(2, "cc"), differs="dead-letter-cc")
 case("dead letter with BCC", *to("direct", ("d2", "bcc")), a(1, declare("bcc")), put("1", headers={"BCC": ["bcc"], "z": 1}), *DIES,
      *drain(1, "d2"), *drain(1, "bcc"))
 case("dead letter around exchanges", *to("fanout"), a(1, m.ExchangeDeclare("y", "fanout")), a(1, m.ExchangeBind("y", "x", "")),
@@ -434,8 +435,8 @@ case("dead letters in a transaction", *dying(), put("1"), a(1, m.TxSelect()), *D
 case("tx: requeue at commit", a(1, declare()), *fill(3), a(1, m.TxSelect()), a(1, get()), a(1, get()), a(1, nack(1)), a(1, get()),
      a(1, m.TxCommit()), a(1, get()))
 case("tx: a ttl", *dying(x_message_ttl=30), a(1, m.TxSelect()), put("1"), a(1, m.TxCommit()), Until("dead", 1), *drain(1, "dead"))
-case("expiration with a sign", *dying(), put("1", expiration="+20"), Until("dead", 1), *drain(1, "dead"))
-case("expiration with zeros in front", *dying(), put("1", expiration="00020"), Until("dead", 1), *drain(1, "dead"))
+case("expiration with a sign", *dying(), put("1", expiration="+20"), Until("dead", 1), *drain(1, "dead"), differs="expiration-texts")
+case("expiration with zeros in front", *dying(), put("1", expiration="00020"), Until("dead", 1), *drain(1, "dead"), differs="expiration-texts")
 case("ten years", a(1, with_arguments(x_message_ttl=315_360_000_000)), put("1", expiration="315360000000"), a(1, get()))
 case("more than ten years", a(1, with_arguments(x_message_ttl=315_360_000_001)))
 case("a lease of more than ten years", a(1, with_arguments(x_expires=315_360_000_001)))

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import re
 import select
+import socket
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import TypeAlias
 
 from harebell import errors
@@ -28,6 +30,9 @@ from tests.differential.people import PEOPLE
 from tests.wire import CAPABILITIES, PATIENCE, Received, Wire, content_frames
 
 AGREE_SECONDS = 15.0  # how long two traces may differ before they count as different
+DIFFERENT_SECONDS = 0.3  # the same of traces that are meant to be different
+KNOWN_SECONDS = 0.03  # the same once they are different
+AGREE_POLL_SECONDS = 0.02  # of them, until the time is looked at again
 POLL_SECONDS = 0.01  # between two looks at a queue
 SETTLE_SECONDS = 0.04  # of silence at the end: nothing more may come
 
@@ -128,11 +133,15 @@ Trace: TypeAlias = "dict[str, list[str]]"
 
 
 class Peer:
-    """One broker, the connections to it, and the trace of what it said."""
+    """One broker, the connections to it, and the trace of what it said.
 
-    def __init__(self, port: int, without: Collection[str] = BEYOND) -> None:
-        self._port = port
-        self._without = without  # headers that do not count
+    `without` are headers that do not count; the trace has the values of `alike` in place of its keys.
+    """
+
+    def __init__(
+        self, port: int, without: Collection[str] = BEYOND, alike: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        self._port, self._without, self._alike = port, without, alike
         self.wires: dict[str, Wire] = {}
         self.trace: Trace = {}
         self._observer: Wire | None = None
@@ -267,6 +276,8 @@ class Peer:
         return wire
 
     def _connect(self, name: str) -> Wire:
+        if (former := self.wires.get(name)) is not None:
+            former.close()  # it may have ended in a write, which nobody has read on
         wire = self.wires[name] = Wire(self._port)
         return wire
 
@@ -329,10 +340,19 @@ class Peer:
 
     def read(self, timeout: float) -> bool:
         """Take in what came, waiting for it at most that long; whether anything did."""
-        alive = {wire.socket: name for name, wire in self.wires.items() if not wire.ended}
+        return read_all((self,), timeout)
+
+    def sockets(self) -> list[socket.socket]:
+        """Those on which something may come."""
+        return [wire.socket for wire in self.wires.values() if not wire.ended]
+
+    def take(self, readable: Collection[socket.socket]) -> bool:
+        """Take in what came on these sockets; whether anything did."""
+        alive = {wire.socket for wire in self.wires.values() if not wire.ended}
         came = False
-        for socket in select.select(list(alive), [], [], timeout)[0] if alive else ():
-            self.wires[alive[socket]].poll()
+        for wire in tuple(self.wires.values()):
+            if wire.socket in readable and wire.socket in alive:
+                wire.poll()
         for name, wire in tuple(self.wires.items()):
             received, wire.received = wire.received, []
             for each in received:
@@ -353,7 +373,10 @@ class Peer:
         if type(method) is m.BasicAck or type(method) is m.BasicNack:
             self._note_confirms(key, method)
             return
-        self.trace.setdefault(f"{name}{got.channel}", []).append(describe(got, self._without))
+        line = describe(got, self._without)
+        for theirs, ours in self._alike.items():
+            line = line.replace(theirs, ours)
+        self.trace.setdefault(f"{name}{got.channel}", []).append(line)
         if type(method) is m.ChannelClose:
             self._forget_confirms(key)
             wire.send(got.channel, m.ChannelCloseOk())
@@ -476,27 +499,34 @@ def run(
         if not isinstance(step, Raw):
             first.round_trip()
             second.round_trip()
-        _await_agreement(first, second, agree)
+        if not _await_agreement(first, second, agree):
+            agree = min(agree, KNOWN_SECONDS)
         if watch and not _compare_queues(first, second, watch, agree):
             break
     settle((first, second))
     return max(longest, time.monotonic() - since)
 
 
-def settle(peers: Iterable[Peer]) -> None:
+def settle(peers: Sequence[Peer]) -> None:
     """Read until nothing comes from any of them."""
-    came = True
-    while came:
-        came = False
-        for peer in peers:
-            came |= peer.read(SETTLE_SECONDS)
+    while read_all(peers, SETTLE_SECONDS):
+        pass
 
 
-def _await_agreement(first: Peer, second: Peer, seconds: float) -> None:
+def read_all(peers: Sequence[Peer], timeout: float) -> bool:
+    """Take in what came from any of them, waiting for it at most that long; whether anything did."""
+    sockets = [each for peer in peers for each in peer.sockets()]
+    readable = set(select.select(sockets, [], [], timeout)[0] if sockets else ())
+    return sum(peer.take(readable) for peer in peers) > 0
+
+
+def _await_agreement(first: Peer, second: Peer, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
-    while first.trace != second.trace and time.monotonic() < deadline:
-        first.read(0.005)
-        second.read(0.005)
+    while first.trace != second.trace:
+        if time.monotonic() > deadline:
+            return False
+        read_all((first, second), AGREE_POLL_SECONDS)
+    return True
 
 
 def _compare_queues(first: Peer, second: Peer, queues: Sequence[str], seconds: float) -> bool:
@@ -506,8 +536,7 @@ def _compare_queues(first: Peer, second: Peer, queues: Sequence[str], seconds: f
         ours, theirs = first.counts(queues), second.counts(queues)
         if ours == theirs:
             return True
-        first.read(POLL_SECONDS)
-        second.read(POLL_SECONDS)
+        read_all((first, second), POLL_SECONDS)
         if time.monotonic() > deadline:
             first.trace["queues"], second.trace["queues"] = [ours], [theirs]
             return False

@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from harebell.broker.auth.throttle import Level
 from harebell.broker.node import Node
 from harebell.routing.definitions import parse_definitions
 from harebell.testing.rabbitmq import RabbitMQ
@@ -68,7 +69,7 @@ def password_hash(password: str, salt: bytes = b"salt") -> str:
 
 def give_harebell(node: Node) -> None:
     """Call it in the broker's thread. Failed logins, of which the scripts have many, make nobody wait."""
-    node.logins.throttle.free = 1_000_000
+    node.logins.throttle.user = node.logins.throttle.address = Level(1_000_000, (1,))
     found = parse_definitions(json.dumps(definitions()))
     for user in found.users:
         node.users.put(user)

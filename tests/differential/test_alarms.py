@@ -26,7 +26,7 @@ class Side:
 def sides(rabbitmq: RabbitMQ) -> Iterator[tuple[Side, Side]]:
     def alarm(function: str, resource: str) -> None:
         limit = f"{{resource_limit, {resource}, node()}}"
-        rabbitmq.ctl("eval", f"rabbit_alarm:{function}_alarm({limit if function == 'clear' else f'{{{limit}, []}}'}).")
+        rabbitmq.evaluate(f"rabbit_alarm:{function}_alarm({limit if function == 'clear' else f'{{{limit}, []}}'})")
 
     with BrokerThread() as harebell:
         node = harebell.broker.node

@@ -6,16 +6,14 @@ import json
 from pathlib import Path
 
 import pika
-import pytest
 
-from harebell.testing import RabbitMQ
 from tests.differential.routing.test_definitions import comparable, export, fill
+from tests.fixtures.rabbitmq import Nodes
 from tests.wire import BrokerThread
 
 
-@pytest.mark.usefixtures("rabbitmq_server")  # skips where there is none; the nodes of this test must be fresh
-def test_from_rabbitmq_to_harebell_and_back(tmp_path: Path) -> None:
-    with RabbitMQ() as first:
+def test_from_rabbitmq_to_harebell_and_back(version: str, rabbitmq_nodes: Nodes, tmp_path: Path) -> None:
+    with rabbitmq_nodes.fresh(version) as first:
         fill(first)
         exported = export(first, tmp_path / "first.json")
     with BrokerThread() as harebell:
@@ -23,7 +21,7 @@ def test_from_rabbitmq_to_harebell_and_back(tmp_path: Path) -> None:
         assert remarks == ()
         (tmp_path / "harebell.json").write_text(json.dumps(harebell.run(harebell.broker.export_definitions)))
         use(harebell.port)
-    with RabbitMQ() as second:
+    with rabbitmq_nodes.fresh(version) as second:
         second.ctl("import_definitions", str(tmp_path / "harebell.json"))
         again = export(second, tmp_path / "second.json")
     assert comparable(again) == comparable(exported)

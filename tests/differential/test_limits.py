@@ -12,6 +12,7 @@ from harebell.protocol.v091 import methods as m
 from harebell.routing.definitions import Permission, User, VirtualHost
 from harebell.testing.rabbitmq import RabbitMQ
 from tests.differential.driver import Login, Peer, Send, Step, run
+from tests.fixtures.rabbitmq import NEWER
 from tests.wire import BrokerThread
 
 VHOSTS = {
@@ -42,11 +43,11 @@ def brokers(rabbitmq_server: RabbitMQ) -> Iterator[Pair]:
     """Both with the virtual hosts and users above; everybody has all permissions everywhere."""
     with BrokerThread() as harebell:
         harebell.run(lambda: fill(harebell))
-        rabbitmq_server.ctl("eval", ", ".join(erlang()) + ".", timeout=60)
+        rabbitmq_server.evaluate(", ".join(erlang()))
         yield Pair(harebell, rabbitmq_server)
         steps = [f'rabbit_vhost:delete(<<"{vhost}">>, <<"u">>)' for vhost in VHOSTS if vhost != "doomed"]
         steps += [f'rabbit_auth_backend_internal:delete_user(<<"{user}">>, <<"u">>)' for user in USERS]
-        rabbitmq_server.ctl("eval", ", ".join(steps) + ".", timeout=60)
+        rabbitmq_server.evaluate(", ".join(steps))
 
 
 def fill(harebell: BrokerThread) -> None:
@@ -113,10 +114,12 @@ SCRIPTS: dict[str, tuple[Step, ...]] = {
         declare("c", passive=True),
         declare(""),
         declare("amq.c"),
-        Send("a", 1, m.QueueDeclare("d", arguments={"x-expires": -1})),
         Send("a", 1, m.QueueDeclare("e", durable=True, arguments={"x-queue-type": "stream"})),
         Send("a", 1, m.QueueDelete("a")),
         declare("c"),
+    ),
+    "a bad argument above the limit of queues": (
+        login(vhost="noqueues"), Send("a", 1, m.QueueDeclare("d", arguments={"x-expires": -1})),
     ),
     "no queues": (login(vhost="noqueues"), declare("a"), declare("amq.rabbitmq.reply-to")),
     "below 0 is no limit": (
@@ -135,9 +138,17 @@ SCRIPTS: dict[str, tuple[Step, ...]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_same_refusals(brokers: Pair, name: str) -> None:
-    ours, theirs = Peer(brokers.harebell.port), Peer(brokers.rabbitmq.port)
+MISNAMED = {"a user without channels": "mute", "a user with two channels": "channels"}
+"""RabbitMQ 4.0 puts the node's name in the place of this user's."""
+ONLY_NEWER = {"a bad argument above the limit of queues"}
+"""RabbitMQ 4 looks at the arguments first, and so does Harebell; 3.10 at the limit."""
+
+
+@pytest.mark.parametrize("name", sorted(SCRIPTS.keys() - ONLY_NEWER))
+def test_same_refusals(brokers: Pair, name: str, version: str) -> None:
+    user = MISNAMED.get(name) if version == NEWER else None
+    alike = {brokers.rabbitmq.node_name: user} if user else {}
+    ours, theirs = Peer(brokers.harebell.port), Peer(brokers.rabbitmq.port, alike=alike)
     try:
         run(SCRIPTS[name], ours, theirs)
         assert ours.trace == theirs.trace
@@ -146,17 +157,22 @@ def test_same_refusals(brokers: Pair, name: str) -> None:
         theirs.close()
 
 
+@pytest.mark.parametrize("version", [NEWER], indirect=True, scope="session")
+@pytest.mark.parametrize("name", sorted(ONLY_NEWER))
+def test_same_refusals_as_the_newer(brokers: Pair, name: str, version: str) -> None:
+    test_same_refusals(brokers, name, version)
+
+
 def test_a_virtual_host_is_deleted_under_its_connections(brokers: Pair) -> None:
-    ours, theirs = Peer(brokers.harebell.port), Peer(brokers.rabbitmq.port)
+    # A connection of RabbitMQ's may see the host's processes end first.
+    ours, theirs = Peer(brokers.harebell.port), Peer(brokers.rabbitmq.port, alike={"is down": "is deleted"})
     try:
         steps = (login(vhost="doomed"), login("b", "doomed"), login("c", "free"), channel(1, "c"))
         run(steps, ours, theirs)
         brokers.harebell.run(lambda: brokers.harebell.broker.delete_vhost("doomed"))
-        brokers.rabbitmq.ctl("eval", 'rabbit_vhost:delete(<<"doomed">>, <<"u">>).')
+        brokers.rabbitmq.evaluate('rabbit_vhost:delete(<<"doomed">>, <<"u">>)')
         run((channel(2, "c"), Login("d", vhost="doomed")), ours, theirs)
         assert "vhost 'doomed' is deleted" in ours.trace["a0"][-1]
-        for lines in theirs.trace.values():  # a connection of RabbitMQ's may see the host's processes end first
-            lines[:] = [line.replace("is down", "is deleted") for line in lines]
         assert ours.trace == theirs.trace
     finally:
         ours.close()

@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 
-from harebell.errors import ServerUnavailable
 from harebell.protocol.v091 import Table, methods as m
-from harebell.testing.rabbitmq import RabbitMQ, find_server
+from harebell.testing.rabbitmq import RabbitMQ
 from tests.differential.driver import Login, Peer, Publish, Send, Step, run
+from tests.fixtures.rabbitmq import Nodes
 from tests.wire import CAPABILITIES, BrokerThread, Wire
 
 CHANNELS, SIZE = 4, 1000
 MEMORY = "{{resource_limit, memory, node()}, []}"
 KNOWS: Table = {**CAPABILITIES, "connection.blocked": True}
+
+pytestmark = pytest.mark.rabbitmq
 
 
 @dataclass
@@ -26,14 +28,10 @@ class Pair:
 
 
 @pytest.fixture(scope="module")
-def brokers() -> Iterator[Pair]:
+def brokers(version: str, rabbitmq_nodes: Nodes) -> Iterator[Pair]:
     limits: dict[str, Any] = {"channel_max": CHANNELS, "max_message_size": SIZE}
-    try:
-        find_server()
-    except ServerUnavailable as error:
-        pytest.skip(str(error))
     with (
-        RabbitMQ(config={name: str(value) for name, value in limits.items()}) as server,
+        rabbitmq_nodes.fresh(version, {name: str(value) for name, value in limits.items()}) as server,
         BrokerThread(**limits) as harebell,
     ):
         yield Pair(harebell, server)
@@ -92,11 +90,11 @@ def set_alarm(brokers: Pair, port: int) -> None:
     if port == brokers.harebell.port:
         brokers.harebell.run(lambda: brokers.harebell.broker.node.raise_alarm("memory"))
     else:
-        brokers.rabbitmq.ctl("eval", f"rabbit_alarm:set_alarm({MEMORY}).")
+        brokers.rabbitmq.evaluate(f"rabbit_alarm:set_alarm({MEMORY})")
 
 
 def clear_alarm(brokers: Pair, port: int) -> None:
     if port == brokers.harebell.port:
         brokers.harebell.run(lambda: brokers.harebell.broker.node.clear_alarm("memory"))
     else:
-        brokers.rabbitmq.ctl("eval", "rabbit_alarm:clear_alarm({resource_limit, memory, node()}).")
+        brokers.rabbitmq.evaluate("rabbit_alarm:clear_alarm({resource_limit, memory, node()})")

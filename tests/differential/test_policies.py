@@ -108,11 +108,11 @@ def ports(rabbitmq_server: RabbitMQ) -> Iterator[tuple[int, int]]:
         for each in OPERATORS:
             harebell.run(partial(policies.set, each, operator=True))
         commands = [set_policy("set", each) for each in POLICIES] + [set_policy("set_op", each) for each in OPERATORS]
-        rabbitmq_server.ctl("eval", ", ".join(commands) + ".", timeout=60)
+        rabbitmq_server.evaluate(", ".join(commands))
         yield harebell.port, rabbitmq_server.port
         commands = [f'rabbit_policy:delete(<<"/">>, <<"{each.name}">>, <<"u">>)' for each in POLICIES]
         commands += [f'rabbit_policy:delete_op(<<"/">>, <<"{each.name}">>, <<"u">>)' for each in OPERATORS]
-        rabbitmq_server.ctl("eval", ", ".join(commands) + ".", timeout=60)
+        rabbitmq_server.evaluate(", ".join(commands))
 
 
 def set_policy(function: str, each: Policy) -> str:

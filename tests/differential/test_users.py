@@ -39,4 +39,4 @@ def test_there_and_back(rabbitmq: RabbitMQ, tmp_path: Path) -> None:
         for user in USERS:
             Wire(harebell.port).log_in(user=user.name, password="pässword").close()
     names_in_erlang = ", ".join(f'<<"{user.name}">>' for user in USERS)
-    rabbitmq.ctl("eval", f"[rabbit_auth_backend_internal:delete_user(N, <<>>) || N <- [{names_in_erlang}]].")
+    rabbitmq.evaluate(f"[rabbit_auth_backend_internal:delete_user(N, <<>>) || N <- [{names_in_erlang}]]")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harebell.client.blocking import Channel, connect
 from harebell.client.messages import Message
-from tests.cli.test_serve import STOP_SECONDS, serving
+from tests.cli.server.test_serve import STOP_SECONDS, serving
 
 COUNT = 40
 STREAM = {"x-queue-type": "stream"}

@@ -255,6 +255,11 @@ def test_the_file_of_one_virtual_host() -> None:
             r"policies\[0\].name: missing",
         ),
         ({"vhosts": [None]}, r"vhosts\[0\]: expected an object, got null"),
+        ("[]", "definitions: expected an object, got a list"),
+        ({"vhosts": [[]]}, r"vhosts\[0\]: expected an object, got a list"),
+        ('{"a": NaN}', "definitions: not JSON: NaN is no number of JSON"),
+        ("[" * 200_000, "definitions: nested too deep"),
+        ({"queues": [{"name": "x" * 256, "vhost": "v"}]}, r"queues\[0\].name: 'x+...' has 256 bytes, and may have 255"),
     ],
 )
 def test_what_is_refused(document: str | dict[str, object], text: str) -> None:
@@ -263,12 +268,12 @@ def test_what_is_refused(document: str | dict[str, object], text: str) -> None:
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 63) - 1) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
 tables = st.dictionaries(st.text(max_size=5), json_values, max_size=4)
-names = st.text(max_size=5)
+names = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), min_size=1, max_size=5)
 
 
 @given(
@@ -294,7 +299,9 @@ names = st.text(max_size=5)
             arguments=tables,
         )
     ),
-    policies=st.lists(st.builds(Policy, names, names, names, tables, st.just("all"), st.integers())),
+    policies=st.lists(
+        st.builds(Policy, names, names, names, tables, st.just("all"), st.integers(-(1 << 63), (1 << 63) - 1))
+    ),
     users=st.lists(st.builds(User, names, st.none() | names, names, st.lists(names).map(tuple), st.none() | tables)),
 )
 def test_definitions_survive_the_file(

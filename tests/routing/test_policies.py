@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from harebell.errors import InvalidArgument
+from harebell.routing.patterns import Patterns, standard
 from harebell.routing.policies import (
     APPLY_TO,
     LEAST,
@@ -22,6 +23,8 @@ from harebell.routing.policies import (
 )
 from harebell.routing.settings import ARGUMENTS, QueueSettings, settings_of
 
+PATTERNS = Patterns(standard)
+
 
 def policy(name: str = "p", pattern: str = "", definition: dict[str, object] | None = None, **more: object) -> Policy:
     return Policy("/", name, pattern, definition or {"max-length": 1}, **more)  # type: ignore[arg-type]
@@ -29,7 +32,7 @@ def policy(name: str = "p", pattern: str = "", definition: dict[str, object] | N
 
 def problem(body: dict[str, object], *, operator: bool = False) -> str:
     with pytest.raises(InvalidArgument) as caught:
-        parse_policy("/", "p", {"pattern": ".*"} | body, operator=operator)
+        parse_policy("/", "p", {"pattern": ".*"} | body, PATTERNS, operator=operator)
     text = str(caught.value)
     assert text.startswith("Validation failed\n\n")
     assert text.endswith("\n")
@@ -38,11 +41,11 @@ def problem(body: dict[str, object], *, operator: bool = False) -> str:
 
 def test_a_parsed_policy() -> None:
     body = {"pattern": "^a", "definition": {"max-length": 3, "overflow": "drop-head"}, "extra": 1}
-    assert parse_policy("v", "p", body) == Policy("v", "p", "^a", {"max-length": 3, "overflow": "drop-head"})
+    assert parse_policy("v", "p", body, PATTERNS) == Policy("v", "p", "^a", {"max-length": 3, "overflow": "drop-head"})
     body |= {"priority": 1.5, "apply-to": "streams"}
-    assert parse_policy("v", "p", body).priority == 1.5
-    assert parse_policy("v", "p", body).apply_to == "streams"
-    check_policy(parse_policy("v", "p", body))
+    assert parse_policy("v", "p", body, PATTERNS).priority == 1.5
+    assert parse_policy("v", "p", body, PATTERNS).apply_to == "streams"
+    check_policy(parse_policy("v", "p", body, PATTERNS), PATTERNS)
 
 
 GOOD: dict[str, list[object]] = {
@@ -58,7 +61,7 @@ GOOD: dict[str, list[object]] = {
     "max-in-memory-bytes": [0],
     "queue-mode": ["default", "lazy"],
     "queue-version": [1, 2],
-    "overflow": ["drop-head", "reject-publish", "reject-publish-dlx"],
+    "overflow": ["drop-head", "reject-publish", "reject-publish-dlx", "drop-lowest-priority"],
     "delivery-limit": [-1, 0],
     "max-age": ["1D"],
     "stream-max-segment-size-bytes": [0, 3_000_000_000],
@@ -75,7 +78,7 @@ GOOD: dict[str, list[object]] = {
 @pytest.mark.parametrize("key", sorted(POLICY_KEYS))
 def test_values(key: str) -> None:
     for value in GOOD[key]:
-        parse_policy("/", "p", {"pattern": "", "definition": {key: value}})
+        parse_policy("/", "p", {"pattern": "", "definition": {key: value}}, PATTERNS)
     for value, shown in [
         (None, "null"),
         (True, "true"),
@@ -127,13 +130,13 @@ def test_what_must_be_there(missing: str) -> None:
     body = {"pattern": "", "definition": {"max-length": 1}}
     del body[missing]
     with pytest.raises(InvalidArgument, match=rf"^\[\{{key_missing,{missing}\}}\]$"):
-        parse_policy("/", "p", body)
+        parse_policy("/", "p", body, PATTERNS)
 
 
 def test_operators_may_set_less() -> None:
     for key, values in GOOD.items():
         if key in OPERATOR_KEYS:
-            parse_policy("/", "p", {"pattern": "", "definition": {key: values[0]}}, operator=True)
+            parse_policy("/", "p", {"pattern": "", "definition": {key: values[0]}}, PATTERNS, operator=True)
         else:
             assert "not recognised" in problem({"definition": {key: values[0]}}, operator=True)
 
@@ -141,12 +144,12 @@ def test_operators_may_set_less() -> None:
 def test_the_highest_priority_applies_then_the_first_name() -> None:
     policies = [policy("b", priority=1), policy("a", priority=1), policy("c", priority=0), policy("d", pattern="^x")]
     for order in itertools.permutations(policies):
-        found = matching(order, "/", "q", "classic")
+        found = matching(order, "/", "q", "classic", PATTERNS)
         assert found is not None
         assert found.name == "a"
-    assert matching(policies, "other", "q", "classic") is None
-    assert matching([policy(pattern="^q$")], "/", "q1", "classic") is None
-    assert matching([policy(pattern="1")], "/", "q1", "classic") is not None  # anywhere in the name
+    assert matching(policies, "other", "q", "classic", PATTERNS) is None
+    assert matching([policy(pattern="^q$")], "/", "q1", "classic", PATTERNS) is None
+    assert matching([policy(pattern="1")], "/", "q1", "classic", PATTERNS) is not None  # anywhere in the name
 
 
 @pytest.mark.parametrize("apply_to", sorted(APPLY_TO))
@@ -155,7 +158,7 @@ def test_what_apply_to_covers(apply_to: str) -> None:
     covered = {
         kind
         for kind in ("exchange", "classic", "quorum", "stream")
-        if matching([policy(definition=definition, apply_to=apply_to)], "/", "n", kind) is not None
+        if matching([policy(definition=definition, apply_to=apply_to)], "/", "n", kind, PATTERNS) is not None
     }
     assert covered == APPLY_TO[apply_to]
 
@@ -163,9 +166,9 @@ def test_what_apply_to_covers(apply_to: str) -> None:
 def test_a_key_that_means_nothing_to_a_queue_keeps_the_whole_policy_away() -> None:
     both = policy("both", definition={"max-length": 5, "max-age": "1D"}, priority=9)
     plain = policy("plain", definition={"max-length": 7})
-    assert matching([both, plain], "/", "q", "classic") is plain
-    assert matching([both, plain], "/", "q", "stream") is None
-    assert matching([policy(definition={"max-age": "1D"})], "/", "q", "stream") is not None
+    assert matching([both, plain], "/", "q", "classic", PATTERNS) is plain
+    assert matching([both, plain], "/", "q", "stream", PATTERNS) is None
+    assert matching([policy(definition={"max-age": "1D"})], "/", "q", "stream", PATTERNS) is not None
 
 
 def test_policy_and_operator_policy() -> None:

@@ -384,3 +384,29 @@ def test_a_pickled_router_routes_the_same_and_goes_its_own_way(router: Router) -
     assert router.route("", "new").queues == ()
     assert twin.remove_queue("q1").bindings[0].source == "amq.topic"
     assert router.route("amq.topic", "a").queues == ("q1",)
+
+
+def test_a_router_adopts_an_exchange_of_another_one_without_its_bindings() -> None:
+    here, there = Router(), Router()
+    there.declare_exchange("x", "topic", durable=True, auto_delete=True, internal=True, arguments={"a": 1})
+    there.add_queue("q")
+    there.bind("x", to_queue("q"), "k")
+    here.adopt(there.exchange("x"))
+    adopted = here.exchange("x")
+    assert (adopted.type, adopted.durable, adopted.auto_delete, adopted.internal) == ("topic", True, True, True)
+    assert adopted.arguments == {"a": 1}
+    assert adopted is not there.exchange("x")
+    assert not list(adopted.bindings())
+
+
+def test_some_bindings_are_removed_together_and_those_that_are_gone_are_left_out(router: Router) -> None:
+    made = [router.bind("f", to_queue(name), "k") for name in ("q1", "q2", "q3")]
+    bindings = [binding for binding in made if binding is not None]
+    router.unbind("f", to_queue("q2"), "k")
+    again = router.bind("f", to_queue("q2"), "k")  # another one in its place
+    router.remove_queue("q3")
+    assert router.unbind_some(bindings).bindings == (bindings[0],)
+    assert router.route("f", "k").queues == ("q2",)
+    assert again is not None
+    assert router.unbind_some([again]).bindings == (again,)
+    assert router.route("f", "k").queues == ()

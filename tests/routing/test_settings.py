@@ -127,6 +127,7 @@ def test_ages(text: str, milliseconds: int | None) -> None:
         ({"x-expires": True}, ': "expected integer, got bool"'),
         ({"x-max-priority": 256}, ": {max_value_exceeded,256}"),
         ({"x-overflow": "zzz"}, ": invalid_overflow"),
+        ({"x-overflow": "drop-lowest-priority"}, ": drop_lowest_priority_but_no_max_priority_defined"),
         ({"x-overflow": 1}, ": {unacceptable_type,signedint}"),
         ({"x-queue-mode": "zz"}, ": \"unsupported queue mode 'zz'\""),
         ({"x-queue-version": 3}, ": \"unsupported queue version '3'\""),
@@ -190,9 +191,9 @@ def test_a_second_declaration() -> None:
     check_redeclaration(Q, {"x-queue-type": "quorum", "x-max-priority": 3}, {"x-queue-type": "quorum"})
     refused: list[tuple[dict[str, object], dict[str, object], str]] = [
         ({"x-max-length": 2, "x-message-ttl": 2}, {"x-max-length": 1, "x-message-ttl": 1}, "'2' but current is '1'"),
-        ({}, {"x-queue-type": "quorum"}, "received none but current is the value 'quorum' of type 'longstr'"),
+        ({}, {"x-queue-type": "quorum"}, "received 'classic' but current is 'quorum'"),
         ({"x-queue-type": "classic"}, {"x-queue-type": "quorum"}, "received 'classic' but current is 'quorum'"),
-        ({"x-queue-type": "quorum"}, {}, "received the value 'quorum' of type 'longstr' but current is none"),
+        ({"x-queue-type": "quorum"}, {}, "received 'quorum' but current is 'classic'"),
     ]  # fmt: skip
     for received, current, text in refused:
         with pytest.raises(PreconditionFailed, match=text) as caught:

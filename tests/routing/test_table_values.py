@@ -6,6 +6,7 @@ from decimal import Decimal
 import pytest
 
 from harebell.errors import InvalidArgument
+from harebell.protocol.v091.typed_values import Float32, Int8, Int64, LongString, UInt16
 from harebell.routing.table_values import canonical, display, erlang_term, type_class, type_name
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -32,6 +33,11 @@ NAMES = [  # value, type name, Erlang term
     ({"a": 1}, "table", '[{<<"a">>,signedint,1}]'),
     (["a", 1], "array", '[{longstr,<<"a">>},{signedint,1}]'),
     ([], "array", "[]"),
+    (Int8(1), "byte", "1"),
+    (UInt16(1), "unsignedshort", "1"),
+    (Int64(1), "long", "1"),
+    (Float32(1.5), "float", "1.5"),
+    (LongString(b"a"), "longstr", '<<"a">>'),
 ]
 
 

@@ -124,3 +124,12 @@ def test_an_empty_vhost_is_one_too() -> None:
     assert topology(parse_definitions(FILE), "other").vhost == "other"
     assert topology(parse_definitions({})).vhost == "/"
     assert topology(parse_definitions({"vhosts": [{"name": "only"}]})).vhost == "only"
+
+
+def test_a_pattern_that_a_broker_refuses() -> None:
+    policy = {"vhost": "/", "name": "p", "pattern": "(a)\\1", "definition": {"max-length": 1}}
+    text = r"policy 'p' in vhost '/': \\1 is not supported at character 3"
+    with pytest.raises(InvalidArgument, match=text):
+        topology(parse_definitions({"queues": [{"vhost": "/", "name": "q"}], "policies": [policy]}))
+    elsewhere = {"policies": [{**policy, "vhost": "other"}], "queues": [{"vhost": "/", "name": "q"}]}
+    assert topology(parse_definitions(elsewhere), "/").vhost == "/"

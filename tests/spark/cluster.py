@@ -25,10 +25,12 @@ from harebell.errors import MissingDependency, ServerUnavailable
 from harebell.spark.runtime.java import find_java
 from tests.torture.server import free_port
 
-__all__ = ["ConnectServer", "SparkCluster", "bare_environment", "spark_home"]
+__all__ = ["QUICK_START", "ConnectServer", "SparkCluster", "bare_environment", "spark_home"]
 
 START_SECONDS: Final = 120.0  # a JVM on a machine under load
 EXECUTOR: Final = "CoarseGrainedExecutorBackend"
+# The C1 compiler and the serial collector: a JVM is ready sooner, and does not live long enough to miss the others.
+QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 REGISTERED: Final = re.compile(r"Registering worker ")
 
 
@@ -132,10 +134,14 @@ class SparkCluster:
 
 
 class ConnectServer:
-    """A Spark Connect server over local[2], in a `with` block; `paths` is the PYTHONPATH of its Python workers."""
+    """A Spark Connect server over local[2], in a `with` block.
 
-    def __init__(self, folder: Path, paths: str) -> None:
+    `paths` is the PYTHONPATH of its Python workers, and `python` what starts them.
+    """
+
+    def __init__(self, folder: Path, paths: str, python: str = sys.executable) -> None:
         self.folder = folder
+        self._python = python
         self._paths = paths
         self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -156,7 +162,7 @@ class ConnectServer:
         }
         self._process = spawn(
             self.folder / "server.log",
-            {"PYTHONPATH": self._paths},
+            {"PYTHONPATH": self._paths, "PYSPARK_PYTHON": self._python, "SPARK_SUBMIT_OPTS": QUICK_START},
             "org.apache.spark.deploy.SparkSubmit",
             *("--master", "local[2]"),
             *(word for name, value in settings.items() for word in ("--conf", f"{name}={value}")),
@@ -189,7 +195,7 @@ def spawn(log: Path, environment: dict[str, str], main: str, *arguments: str) ->
     environment = bare_environment() | {
         "JAVA_HOME": str(find_java().path),
         "PYSPARK_PYTHON": sys.executable,
-        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "SPARK_DAEMON_JAVA_OPTS": QUICK_START,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_NO_DAEMONIZE": "1",
     } | environment  # fmt: skip

@@ -1,4 +1,4 @@
-"""Fixtures of the Spark tests: a broker with streams and a way to fill it, one Spark session for the whole process."""
+"""Fixtures of the Spark tests: a broker with streams, and a way to fill it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,14 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from harebell.broker import Broker as HarebellBroker
 from harebell.client.blocking import connect
 from harebell.client.messages import Message, Publication
-from harebell.errors import MissingDependency
+from harebell.client.servers import product_of
 from harebell.protocol.v091.fields import Table
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 class Broker:
@@ -35,7 +31,7 @@ class Broker:
     @property
     def product(self) -> str:
         """What it calls itself: "Harebell" or "RabbitMQ"."""
-        return str(self._connection.server_properties["product"])
+        return str(product_of(self._connection.server_properties))
 
     def queue(self, kind: str, arguments: Table | None = None, name: str | None = None) -> str:
         """A new queue of that x-queue-type; its name."""
@@ -117,44 +113,23 @@ def harebell_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harebe
 
 
 RABBITMQ = pytest.param("rabbitmq_server", marks=pytest.mark.rabbitmq)
+RABBITMQ4 = pytest.param("rabbitmq4_server", marks=pytest.mark.rabbitmq)
 # Which broker has which queues that are drained: for `parametrize("broker, kind", DRAINED, indirect=["broker"])`.
 DRAINED = [
     pytest.param("rabbitmq_server", "classic", marks=pytest.mark.rabbitmq),
     pytest.param("rabbitmq_server", "quorum", marks=pytest.mark.rabbitmq),
+    pytest.param("rabbitmq4_server", "classic", marks=pytest.mark.rabbitmq),
+    pytest.param("rabbitmq4_server", "quorum", marks=pytest.mark.rabbitmq),
     ("harebell_server", "classic"),
 ]
 
 
-@pytest.fixture(params=[RABBITMQ, "harebell_server"])
+@pytest.fixture(params=[RABBITMQ, RABBITMQ4, "harebell_server"])
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """A broker with stream, classic and quorum queues."""
     broker = Broker(request.getfixturevalue(request.param).url)
     yield broker
     broker.close()
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The process's only Spark session: starting one takes 4 to 7 seconds."""
-    from harebell.spark import session, start_query
-
-    try:
-        spark = session("harebell tests", **{"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))})
-    except MissingDependency as error:
-        pytest.skip(str(error))
-    spark.sparkContext.setLogLevel("ERROR")
-    with pytest.MonkeyPatch.context() as patch:
-        from pyspark.sql.streaming.readwriter import DataStreamWriter
-
-        start = DataStreamWriter.start
-
-        def patient_start(writer: DataStreamWriter, *arguments: Any, **options: Any) -> Any:
-            """On a busy machine Spark's 10 seconds may be too few for the Python process of a query."""
-            return start_query(lambda: start(writer, *arguments, **options))
-
-        patch.setattr(DataStreamWriter, "start", patient_start)
-        yield spark
-    spark.stop()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import Any, cast
 from harebell import errors
 from harebell.client.messages import Delivery
 from harebell.protocol.v091 import Properties
+from harebell.protocol.v091.fields import Table
 
 
 @dataclass
@@ -27,8 +28,12 @@ class FakeDelivery:
         return len(self.body)
 
     @property
+    def headers(self) -> Table:
+        return self.properties.headers or {}
+
+    @property
     def stream_offset(self) -> int | None:
-        number = (self.properties.headers or {}).get("x-stream-offset")
+        number = self.headers.get("x-stream-offset")
         assert number is None or isinstance(number, int)
         return number
 

@@ -15,7 +15,7 @@ from harebell.broker import Broker as HarebellBroker
 from harebell.errors import MissingDependency
 from harebell.spark.runtime.java import find_java
 from tests.cli.command import harebell
-from tests.spark.cluster import SparkCluster, bare_environment, spark_home
+from tests.spark.cluster import QUICK_START, SparkCluster, bare_environment, spark_home
 from tests.spark.conftest import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -28,6 +28,7 @@ from harebell.spark import start_query
 queue, out, folder = sys.argv[1:]
 settings = {
     "spark.ui.enabled": "false", "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": os.environ["SPARK_SUBMIT_OPTS"],
     "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
 }
 spark = SparkSession.builder.config(map=settings).getOrCreate()
@@ -79,11 +80,12 @@ def test_the_line_of_harebell_spark_package(broker: Broker, tmp_path: Path) -> N
         said = harebell("spark", "package", tmp_path / "to", "--master", cluster.master, "--job", tmp_path / "job.py")
         line = next(line for line in said.stdout.splitlines() if "spark-submit" in line)
         done = subprocess.run(
-            f"{line} {queue} {out} {tmp_path}", shell=True, capture_output=True, text=True, timeout=300, cwd=tmp_path,
+            f"{line} {queue} {out} {tmp_path}", shell=True, capture_output=True, text=True, timeout=800, cwd=tmp_path,
             env=bare_environment() | {
                 "PATH": f"{spark_home() / 'bin'}{os.pathsep}{os.environ['PATH']}",
                 "PYSPARK_PYTHON": sys.executable,
                 "JAVA_HOME": str(java.path),
+                "SPARK_SUBMIT_OPTS": QUICK_START,
             },
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-3000:]

@@ -17,6 +17,7 @@ from harebell.spark import session
 from harebell.spark.runtime.java import find_java
 from tests.spark.cluster import ConnectServer
 from tests.spark.conftest import Broker
+from tests.spark.preloaded import Interpreters
 
 CLIENT = """
 import json, sys
@@ -65,7 +66,7 @@ spark.stop()
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_source_sink_and_jobs(harebell_server: HarebellBroker, tmp_path: Path) -> None:
+def test_source_sink_and_jobs(harebell_server: HarebellBroker, interpreters: Interpreters, tmp_path: Path) -> None:
     if importlib.util.find_spec("grpc_status") is None:
         pytest.skip("Spark Connect needs grpcio-status and more: pip install 'harebell[connect]'")
     try:
@@ -76,7 +77,7 @@ def test_source_sink_and_jobs(harebell_server: HarebellBroker, tmp_path: Path) -
     queue, out = broker.queue("stream"), broker.queue("classic")
     broker.numbered(queue, 3000)
     paths = os.pathsep.join(path for path in sys.path if path)
-    with ConnectServer(tmp_path / "server", paths) as server:
+    with ConnectServer(tmp_path / "server", paths, str(interpreters.executable)) as server:
         done = subprocess.run(
             [sys.executable, "-c", CLIENT, server.remote, broker.url, queue, out, str(tmp_path)],
             env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=300, check=False,

@@ -12,8 +12,9 @@ from hypothesis import given, strategies as st
 
 from harebell.errors import InvalidArgument
 from harebell.protocol.v091.fields import FarSeconds, read_table, write_table
+from harebell.protocol.v091.typed_values import Float32, Int16, Int64, LongString, UInt16
 from harebell.spark.headers import headers_from_json, headers_to_json, headers_to_texts
-from tests.protocol.v091.strategies import decimals, short_strings, texts, timestamps
+from tests.protocol.v091.strategies import decimals, short_strings, texts, timestamps, typed_values
 
 
 class Mode(IntEnum):
@@ -23,7 +24,9 @@ class Mode(IntEnum):
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
 # What a peer can send: names and texts that are not UTF-8, names that look like our own forms, any float.
-names = short_strings | st.sampled_from(["!base64", "!timestamp", "!table", "!x", "x-death", "time", "a\udcff"])
+names = short_strings | st.sampled_from(
+    ["!base64", "!timestamp", "!table", "!x", "x-death", "time", "a\udcff", "!types", "!!types", "types", "0", "1"]
+)
 times = timestamps | st.integers(253_402_300_800, (1 << 64) - 1).map(FarSeconds)
 values = st.recursive(
     st.none()
@@ -34,6 +37,7 @@ values = st.recursive(
     | texts
     | st.sampled_from(["2026-01-05T12:00:00Z", "b\udcfe"])
     | st.binary(max_size=20)
+    | typed_values
     | times,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(names, inner, max_size=3),
     max_leaves=12,
@@ -120,6 +124,35 @@ def test_no_headers_is_null(headers: dict[str, object] | None) -> None:
     assert headers_to_texts(None) is None
 
 
+def test_numbers_of_other_types_stay_numbers() -> None:
+    table = {"n": Int64(5), "list": [1, Int16(2), {"f": Float32(0.5)}], "s": LongString(b"\xff"), "big": 1 << 40}
+    text = headers_to_json(table)
+    assert text == (
+        '{"n":5,"list":[1,2,{"f":0.5}],"s":{"!base64":"/w=="},"big":1099511627776,'
+        '"!types":{"n":"l","list":{"1":"s","2":{"f":"f"}},"s":"S"}}'
+    )
+    assert headers_to_texts(text) == [
+        ("n", "5"), ("list", '[1,2,{"f":0.5}]'), ("s", '{"!base64":"/w=="}'), ("big", "1099511627776"),
+    ]  # fmt: skip
+    assert exact(headers_from_json(text)) == exact(table)
+
+
+@pytest.mark.parametrize(
+    "text, table",
+    [
+        ('{"a": 300, "!types": {"a": "b"}}', {"a": 300}),
+        ('{"a": true, "!types": {"a": "b"}}', {"a": True}),
+        ('{"a": "x", "!types": {"a": "l", "b": "l", "c": {"0": "l"}}}', {"a": "x"}),
+        ('{"a": [1], "!types": {"a": {"1": "l", "x": "l", "0": "s"}}}', {"a": [Int16(1)]}),
+        ('{"a": 1.5, "!types": {"a": "l"}}', {"a": 1.5}),
+        ('{"a": 1, "!types": {"a": "f"}}', {"a": Float32(1)}),
+        ('{"!!types": 1, "a": 2, "!types": {"!types": "u"}}', {"!types": UInt16(1), "a": 2}),
+    ],
+)
+def test_types_that_fit_no_value_are_ignored(text: str, table: dict[str, object]) -> None:
+    assert exact(headers_from_json(text)) == exact(table)
+
+
 def test_a_value_that_amqp_has_no_type_for() -> None:
     with pytest.raises(TypeError, match="type set has no JSON form"):
         headers_to_json({"a": {1}})
@@ -130,6 +163,9 @@ def test_a_value_that_amqp_has_no_type_for() -> None:
     [
         "[1]",
         "{",
+        '{"a": 1, "!types": {"a": "q"}}',
+        '{"a": 1, "!types": {"a": null}}',
+        '{"a": 1, "!types": "l"}',
         '"x"',
         '{"a": {"!base65": "x"}}',
         '{"a": {"!base64": "?"}}',

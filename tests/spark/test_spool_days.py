@@ -27,6 +27,7 @@ from harebell.spark.queues.spool import Spool, Step, no_step
 from harebell.testing import FaultProxy
 from harebell.testing.embedded import EmbeddedBroker
 from harebell.testing.rabbitmq import RabbitMQ
+from tests.fixtures.rabbitmq import VERSIONS, Nodes
 from tests.spark.conftest import DRAINED, Broker
 
 T = TypeVar("T")
@@ -141,7 +142,16 @@ for number, wanted in enumerate(steps.split(",")):
 """
 
 
-@pytest.mark.parametrize("broker, kind", DRAINED, indirect=["broker"])
+# To a broker a killed process is a connection that was cut, which the test above does to each kind of queue.
+@pytest.mark.parametrize(
+    "broker, kind",
+    [
+        pytest.param("rabbitmq_server", "quorum", marks=pytest.mark.rabbitmq),
+        pytest.param("rabbitmq4_server", "classic", marks=pytest.mark.rabbitmq),
+        ("harebell_server", "classic"),
+    ],
+    indirect=["broker"],
+)
 def test_a_process_that_is_killed_at_any_step(broker: Broker, kind: str, tmp_path: Path) -> None:
     queue = broker.queue(kind)
     broker.numbered(queue, 2000)
@@ -181,9 +191,10 @@ def test_a_restarted_broker(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.rabbitmq
-def test_a_killed_rabbitmq_that_forgets_acknowledgements(rabbitmq_server: RabbitMQ, tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_killed_rabbitmq_that_forgets_acknowledgements(version: str, tmp_path: Path) -> None:
     """A classic queue: RabbitMQ 3.10 does not start a quorum queue again when it is killed soon after declaring it."""
-    with RabbitMQ() as server, contextlib.closing(Broker(server.url)) as broker:
+    with Nodes.fresh(version) as server, contextlib.closing(Broker(server.url)) as broker:
         queue = broker.queue("classic")
         broker.publish(queue, (Message(b"x", message_id=n, delivery_mode=2) for n in numbers(2000)))
         server.sync_declarations()
@@ -216,6 +227,7 @@ def check_large(url: str, folder: Path) -> None:
 
 @pytest.mark.rabbitmq
 def test_messages_of_20_megabytes_from_rabbitmq(rabbitmq_server: RabbitMQ, tmp_path: Path) -> None:
+    """RabbitMQ 4 refuses what is larger than 16 MiB."""
     check_large(rabbitmq_server.url, tmp_path)
 
 
@@ -253,8 +265,8 @@ def test_a_queue_that_is_deleted_in_the_middle(broker: Broker, kind: str, tmp_pa
 
 
 @pytest.mark.rabbitmq
-def test_a_delivery_limit_is_not_reached_by_crashes(rabbitmq_server: RabbitMQ, tmp_path: Path) -> None:
-    broker = Broker(rabbitmq_server.url)
+def test_a_delivery_limit_is_not_reached_by_crashes(any_rabbitmq: RabbitMQ, tmp_path: Path) -> None:
+    broker = Broker(any_rabbitmq.url)
     dead = broker.queue("classic")
     queue = broker.queue(
         "quorum", {"x-delivery-limit": 2, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}

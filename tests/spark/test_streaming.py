@@ -15,6 +15,7 @@ import pytest
 
 from harebell.client.messages import Message
 from tests.spark.conftest import DRAINED, Broker, cause
+from tests.spark.preloaded import Interpreters
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -149,7 +150,7 @@ def test_from_queue_to_queue(spark: SparkSession, broker: Broker, tmp_path: Path
 DRIVER = """
 import sys
 from harebell.spark import session, start_query
-url, queue, folder, spool = sys.argv[1:]
+sys.executable, url, queue, folder, spool = sys.argv[1:]  # the first starts Spark's workers
 spark = session("killed")
 reader = spark.readStream.format("amqp").option("url", url).option("queue", queue)
 if spool:
@@ -165,21 +166,21 @@ start_query(files.start).awaitTermination()
 @pytest.mark.parametrize(
     "broker, kind",
     [
-        pytest.param("rabbitmq_server", "stream", marks=pytest.mark.rabbitmq),
-        pytest.param("rabbitmq_server", "classic", marks=pytest.mark.rabbitmq),
+        pytest.param("rabbitmq4_server", "classic", marks=pytest.mark.rabbitmq),
         ("harebell_server", "stream"),
     ],
     indirect=["broker"],
 )
 def test_a_killed_query_is_restarted_with_exact_counts(
-    spark: SparkSession, broker: Broker, tmp_path: Path, spool: str, kind: str
+    spark: SparkSession, interpreters: Interpreters, broker: Broker, tmp_path: Path, spool: str, kind: str
 ) -> None:
     queue = broker.queue(kind)
     broker.numbered(queue, 40_000)
     script = tmp_path / "driver.py"
     script.write_text(DRIVER)
     drains = kind != "stream"
-    command = [sys.executable, str(script), broker.url, queue, str(tmp_path), spool if drains else ""]
+    python = str(interpreters.executable)
+    command = [sys.executable, str(script), python, broker.url, queue, str(tmp_path), spool if drains else ""]
     commits = tmp_path / "checkpoint" / "commits"
     with (tmp_path / "driver.log").open("ab") as log:
         driver = subprocess.Popen(

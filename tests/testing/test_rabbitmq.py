@@ -44,6 +44,15 @@ def test_pika_publishes_and_gets(rabbitmq: RabbitMQ) -> None:
         assert channel.basic_get(queue, auto_ack=True)[2] == b"hello"
 
 
+def test_values_of_expressions(any_rabbitmq: RabbitMQ) -> None:
+    assert any_rabbitmq.evaluate('A = <<"one">>, [A, {two, 3}]') == '[<<"one">>,{two,3}]'
+    assert any_rabbitmq.evaluate("lists:seq(1, 20000)").endswith(",19999,20000]")
+    for wrong, said in (("error(oops)", "oops"), ("1 +", "syntax error"), ("no:such()", "undef")):
+        with pytest.raises(subprocess.CalledProcessError) as failed:
+            any_rabbitmq.evaluate(wrong)
+        assert said in failed.value.output
+
+
 def test_pid_is_the_erlang_machine(rabbitmq: RabbitMQ) -> None:
     assert psutil.Process(rabbitmq.pid).name() == "beam.smp"
 
@@ -69,7 +78,7 @@ def test_epmd_is_its_own_and_not_a_daemon(rabbitmq: RabbitMQ) -> None:
 
 
 def test_ctl_speaks_to_this_node(rabbitmq: RabbitMQ) -> None:
-    assert rabbitmq.ctl("eval", "node().").strip().strip("'") == rabbitmq.node_name
+    assert rabbitmq.evaluate("node()").strip("'") == rabbitmq.node_name
 
 
 @pytest.mark.rabbitmq
@@ -158,3 +167,60 @@ def test_free_ports_are_different_and_free() -> None:
     for port in ports:
         with socket.socket() as sock:
             sock.bind(("127.0.0.1", port))
+
+
+def make_system(root: Path, version: str = "4.0.5") -> Path:
+    """A folder that looks like a Debian system with RabbitMQ."""
+    home = root / "usr/lib/rabbitmq"
+    for folder in (home / "bin", home / f"lib/rabbitmq_server-{version}"):
+        folder.mkdir(parents=True)
+    (home / "bin/rabbitmq-server").touch()
+    return root
+
+
+def use_unshare(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> None:
+    (folder / "unshare").write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "unshare").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+
+
+def test_the_version_of_another_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    use_unshare(monkeypatch, tmp_path, "exit 0")
+    assert module.find_version(make_system(tmp_path / "system")) == "4.0.5"
+    with pytest.raises(ServerUnavailable, match="nothing says which version"):
+        module.find_version(make_system(tmp_path / "odd", "new"))
+    with pytest.raises(ServerUnavailable, match="empty: make one with `mmdebstrap"):
+        module.find_version(tmp_path / "empty")
+
+
+def test_where_namespaces_are_refused_the_error_has_the_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    use_unshare(monkeypatch, tmp_path, "echo not permitted >&2; exit 1")
+    with pytest.raises(ServerUnavailable, match="mount namespace, which this system refuses: not permitted"):
+        RabbitMQ(root=make_system(tmp_path / "system")).start()
+
+
+def test_without_unshare_the_error_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ServerUnavailable, match="`unshare` of util-linux is not on PATH"):
+        module.find_version(make_system(tmp_path / "system"))
+
+
+def test_another_systems_rabbitmq_runs_beside_this_machines(rabbitmq: RabbitMQ, rabbitmq4: RabbitMQ) -> None:
+    assert rabbitmq4.version.startswith("4.0.")
+    assert rabbitmq4.ctl("version").strip() == rabbitmq4.version
+    assert psutil.Process(rabbitmq4.pid).name() == "beam.smp"
+    with connect(rabbitmq4) as connection:
+        channel = connection.channel()
+        queue = channel.queue_declare("", exclusive=True).method.queue
+        channel.basic_publish("", queue, b"hello")
+        assert channel.basic_get(queue, auto_ack=True)[2] == b"hello"
+    with connect(rabbitmq):
+        pass
+
+
+def test_nothing_of_another_system_is_mounted_here(rabbitmq4: RabbitMQ) -> None:
+    theirs = Path(f"/proc/{rabbitmq4.pid}/mountinfo").read_text()
+    ours = Path("/proc/self/mountinfo").read_text()
+    assert " /usr " in theirs
+    assert " /usr " not in ours or rabbitmq4.version not in ours
+    assert Path(f"/proc/{rabbitmq4.pid}/ns/mnt").readlink() != Path("/proc/self/ns/mnt").readlink()

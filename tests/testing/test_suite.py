@@ -11,13 +11,15 @@ import pytest
 
 import harebell
 from harebell import errors
+from harebell.client.servers import product_of
 from harebell.testing import AmqpCase, AmqpSuite, EmbeddedBroker, RabbitMQ
+from tests.fixtures.rabbitmq import EACH
 
 
-@pytest.fixture(params=["rabbitmq", "harebell"])
+@pytest.fixture(params=[*EACH, "harebell"])
 def url(request: pytest.FixtureRequest) -> Iterator[str]:
-    if request.param == "rabbitmq":
-        rabbitmq: RabbitMQ = request.getfixturevalue("rabbitmq")
+    if request.param in EACH:
+        rabbitmq: RabbitMQ = request.getfixturevalue(request.param)
         yield rabbitmq.url
     else:
         with EmbeddedBroker() as server:
@@ -144,10 +146,8 @@ def test_under_unittest() -> None:
 
 def test_another_broker(rabbitmq: RabbitMQ, monkeypatch: pytest.MonkeyPatch) -> None:
     class Product(AmqpCase):
-        product = "RabbitMQ"
-
         async def test_it(self) -> None:
-            assert self.consume_connection.server_properties["product"] == self.product
+            assert product_of(self.consume_connection.server_properties) == "RabbitMQ"
 
     class Chosen(Product):
         broker_url = rabbitmq.url

@@ -10,12 +10,16 @@ import pytest
 
 from harebell.client.blocking import connection
 from harebell.client.channel import Channel
-from tools import generate_blocking, generate_providers, generated
+from tools import generate_blocking, generate_providers, generate_v010, generated
 
 HAND_WRITTEN = "x = 1\n"
 
 
-@pytest.mark.parametrize("files", [generate_blocking.files, generate_providers.files], ids=["blocking", "providers"])
+@pytest.mark.parametrize(
+    "files",
+    [generate_blocking.files, generate_providers.files, generate_v010.files],
+    ids=["blocking", "providers", "0-10"],
+)
 def test_generated_files_are_current(files: Callable[[], dict[Path, str]]) -> None:
     assert generated.outdated(files()) == []
 

@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.torture.run import churn, kills
+from tests.torture.run import churn, kills, soak
 from tests.torture.scenery import QUEUES
 
 
@@ -17,6 +17,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
     parser.add_argument("--kills", type=int, default=200, help="how often the broker is killed; 0: not at all")
     parser.add_argument("--minutes", type=float, default=10.0, help="of churn behind the proxy; 0: none")
+    parser.add_argument("--soak", type=float, default=60.0, help="minutes beside a heavy client; 0: none")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     parser.add_argument("--streams", action="store_true", help="stream queues alone")
     options = parser.parse_args()
@@ -24,16 +25,16 @@ def main() -> int:
     breaches = 0
     print(f"torture: seed {options.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="torture-") as folder:
-        for name, wanted in (("kills", options.kills), ("churn", options.minutes)):
+        for name, wanted in (("kills", options.kills), ("churn", options.minutes), ("soak", options.soak)):
             if not wanted:
                 continue
             path = Path(folder) / name
             path.mkdir()
-            ordeal = (
-                kills(path, count=options.kills, seed=options.seed, queues=queues, progress=_print)
-                if name == "kills"
-                else churn(path, seconds=options.minutes * 60, seed=options.seed, queues=queues, progress=_print)
-            )
+            if name == "kills":
+                ordeal = kills(path, count=options.kills, seed=options.seed, queues=queues, progress=_print)
+            else:
+                kind = churn if name == "churn" else soak
+                ordeal = kind(path, seconds=wanted * 60, seed=options.seed, queues=queues, progress=_print)
             verdict = asyncio.run(ordeal)
             print(f"torture: {name}\n{verdict}", flush=True)
             breaches += verdict.figures["breaches"]

@@ -17,7 +17,7 @@ __all__ = ["Ended", "Peer"]
 
 M = TypeVar("M", bound=m.Method)
 FRAME_MAX = 131_072
-PATIENCE = 60.0  # seconds for an answer: a broker that is silent for longer hangs
+PATIENCE = 120.0  # seconds for an answer: a broker that is silent for longer hangs
 
 
 class Ended(Exception):

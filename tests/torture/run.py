@@ -1,6 +1,6 @@
-"""The two ordeals: a broker that is killed again and again, and connections that are cut and stalled all the time.
+"""The ordeals: a broker that is killed again and again, connections that are cut and stalled, a client that is heavy.
 
-Either ends in the same way: publishers get their last confirms, consumers empty every queue, streams are read whole,
+Each ends in the same way: publishers get their last confirms, consumers empty every queue, streams are read whole,
 and the broker is stopped as it should be and started once more, to show that nothing is left. Then comes the verdict.
 """
 
@@ -16,15 +16,17 @@ from typing import Final
 from harebell.protocol.v091 import Content, methods as m
 from harebell.testing import FaultProxy
 from tests.torture.declarations import Declarer
+from tests.torture.heavy import Heavy, Probe
 from tests.torture.history import Book, History, Stream, Verdict
 from tests.torture.peer import Peer
 from tests.torture.scenery import FAN, LATER, QUEUES, Queue, sources
 from tests.torture.server import Server
 from tests.torture.workers import MOST_DELAY, Committer, Confirmer, Consumer, Reader, Stage, Worker, read
 
-__all__ = ["churn", "kills"]
+__all__ = ["OPEN_FILES", "churn", "kills", "soak"]
 
 PATIENCE: Final = 120.0  # seconds in which the queues get no emptier, or nothing of a stream comes
+OPEN_FILES: Final = 1024  # of the broker in a soak
 LINGER: Final = 15.0  # ... and for a dead letter that waits to be sent again
 Ordeal = Callable[[Server, Stage], Awaitable[None]]
 Progress = Callable[[str], None]
@@ -98,11 +100,48 @@ async def churn(
     return await _run(folder, seed, queues, ordeal)
 
 
+async def soak(
+    folder: Path, *, seconds: float, seed: int, queues: tuple[Queue, ...] = QUEUES, progress: Progress = _silent
+) -> Verdict:
+    """For so long, another client does everything that takes long, beside a probe; a kill every minute or so.
+
+    The broker may have OPEN_FILES files open.
+    """
+    every = min(60.0, seconds / 3)
+
+    async def ordeal(server: Server, stage: Stage) -> None:
+        deadline, figures = time.monotonic() + seconds, stage.history.figures
+        server.up.set()
+        while time.monotonic() < deadline:
+            life = time.monotonic() + stage.random.uniform(0.5, 1.5) * every
+            while time.monotonic() < min(life, deadline):
+                await asyncio.sleep(1.0)
+                memory, files = server.usage()
+                figures["peak memory, MiB"] = max(figures["peak memory, MiB"], memory >> 20)
+                figures["most open files"] = max(figures["most open files"], files)
+            await server.kill()
+            stage.life += 1
+            figures["kills"] += 1
+            await server.start()
+            await _look(server, queues)
+            server.up.set()
+            progress(f"{max(0.0, deadline - time.monotonic()):.0f} s left: {_short(stage.history)}")
+
+    return await _run(folder, seed, queues, ordeal, heavy=True, open_files=OPEN_FILES)
+
+
 async def _run(
-    folder: Path, seed: int, queues: tuple[Queue, ...], ordeal: Ordeal, *, declaring: bool = False
+    folder: Path,
+    seed: int,
+    queues: tuple[Queue, ...],
+    ordeal: Ordeal,
+    *,
+    declaring: bool = False,
+    heavy: bool = False,
+    open_files: int | None = None,
 ) -> Verdict:
     began = time.monotonic()
-    history, server = History(), Server(folder / "data")
+    history, server = History(), Server(folder / "data", open_files=open_files)
     try:
         await server.start()
         await _declare(server.port, queues)
@@ -110,10 +149,13 @@ async def _run(
         workers = _workers(stage, queues)
         declarer = Declarer(stage) if declaring else None
         workers += [declarer] if declarer is not None else []
+        busy = Heavy(stage) if heavy else None
+        probe = Probe(stage, busy) if busy is not None else None
+        workers += [busy, probe] if busy is not None and probe is not None else []
         async with asyncio.TaskGroup() as tasks:
             async with asyncio.TaskGroup() as publishing:
                 for worker in workers:
-                    group = publishing if isinstance(worker, Confirmer | Committer) else tasks
+                    group = publishing if isinstance(worker, Confirmer | Committer | Heavy | Probe) else tasks
                     group.create_task(worker.run())
                 await ordeal(server, stage)
                 stage.publishing = False
@@ -133,6 +175,9 @@ async def _run(
     for line in server.complaints():
         history.breach(f"log: {line}")
     verdict = history.verdict()
+    if probe is not None:
+        for act, seconds in sorted(probe.longest.items(), key=lambda item: -item[1]):
+            verdict.figures[f"longest wait, ms: {act}"] = int(seconds * 1000)
     verdict.figures["slowest start, ms"] = int(server.slowest_start * 1000)
     verdict.figures["seconds"] = int(time.monotonic() - began)
     verdict.figures["seed"] = seed

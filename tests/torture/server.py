@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import resource
 import signal
 import socket
 import sys
@@ -26,12 +27,12 @@ def free_port() -> int:
 class Server:
     """`up` is set while it runs and has what it needs; who sets it is who started it."""
 
-    def __init__(self, data: Path, *options: str) -> None:
+    def __init__(self, data: Path, *options: str, open_files: int | None = None) -> None:
         self.port = free_port()
         self.up = asyncio.Event()
         self.start_seconds = 0.0
         self.slowest_start = 0.0
-        self._data, self._options = data, options
+        self._data, self._options, self._open_files = data, options, open_files
         self._log = data.parent / "serve.log"
         self._process: asyncio.subprocess.Process | None = None
 
@@ -43,6 +44,8 @@ class Server:
                 sys.executable, "-m", "harebell", "serve", "--port", str(self.port), "--data", str(self._data),
                 *self._options, env=environment(), stdout=asyncio.subprocess.PIPE, stderr=log,
             )  # fmt: skip
+        if self._open_files is not None:
+            resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (self._open_files, self._open_files))
         assert self._process.stdout is not None
         try:
             async with asyncio.timeout(give_up or 300.0):
@@ -74,6 +77,13 @@ class Server:
             process.send_signal(number)
         async with asyncio.timeout(60.0):
             return await process.wait()
+
+    def usage(self) -> tuple[int, int]:
+        """The most memory that the process ever had, in bytes, and the number of its open files."""
+        assert self._process is not None
+        folder = Path("/proc") / str(self._process.pid)
+        line = next(line for line in (folder / "status").read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024, len(list((folder / "fd").iterdir()))
 
     def log(self) -> str:
         return self._log.read_text(errors="replace")

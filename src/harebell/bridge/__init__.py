@@ -5,6 +5,7 @@ the shovels among a broker's parameters. `declare_topology` prepares a destinati
 the client, which do not import each other.
 """
 
+import harebell.logs  # noqa: F401  log records are one line each
 from harebell.bridge.dynamic import Shovels
 from harebell.bridge.options import Destination, ShovelOptions, Source, parse_shovel
 from harebell.bridge.shovel import Shovel

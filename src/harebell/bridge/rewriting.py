@@ -16,6 +16,7 @@ from harebell.client.messages import Delivery
 from harebell.protocol.v091 import Properties, Table
 from harebell.protocol.v091.codec import decode_properties
 from harebell.protocol.v091.splice import DELIVERY_COUNT, STREAM_OFFSET
+from harebell.protocol.v091.typed_values import Int64
 
 __all__ = ["Rewriter"]
 
@@ -57,7 +58,7 @@ class Rewriter:
             before = headers.get("x-shovelled")
             headers["x-shovelled"] = [dict(self._shovelled), *(before if isinstance(before, list) else [])]
         if self._stamps:
-            headers["x-shovelled-timestamp"] = int(time.time())
+            headers["x-shovelled-timestamp"] = Int64(time.time())
         if headers:
             properties.headers = headers
         return properties.encode()

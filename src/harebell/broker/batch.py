@@ -18,11 +18,13 @@ queues and dialects by small protocols only, and knows no sockets.
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol
 
-from harebell.broker.store.catalog import Catalog
+from harebell.broker.slices import SLICE, Slices, Work
+from harebell.broker.store.catalog.catalog import Catalog
 from harebell.broker.store.files import Files
 from harebell.broker.store.group_commit import GroupCommit
 from harebell.broker.timers import Timers
@@ -44,7 +46,8 @@ class Deliverer(Protocol):
 
     @property
     def decorators(self) -> Sequence[_Decorator]: ...
-    def deliver(self) -> None: ...
+    def deliver_share(self) -> bool:
+        """Deliver for one share of time. Returns whether everything that can be delivered now is."""
 
 
 class Writer(Protocol):
@@ -85,6 +88,10 @@ class Debtor(Protocol):
         """Credit a finished sync."""
 
 
+LONG_WRITE: Final = 4 * SLICE
+FIRST_WRITE: Final = 0.001  # seconds of a writer that has to make its files; once it has, 20 microseconds and more
+
+
 def _nothing() -> None:
     pass
 
@@ -97,6 +104,7 @@ class Batch:
     held                                        publishers that wait for the disk
     failed                                      the error of the store; None: it works
     rearm                                       called after a batch in which the next deadline changed
+    slices                                      long work, each slice with a batch of its own
     """
 
     def __init__(
@@ -108,8 +116,10 @@ class Batch:
         *,
         sync: bool,
         files: Files,
+        stopwatch: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.catalog = catalog
+        self.slices = Slices(call_soon, stopwatch, self.end, self.fail)
         self.commit = GroupCommit(call_soon, self._synced, self.fail, sync=sync, files=files)
         self.scheduled: list[Deliverer] = []
         self.written: list[Writer] = []
@@ -123,6 +133,9 @@ class Batch:
         self._on_failed = on_failed
         self._ending = False
         self._ticket = 0  # of the sync that covers the batch's data
+        self._last_ticket = 0  # of any batch
+        self._seconds_per_writer = FIRST_WRITE  # as the last writes took
+        self._postponed: list[Deliverer] = []  # queues that have more to deliver, in a later turn
         self._unsynced: dict[Writer, int] = {}  # writer -> the sync that will cover its data
         self._when_safe: list[Callable[[], None]] = []
         self._safe: deque[tuple[int, list[Callable[[], None]]]] = deque()  # tickets, and callbacks that wait for them
@@ -142,7 +155,7 @@ class Batch:
             ):  # fmt: skip
                 try:
                     if self.scheduled:
-                        self._deliver()
+                        self.deliver()
                     if self.written:
                         self.write()
                 except OSError as error:
@@ -151,12 +164,12 @@ class Batch:
                 if ticket and publisher is not None and ticket > self.commit.synced:
                     publisher.charge(ticket, size)
                 publisher = None
+                confirming, self.confirming = self.confirming, []
                 if self._when_safe:
                     callbacks, self._when_safe = self._when_safe, []
                     self._safe.append((ticket, callbacks))
-                    self._call_safe()
-                if self.confirming:
-                    confirming, self.confirming = self.confirming, []
+                    self._call_safe()  # what it confirms is confirmed after the next write
+                if confirming and self.failed is None:
                     self._awaiting += [confirms for confirms in confirming if confirms.end_batch(ticket)]
                 if catalog.changed:
                     self.save()
@@ -170,15 +183,37 @@ class Batch:
             self._timers.moved = False
             self.rearm()
 
-    def _deliver(self) -> None:
+    def deliver(self) -> None:
+        """Let the queues with messages for consumers deliver now: something looks at their contents next."""
         scheduled = self.scheduled
+        stopwatch, end = self.slices.stopwatch, 0.0
         while scheduled:
             queue = scheduled.pop()
             queue.scheduled = False
             if not queue.deleted:
-                queue.deliver()
+                if not queue.deliver_share() and not queue.scheduled:
+                    self._postpone((queue,))
                 for decorator in queue.decorators:
                     decorator.consumer_state_changed()
+            if scheduled:
+                now = stopwatch()
+                end = end or now + SLICE
+                if now > end:
+                    self._postpone(scheduled)
+                    scheduled.clear()
+
+    def _postpone(self, queues: Iterable[Deliverer]) -> None:
+        """Let these queues deliver in a later turn: others have waited long enough."""
+        if not self._postponed:
+            self.slices.later(self._resume())
+        for queue in queues:
+            queue.scheduled = True
+            self._postponed.append(queue)
+
+    def _resume(self) -> Work:
+        self.scheduled += self._postponed
+        self._postponed.clear()
+        yield
 
     def write(self) -> None:
         """Write the batch's data so far. OSError when the disk refuses.
@@ -186,15 +221,31 @@ class Batch:
         After a failure of the store it writes nothing, not even the deliveries that closing connections return.
         """
         written, self.written = self.written, []
-        if self.failed is not None:
+        if self.failed is not None or not written:
             return
+        began = self.slices.stopwatch()
         for each in written:
             if not each.deleted:
                 ticket = each.flush()
                 self._ticket = max(self._ticket, ticket)
+                self._last_ticket = max(self._last_ticket, ticket)
                 if ticket > self.commit.synced:
                     self._unsynced[each] = ticket
                 each.advance()
+        self._seconds_per_writer += ((self.slices.stopwatch() - began) / len(written) - self._seconds_per_writer) / 2
+
+    def relieve(self) -> None:
+        """Write, if so many wait for it that the end of the batch would take too long; later is better for the disk."""
+        if self.writes_long(len(self.written)):
+            self.write()
+
+    def writes_long(self, count: int) -> bool:
+        """Whether so many writers would take long, as the last ones took."""
+        return count * self._seconds_per_writer > LONG_WRITE
+
+    def cover_earlier(self) -> None:
+        """Let the confirms and callbacks of this batch wait for the data of earlier batches too."""
+        self._ticket = max(self._ticket, self._last_ticket)
 
     def has_written(self, what: Writer) -> None:
         """Note that a writer has data to write at the end of the batch."""

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from harebell.broker.counts import ChannelCounts
 from harebell.broker.queues.base import Queue
+from harebell.broker.slices import Work
 from harebell.errors import AmqpError
 from harebell.protocol.v091 import Table
 
@@ -50,6 +51,10 @@ class Connection(Protocol):
     @property
     def local(self) -> str: ...
     @property
+    def tls(self) -> tuple[str, str] | None:
+        """The protocol and the cipher, by OpenSSL's names; None without TLS."""
+
+    @property
     def protocol(self) -> str:
         """The dialect, with the name in RabbitMQ's events: "{0,9,1}"."""
 
@@ -82,8 +87,8 @@ class Connection(Protocol):
     def drain(self) -> None:
         """Stop reading: the broker is about to stop."""
 
-    def give_back_overdue(self, now: int, default: int, least: int) -> None:
-        """Return deliveries that were not acknowledged within their queue's consumer timeout to their queues.
+    def give_back_overdue(self, now: int, default: int, least: int) -> Work:
+        """Return deliveries that were not acknowledged within their queue's consumer timeout to their queues, in steps.
 
         `default` is the timeout of queues without one of their own, `least` the smallest one; milliseconds.
         """

@@ -7,14 +7,18 @@ it to sinks. They use the virtual host by `Forwarding` alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from harebell.broker.message import Message
 from harebell.protocol.v091 import Properties
 from harebell.routing import Route, Router
 from harebell.routing.exchanges.hashing import HASH_PROPERTIES
 
-__all__ = ["Forwarding", "Receiver", "Sink", "hashed_properties"]
+__all__ = ["ROUTABLE_PROPERTIES", "Forwarding", "Receiver", "Sink", "hashed_properties", "whole_message"]
+
+
+ROUTABLE_PROPERTIES: Final = tuple(name for name in Properties.__slots__ if name not in ("headers", "reserved"))
+"""The properties that an exchange of a program's own type may route by."""
 
 
 class Sink(Protocol):
@@ -58,3 +62,9 @@ class Forwarding(Protocol):
 def hashed_properties(properties: Properties) -> Mapping[str, object]:
     """The properties that an exchange may route by, in the form that routing takes."""
     return {name: getattr(properties, name) for name in HASH_PROPERTIES}
+
+
+def whole_message(properties: Properties, body: bytes) -> Mapping[str, object]:
+    """The message for exchanges of a program's own types, which may route by any part of it."""
+    given = {name: value for name in ROUTABLE_PROPERTIES if (value := getattr(properties, name)) is not None}
+    return {"headers": properties.headers or {}, "properties": given, "body": body}

@@ -6,9 +6,11 @@ from typing import Final, TypeAlias
 
 from harebell.protocol.v091 import Content
 from harebell.protocol.v091.codec import END
-from harebell.protocol.v091.content import stored_content
+from harebell.protocol.v091.content import FLAGS_AT, stored_content
 from harebell.protocol.v091.fields import read_shortstr, write_shortstr
-from harebell.protocol.v091.splice import DELIVERY_COUNT, header_frame_size, replace_properties
+from harebell.protocol.v091.fitting import fits, fitting_frames
+from harebell.protocol.v091.large_frames import LARGE, Frames, LargeFrames
+from harebell.protocol.v091.splice import DELIVERY_COUNT, header_frame_size, replace_raw_properties
 
 __all__ = ["STORED_CHANNEL", "Address", "Given", "Held", "MarkedMessage", "Message", "to_held"]
 
@@ -107,26 +109,32 @@ class Held:
     def size(self) -> int:
         return self.message.content.body_size
 
-    def frames_for(self, channel: int, frame_max: int) -> bytes:
+    def frames_for(self, channel: int, frame_max: int) -> Frames:
         """The message's frames, with x-delivery-count among its headers when it was delivered before and that fits.
 
-        LocalProtocolError when its properties alone do not fit a frame.
+        LocalProtocolError when its properties do not fit a frame without the headers that brokers add.
         """
         content = self.message.content
-        frames = content.frames_for(channel, frame_max)
-        if not self.count:
-            return frames
+        if not self.count or len(content.frames) <= LARGE:
+            frames = fitting_frames(content, channel, frame_max)
+            return self._counted(frames, frame_max) if self.count and isinstance(frames, bytes) else frames
+        stored = content.frames
+        size = header_frame_size(stored)
+        head = Content(content.channel, content.method, stored[:size], content.body_size)
+        header = fitting_frames(head, content.channel, frame_max)
+        assert isinstance(header, bytes)  # a header frame that fits is not large
+        return LargeFrames(self._counted(header, frame_max), stored, size, channel, frame_max)
+
+    def _counted(self, frames: bytes, frame_max: int) -> bytes:
         if DELIVERY_COUNT.may_be_in(frames):  # a publisher's or another broker's own is replaced by this broker's
-            properties = content.decode_properties()
-            properties.headers = {k: v for k, v in (properties.headers or {}).items() if k != DELIVERY_COUNT.name}
-            frames = replace_properties(frames, properties)
+            properties = frames[FLAGS_AT : header_frame_size(frames) - 1]
+            frames = replace_raw_properties(frames, DELIVERY_COUNT.take_from(properties))
         counted = DELIVERY_COUNT.put_into(frames, self.count)
         return counted if header_frame_size(counted) <= frame_max else frames
 
     def fits(self, frame_max: int) -> bool:
         """Whether the message fits a peer with this frame size (0: no limit)."""
-        frames = self.message.content.frames
-        return not frame_max or len(frames) <= frame_max or header_frame_size(frames) <= frame_max
+        return fits(self.message.content.frames, frame_max)
 
 
 Given: TypeAlias = Message | Held | tuple[Address, bytes]

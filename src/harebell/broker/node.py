@@ -7,10 +7,11 @@ one.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -21,32 +22,53 @@ from harebell.broker.clients import Connection
 from harebell.broker.counts import Churn
 from harebell.broker.exchanges.delayed import Delays
 from harebell.broker.observers import Listener
+from harebell.broker.plugins import Plugins
 from harebell.broker.queues.base import DecoratorFactory, Queue
 from harebell.broker.queues.deduplication import Duplicates
 from harebell.broker.queues.drops import Drops
 from harebell.broker.queues.length_limit import LengthLimit
 from harebell.broker.rules.limits import check_vhost_limits
 from harebell.broker.rules.parameters import Component, Parameters, no_vhost
-from harebell.broker.store.catalog import Catalog
+from harebell.broker.slices import Work
+from harebell.broker.store.catalog.catalog import Catalog
+from harebell.broker.store.catalog.check import CATALOG
 from harebell.broker.store.data_folder import LastStop
 from harebell.broker.store.files import Files
+from harebell.broker.store.inventory import Inventory
+from harebell.broker.store.open_files import OpenFiles
+from harebell.broker.store.private import FOLDER
 from harebell.broker.store.store import Store
 from harebell.broker.timers import Timers
 from harebell.broker.vhost import VirtualHost, described
 from harebell.config import Limits
-from harebell.errors import ConnectionForced, InternalError
+from harebell.errors import ConnectionForced, InternalError, InvalidArgument
 from harebell.routing import definitions
+from harebell.routing.exchanges.exchange_types import ExchangeFactory
+from harebell.routing.steps import Steps, complete
+from harebell.routing.wire_limits import check_name
 
-__all__ = ["Node"]
+__all__ = ["CATALOG", "Node"]
 
-CATALOG: Final = "catalog.sqlite"  # in the data folder
+FAILED_STOP_SECONDS: Final = 2.0  # for a sync that hangs, when the store has failed anyway
 SWEEP_MS: Final = 60_000  # between two checks for overdue acknowledgements, at most
 
 DEFAULT_LIMITS: Final = Limits()
 
+log = logging.getLogger("harebell.broker")
+
 
 def monotonic_ms() -> int:
     return time.monotonic_ns() // 1_000_000
+
+
+def _rest(queues: Sequence[Queue]) -> Work:
+    for queue in queues:
+        queue.rest()
+        yield
+
+
+def _ignore(error: OSError) -> None:
+    pass
 
 
 def _milliseconds(seconds: float) -> int:
@@ -65,7 +87,10 @@ class Node:
     limits      the resources that clients may use
     clock       milliseconds that never go back
     components  objects that act on parameters, by the name of their component
+    plugins     the exchange types and services that a program adds
     files       the operating system, for the messages of queues, streams and delayed exchanges
+    open_files  the number of these files that may be open at a time; None: by the process's limit
+    stopwatch   seconds, to cut long work into slices
     """
 
     def __init__(
@@ -80,9 +105,14 @@ class Node:
         limits: Limits = DEFAULT_LIMITS,
         clock: Callable[[], int] = monotonic_ms,
         components: Mapping[str, Component] | None = None,
+        plugins: Plugins | None = None,
         files: Files = os,
+        open_files: int | None = None,
+        stopwatch: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.name = f"harebell@{socket.gethostname()}"
+        self.plugins = Plugins() if plugins is None else plugins
+        self.exchange_types: Mapping[str, ExchangeFactory] = self.plugins.exchange_types
         self.connections: set[Connection] = set()
         self.churn = Churn()
         self.events = events
@@ -90,19 +120,30 @@ class Node:
         self._pids = count(1)
         self.timers = Timers(clock)
         self.last_stop = last_stop
-        data.mkdir(parents=True, exist_ok=True)
-        self.catalog = Catalog.in_memory() if temporary else Catalog.open(data / CATALOG, sync=sync)
+        data.mkdir(FOLDER, parents=True, exist_ok=True)
+        self.catalog = (
+            Catalog.in_memory()
+            if temporary
+            else Catalog.open(data / CATALOG, sync=sync, suspect=last_stop is LastStop.POWER_CUT)
+        )
         self.users = Users()
         self.logins = Logins(self.users, self.timers, lambda answer: call_soon(lambda: self._in_batch(answer)))
         self.limits = limits
         self.consumer_timeout = _milliseconds(limits.consumer_timeout)
         self._next_sweep = self.timers.at(self.timers.now() + SWEEP_MS, self._sweep)
+        self._giving_back = False
         self.vhosts: dict[str, VirtualHost] = {}
+        self._leaving: set[str] = set()  # virtual hosts that are being deleted
         self.parameters = Parameters(self.vhosts, self.catalog, self.events, components)
         self.alarms: set[str] = set()
         self.draining = False
-        self.batch = Batch(call_soon, self.catalog, self.timers, self._close_all, sync=sync, files=files)
-        self.store = Store(data, self.batch.commit, self.timers.now, last_stop=last_stop, files=files)
+        self.when_failed: Callable[[OSError], None] = _ignore  # called once, when the store has failed
+        self.inventory = None if temporary or files is not os else Inventory(data)
+        self._files = OpenFiles(files, open_files, self.inventory)
+        self.batch = Batch(
+            call_soon, self.catalog, self.timers, self._close_all, sync=sync, files=self._files, stopwatch=stopwatch
+        )
+        self.store = Store(data, self.batch.commit, self.timers.now, last_stop=last_stop, files=self._files)
         self.lobby = VirtualHost(self, "")  # the virtual host of a connection until connection.open
 
     def new_vhost(self, name: str) -> VirtualHost:
@@ -117,6 +158,9 @@ class Node:
         Description, tags and default queue type are also taken from the definition's metadata, where RabbitMQ 3.10
         writes them; limits, if there are any, become a parameter. InvalidArgument for an invalid definition.
         """
+        check_name(definition.name, "vhost name")
+        if definition.name in self._leaving:
+            raise InvalidArgument(f"vhost '{definition.name}' is being deleted: create it again when that is done")
         definition = described(definition)
         check_vhost_limits(definition.limits or {})
         new = definition.name not in self.vhosts
@@ -130,23 +174,37 @@ class Node:
         return vhost
 
     def delete_vhost(self, name: str) -> None:
+        """As `deleting_vhost`, at once."""
+        complete(self.deleting_vhost(name))
+        self.batch.end()
+
+    def deleting_vhost(self, name: str) -> Steps[None]:
         """Delete a virtual host with everything in it; its connections are closed with 320.
 
+        It cannot be used from the first step on. A broker that is killed before the last one has the rest of it again.
         NotFound for an unknown one.
         """
         vhost = self.vhosts.pop(name, None)
         if vhost is None:
             raise no_vhost(name)
+        self._leaving.add(name)
+        try:
+            yield from self._emptying(vhost)
+        finally:
+            self._leaving.remove(name)
+
+    def _emptying(self, vhost: VirtualHost) -> Work:
+        name = vhost.name
         for connection in tuple(self.connections):
             if connection.vhost is vhost:
                 connection.close(ConnectionForced(f"vhost '{name}' is deleted"))
+                yield
         self.users.forget_vhost(name)
-        vhost.clear()
+        yield from vhost.clearing()
         self.catalog.remove_vhost(name)
         self.events.vhost_deleted(name)
         self.parameters.forget_vhost(name)
         vhost.policies.forget()
-        self.batch.end()
 
     def add_connection(self, connection: Connection) -> None:
         """Add the connection of a new client."""
@@ -185,14 +243,21 @@ class Node:
     def _sweep(self) -> None:
         """Return deliveries that were not acknowledged in time; the interval depends on the shortest timeout."""
         queues = [queue for vhost in self.vhosts.values() for queue in vhost.queues.values()]
-        for queue in queues:
-            queue.rest()
+        self.batch.slices.run(_rest(queues))
         timeouts = [queue.settings.consumer_timeout or self.consumer_timeout for queue in queues]
         least = min(timeouts, default=self.consumer_timeout)
         now = self.timers.now()
-        for connection in tuple(self.connections):
-            connection.give_back_overdue(now, self.consumer_timeout, least)
+        if not self._giving_back:
+            self._giving_back = True
+            self.batch.slices.run(self._give_back_overdue(now, least))
         self._next_sweep = self.timers.at(now + min(SWEEP_MS, max(1, least // 4)), self._sweep)
+
+    def _give_back_overdue(self, now: int, least: int) -> Work:
+        try:
+            for connection in tuple(self.connections):
+                yield from connection.give_back_overdue(now, self.consumer_timeout, least)
+        finally:
+            self._giving_back = False
 
     def set_limits(self, limits: Limits) -> None:
         """Replace the limits; open connections keep the values that they have negotiated."""
@@ -236,12 +301,14 @@ class Node:
         for connection in tuple(self.connections):
             connection.retract()
             connection.close(InternalError(f"the broker's store failed: {error.strerror}"))
+        self.when_failed(error)
 
     def drain(self, drained: Callable[[], None]) -> None:
         """Stop reading clients' input; `drained` is called when the confirms of all their publications are sent."""
         self.draining = True
         for connection in tuple(self.connections):
             connection.drain()
+        self.batch.slices.finish()  # input that was read already is processed
         self.batch.when_drained(drained)
 
     def abandon(self) -> None:
@@ -250,18 +317,44 @@ class Node:
         self.catalog.close()
         self.logins.verifier.stop()
         self.batch.commit.stop()
+        self._files.release()
+        if self.inventory is not None:
+            self.inventory.close()
 
     def stop(self) -> None:
-        """Close the connections, then sync and close the store."""
+        """Close the connections, then sync and close the store; after a failure of the store, only close it."""
         for connection in tuple(self.connections):
             connection.close(ConnectionForced("broker forced connection closure with reason 'shutdown'"))
+        self.batch.slices.finish()
         self.batch.end()
         for vhost in self.vhosts.values():
             kept: tuple[Queue | Delays, ...] = (*vhost.queues.values(), *vhost.delays.values())
             for each in kept:
                 if self.batch.failed is None:
                     each.close()
-        self.catalog.close()
+        failed = self.batch.failed is not None
+        try:
+            if failed:
+                self.catalog.rollback()
+            else:
+                self.keep_copy()
+            self.catalog.close()
+        except OSError:
+            if not failed:
+                raise
         self.batch.rearm = lambda: None  # calls from other threads set no timers any more
         self.logins.verifier.stop()
-        self.batch.commit.stop()
+        if self.batch.commit.stop(FAILED_STOP_SECONDS if failed else None):
+            self._files.release()
+        if self.inventory is not None:
+            if self.batch.failed is None:
+                self.inventory.end()
+            else:
+                self.inventory.close()
+
+    def keep_copy(self) -> None:
+        """Have a copy of the catalog beside it, which is known to be good. A failure is only logged."""
+        try:
+            self.catalog.keep_copy()
+        except OSError as error:
+            log.warning("the copy of the catalog could not be written: %s", error)

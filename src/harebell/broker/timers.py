@@ -15,6 +15,7 @@ from typing import Final
 __all__ = ["Timer", "Timers"]
 
 LEAST_LIMIT: Final = 1024
+RUN_MS: Final = 4  # milliseconds of callbacks until other work has its turn
 
 
 class Timer:
@@ -68,9 +69,11 @@ class Timers:
         return heap[0][0] if heap else None
 
     def run(self) -> None:
-        """Call back all timers that are due."""
+        """Call back the timers that are due, as many as RUN_MS holds; the others stay due."""
         now, self.moved = self.now(), True
         while (deadline := self.next_deadline) is not None and deadline <= now:
             callback = heapq.heappop(self._heap)[2].callback
             if callback is not None:
                 callback()
+                if self.now() - now > RUN_MS:
+                    return

@@ -7,7 +7,7 @@ It declares and deletes queues and exchanges, and gives its queues the services 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
@@ -16,7 +16,7 @@ from harebell.broker.batch import Batch
 from harebell.broker.counts import ChannelCounts, Churn, ExchangeCounts
 from harebell.broker.exchanges.delayed import Delays
 from harebell.broker.exchanges.stateful import StatefulExchanges
-from harebell.broker.forwarding import Sink, hashed_properties
+from harebell.broker.forwarding import Sink, hashed_properties, whole_message
 from harebell.broker.message import Address, Message
 from harebell.broker.observers import INTERNAL_USER, Listener, Tracer
 from harebell.broker.queues.base import DecoratorFactory, Owner, Queue
@@ -27,10 +27,11 @@ from harebell.broker.queues.stream import StreamQueue
 from harebell.broker.rules.limits import check_queue
 from harebell.broker.rules.parameters import Parameters
 from harebell.broker.rules.policies import Policies
-from harebell.broker.store.catalog import Catalog
+from harebell.broker.slices import Work
+from harebell.broker.store.catalog.catalog import Catalog
 from harebell.broker.store.files import Damage
 from harebell.broker.store.store import Store
-from harebell.broker.store.stream_log import StreamLog
+from harebell.broker.store.stream_log.log import StreamLog
 from harebell.broker.timers import Timers
 from harebell.defaults import FRAME_MAX
 from harebell.errors import (
@@ -41,24 +42,29 @@ from harebell.errors import (
     NotFound,
 )
 from harebell.protocol.v091 import Content, FieldValue, Properties, Table, encode_content
+from harebell.protocol.v091.fitting import without_long_headers
 from harebell.routing import (
-    EXCHANGE_TYPES,
-    KEEPING_TYPES,
     Binding,
     Destination,
     Removed,
     Route,
     Router,
     definitions,
+    to_exchange,
+    to_queue,
 )
 from harebell.routing.equivalence import check_property
+from harebell.routing.exchanges.exchange_types import ExchangeFactory
 from harebell.routing.router import RESERVED_PREFIX
 from harebell.routing.settings import QueueSettings, check_redeclaration, queue_settings
+from harebell.routing.wire_limits import check_value
 
 __all__ = ["VirtualHost", "described"]
 
 log = logging.getLogger("harebell.broker.vhost")
 
+BINDINGS: Final = 32  # bindings removed in one step, ...
+FEW_BINDINGS: Final = 256  # ... but for so many that are removed with their queue or exchange
 QUEUE_TYPES: Final = ("classic", "quorum", "stream")
 
 
@@ -72,6 +78,7 @@ class Host(Protocol):
     parameters: Parameters
     events: Listener
     churn: Churn
+    exchange_types: Mapping[str, ExchangeFactory]
 
     @property
     def decorators(self) -> Sequence[DecoratorFactory]:
@@ -94,7 +101,7 @@ class VirtualHost:
         self._host = host
         self._store, self._churn = host.store, host.churn
         self.definition = definitions.VirtualHost(name)
-        self.router = Router(name, types=EXCHANGE_TYPES | KEEPING_TYPES)
+        self.router = Router(name, types=host.exchange_types)
         self.queues: dict[str, Queue] = {}
         self.folders: dict[str, str] = {}  # folders of messages, by queue in the catalog
         self.policies = Policies(self)
@@ -117,13 +124,13 @@ class VirtualHost:
     def watch_consumers(self, timeout: int) -> None:
         self._host.watch_consumers(timeout)
 
-    def clear(self) -> None:
+    def clearing(self) -> Work:
         """Delete every queue and every exchange: the virtual host is deleted. OSError when the disk refuses."""
-        for queue in tuple(self.queues.values()):
-            self.delete_queue(queue)
+        yield from self.deleting(self.queues.values())
         for exchange in tuple(self.router.exchanges):
             if not exchange.name.startswith(RESERVED_PREFIX) and exchange.name:
-                self.delete_exchange(exchange.name, if_unused=False)
+                yield from self.deleting_exchange(exchange.name)
+                yield
         for exchange in self.router.exchanges:  # the server's own are deleted with the virtual host
             self.events.exchange_deleted(self.name, exchange.name, INTERNAL_USER)
 
@@ -164,11 +171,11 @@ class VirtualHost:
             return current
         if name.startswith(RESERVED_PREFIX) and not server_named:
             raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
-        if connection is not None:
-            check_queue(self, name)
         settings = queue_settings(
             arguments, where, durable=durable, exclusive=exclusive, auto_delete=auto_delete, server_named=server_named
         )
+        if connection is not None:
+            check_queue(self, name)
         settings = self.policies.settings_for(name, settings.queue_type, arguments)
         try:
             queue = self.make_queue(
@@ -250,7 +257,12 @@ class VirtualHost:
         self.router.add_queue(name)
         queue.decorate(self._host.decorators)
         if folder is not None and isinstance(queue, ClassicQueue) and not recovered:
-            self.open_journal(queue)
+            try:
+                self.open_journal(queue)
+            except OSError:
+                del self.queues[name], self.folders[name]
+                self.router.remove_queue(name)
+                raise
         return queue
 
     def _new_folder(self, settings: QueueSettings) -> str:
@@ -351,6 +363,32 @@ class VirtualHost:
         for consumer in consumers:
             consumer.cancelled_by_broker()
 
+    def deleting(self, queues: Iterable[Queue]) -> Work:
+        """Delete these queues, one a step."""
+        for queue in tuple(queues):
+            yield from self.deleting_queue(queue)
+            yield
+
+    def deleting_queue(
+        self, queue: Queue, answer: Callable[[int], None] | None = None, *, user: str = INTERNAL_USER
+    ) -> Work:
+        """As `delete_queue`, but many bindings are removed before, in steps.
+
+        In the catalog they are removed with the queue: a broker that is killed before has all of them again.
+        """
+        if not queue.deleted:
+            yield from self._unbinding(self.router.bindings_to(to_queue(queue.name)), user)
+        if not queue.deleted:
+            self.delete_queue(queue, answer, user=user)
+        elif answer is not None:
+            answer(0)
+
+    def _unbinding(self, bindings: Sequence[Binding], user: str) -> Work:
+        """Remove bindings of an object that is about to be deleted, in steps, if they are many."""
+        for start in range(0, len(bindings) - FEW_BINDINGS, BINDINGS):
+            self._removed(self.router.unbind_some(bindings[start : start + BINDINGS]), user)
+            yield
+
     def reply_queue(self, name: str) -> Queue | None:
         """The target of a reply to `name` through the default exchange: a queue, or a channel's own address."""
         return self.queues.get(name) or self.reply_queues.get(name)
@@ -428,6 +466,15 @@ class VirtualHost:
     def delete_exchange(self, name: str, *, if_unused: bool, user: str = INTERNAL_USER) -> None:
         self._removed(self.router.delete_exchange(name, if_unused=if_unused), user)
 
+    def deleting_exchange(self, name: str, *, user: str = INTERNAL_USER) -> Work:
+        """As `delete_exchange`, but many bindings are removed before, in steps."""
+        self.router.check_deletion(name)
+        if self.router.has_exchange(name):
+            exchange = self.router.exchange(name)
+            yield from self._unbinding((*exchange.bindings(), *self.router.bindings_to(to_exchange(name))), user)
+            if self.router.has_exchange(name) and self.router.exchange(name) is exchange:
+                self.delete_exchange(name, if_unused=False, user=user)
+
     def _removed(self, removed: Removed, user: str) -> None:
         """Drop the state of deleted exchanges, and report them and the bindings deleted with them."""
         for name in removed.exchanges:
@@ -467,14 +514,26 @@ class VirtualHost:
             counts.publish_out += count * len(queues)
 
     def announce(self, exchange: str, routing_key: str, properties: Properties, body: bytes = b"") -> None:
-        """Publish a message of the broker's own. It is encoded only when it reaches a queue."""
+        """Publish a message of the broker's own. It is encoded only when it reaches a queue.
+
+        It may tell of a client's headers or arguments, which fill a frame by themselves: then its longest headers are
+        left out.
+        """
         headers = properties.headers or {}
-        route = self.router.route_keys(exchange, (routing_key,), lambda: headers, lambda: hashed_properties(properties))
+        route = self.router.route_keys(
+            exchange,
+            (routing_key,),
+            lambda: headers,
+            lambda: hashed_properties(properties),
+            lambda: whole_message(properties, body),
+            lenient=True,
+        )
         sinks = (*(self.queues[name] for name in route.queues), *self.exchange_sinks(route, (routing_key,)))
         if not sinks:
             return
         try:
             address = Address(exchange, routing_key)
+            properties.headers = without_long_headers(headers, FRAME_MAX)
             frames = encode_content(1, properties, body, FRAME_MAX)
         except LocalProtocolError as error:  # the key or headers are too long: they contain those of a client's message
             log.warning("%s in vhost '%s': cannot say %s: %s", exchange, self.name, routing_key, error)
@@ -486,6 +545,9 @@ class VirtualHost:
 
 def described(definition: definitions.VirtualHost) -> definitions.VirtualHost:
     """The definition, completed from its metadata. InvalidArgument for an invalid default queue type."""
+    check_value(
+        [definition.description, *(definition.tags or ())], f"description and tags of vhost '{definition.name}'"
+    )
     told = definition.metadata or {}
     description, tags = definition.description, definition.tags
     if description is None and isinstance(told.get("description"), str):

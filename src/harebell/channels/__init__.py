@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import harebell.logs  # noqa: F401  log records are one line each
 from harebell.lazy import lazy_names
 
 if TYPE_CHECKING:

@@ -24,12 +24,15 @@ from harebell.client.channel import Channel
 from harebell.client.connection import Connection
 from harebell.client.messages import QueueInfo
 from harebell.client.recovery.policy import Backoff, Recovery
+from harebell.client.servers import HAREBELL, product_of
 
-__all__ = ["LayerConnection"]
+__all__ = ["FINAL", "LayerConnection"]
 
 logger = logging.getLogger("harebell.channels")
 
-FAST: Final = Recovery(backoff=Backoff(0.1, 5.0), first="retry")
+FAST: Final = Recovery(backoff=Backoff(0.1, 5.0))
+# Errors in the settings: whoever waits is told at once, and the next call tries again.
+FINAL: Final = (errors.InvalidArgument, errors.AccessRefused, errors.NotAllowed, ImportError)
 DISTURBED: Final = 20  # times that a declaration may fail because of another call
 REMEMBERED: Final = 20_000  # message ids stored to recognise duplicates
 
@@ -52,6 +55,7 @@ class LayerConnection:
         self.on_harebell = False  # whether the broker is Harebell: it deduplicates, and lists bindings
         self.on_open: list[Callable[[LayerConnection], None]] = []
         self._opening: asyncio.Future[None] | None = None
+        self._unavailable = ""  # why there is no broker yet
         self._declared: dict[str, float] = {}  # by queue: the time of declaration
         self._declaring: dict[str, asyncio.Task[QueueInfo]] = {}
         self._seen: OrderedDict[tuple[object, str], None] = OrderedDict()
@@ -72,8 +76,9 @@ class LayerConnection:
                 async with asyncio.timeout(self.settings.timeout):
                     await asyncio.shield(self._opening)
             except TimeoutError:
+                why = f": {self._unavailable}" if self._unavailable else ""
                 raise errors.DeadlineExceeded(
-                    f"no broker at {', '.join(map(_shown, self.settings.urls))} within {self.settings.timeout:g} s"
+                    f"no broker at {', '.join(map(_shown, self.settings.urls))} within {self.settings.timeout:g} s{why}"
                 ) from None
         else:
             self._opening.result()
@@ -81,10 +86,11 @@ class LayerConnection:
     async def _open(self, opened: asyncio.Future[None]) -> None:
         """Connect, and retry until the broker answers; an error in the settings is final."""
         attempts = 0
+        self._unavailable = ""
         while not self.closed:
             try:
                 await self._connect()
-            except (errors.InvalidArgument, errors.AccessRefused, errors.NotAllowed, ImportError) as error:
+            except FINAL as error:
                 self._opening = None  # the next call retries: a password may have been set meanwhile
                 if not opened.done():
                     opened.set_exception(error)
@@ -97,7 +103,9 @@ class LayerConnection:
                     opened.exception()
                 return
             except errors.HarebellError as error:
-                logger.warning("the channel layer has no broker yet: %s", error)
+                if str(error) != self._unavailable:  # the same error is logged once
+                    self._unavailable = str(error)
+                    logger.warning("the channel layer has no broker yet: %s", error)
                 attempts += 1
                 await asyncio.sleep(FAST.backoff.delay(attempts))
             else:
@@ -110,7 +118,7 @@ class LayerConnection:
         urls = [await embedded.url() if url.startswith("embedded:") else url for url in settings.urls]
         client = await harebell.connect(urls, timeout=settings.timeout, recovery=FAST)
         try:
-            self.on_harebell = client.server_properties.get("product") == "Harebell"
+            self.on_harebell = product_of(client.server_properties) == HAREBELL
             self.declaring = declaring = await client.channel()
             await declaring.exchange_declare(names.groups, "direct", durable=True)
             await declaring.exchange_declare(names.dead_letters, "fanout", durable=True)

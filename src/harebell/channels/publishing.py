@@ -2,7 +2,8 @@
 
 A message is on its way until the broker confirms it. Then:
 - acked: it is in the queue; nacked: the queue is full, which is exact, because the queue itself counts;
-- returned: the queue does not exist, so it is declared and the message is published again;
+- returned: the queue does not exist, so it is declared and the message is published again, in the place that it had
+  among the messages to that channel;
 - orphaned (the connection was lost before the answer): published again where its readers recognise duplicates
   (by its id; a Harebell broker's queues do too, x-message-deduplication), else PublishOrphaned.
 Without a connection messages wait here, in their order, until their deadlines.
@@ -10,9 +11,10 @@ Without a connection messages wait here, in their order, until their deadlines.
 
 from __future__ import annotations
 
+import asyncio
+import heapq
 import itertools
 import time
-from collections import deque
 from typing import Final
 
 from harebell import errors
@@ -45,6 +47,8 @@ class PendingPublish:
         "channel",
         "deadline",
         "exchange",
+        "number",
+        "published",
         "raw",
         "repeatable",
         "returns",
@@ -55,6 +59,7 @@ class PendingPublish:
     def __init__(
         self,
         publisher: Publisher,
+        number: int,
         channel: str,
         exchange: str,
         raw: bytes,
@@ -63,6 +68,7 @@ class PendingPublish:
         answer: Answer[None],
     ) -> None:
         self.publisher = publisher
+        self.number = number  # of all messages of the publisher, in their order
         self.channel = channel  # or group
         self.exchange = exchange
         self.raw = raw
@@ -70,8 +76,12 @@ class PendingPublish:
         self.repeatable = repeatable
         self.answer = answer
         self.deadline = time.monotonic() + publisher.connection.settings.timeout
+        self.published = False  # and the broker's answer is awaited
         self.returns = False
         self.tries = 0
+
+    def __lt__(self, other: PendingPublish) -> bool:
+        return self.number < other.number
 
     def settle(self, publish_tag: int, acked: bool) -> None:
         if self.returns:
@@ -109,8 +119,10 @@ class Publisher:
     def __init__(self, connection: LayerConnection) -> None:
         self.connection = connection
         self._numbers = itertools.count()
-        self._waiting: deque[PendingPublish] = deque()  # messages that wait for a connection, or for their queue
+        self._waiting: list[PendingPublish] = []  # a heap of those that wait for a connection, or for their queue
         self._pumping = False
+        self._awaited: set[PendingPublish] = set()  # published messages that come before those that wait
+        self._answered = asyncio.Event()  # whether these have their answers
         self._out: dict[PendingPublish, None] = {}  # in the order of their deadlines
         self._sweeping = False
 
@@ -120,20 +132,19 @@ class Publisher:
         local = is_local(channel)
         if local:
             headers[CHANNEL_HEADER] = local_part(channel)
-        self._enqueue(
-            PendingPublish(
-                self, channel, "", self._properties(headers), body, local or self.connection.on_harebell, answer
-            )
-        )
+        repeatable = local or self.connection.on_harebell
+        number = next(self._numbers)
+        raw = self._properties(number, headers)
+        self._enqueue(PendingPublish(self, number, channel, "", raw, body, repeatable, answer))
 
     def send_group(self, group: str, body: bytes, answer: Answer[None]) -> None:
         """Send a message to the members of a group. No error without members, or when a member's queue is full."""
-        self._enqueue(
-            PendingPublish(self, group, self.connection.names.groups, self._properties({}), body, True, answer)
-        )
+        number = next(self._numbers)
+        raw = self._properties(number, {})
+        self._enqueue(PendingPublish(self, number, group, self.connection.names.groups, raw, body, True, answer))
 
-    def _properties(self, headers: Table) -> bytes:
-        headers[ID_HEADER] = f"{self.connection.client_id}{next(self._numbers):x}"
+    def _properties(self, number: int, headers: Table) -> bytes:
+        headers[ID_HEADER] = f"{self.connection.client_id}{number:x}"
         return encoded(Message(b"", headers=headers))[0]
 
     def _enqueue(self, pending: PendingPublish) -> None:
@@ -152,6 +163,9 @@ class Publisher:
         publishing = connection.publishing
         if not publishing.may_publish:
             return False
+        if not pending.exchange and not connection.is_declared(pending.channel):
+            return False
+        pending.published = True
         if pending.exchange:
             publishing.publish_nowait(
                 pending.body,
@@ -162,8 +176,6 @@ class Publisher:
                 at_once=True,
             )
             return True
-        if not connection.is_declared(pending.channel):
-            return False
         publishing.publish_nowait(
             pending.body,
             "",
@@ -176,7 +188,8 @@ class Publisher:
         return True
 
     def _wait(self, pending: PendingPublish) -> None:
-        self._waiting.append(pending)
+        pending.published = False
+        heapq.heappush(self._waiting, pending)
         if not self._pumping:
             self._pumping = True
             self.connection.thread.start(self._pump())
@@ -188,26 +201,39 @@ class Publisher:
             while waiting:
                 pending = waiting[0]
                 if pending not in self._out:
-                    waiting.popleft()
+                    heapq.heappop(waiting)
                     continue
                 try:
                     await connection.ready()
                     await connection.publishing.drain(timeout=max(pending.deadline - time.monotonic(), 0.001))
                     if not pending.exchange and not connection.is_declared(pending.channel):
+                        await self._settled(pending.channel)
                         await connection.declare(pending.channel)
-                    if pending in self._out and not self._publish(pending):
-                        continue
-                except errors.HarebellError as error:
+                except (errors.HarebellError, ImportError) as error:
                     self.done(pending, error)
-                except ImportError as error:
-                    self.done(pending, error)
-                waiting.popleft()
+                if waiting[0] is pending and pending in self._out and self._publish(pending):
+                    heapq.heappop(waiting)
         finally:
             self._pumping = False
             if waiting:  # cancelled: the layer is closed
                 for pending in list(waiting):
                     self.done(pending, errors.ChannelClosed("the channel layer was closed"))
                 waiting.clear()
+
+    async def _settled(self, channel: str) -> None:
+        """Wait until the published messages to the channel have their answers.
+
+        Those that return, too, come before younger ones that wait.
+        """
+        self._awaited = {pending for pending in self._out if pending.published and pending.channel == channel}
+        if self._awaited:
+            self._answered.clear()
+            await self._answered.wait()
+
+    def _has_answer(self, pending: PendingPublish) -> None:
+        self._awaited.discard(pending)
+        if not self._awaited:
+            self._answered.set()
 
     def undeliverable(self, pending: PendingPublish) -> None:
         """Declare the missing queue of a returned message and publish it again."""
@@ -223,10 +249,14 @@ class Publisher:
         """Publish the message again."""
         if pending in self._out:
             self._wait(pending)
+        if self._awaited:
+            self._has_answer(pending)
 
     def done(self, pending: PendingPublish, error: BaseException | None) -> None:
         if self._out.pop(pending, self) is self:
             return  # its deadline has passed
+        if self._awaited:
+            self._has_answer(pending)
         if error is None:
             pending.answer.give(None)
         else:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Final
 
 from harebell import errors
-from harebell.channels.connection import LayerConnection
+from harebell.channels.connection import FINAL, LayerConnection
 from harebell.channels.mailbox import FOREVER, Mailbox, MailboxEntry
 from harebell.channels.names import local_part, non_local
 from harebell.channels.publishing import CHANNEL_HEADER, CONTROL_HEADER, ID_HEADER
@@ -142,7 +142,7 @@ class SharedQueueReaders:
                 return
             except errors.ConsumerCancelled:
                 connection.undeclared(reader.name)  # the queue was deleted: declare it again
-            except (errors.InvalidArgument, errors.AccessRefused, ImportError) as error:
+            except FINAL as error:
                 with self._lock:  # the next reader retries
                     if self._readers.get(reader.name) is reader:
                         del self._readers[reader.name]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json as to_json
 from typing import Annotated, Any
 
 from cyclopts import Parameter
-from rich.console import Console
 from rich.table import Table
 
 from harebell.channels.names import Names, non_local
+from harebell.cli.terminal.consoles import new_console
+from harebell.cli.terminal.output import say, say_json
 from harebell.client.blocking import connect
 from harebell.client.messages import Delivery
 from harebell.errors import NotFound
@@ -37,16 +37,16 @@ def dropped(
                     break
                 rows.append(_row(names, delivery))
         except NotFound:
-            print(f"no channel layer with prefix '{prefix}' has been at {connection.parameters.peer} lately")
+            say(f"no channel layer with prefix '{prefix}' has been at {connection.parameters.peer} lately")
             return 1
     if json:
         for row in rows:
-            print(to_json.dumps(row))
+            say_json(row)
         return 0
     table = Table("when", "channel", "why", "bytes", title=f"dropped: {len(rows)}", title_justify="left")
     for row in rows:
         table.add_row(row["when"], row["channel"], row["why"], f"{row['bytes']:,}")
-    Console().print(table)
+    new_console(highlight=True).print(table)
     return 0
 
 

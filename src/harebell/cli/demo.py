@@ -12,12 +12,15 @@ from cyclopts import Parameter, validators
 from rich.console import Console
 from rich.table import Table
 
-from harebell.cli.display import Display
 from harebell.cli.flights import topology
 from harebell.cli.flights.counts import Group, agree
 from harebell.cli.flights.report import write
 from harebell.cli.flights.run import run
-from harebell.cli.serve import loop_factory, tune_collector
+from harebell.cli.server.memory import tune_collector
+from harebell.cli.server.serve import loop_factory
+from harebell.cli.terminal.consoles import new_console
+from harebell.cli.terminal.display import Display
+from harebell.cli.terminal.output import say
 
 __all__ = ["flights"]
 
@@ -54,7 +57,7 @@ def flights(
     alerts.desk, and removes them at its end. It refuses to start when they exist and no earlier run left them.
     """
     tune_collector()
-    display = Display(Console(highlight=False))
+    display = Display(new_console())
     report.parent.mkdir(parents=True, exist_ok=True)
     if definitions is not None:
         definitions.parent.mkdir(parents=True, exist_ok=True)
@@ -70,7 +73,7 @@ def flights(
         return 0
     for group in outcome.groups:
         if not group.agrees:
-            print(f"harebell: counts of {group.what} DISAGREE: {group.difference}", file=sys.stderr)
+            say(f"harebell: counts of {group.what} DISAGREE: {group.difference}", sys.stderr)
     return 1
 
 

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from rich.console import Console
 from rich.table import Table
 
 from harebell import __version__
-from harebell.cli.folders import data_folder
-from harebell.cli.servers import server_name
+from harebell.cli.server.folders import data_folder
+from harebell.cli.server_name import server_name
+from harebell.cli.terminal.consoles import new_console
 from harebell.errors import HarebellError
 
 __all__ = ["Finding", "doctor", "examine"]
@@ -55,7 +55,7 @@ def doctor() -> int:
         table.add_column(heading, overflow="fold")
     for finding in findings:
         table.add_row(MARKS[finding.state], finding.what, finding.found, finding.remedy)
-    console = Console(highlight=False)
+    console = new_console()
     console.print(table)
     broken = sum(finding.state == "bad" for finding in findings)
     if broken:

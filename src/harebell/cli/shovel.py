@@ -17,14 +17,15 @@ from typing import Annotated, Final
 from urllib.parse import unquote
 
 from cyclopts import Parameter, validators
-from rich.console import Console
 from rich.table import Table
 
 from harebell.bridge import Destination, Shovel, ShovelOptions, Source, declare_topology
 from harebell.bridge.options import DEFAULT_PREFETCH, DEFAULT_RECONNECT_DELAY, MAX_PREFETCH, AckMode
 from harebell.bridge.topology import durable_queues
-from harebell.cli.display import Display
-from harebell.cli.serve import loop_factory
+from harebell.cli.server.serve import loop_factory
+from harebell.cli.terminal.consoles import new_console
+from harebell.cli.terminal.display import Display
+from harebell.cli.terminal.output import say
 from harebell.client.connection import connect
 from harebell.client.url import parse_url
 from harebell.errors import InvalidArgument, ShovelEnded
@@ -110,7 +111,7 @@ def shovel(
         Shovel(each, name, patient=False, until_empty=until_empty, about=ABOUT)
         for name, each in jobs(options, topology, every=every)
     ]
-    display = Display(Console(highlight=False))
+    display = Display(new_console())
     logging.basicConfig(handlers=[_Said(display)], level=logging.WARNING, format="%(message)s")
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_Run(shovels, display, ends=until_empty or count is not None).run(options, topology))
@@ -221,7 +222,7 @@ class _Run:
             return INTERRUPTED
         self._report(time.perf_counter() - started)
         for name, text in self._failures.items():
-            print(f"harebell: {name}: {text}", file=sys.stderr)
+            say(f"harebell: {name}: {text}", sys.stderr)
         if self._failures:
             return 1
         return INTERRUPTED if self._ends and len(self._done) < len(self._shovels) else 0

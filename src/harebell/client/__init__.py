@@ -12,3 +12,5 @@ From what programs call down to one transport; a module imports only what stands
     core                          one transport without I/O: handshake, channels, confirms, deliveries
     messages, settling, events, url, opening
 """
+
+import harebell.logs  # noqa: F401  log records are one line each

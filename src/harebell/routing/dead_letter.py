@@ -6,6 +6,7 @@ Rules (RabbitMQ 4's):
   reason in the same queue counts up and comes to the front; its time, exchange and keys stay those of the first time.
 - A death's fields, in this order: original-expiration (only when the message had an expiration), count, reason, queue,
   time (of the first such death), exchange, routing-keys (with CC's, without BCC's).
+- A count is an integer of 64 bits on the wire. All other headers, and the entries of earlier deaths, stay as they were.
 - x-first-death-* are written once, x-last-death-* every time.
 - The first death in the broker replaces an `x-death` that a publisher sent.
 - The dead letter is routed by the queue's x-dead-letter-routing-key, or else by all the message's own keys. The caller
@@ -22,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, Literal
 
+from harebell.protocol.v091.typed_values import Int64
 from harebell.routing.copies import without_bcc
 from harebell.routing.table_values import Table
 
@@ -61,7 +63,7 @@ class Death:
         if self.original_expiration is not None:
             head["original-expiration"] = self.original_expiration
         return head | {
-            "count": self.count,
+            "count": Int64(self.count),
             "reason": self.reason,
             "queue": self.queue,
             "time": datetime.fromtimestamp(self.time, UTC),
@@ -75,10 +77,15 @@ def deaths(headers: Table) -> tuple[Death, ...]:
 
     Use it for headers that a broker wrote: a publisher can send anything under this name.
     """
+    return tuple(death for _, death in _entries(headers))
+
+
+def _entries(headers: Table) -> list[tuple[object, Death]]:
+    """The entries of the headers that are deaths, each as it is and as a Death."""
     entries = headers.get(_HEADER)
     if not isinstance(entries, (list, tuple)):
-        return ()
-    return tuple(death for entry in entries if (death := _parse(entry)) is not None)
+        return []
+    return [(entry, death) for entry in entries if (death := _parse(entry)) is not None]
 
 
 def dead_letter_headers(
@@ -99,8 +106,8 @@ def dead_letter_headers(
     and BCC's keys included; `bcc` names the latter). `time` is in seconds since the epoch, `expiration` the property if
     any. `died_before` says that this broker dead-lettered the message already, so that its `x-death` can be trusted.
     """
-    earlier = deaths(headers) if died_before else ()
-    this = next((death for death in earlier if (death.queue, death.reason) == (queue, reason)), None)
+    earlier = _entries(headers) if died_before else []
+    this = next((death for _, death in earlier if (death.queue, death.reason) == (queue, reason)), None)
     if this is None:
         recorded = list(routing_keys)
         for key in bcc:
@@ -111,9 +118,8 @@ def dead_letter_headers(
         now = Death(
             queue, reason, this.count + 1, this.exchange, this.routing_keys, this.time, this.original_expiration
         )
-    history = [now, *(death for death in earlier if death is not this)]
     after = without_bcc(headers)
-    after[_HEADER] = [death.table() for death in history]
+    after[_HEADER] = [now.table(), *(entry for entry, death in earlier if death is not this)]
     last = {"reason": reason, "queue": queue, "exchange": exchange}
     for field, value in last.items():
         if not (died_before and f"x-first-death-{field}" in after):

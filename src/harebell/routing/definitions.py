@@ -12,8 +12,9 @@ Rules (exports of 3.8 to 4.3; probed on 3.10.8):
 - The file of one virtual host leaves the key vhost out; the caller of `parse_definitions` names the virtual host.
 - Values keep their JSON types. JSON has none for byte arrays and timestamps: RabbitMQ's export has lost these already.
 
-The module does not check a policy's keys, an argument's values and a binding's ends: the code that applies the file
-does.
+What AMQP could not carry is refused (`wire_limits`): a name that is too long, text without a UTF-8 form, a number of
+more than 64 bits, values nested too deep. The module does not check a policy's keys, an argument's range and a
+binding's ends: the code that applies the file does.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from harebell.errors import AmqpError, ChannelError, InvalidArgument
+from harebell.printable import printable
 from harebell.routing.policies import APPLY_TO, Policy
+from harebell.routing.steps import Steps, complete
 from harebell.routing.table_values import Table
+from harebell.routing.wire_limits import check_key, check_name, check_table, check_value
 
 __all__ = [
     "BindingDefinition",
@@ -40,8 +44,10 @@ __all__ = [
     "User",
     "VirtualHost",
     "emit_definitions",
+    "emitting_definitions",
     "naming",
     "parse_definitions",
+    "parsing_definitions",
 ]
 
 
@@ -181,6 +187,11 @@ class Definitions:
 
 
 def parse_definitions(document: str | bytes | Table, *, vhost: str | None = None) -> Definitions:
+    """As `parsing_definitions`, at once."""
+    return complete(parsing_definitions(document, vhost=vhost))
+
+
+def parsing_definitions(document: str | bytes | Table, *, vhost: str | None = None) -> Steps[Definitions]:
     """The definitions in a file's text, or in the object that its JSON makes.
 
     `vhost` is the virtual host of a file that has only one. Raises InvalidArgument; its text names the place:
@@ -188,22 +199,28 @@ def parse_definitions(document: str | bytes | Table, *, vhost: str | None = None
     """
     if isinstance(document, (str, bytes)):
         try:
-            document = json.loads(document)
+            document = json.loads(document, parse_constant=_refuse_constant)
         except ValueError as error:
             raise InvalidArgument(f"definitions: not JSON: {error}") from None
+        except RecursionError:
+            raise InvalidArgument("definitions: nested too deep") from None
+    _checked(document, "definitions", dict)
     top = _object(document, "definitions")
     read: dict[str, tuple[object, ...]] = {}
     for section, reader in _READERS.items():
         listed = top.get(section)
         entries = [] if listed is None else _checked(listed, section, list)
-        read[section] = tuple(
-            reader(_object(entry, f"{section}[{number}]"), f"{section}[{number}]", vhost)
-            for number, entry in enumerate(entries)
-        )
+        records = []
+        for number, entry in enumerate(entries):
+            path = f"{section}[{number}]"
+            records.append(reader(_entry(entry, path), path, vhost))
+            yield
+        read[section] = tuple(records)
     mixed = read["parameters"]
     read["operator_policies"] = tuple(each for each in mixed if isinstance(each, Policy))
     read["parameters"] = tuple(each for each in mixed if not isinstance(each, Policy))
     about = {key: value for key, value in top.items() if key not in _READERS}
+    check_table(about, "definitions")
     return Definitions(**read, about=about)  # type: ignore[arg-type]  # the readers make what the sections hold
 
 
@@ -214,45 +231,89 @@ class _Record(Protocol):
 
 _R = TypeVar("_R", bound=_Record)
 _Reader = Callable[[Table, str, str | None], object]
+_Field = Callable[[object, str], object]
 
 
-def _record(kind: Callable[..., _R], **allowed: tuple[type, ...]) -> _Reader:
-    """A function that reads an object into a record of `kind`; `allowed` has the JSON types of each field."""
+def _record(kind: Callable[..., _R], **allowed: _Field) -> _Reader:
+    """A function that reads an object into a record of `kind`; `allowed` has the reader of each field."""
     declared = {each.name: each for each in fields(kind)}  # type: ignore[arg-type]  # a dataclass
 
     def read(entry: Table, path: str, vhost: str | None) -> object:
         values: dict[str, object] = {}
-        for name, types in allowed.items():
+        for name, field_of in allowed.items():
             value = entry.get(name)
             if value is None and name == "vhost":
                 value = vhost
             if value is not None:
-                values[name] = _field(value, f"{path}.{name}", types)
+                values[name] = field_of(value, f"{path}.{name}")
             elif declared[name].default is MISSING and declared[name].default_factory is MISSING:
-                if name not in entry or object not in types:
+                if name not in entry or field_of is not _any:
                     raise InvalidArgument(f"{path}.{name}: missing")
                 values[name] = None  # null is a value of parameters
-        return kind(**values, extra={name: value for name, value in entry.items() if name not in allowed})
+        extra = {name: value for name, value in entry.items() if name not in allowed}
+        check_table(extra, path)
+        return kind(**values, extra=extra)
 
     return read
 
 
-def _field(value: object, path: str, types: tuple[type, ...]) -> object:
-    if types == _TAGS and isinstance(value, str):
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _entry(value: object, path: str) -> dict[str, object]:
+    """An entry of a section: an empty list is no empty object here."""
+    return _object(_checked(value, path, dict) if value == [] else value, path)
+
+
+def _text(value: object, path: str) -> object:
+    check_value(_checked(value, path, str), path)
+    return value
+
+
+def _name(value: object, path: str) -> object:
+    check_name(_checked(value, path, str), path)
+    return value
+
+
+def _name_or_empty(value: object, path: str) -> object:
+    """A name that may be empty, as that of the default exchange."""
+    check_name(_checked(value, path, str), path, empty=True)
+    return value
+
+
+def _key(value: object, path: str) -> object:
+    check_key(_checked(value, path, str), path)
+    return value
+
+
+def _flag(value: object, path: str) -> object:
+    return _checked(value, path, bool)
+
+
+def _table(value: object, path: str) -> object:
+    table = _object(value, path)
+    check_table(table, path)
+    return table
+
+
+def _any(value: object, path: str) -> object:
+    check_value(value, path)
+    return _unpaired(value)
+
+
+def _tags(value: object, path: str) -> object:
+    if isinstance(value, str):
+        check_value(value, path)
         return tuple(tag.strip() for tag in value.split(",") if tag.strip())
-    if dict in types:
-        return _object(value, path)
-    checked = _checked(value, path, *types)
-    if types == _TAGS:
-        return tuple(str(_checked(tag, f"{path}[{number}]", str)) for number, tag in enumerate(checked))
-    return _unpaired(checked) if object in types else checked
+    return tuple(_text(tag, f"{path}[{number}]") for number, tag in enumerate(_checked(value, path, list, tuple)))
 
 
 def _checked(value: object, path: str, *types: type) -> Sequence[object]:
     """The value. Raises InvalidArgument unless it has one of the types; a bool is no number."""
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types and object not in types):
-        expected = " or ".join(dict.fromkeys(_NAMES[kind] for kind in types))
-        raise InvalidArgument(f"{path}: expected {expected}, got {_name(value)}")
+        expected = " or ".join(dict.fromkeys(_KINDS[kind] for kind in types))
+        raise InvalidArgument(f"{path}: expected {expected}, got {_kind(value)}")
     return value  # type: ignore[return-value]  # used as a sequence where `types` is one
 
 
@@ -284,15 +345,17 @@ def _policy(entry: Table, path: str, vhost: str | None) -> Policy:
     if where is None:
         raise InvalidArgument(f"{path}.vhost: missing")
     apply_to = entry.get("apply-to", "all")
-    if apply_to not in APPLY_TO:
-        raise InvalidArgument(f"{path}.apply-to: expected one of {', '.join(APPLY_TO)}, got {json.dumps(apply_to)}")
+    if not isinstance(apply_to, str) or apply_to not in APPLY_TO:
+        shown = f'"{printable(apply_to, 63)}"' if isinstance(apply_to, str) else _kind(apply_to)
+        raise InvalidArgument(f"{path}.apply-to: expected one of {', '.join(APPLY_TO)}, got {shown}")
     priority = entry.get("priority", 0)
     _checked(priority, f"{path}.priority", int, float)
+    check_value(priority, f"{path}.priority")
     return Policy(
-        vhost=str(_checked(where, f"{path}.vhost", str)),
-        name=str(_checked(entry["name"], f"{path}.name", str)),
-        pattern=str(_checked(entry["pattern"], f"{path}.pattern", str)),
-        definition=_object(entry["definition"], f"{path}.definition"),
+        vhost=str(_name(where, f"{path}.vhost")),
+        name=str(_name_or_empty(entry["name"], f"{path}.name")),
+        pattern=str(_text(entry["pattern"], f"{path}.pattern")),
+        definition=cast("Table", _table(entry["definition"], f"{path}.definition")),
         apply_to=apply_to,  # type: ignore[arg-type]  # one of them
         priority=priority,  # type: ignore[arg-type]  # a number
     )
@@ -306,70 +369,78 @@ def _parameter(entry: Table, path: str, vhost: str | None) -> object:
     return _policy(value | {key: entry[key] for key in ("vhost", "name") if key in entry}, path, vhost)
 
 
-_STR: Final = (str,)
-_BOOL: Final = (bool,)
-_DICT: Final = (dict,)
-_ANY: Final = (object,)
-_TAGS: Final = (list, tuple)
-_NAMES: Final[Mapping[type, str]] = {
+_KINDS: Final[Mapping[type, str]] = {
     str: "a string", bool: "true or false", dict: "an object", list: "a list", tuple: "a list", int: "a number",
     float: "a number", type(None): "null",
 }  # fmt: skip
 _OPERATOR_POLICY: Final = "operator_policy"
 
-_PARAMETER: Final = _record(Parameter, vhost=_STR, component=_STR, name=_STR, value=_ANY)
+_PARAMETER: Final = _record(Parameter, vhost=_name, component=_name, name=_name, value=_any)
 
 _READERS: Final[Mapping[str, _Reader]] = {
     "vhosts": _record(
         VirtualHost,
-        name=_STR,
-        description=_STR,
-        tags=_TAGS,
-        default_queue_type=_STR,
-        tracing=_BOOL,
-        metadata=_DICT,
-        limits=_DICT,
+        name=_name,
+        description=_text,
+        tags=_tags,
+        default_queue_type=_text,
+        tracing=_flag,
+        metadata=_table,
+        limits=_table,
     ),
-    "users": _record(User, name=_STR, password_hash=_STR, hashing_algorithm=_STR, tags=_TAGS, limits=_DICT),
-    "permissions": _record(Permission, vhost=_STR, user=_STR, configure=_STR, write=_STR, read=_STR),
-    "topic_permissions": _record(TopicPermission, vhost=_STR, user=_STR, exchange=_STR, write=_STR, read=_STR),
+    "users": _record(User, name=_name, password_hash=_text, hashing_algorithm=_text, tags=_tags, limits=_table),
+    "permissions": _record(Permission, vhost=_name, user=_name, configure=_text, write=_text, read=_text),
+    "topic_permissions": _record(
+        TopicPermission, vhost=_name, user=_name, exchange=_name_or_empty, write=_text, read=_text
+    ),
     "parameters": _parameter,
-    "global_parameters": _record(GlobalParameter, name=_STR, value=_ANY),
+    "global_parameters": _record(GlobalParameter, name=_name, value=_any),
     "policies": _policy,
     "queues": _record(
-        QueueDefinition, vhost=_STR, name=_STR, durable=_BOOL, auto_delete=_BOOL, arguments=_DICT, type=_STR
+        QueueDefinition,
+        vhost=_name,
+        name=_name_or_empty,
+        durable=_flag,
+        auto_delete=_flag,
+        arguments=_table,
+        type=_name,
     ),
     "exchanges": _record(
         ExchangeDefinition,
-        vhost=_STR,
-        name=_STR,
-        type=_STR,
-        durable=_BOOL,
-        auto_delete=_BOOL,
-        internal=_BOOL,
-        arguments=_DICT,
+        vhost=_name,
+        name=_name_or_empty,
+        type=_name,
+        durable=_flag,
+        auto_delete=_flag,
+        internal=_flag,
+        arguments=_table,
     ),
     "bindings": _record(
         BindingDefinition,
-        vhost=_STR,
-        source=_STR,
-        destination=_STR,
-        destination_type=_STR,
-        routing_key=_STR,
-        arguments=_DICT,
+        vhost=_name,
+        source=_name_or_empty,
+        destination=_name_or_empty,
+        destination_type=_name,
+        routing_key=_key,
+        arguments=_table,
     ),
 }
 """The reader of each section; the keys are all sections, in the order in which RabbitMQ applies them."""
 
 
-def _name(value: object) -> str:
-    return _NAMES.get(type(value), type(value).__name__)
+def _kind(value: object) -> str:
+    return _KINDS.get(type(value), type(value).__name__)
 
 
 # Writing
 
 
 def emit_definitions(definitions: Definitions, *, vhost: str | None = None) -> dict[str, object]:
+    """As `emitting_definitions`, at once."""
+    return complete(emitting_definitions(definitions, vhost=vhost))
+
+
+def emitting_definitions(definitions: Definitions, *, vhost: str | None = None) -> Steps[dict[str, object]]:
     """The definitions as RabbitMQ reads them: an object for `json.dumps`.
 
     With a `vhost`, the file of that virtual host alone: without users and permissions, and without the key vhost.
@@ -377,26 +448,36 @@ def emit_definitions(definitions: Definitions, *, vhost: str | None = None) -> d
     written: dict[str, object] = dict(definitions.about)
     if vhost is None:
         for section in ("users", "vhosts", "permissions", "topic_permissions", "global_parameters"):
-            written[section] = [_emitted(record) for record in getattr(definitions, section)]
-    operator = [
-        {"vhost": policy["vhost"], "component": _OPERATOR_POLICY, "name": policy["name"], "value": value}
-        for policy in map(_emitted_policy, definitions.operator_policies)
-        for value in [{key: policy[key] for key in policy if key not in ("vhost", "name")}]
-    ]
-    sections: dict[str, Iterable[dict[str, object]]] = {
-        "parameters": [*map(_emitted, definitions.parameters), *operator],
-        "policies": map(_emitted_policy, definitions.policies),
-        "queues": map(_emitted, definitions.queues),
-        "exchanges": map(_emitted, definitions.exchanges),
-        "bindings": map(_emitted, definitions.bindings),
+            written[section] = yield from _emitting(getattr(definitions, section), _emitted)
+    sections: dict[str, tuple[tuple[Iterable[Any], Callable[[Any], dict[str, object]]], ...]] = {
+        "parameters": (
+            (definitions.parameters, _emitted),
+            (definitions.operator_policies, _emitted_operator_policy),
+        ),
+        "policies": ((definitions.policies, _emitted_policy),),
+        "queues": ((definitions.queues, _emitted),),
+        "exchanges": ((definitions.exchanges, _emitted),),
+        "bindings": ((definitions.bindings, _emitted),),
     }
-    for section, entries in sections.items():
-        written[section] = [
-            entry if vhost is None else {key: value for key, value in entry.items() if key != "vhost"}
-            for entry in entries
-            if vhost is None or entry["vhost"] == vhost
-        ]
+    for section, parts in sections.items():
+        entries = []
+        for records, emit in parts:
+            for record in records:
+                if vhost is None:
+                    entries.append(emit(record))
+                elif record.vhost == vhost:
+                    entries.append({key: value for key, value in emit(record).items() if key != "vhost"})
+                yield
+        written[section] = entries
     return written
+
+
+def _emitting(records: Iterable[_R], emit: Callable[[_R], dict[str, object]]) -> Steps[list[dict[str, object]]]:
+    entries = []
+    for record in records:
+        entries.append(emit(record))
+        yield
+    return entries
 
 
 def _emitted(record: _Record) -> dict[str, object]:
@@ -417,4 +498,14 @@ def _emitted_policy(policy: Policy) -> dict[str, object]:
         "apply-to": policy.apply_to,
         "definition": dict(policy.definition),
         "priority": policy.priority,
+    }
+
+
+def _emitted_operator_policy(policy: Policy) -> dict[str, object]:
+    value = _emitted_policy(policy)
+    return {
+        "vhost": value.pop("vhost"),
+        "component": _OPERATOR_POLICY,
+        "name": value.pop("name"),
+        "value": value,
     }

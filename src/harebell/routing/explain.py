@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 
 from harebell.routing.exchanges.exchange import Binding, DefaultExchange, Dependence, Destination, Exchange
 from harebell.routing.exchanges.hashing import ConsistentHashExchange, ModulusHashExchange
+from harebell.routing.exchanges.own_exchange import OwnExchange
 from harebell.routing.exchanges.storing_exchanges import DelayedMessageExchange
 from harebell.routing.exchanges.system_exchange import SystemExchange
 from harebell.routing.router import Router
@@ -116,12 +117,13 @@ def explain(
     routing_keys: Sequence[str],
     headers: Table | None = None,
     properties: Table | None = None,
+    body: bytes = b"",
     *,
     released: bool = False,
 ) -> Explanation:
     """The explanation of the route that `Router.route_keys` gives a message with these keys, headers and properties.
 
-    Raises NotFound when the exchange does not exist.
+    Raises NotFound when the exchange does not exist, PluginFailed when an exchange of a program's own type fails.
     """
     matched: dict[str, list[Binding]] = {}
 
@@ -130,7 +132,13 @@ def explain(
         return [binding.destination for binding in found]
 
     way = router.follow(
-        exchange, routing_keys, find, lambda: headers or {}, lambda: properties or {}, released=released
+        exchange,
+        routing_keys,
+        find,
+        lambda: headers or {},
+        lambda: properties or {},
+        lambda: {"headers": headers or {}, "properties": properties or {}, "body": body},
+        released=released,
     )
     delays = dict(way.facts.delayed) if way.facts is not None else {}
     seen = {exchange, ""}
@@ -170,6 +178,10 @@ def _step(router: Router, at: Exchange, delay: int, matched: list[Binding], seen
 
 def _matched(at: Exchange, routing_keys: Sequence[str], table: Table) -> list[Binding]:
     """The bindings that match the message, in the router's order of their destinations."""
+    inner = at.inner if isinstance(at, DelayedMessageExchange) else at
+    if isinstance(inner, OwnExchange):
+        known = {binding.identity: binding for binding in at.bindings()}
+        return [known[binding.identity] for binding in inner.matched(routing_keys, table)]
     chance = at.depends_on is Dependence.CHANCE
     by_destination: dict[Destination, list[Binding]] = {}
     for binding in at.bindings():
@@ -177,7 +189,6 @@ def _matched(at: Exchange, routing_keys: Sequence[str], table: Table) -> list[Bi
     found = tuple(by_destination) if chance else at.match(routing_keys, table)
     if isinstance(at, DefaultExchange):
         return [binding for destination in found for binding in by_destination[destination]]
-    inner = at.inner if isinstance(at, DelayedMessageExchange) else at
     matched: list[Binding] = []
     for destination in found:
         for binding in by_destination[destination]:

@@ -2,7 +2,7 @@
 
 Rules (RabbitMQ's; texts probed on 3.10.8):
 
-- A policy belongs to a vhost and applies to the objects whose name its pattern matches anywhere (`re.search`), of the
+- A policy belongs to a vhost and applies to the objects in whose name its pattern is found (`pattern_language`), of the
   kind that `apply_to` names. A policy does not apply to a queue when one of its keys means nothing to the queue's type.
 - One policy applies to an object: the one of the highest priority, and among equals the one whose name sorts first
   (RabbitMQ leaves that open). One operator policy applies beside it, chosen in the same way.
@@ -17,14 +17,16 @@ the one key for exchanges. The module computes settings; a broker applies them, 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from harebell.errors import InvalidArgument
-from harebell.routing.settings import ARGUMENTS, MAX_SEGMENT_SIZE, QueueType, max_age_milliseconds
+from harebell.routing.pattern_language import BadPattern
+from harebell.routing.patterns import Patterns
+from harebell.routing.settings import ARGUMENTS, MAX_SEGMENT_SIZE, OVERFLOWS, QueueType, max_age_milliseconds
 from harebell.routing.table_values import Table, erlang_term
+from harebell.routing.wire_limits import check_name, check_value
 
 __all__ = [
     "APPLY_TO",
@@ -67,11 +69,11 @@ class Policy:
     apply_to: ApplyTo = "all"
     priority: float = 0
 
-    def applies(self, name: str, kind: QueueType | Literal["exchange"]) -> bool:
+    def applies(self, name: str, kind: QueueType | Literal["exchange"], patterns: Patterns) -> bool:
         """True when the policy is for an object of this name and kind, in the policy's vhost."""
         return (
             kind in APPLY_TO[self.apply_to]
-            and re.search(self.pattern, name) is not None
+            and patterns.search(self.pattern)(name)
             and (kind == "exchange" or all(kind in _kinds(key) for key in self.definition))
         )
 
@@ -123,7 +125,7 @@ POLICY_KEYS: Final[Mapping[str, PolicyKey]] = {
         ("max-in-memory-bytes", _number(0), "maximum memory in bytes"),
         ("queue-mode", _one_of("default", "lazy"), "queue-mode value"),
         ("queue-version", _one_of(1, 2), "queue-version value"),
-        ("overflow", _one_of("drop-head", "reject-publish", "reject-publish-dlx"), "overflow value"),
+        ("overflow", _one_of(*OVERFLOWS), "overflow value"),
         ("delivery-limit", _number(-1), "delivery limit"),
         ("max-age", _age, "max age"),
         ("stream-max-segment-size-bytes", _number(0, MAX_SEGMENT_SIZE), "segment size"),
@@ -159,15 +161,20 @@ LEAST: Final = frozenset(
 """The keys of which a queue gets the smaller value, when its arguments and a policy have one each."""
 
 
-def check_policy(policy: Policy, *, operator: bool = False) -> None:
+def check_policy(policy: Policy, patterns: Patterns, *, operator: bool = False) -> None:
     """Raise InvalidArgument unless the policy may be set.
 
-    The text is RabbitMQ's: "Validation failed", an empty line, and one line for each problem.
+    The text is RabbitMQ's: "Validation failed", an empty line, and one line for each problem. What AMQP could not carry
+    is refused before that (`wire_limits`).
     """
-    _check(policy.pattern, policy.definition, policy.apply_to, policy.priority, operator)
+    check_name(policy.name, "policy name", empty=True)
+    check_value(policy.pattern, "pattern")
+    check_value(policy.definition, "definition")
+    check_value(policy.priority, "priority")
+    _check(policy.pattern, policy.definition, policy.apply_to, policy.priority, operator, patterns)
 
 
-def parse_policy(vhost: str, name: str, body: Table, *, operator: bool = False) -> Policy:
+def parse_policy(vhost: str, name: str, body: Table, patterns: Patterns, *, operator: bool = False) -> Policy:
     """The checked policy from an operator's table (keys pattern, definition, priority and apply-to).
 
     Raises InvalidArgument: "[{key_missing,pattern}]" as RabbitMQ's HTTP API has it, and as `check_policy` does.
@@ -177,12 +184,14 @@ def parse_policy(vhost: str, name: str, body: Table, *, operator: bool = False) 
             raise InvalidArgument(f"[{{key_missing,{key}}}]")
     pattern, definition = body["pattern"], body["definition"]
     apply_to, priority = body.get("apply-to", "all"), body.get("priority", 0)
-    _check(pattern, definition, apply_to, priority, operator)
+    _check(pattern, definition, apply_to, priority, operator, patterns)
     checked = {"pattern": pattern, "definition": definition, "apply_to": apply_to, "priority": priority}
     return Policy(vhost, name, **checked)  # type: ignore[arg-type]  # checked above
 
 
-def _check(pattern: object, definition: object, apply_to: object, priority: object, operator: bool) -> None:
+def _check(
+    pattern: object, definition: object, apply_to: object, priority: object, operator: bool, patterns: Patterns
+) -> None:
     problems: list[str] = []
     if isinstance(priority, bool) or not isinstance(priority, (int, float)):
         problems.append(f"priority should be a number, actually was {_shown(priority)}")
@@ -190,9 +199,9 @@ def _check(pattern: object, definition: object, apply_to: object, priority: obje
         problems.append(f"pattern should be a binary but was {_shown(pattern)}")
     else:
         try:
-            re.compile(pattern)
-        except re.error as error:
-            problems.append(f'pattern should be regular expression but is invalid: {{"{error.msg}",{error.pos}}}')
+            patterns.check(pattern)
+        except BadPattern as error:
+            problems.append(f'pattern should be regular expression but is invalid: {{"{error.problem}",{error.at}}}')
     if not isinstance(apply_to, str) or apply_to not in APPLY_TO:
         shown = apply_to if isinstance(apply_to, str) else _shown(apply_to)
         problems.append(
@@ -235,9 +244,11 @@ def _shown(value: object) -> str:
 # Policies in force
 
 
-def matching(policies: Iterable[Policy], vhost: str, name: str, kind: QueueType | Literal["exchange"]) -> Policy | None:
+def matching(
+    policies: Iterable[Policy], vhost: str, name: str, kind: QueueType | Literal["exchange"], patterns: Patterns
+) -> Policy | None:
     """The one policy of these that applies to the object, or None. Policies and operator policies take a call each."""
-    fit = (policy for policy in policies if policy.vhost == vhost and policy.applies(name, kind))
+    fit = (policy for policy in policies if policy.vhost == vhost and policy.applies(name, kind, patterns))
     return min(fit, key=lambda policy: (-policy.priority, policy.name), default=None)
 
 

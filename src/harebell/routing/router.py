@@ -215,6 +215,16 @@ class Router:
         """Create a durable exchange whose name no client may declare; call it before the first message is routed."""
         self._exchanges[name] = kind(name, durable=True, internal=internal)
 
+    def adopt(self, exchange: Exchange) -> None:
+        """Have an exchange like this one of another router, but without its bindings."""
+        self._exchanges[exchange.name] = self._types.get(exchange.type, type(exchange))(
+            exchange.name,
+            durable=exchange.durable,
+            auto_delete=exchange.auto_delete,
+            internal=exchange.internal,
+            arguments=exchange.arguments,
+        )
+
     def set_alternate(self, name: str, alternate: str | None) -> None:
         """Set the alternate that a policy names for the exchange, or None. One that the declaration names stays.
 
@@ -294,6 +304,13 @@ class Router:
         binding = self._inbound.get(destination, {}).get(key)
         return self._remove([binding]) if binding is not None else Removed()
 
+    def unbind_some(self, bindings: Iterable[Binding]) -> Removed:
+        """Remove those of the bindings that are still there: what was removed."""
+        inbound, none = self._inbound, dict[BindingIdentity, Binding]()
+        return self._remove(
+            [each for each in bindings if inbound.get(each.destination, none).get(each.identity) is each]
+        )
+
     # Routing
 
     def route(
@@ -317,14 +334,21 @@ class Router:
         routing_keys: Sequence[str],
         headers: Callable[[], Table] | None = None,
         properties: Callable[[], Table] | None = None,
+        message: Callable[[], Table] | None = None,
         *,
         released: bool = False,
+        lenient: bool = False,
     ) -> Route:
         """The route of a message with several keys: the routing key, then those of CC and BCC.
 
-        `released` says that `exchange` has delayed the message already. The rest is as in `route`.
+        `message` gives its headers, properties and body, for exchanges of a program's own types. `released` says that
+        `exchange` has delayed the message already. An exchange whose plug-in fails raises PluginFailed; where the route
+        is `lenient`, because no channel waits for it, that exchange matches nothing. The rest is as in `route`.
         """
-        way = walk(self._exchanges, self.exchange(exchange), routing_keys, headers, properties, released=released)
+        start = self.exchange(exchange)
+        way = walk(
+            self._exchanges, start, routing_keys, headers, properties, message, released=released, lenient=lenient
+        )
         facts, queues = way.facts, tuple(way.queues)
         if facts is None:
             return Route(queues, True, by_headers=True)
@@ -339,12 +363,13 @@ class Router:
         find: Find,
         headers: Read = None,
         properties: Read = None,
+        message: Read = None,
         *,
         released: bool = False,
     ) -> Walk:
         """The walk of `route_keys` for a caller that records it: its `find` gives the destinations of each exchange."""
         start = self.exchange(exchange)
-        return walk(self._exchanges, start, routing_keys, headers, properties, released=released, find=find)
+        return walk(self._exchanges, start, routing_keys, headers, properties, message, released=released, find=find)
 
     # Internals
 

@@ -6,7 +6,9 @@ Rules (RabbitMQ's; texts and order were probed on 3.10.8 and are tested against 
   its range. An argument that belongs to another type of queue only is refused after those; one that no type of queue
   knows is not checked and stays as it is.
 - A group of messages keeps its order, so `x-message-group` and `x-max-priority` exclude each other (not RabbitMQ's
-rule). - A quorum queue and a stream are durable, not exclusive, not auto-deleted, and named by their client.
+rule).
+- `x-overflow` drop-lowest-priority (not RabbitMQ's) goes with `x-max-priority` only.
+- A quorum queue and a stream are durable, not exclusive, not auto-deleted, and named by their client.
 - A second declaration is compared by the arguments of the queue's type. `x-queue-type` classic and none are the same.
 
 Beyond RabbitMQ 3.10: `x-delivery-limit`, `x-dead-letter-strategy`, `x-consumer-timeout`, deduplication, delayed retry
@@ -21,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from re import ASCII, compile as pattern
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 from harebell.errors import PreconditionFailed
 from harebell.routing.equivalence import check_arguments
@@ -32,7 +34,9 @@ __all__ = [
     "COMPARED_QUEUE_ARGUMENTS",
     "MAX_PRIORITY",
     "MAX_TIME",
+    "OVERFLOWS",
     "Argument",
+    "Overflow",
     "QueueSettings",
     "QueueType",
     "check_redeclaration",
@@ -43,6 +47,11 @@ __all__ = [
 ]
 
 QueueType = Literal["classic", "quorum", "stream"]
+
+Overflow = Literal["drop-head", "reject-publish", "reject-publish-dlx", "drop-lowest-priority"]
+
+OVERFLOWS: Final[tuple[Overflow, ...]] = get_args(Overflow)
+"""What a queue does with messages beyond its limit. RabbitMQ has all but the last."""
 
 MAX_TIME: Final = 315_360_000_000
 """Ten years in milliseconds: the longest TTL and lease that RabbitMQ takes."""
@@ -66,7 +75,7 @@ class QueueSettings:
     max_length: int | None = None
     max_length_bytes: int | None = None
     max_priority: int | None = None
-    overflow: Literal["drop-head", "reject-publish", "reject-publish-dlx"] | None = None
+    overflow: Overflow | None = None
     queue_mode: Literal["default", "lazy"] | None = None
     queue_version: int | None = None
     single_active_consumer: bool | None = None
@@ -170,7 +179,6 @@ _CLASSIC: Final[frozenset[QueueType]] = frozenset({"classic"})
 _QUORUM: Final[frozenset[QueueType]] = frozenset({"quorum"})
 _STREAM: Final[frozenset[QueueType]] = frozenset({"stream"})
 _QUEUES: Final = _CLASSIC | _QUORUM
-_REPLICATED: Final = _QUORUM | _STREAM
 _ALL: Final = _QUEUES | _STREAM
 
 _LOCATORS: Final = ("client-local", "balanced", "least-leaders", "random")
@@ -189,7 +197,7 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
         ("x-max-in-memory-length", _from(0), _QUORUM),
         ("x-max-in-memory-bytes", _from(0), _QUORUM),
         ("x-max-priority", _from(0, MAX_PRIORITY, "max_value_exceeded"), _CLASSIC),
-        ("x-overflow", _one_of(("drop-head", "reject-publish", "reject-publish-dlx"), "invalid_overflow"), _QUEUES),
+        ("x-overflow", _one_of(OVERFLOWS, "invalid_overflow"), _QUEUES),
         ("x-queue-mode", _one_of(("default", "lazy"), "\"unsupported queue mode '{}'\""), _CLASSIC),
         ("x-queue-version", _version, _CLASSIC),
         ("x-single-active-consumer", _boolean, _QUEUES),
@@ -199,7 +207,7 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
         ("x-stream-max-segment-size-bytes", _from(0), _STREAM),
         ("x-stream-filter-size-bytes", _filter_size, _STREAM),
         ("x-initial-cluster-size", _from(1), _STREAM),
-        ("x-queue-leader-locator", _one_of(_LOCATORS, "invalid_queue_locator_arg"), _REPLICATED),
+        ("x-queue-leader-locator", _one_of(_LOCATORS, "invalid_queue_locator_arg"), _ALL),
         (
             "x-queue-master-locator",
             _one_of(("client-local", "min-masters", "random"), "invalid_queue_locator_arg"),
@@ -310,10 +318,10 @@ def check_redeclaration(queue: str, received: Table, current: Table) -> None:
 
     `received` are the arguments of that declaration, `current` those of the queue; `queue` is its name in the text.
     """
-    names = COMPARED_QUEUE_ARGUMENTS[queue_type(current, queue)]
-    if received.get("x-queue-type", "classic") == current.get("x-queue-type", "classic"):
-        names = tuple(name for name in names if name != "x-queue-type")
-    check_arguments(queue, received, current, names)
+    classic = {"x-queue-type": "classic"}
+    check_arguments(
+        queue, classic | {**received}, classic | {**current}, COMPARED_QUEUE_ARGUMENTS[queue_type(current, queue)]
+    )
 
 
 _FIELDS: Final = tuple(field.name for field in fields(QueueSettings))
@@ -327,4 +335,6 @@ def _contradiction(name: str, arguments: Table) -> str | None:
         return "delayed_retry_but_no_min_defined"
     if name == "x-message-group" and "x-max-priority" in arguments:
         return "group_and_max_priority_defined"
+    if name == "x-overflow" and arguments[name] == "drop-lowest-priority" and "x-max-priority" not in arguments:
+        return "drop_lowest_priority_but_no_max_priority_defined"
     return None

@@ -7,6 +7,7 @@ Rules:
 - Equality follows RabbitMQ 4: integers of every width are one type, a bool is never an integer, an integer is
   never a float, a string is never a number. A long string and a byte array of the same octets are equal, and so
   are a timestamp and its seconds, because RabbitMQ compares values without their type letters.
+- Values that remember their type on the wire (`protocol.v091.typed_values`) are equal to plain ones.
 - `type_name` and `erlang_term` exist for error texts alone.
 
 The module does not encode or decode, and knows no exchange.
@@ -17,12 +18,27 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Final
 
 from harebell.errors import InvalidArgument
+from harebell.protocol.v091.typed_values import Float32, Int8, Int16, Int64, Int64L, LongString, UInt8, UInt16, UInt32
 
 __all__ = ["Table", "canonical", "display", "erlang_term", "type_class", "type_name"]
 
 Table = Mapping[str, object]
+
+_TYPED_NAMES: Final[Mapping[type, str]] = {
+    Int8: "byte",
+    UInt8: "unsignedbyte",
+    Int16: "short",
+    UInt16: "unsignedshort",
+    UInt32: "unsignedint",
+    Int64: "long",
+    Int64L: "long",
+    Float32: "float",
+    LongString: "longstr",
+}
+_INTEGERS: Final = frozenset({"byte", "unsignedbyte", "short", "unsignedshort", "signedint", "unsignedint", "long"})
 
 
 def canonical(value: object) -> Hashable:
@@ -55,7 +71,10 @@ def canonical(value: object) -> Hashable:
 
 
 def type_name(value: object) -> str:
-    """RabbitMQ's name of the value's type, e.g. "longstr"; for an integer, the narrower of its two usual types."""
+    """RabbitMQ's name of the value's type on the wire, e.g. "longstr"."""
+    typed = _TYPED_NAMES.get(type(value))
+    if typed is not None:
+        return typed
     match value:
         case str():
             return "longstr"
@@ -83,7 +102,7 @@ def type_name(value: object) -> str:
 def type_class(value: object) -> str:
     """The type for the comparison of arguments: "int" for every integer, otherwise the type's own name."""
     name = type_name(value)
-    return "int" if name in ("signedint", "long") else name
+    return "int" if name in _INTEGERS else "double" if name == "float" else name
 
 
 def display(value: object) -> str:

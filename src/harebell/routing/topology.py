@@ -20,12 +20,15 @@ from harebell.routing.exchanges.hashing import Draw, RandomExchange, draw
 from harebell.routing.exchanges.storing_exchanges import DelayedMessageExchange, ExchangeFactory, RecentHistoryExchange
 from harebell.routing.exchanges.system_exchange import SYSTEM_EXCHANGE
 from harebell.routing.naming import RESERVED_PREFIX
+from harebell.routing.patterns import Patterns, standard
 from harebell.routing.policies import effective, matching
 from harebell.routing.router import Router
 from harebell.routing.settings import QueueSettings, queue_settings, settings_of
 from harebell.routing.table_values import Table
 
 __all__ = ["QueueFacts", "Topology", "exchange_types", "topology"]
+
+_PATTERNS = Patterns(standard)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,10 @@ def topology(
     """
     name = _chosen(definitions, vhost)
     building = _Builder(definitions, name, exchange_types() if types is None else types)
+    for policy in (*definitions.policies, *definitions.operator_policies):
+        if policy.vhost == name:
+            with naming(f"policy '{policy.name}' in vhost '{name}'", AmqpError):
+                _PATTERNS.check(policy.pattern)
     for exchange in definitions.exchanges:
         if exchange.vhost == name and exchange.name:
             building.exchange(exchange)
@@ -136,8 +143,8 @@ class _Builder:
             kind = declared.queue_type
             values = effective(
                 arguments,
-                matching(self._definitions.policies, self._vhost, queue.name, kind),
-                matching(self._definitions.operator_policies, self._vhost, queue.name, kind),
+                matching(self._definitions.policies, self._vhost, queue.name, kind, _PATTERNS),
+                matching(self._definitions.operator_policies, self._vhost, queue.name, kind, _PATTERNS),
             )
         settings = settings_of({**{key: each.value for key, each in values.items()}, "queue-type": kind})
         self.queues[queue.name] = QueueFacts(queue.name, queue.durable, settings)
@@ -165,7 +172,7 @@ class _Builder:
         for exchange in tuple(self.router.exchanges):
             if exchange.name in ("", SYSTEM_EXCHANGE):
                 continue
-            policy = matching(self._definitions.policies, self._vhost, exchange.name, "exchange")
+            policy = matching(self._definitions.policies, self._vhost, exchange.name, "exchange", _PATTERNS)
             alternate = policy.definition.get("alternate-exchange") if policy is not None else None
             if isinstance(alternate, str):
                 self.router.set_alternate(exchange.name, alternate)

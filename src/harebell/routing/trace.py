@@ -31,6 +31,7 @@ from harebell.routing.exchanges.exchange import (
 )
 from harebell.routing.exchanges.hashing import ModulusHashExchange
 from harebell.routing.exchanges.headers_index import HeadersIndex
+from harebell.routing.exchanges.own_exchange import OwnExchange
 from harebell.routing.exchanges.storing_exchanges import DelayedMessageExchange, RecentHistoryExchange
 from harebell.routing.exchanges.topic_matcher import TopicMatcher
 from harebell.routing.router import Router
@@ -100,7 +101,15 @@ class Tracer:
             hits.extend(numbers)
             return [bindings[number].destination for number in numbers]
 
-        way = self.router.follow(exchange, keys, find, lambda: headers, lambda: properties, released=released)
+        way = self.router.follow(
+            exchange,
+            keys,
+            find,
+            lambda: headers,
+            lambda: properties,
+            lambda: {"headers": headers, "properties": properties, "body": b""},
+            released=released,
+        )
         copies, facts = tuple(way.queues), way.facts
         if facts is None:
             return Trace(copies, tuple(hits), chance=False)
@@ -135,6 +144,10 @@ class Tracer:
             case FanoutExchange() if not isinstance(inner, ModulusHashExchange):
                 everything = tuple(numbers)
                 return lambda keys, table: everything
+            case OwnExchange():
+                by_identity = {binding.identity: number for number, binding in made}
+                matched = inner.matched
+                return lambda keys, table: [by_identity[binding.identity] for binding in matched(keys, table)]
         to: dict[Destination, list[int]] = {}
         for number, binding in made:
             to.setdefault(binding.destination, []).append(number)

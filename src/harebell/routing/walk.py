@@ -6,6 +6,8 @@ Rules (RabbitMQ's, see `router`):
 - An exchange without a match passes the message to its alternate exchange; a missing one takes nothing.
 - A queue gets the message once, however many bindings lead to it.
 - An exchange that delays the message gives no destinations, unless it has `released` the message.
+- An exchange whose plug-in fails or refuses the message ends the walk with that ChannelError; where the walk is
+  `lenient`, that exchange matches nothing.
 
 The walk reads headers and properties when the first exchange needs them. A caller that wants to know more than the
 result records it in its `find`, which gives the destinations of one exchange.
@@ -16,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from harebell.routing.exchanges.exchange import Dependence, Destination, Exchange, to_exchange
+from harebell.errors import ChannelError
+from harebell.routing.exchanges.exchange import NO_MESSAGE, Dependence, Destination, Exchange, to_exchange
 from harebell.routing.exchanges.storing_exchanges import DelayedMessageExchange, RecentHistoryExchange
 from harebell.routing.table_values import Table
 
@@ -26,7 +29,6 @@ Find: TypeAlias = "Callable[[Exchange, Sequence[str], Table], Sequence[Destinati
 """A function that gives the destinations of an exchange for these keys, and the table that it depends on."""
 Read: TypeAlias = "Callable[[], Table] | None"
 
-_EMPTY: Final[Table] = {}
 _KEY: Final = Dependence.KEY  # a module's name costs one look-up less per message than an enum's member
 
 
@@ -47,27 +49,36 @@ def walk(
     keys: Sequence[str],
     headers: Read = None,
     properties: Read = None,
+    message: Read = None,
     *,
     released: bool = False,
+    lenient: bool = False,
     find: Find | None = None,
 ) -> Walk:
     """Follow a message from `start`. Without `find`, the exchanges' own `match` gives the destinations.
 
-    `released` says that `start` has delayed the message already.
+    `message` reads headers, properties and body. `released` says that `start` has delayed the message already.
     """
     todo = [start]
     seen = {start.name, ""}
     queues: dict[str, None] = {}
     facts: Facts | None = None
     for at in todo:  # the loop appends to it
-        table = _EMPTY
+        table = NO_MESSAGE
         if at.depends_on is not _KEY:
             if facts is None:
-                facts = Facts(headers, properties, start.name if released else None)
+                facts = Facts(headers, properties, message, start.name if released else None)
             if facts.held_back(at):
                 continue
             table = facts.table(at.depends_on)
-        found = at.match(keys, table) if find is None else find(at, keys, table)
+        try:
+            found = at.match(keys, table) if find is None else find(at, keys, table)
+        except ChannelError:
+            if not lenient:
+                raise
+            found = ()
+            facts = facts or Facts(headers, properties, message, start.name if released else None)
+            facts.only_headers = False  # so that nobody keeps this route for another message
         if not found and at.alternate is not None:
             found = (to_exchange(at.alternate),)
         for kind, name in found:
@@ -82,7 +93,7 @@ def walk(
 
 
 class Facts:
-    """A message's headers and properties, read when they are needed, and the exchanges that store the message.
+    """A message's parts, read when they are needed, and the exchanges that store the message.
 
     only_headers  no exchange needed anything but headers
     chance        an exchange picks at random
@@ -90,11 +101,22 @@ class Facts:
     remembered    the exchanges that remember the message
     """
 
-    __slots__ = ("_headers", "_properties", "_read", "_released", "chance", "delayed", "only_headers", "remembered")
+    __slots__ = (
+        "_headers",
+        "_message",
+        "_properties",
+        "_read",
+        "_released",
+        "chance",
+        "delayed",
+        "only_headers",
+        "remembered",
+    )
 
-    def __init__(self, headers: Read, properties: Read, released: str | None) -> None:
+    def __init__(self, headers: Read, properties: Read, message: Read, released: str | None) -> None:
         self._headers = headers
         self._properties = properties
+        self._message = message
         self._released = released
         self._read: dict[Dependence, Table] = {}
         self.only_headers = True
@@ -103,11 +125,15 @@ class Facts:
         self.remembered: list[str] = []
 
     def table(self, wanted: Dependence) -> Table:
-        """The headers or the properties; an empty table for an exchange that picks at random."""
+        """The part of the message that is wanted; an empty table for an exchange that picks at random."""
         table = self._read.get(wanted)
         if table is None:
-            read = {Dependence.HEADERS: self._headers, Dependence.PROPERTIES: self._properties}.get(wanted)
-            table = self._read[wanted] = read() if read is not None else _EMPTY
+            read = {
+                Dependence.HEADERS: self._headers,
+                Dependence.PROPERTIES: self._properties,
+                Dependence.MESSAGE: self._message,
+            }.get(wanted)
+            table = self._read[wanted] = read() if read is not None else NO_MESSAGE
             self.only_headers = self.only_headers and wanted is Dependence.HEADERS
             self.chance = self.chance or wanted is Dependence.CHANCE
         return table

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import harebell.logs  # noqa: F401  log records are one line each
 from harebell.lazy import lazy_names
 from harebell.spark.runtime.java import JavaHome, find_java
 from harebell.spark.runtime.queries import start_query

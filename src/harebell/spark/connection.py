@@ -21,6 +21,7 @@ from harebell import errors
 from harebell.client.blocking import connect
 from harebell.client.messages import Message
 from harebell.client.recovery.policy import Backoff
+from harebell.client.servers import product_of
 from harebell.defaults import GOODBYE_SECONDS
 from harebell.spark.headers import STREAM_OFFSET
 from harebell.spark.options.address import Address
@@ -111,9 +112,9 @@ class Link:
             log.debug("closing: %s", error)
 
     @property
-    def product(self) -> object:
+    def product(self) -> str | None:
         """The broker's product name: "RabbitMQ", "Harebell"."""
-        return self._connection.server_properties.get("product")
+        return product_of(self._connection.server_properties)
 
     @property
     def channel(self) -> Channel:

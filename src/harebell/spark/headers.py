@@ -12,7 +12,13 @@ tables). Any other value is a table with one key that begins with "!":
 
 One exception keeps dead letters readable: `time` in the entries of `x-death` is a timestamp and is written as plain
 text; a text that stands there instead and reads as one is {"!string": ...}. The header table itself is never such a
-form, whatever its keys. The width of a number is not kept, because the codec does not keep it.
+form, whatever its keys.
+
+A number whose type on the wire is not the one that it is written in (I, or l where 32 bits do not hold it; d) stays a
+plain number, so that a query finds it whatever its publisher's language. The key "!types" beside the headers has its
+type letter, by name or place: {"n": 5, "list": [1, 2], "!types": {"n": "l", "list": {"1": "s"}}}. A letter whose
+number is gone, is no number any more or does not fit is ignored. S stands there for bytes of a long string. A header
+whose name is "types" behind one or more "!" gets one more "!".
 
 `x-stream-offset` is left out: it is the column `offset`. This module knows neither rows nor connections.
 """
@@ -23,25 +29,33 @@ import base64
 import binascii
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
+from struct import error as StructError
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from harebell.errors import InvalidArgument
 from harebell.protocol.v091.fields import FarSeconds
+from harebell.protocol.v091.typed_values import TYPED, LongString
 
 if TYPE_CHECKING:
     from harebell.protocol.v091 import Table
 
-__all__ = ["STREAM_OFFSET", "headers_from_json", "headers_to_json", "headers_to_texts"]
+__all__ = ["STREAM_OFFSET", "TYPES", "headers_from_json", "headers_to_json", "headers_to_texts"]
 
 STREAM_OFFSET: Final = "x-stream-offset"
 """The header that says a message's number in its stream, and the consumer argument that says where to begin."""
 DEATHS: Final = "x-death"
 DEATH_TIME: Final = "time"
+
+TYPES: Final = "!types"
+_IS_TYPES_NAME: Final = re.compile("!+types").fullmatch
+_TYPED: Final = frozenset(TYPED)
+_BY_LETTER: Final = {kind.letter.decode(): kind for kind in TYPED}
 
 # Types that JSON keeps as they are. Not float: NaN is not JSON.
 _PLAIN: Final = frozenset({str, int, bool, type(None)})
@@ -62,12 +76,19 @@ def headers_to_json(headers: Mapping[str, object] | None) -> str | None:
         headers = {name: value for name, value in headers.items() if name != STREAM_OFFSET}
         if not headers:
             return None
-    for value in headers.values():
-        if type(value) not in _PLAIN:
+    for name, value in headers.items():
+        if type(value) not in _PLAIN or name.endswith(TYPES):
             break
     else:
         return _text(headers)
-    return _text({name: _pack_deaths(value) if name == DEATHS else _pack(value) for name, value in headers.items()})
+    packed = {
+        f"!{name}" if _IS_TYPES_NAME(name) else name: _pack_deaths(value) if name == DEATHS else _pack(value)
+        for name, value in headers.items()
+    }
+    types = _types(headers)
+    if types is not None:
+        packed[TYPES] = types
+    return _text(packed)
 
 
 def headers_from_json(text: str) -> Table:
@@ -82,7 +103,15 @@ def headers_from_json(text: str) -> Table:
     if not isinstance(table, dict):
         raise InvalidArgument(f"column 'headers' holds {text[:80]!r}; it takes a JSON object")
     if '"!' in text or "\\u0021" in text or DEATHS in table:
-        return {name: _unpack_deaths(value) if name == DEATHS else _unpack(value) for name, value in table.items()}
+        types = table.pop(TYPES, None)
+        table = {
+            name[1:] if _IS_TYPES_NAME(name) else name: _unpack_deaths(value) if name == DEATHS else _unpack(value)
+            for name, value in table.items()
+        }
+        if types is not None:
+            if not isinstance(types, dict):
+                raise InvalidArgument(f"column 'headers' holds {TYPES} {json.dumps(types)[:80]}; it takes an object")
+            _set_types(table, types)
     return table
 
 
@@ -90,7 +119,11 @@ def headers_to_texts(text: str | None) -> list[tuple[str, str | None]] | None:
     """The headers of a JSON text as pairs of texts: scalars as they are read, the rest (and bytes) as JSON."""
     if text is None:
         return None
-    return [(name, _scalar(value)) for name, value in _loads(text).items()]
+    return [
+        (name[1:] if _IS_TYPES_NAME(name) else name, _scalar(value))
+        for name, value in _loads(text).items()
+        if name != TYPES
+    ]
 
 
 def _text(table: object) -> str:
@@ -117,6 +150,59 @@ def _scalar(value: object) -> str | None:
     return _text(value)
 
 
+def _types(value: object) -> object:
+    """The type letters of the value and of what is in it; None where there are none."""
+    kind = type(value)
+    if kind in _TYPED:
+        return value.letter.decode()  # type: ignore[attr-defined]
+    if kind is LongString:
+        return "S"
+    if isinstance(value, Mapping):
+        return {name: types for name, inner in value.items() if (types := _types(inner)) is not None} or None
+    if isinstance(value, list | tuple):
+        return {str(at): types for at, inner in enumerate(value) if (types := _types(inner)) is not None} or None
+    return None
+
+
+def _set_types(within: Any, types: dict[str, Any]) -> None:
+    """Give the values of a table or a list these types, as far as they are there and fit."""
+    for name, asked in types.items():
+        if isinstance(within, dict):
+            place: Any = name
+            value = within.get(name)
+        else:
+            place = int(name) if name.isascii() and name.isdecimal() else -1
+            value = within[place] if 0 <= place < len(within) else None
+        if isinstance(asked, dict):
+            if isinstance(value, dict | list):
+                _set_types(value, asked)
+        elif asked == "S":
+            if isinstance(value, bytes):
+                within[place] = LongString(value)
+        elif not isinstance(asked, str) or asked not in _BY_LETTER:
+            known = ", ".join(sorted([*_BY_LETTER, "S"]))
+            raise InvalidArgument(
+                f"column 'headers' holds the type {json.dumps(asked)[:80]} in {TYPES}; known are: {known}"
+            )
+        else:
+            typed = _of_type(value, asked)
+            if typed is not None:
+                within[place] = typed
+
+
+def _of_type(value: Any, letter: str) -> Any:
+    """The number as one of that type; None where it is no such number."""
+    kind = _BY_LETTER[letter]
+    if isinstance(value, bool) or not isinstance(value, (int, float) if letter == "f" else int):
+        return None
+    try:
+        typed = kind(value)
+        kind.packing.pack(typed)
+    except (StructError, OverflowError):
+        return None
+    return typed
+
+
 def _iso(value: datetime) -> str:
     return value.isoformat().replace("+00:00", "Z")
 
@@ -127,6 +213,8 @@ def _pack(value: object) -> object:
         return value if math.isfinite(value) else {"!float": _float_text(value)}  # type: ignore[arg-type]
     if kind in _PLAIN:
         return value
+    if kind in _TYPED:
+        return int(value) if isinstance(value, int) else _pack(float(value))  # type: ignore[arg-type]
     if isinstance(value, datetime):
         return {"!timestamp": _iso(value)}
     if isinstance(value, FarSeconds):

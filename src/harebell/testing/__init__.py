@@ -8,6 +8,7 @@ for pytest. Only the plugin needs a package outside the standard library.
 
 from __future__ import annotations
 
+import harebell.logs  # noqa: F401  log records are one line each
 from harebell.client.harness import ChannelHarness, ConnectionHarness, ReconnectSignal
 from harebell.testing.embedded import EmbeddedBroker
 from harebell.testing.proxy import Direction, FaultProxy

@@ -3,8 +3,8 @@
     with EmbeddedBroker() as server:
         pika.BlockingConnection(pika.URLParameters(server.url))
 
-It is the real broker on a free port of 127.0.0.1, started in some ten milliseconds, with an event loop of its own: the
-broker still runs while a test blocks its thread or closes its loop. A test with an event loop may also use
+It is the real broker on a free port of this machine, started in some ten milliseconds, with an event loop of its own:
+the broker still runs while a test blocks its thread or closes its loop. A test with an event loop may also use
 `async with Broker()` in it. The module `rabbitmq` does the same with a RabbitMQ.
 """
 
@@ -63,7 +63,7 @@ class EmbeddedBroker:
 
     @property
     def port(self) -> int:
-        """The AMQP port, on 127.0.0.1. RuntimeError when `make` asked for none."""
+        """The AMQP port, on 127.0.0.1 and ::1. RuntimeError when `make` asked for none."""
         port = self.broker.port
         if port is None:
             raise RuntimeError("this broker listens on no port: connect with sock=server.open_socket()")

@@ -7,12 +7,17 @@ Each node has its own port, node name, distribution port, epmd and data director
 shares nothing with other nodes of the machine, the system's own service included. Any user may run it, root too: the
 system's wrapper script, which would switch to the user `rabbitmq`, is not used. The node ends with this process, even
 when this process is killed. Its configuration is that of its package.
+
+The RabbitMQ is this machine's, or that of a folder with another Debian system (`root`), so that several versions run
+side by side. Such a node sees the files of this machine, but with the folder's /usr as /usr: one bind mount in a mount
+namespace of its own, which ends with its last process. Nothing is ever mounted outside.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -20,16 +25,19 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from harebell.errors import LocalProtocolError, ServerUnavailable
 
-__all__ = ["REMEDY", "RabbitMQ", "find_server"]
+__all__ = ["REMEDY", "RabbitMQ", "find_server", "find_version"]
 
 REMEDY: Final = "install it with `apt-get install rabbitmq-server` (`make test` does so when run by root)"
-START_SECONDS: Final = 60.0  # a node takes 3 to 6 s; a machine under load may need ten times that
+REMEDY_OF_ROOT: Final = "make one with `mmdebstrap --variant=minbase --include=rabbitmq-server RELEASE FOLDER`, as root"
+START_SECONDS: Final = 120.0  # a node takes 3 to 6 s; a machine under load may need twenty times that
+CALL_SECONDS: Final = 120.0  # a call of rabbitmqctl takes 1 to 2 s
 STOP_SECONDS: Final = 20.0  # a clean stop that takes longer becomes a kill
 KILL_SECONDS: Final = 5.0  # for the kernel to remove a killed machine
 POLL_SECONDS: Final = 0.05
@@ -38,11 +46,23 @@ LOG_TAIL_LINES: Final = 40
 PORTS: Final = range(20000, 32000)
 
 # The real script first: /usr/sbin/rabbitmq-server of Debian and Red Hat changes the user and the directories.
-SERVER_SCRIPTS: Final = ("/usr/lib/rabbitmq/bin/rabbitmq-server", "/opt/homebrew/sbin/rabbitmq-server")
+DEBIAN_SCRIPT: Final = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+SERVER_SCRIPTS: Final = (DEBIAN_SCRIPT, "/opt/homebrew/sbin/rabbitmq-server")
+VERSIONED: Final = re.compile(r"rabbitmq_server-(\d+\.\d+\.\d+)")
+
+# Started by `unshare`: $1 is the other system's root folder, the rest is the command.
+ENTER: Final = 'mount --bind "$1/usr" /usr && shift && exec "$@"'
 
 # Waits on a pipe whose other end this process holds. A line means that this process stopped the node; an end of file
 # means that it died before that, so the guard kills the node.
 GUARD: Final = 'if read -r _; then exit 0; fi; kill -KILL "-$1" "$2" 2>/dev/null; sleep 1; rm -rf "$3"'
+
+# The node writes the value of the second text into the file of the first. At once it may not have started all
+# applications; and erl_call prints no Unicode, and shortens what is long.
+ASK: Final = (
+    "(fun Up() -> rabbit:is_running() orelse begin timer:sleep(50), Up() end end)(), "
+    'file:write_file("{}", unicode:characters_to_binary(io_lib:format("~9999999tp", [begin {} end]))).\n'
+)
 
 NOT_UP_YET: Final = "requires the 'rabbit' app to be running"
 """Part of rabbitmqctl's error about a node that answers AMQP but has not started all other applications."""
@@ -57,6 +77,42 @@ def find_server() -> Path:
         if candidate is not None and os.access(candidate, os.X_OK):
             return Path(candidate)
     raise ServerUnavailable(f"no RabbitMQ on this machine: {REMEDY}")
+
+
+def find_version(root: Path | None = None) -> str:
+    """The version of the RabbitMQ of this machine, or of the Debian system in the folder `root`: "4.0.5".
+
+    Raises ServerUnavailable when there is none, when nothing says its version, or when this process may not make the
+    mount namespace that a node of `root` needs.
+    """
+    if root is None:
+        home = find_server().resolve().parents[1]
+    else:
+        script = root / DEBIAN_SCRIPT.removeprefix("/")
+        home = script.parents[1]
+        if not script.exists():
+            raise ServerUnavailable(f"no Debian system with RabbitMQ in the folder {root}: {REMEDY_OF_ROOT}")
+        _entrance(root)
+    for folder in (home, *home.glob("lib/rabbitmq_server-*")):
+        if found := VERSIONED.search(folder.name):
+            return found[1]
+    raise ServerUnavailable(f"nothing says which version of RabbitMQ is in {home}")
+
+
+@cache
+def _entrance(root: Path) -> tuple[str, ...]:
+    """The words in front of a command that is to run with the /usr of `root`."""
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        raise ServerUnavailable(f"`unshare` of util-linux is not on PATH; the RabbitMQ in {root} needs it")
+    said = ""
+    for namespaces in (("--mount",), ("--mount", "--map-root-user")):  # root's; any user's, where the system allows it
+        entrance = (unshare, *namespaces, "/bin/sh", "-c", ENTER, "enter", str(root))
+        done = subprocess.run([*entrance, "true"], stdin=subprocess.DEVNULL, capture_output=True)
+        if not done.returncode:
+            return entrance
+        said = done.stderr.decode(errors="replace").strip()
+    raise ServerUnavailable(f"the RabbitMQ in {root} needs a mount namespace, which this system refuses: {said}")
 
 
 def free_ports(count: int) -> list[int]:
@@ -82,13 +138,17 @@ def free_ports(count: int) -> list[int]:
 class RabbitMQ:
     """A RabbitMQ node. `start` and `close` it, or use it in a `with` block.
 
-    `config` are lines of rabbitmq.conf ({"channel_max": "64"}), `plugins` the names to enable. `stop`, `kill` and
-    `start` may alternate: ports and data stay until `close`, as they would on a machine that reboots.
+    `config` are lines of rabbitmq.conf ({"channel_max": "64"}), `plugins` the names to enable. `root` is a folder with
+    a Debian system (of mmdebstrap or debootstrap) whose RabbitMQ is to run in place of this machine's. `stop`, `kill`
+    and `start` may alternate: ports and data stay until `close`, as they would on a machine that reboots.
     """
 
-    def __init__(self, *, config: Mapping[str, str] | None = None, plugins: Sequence[str] = ()) -> None:
+    def __init__(
+        self, *, config: Mapping[str, str] | None = None, plugins: Sequence[str] = (), root: Path | None = None
+    ) -> None:
         self._config = dict(config or {})
         self._plugins = tuple(plugins)
+        self._root = root
         self._directory: Path | None = None
         self._ports: list[int] = []
         self._pid = 0
@@ -118,18 +178,50 @@ class RabbitMQ:
     def node_name(self) -> str:
         return f"harebell{self.port}@localhost"
 
+    @property
+    def version(self) -> str:
+        """RabbitMQ's version: "4.0.5"."""
+        return find_version(self._root)
+
     def log(self) -> str:
         """All output of the node: that of the start script, then its log, which grows at the end."""
         directory = self._require_directory()
         files = [directory / "output", *sorted((directory / "log").glob("*.log"), reverse=True)]
         return "".join(file.read_text(errors="replace") for file in files if file.exists())
 
-    def ctl(self, *arguments: str, timeout: float = 30.0) -> str:
+    def evaluate(self, expression: str, timeout: float = CALL_SECONDS) -> str:
+        """The value of an Erlang expression on the node, or of the last of several between commas, as Erlang prints it.
+
+        `server.evaluate("rabbit_trace:start(<<\"/\">>)")`: as `rabbitmqctl eval`, but in milliseconds.
+
+        Raises subprocess.CalledProcessError with the node's words when it fails, subprocess.TimeoutExpired after
+        `timeout` seconds, and ServerUnavailable when Erlang's `erl_call` is not there.
+        """
+        environment = self._environment()
+        if not (shutil.which("erl_call") if self._root is None else (self._root / "usr/bin/erl_call").exists()):
+            raise ServerUnavailable("RabbitMQ is there but Erlang's `erl_call` is not on PATH")
+        command = [*self._prefix(), "erl_call", "-sname", self.node_name, "-e"]
+        with tempfile.NamedTemporaryFile(dir=self._directory) as value:
+            done = subprocess.run(
+                command,
+                input=ASK.format(value.name, expression).encode(),
+                env=environment,
+                timeout=timeout,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+            text = done.stdout.decode(errors="replace")
+            if text.strip() != "{ok, ok}":
+                raise _failure(done.returncode or 1, command, text)
+            return value.read().decode()
+
+    def ctl(self, *arguments: str, timeout: float = CALL_SECONDS) -> str:
         """The output of `rabbitmqctl` for these arguments. Takes about two seconds: it starts an Erlang machine.
 
         Raises subprocess.CalledProcessError when it fails and subprocess.TimeoutExpired after `timeout` seconds.
         """
-        command = [str(find_server().with_name("rabbitmqctl")), "--quiet", "--node", self.node_name, *arguments]
+        script = str(self._server_script().with_name("rabbitmqctl"))
+        command = [*self._prefix(), script, "--quiet", "--node", self.node_name, *arguments]
         deadline = time.monotonic() + timeout
         while True:
             done = subprocess.run(
@@ -145,19 +237,17 @@ class RabbitMQ:
             if NOT_UP_YET in text and time.monotonic() < deadline:
                 time.sleep(0.2)
                 continue
-            error = subprocess.CalledProcessError(done.returncode, command, text)
-            error.add_note(text)  # the output explains the error
-            raise error
+            raise _failure(done.returncode, command, text)
 
     def sync_declarations(self) -> None:
-        """Wait until all declarations are on disk, so that a kill cannot lose them. Takes about two seconds.
+        """Wait until all declarations are on disk, so that a kill cannot lose them.
 
         RabbitMQ answers a declaration before its Mnesia log is written: killed within some 60 ms it comes back without
         the durable queue, and without the messages that it confirmed there (3.10 under load: 3 of 32). The name of a
         quorum queue's log is on disk when no other was declared for half a second: killed before that, it comes back
         with the newest one empty and without a leader, so that basic.consume is never answered.
         """
-        self.ctl("eval", "mnesia:sync_log(), [ok = dets:sync(Table) || Table <- dets:all()].")
+        self.evaluate("mnesia:sync_log(), [ok = dets:sync(Table) || Table <- dets:all()]")
 
     def start(self) -> None:
         """Start the node; returns when it answers AMQP.
@@ -167,8 +257,8 @@ class RabbitMQ:
         """
         if self._node is not None:
             raise LocalProtocolError("this RabbitMQ is already running")
-        script = find_server()
-        epmd = shutil.which("epmd")
+        script = self._server_script()
+        epmd = shutil.which("epmd") if self._root is None else "/usr/bin/epmd"
         if epmd is None:
             raise ServerUnavailable("RabbitMQ is there but Erlang's `epmd` is not on PATH")
         directory = self._prepare_directory()
@@ -243,6 +333,15 @@ class RabbitMQ:
         (self._directory / "pid").unlink(missing_ok=True)
         return self._directory
 
+    def _server_script(self) -> Path:
+        if self._root is None:
+            return find_server()
+        find_version(self._root)  # raises when there is none
+        return Path(DEBIAN_SCRIPT)
+
+    def _prefix(self) -> tuple[str, ...]:
+        return () if self._root is None else _entrance(self._root)
+
     def _environment(self) -> dict[str, str]:
         directory = self._require_directory()
         port, dist_port, epmd_port = (str(number) for number in self._ports)
@@ -279,7 +378,7 @@ class RabbitMQ:
     def _spawn(self, command: str) -> subprocess.Popen[bytes]:
         with (self._require_directory() / "output").open("ab") as output:
             return subprocess.Popen(
-                [command],
+                [*self._prefix(), command],
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -320,3 +419,9 @@ class RabbitMQ:
 
     def _log_tail(self) -> str:
         return "\n".join(self.log().splitlines()[-LOG_TAIL_LINES:])
+
+
+def _failure(status: int, command: Sequence[str], output: str) -> subprocess.CalledProcessError:
+    error = subprocess.CalledProcessError(status, command, output)
+    error.add_note(output)  # it explains the error
+    return error

@@ -1,7 +1,7 @@
-"""Who may do what: a table, every cell of it tried over the wire of one node.
+"""Topic permissions, names that are no patterns, and what changes while a connection is open.
 
-The same and more runs against RabbitMQ in `tests/differential/permissions.py`, with texts and order; here is what a
-reader wants to see at a glance, and what changes while a connection is open.
+Each operation with each permission is in `test_acts`; the same and more runs against RabbitMQ in
+`tests/differential/permissions.py`.
 """
 
 from __future__ import annotations
@@ -16,44 +16,6 @@ from harebell.protocol.v091 import Properties, methods as m
 from harebell.routing.definitions import Permission, TopicPermission
 from tests.broker.auth.knock import Knock, admitted
 from tests.broker.kit import Client, NodeKit
-
-# What is done, and the permissions that it asks for: c(onfigure), w(rite) or r(ead), and the name.
-TABLE: dict[str, tuple[m.Method | tuple[str, str], tuple[str, ...]]] = {
-    "declare a queue": (m.QueueDeclare("q"), ("c q",)),
-    "declare a new queue": (m.QueueDeclare("new"), ("c new",)),
-    "with a dead-letter exchange": (
-        m.QueueDeclare("new", arguments={"x-dead-letter-exchange": "x"}), ("c new", "r new", "w x"),
-    ),
-    "with dead letters to the default exchange": (
-        m.QueueDeclare("new", arguments={"x-dead-letter-exchange": ""}), ("c new", "r new", "w amq.default"),
-    ),
-    "the same that is there": (m.QueueDeclare("dlx", arguments={"x-dead-letter-exchange": "x"}), ("c dlx",)),
-    "declare passively": (m.QueueDeclare("q", passive=True), ()),
-    "delete a queue": (m.QueueDelete("q"), ("c q",)),
-    "purge": (m.QueuePurge("q"), ("r q",)),
-    "get": (m.BasicGet("q"), ("r q",)),
-    "consume": (m.BasicConsume("q"), ("r q",)),
-    "consume direct replies": (m.BasicConsume("amq.rabbitmq.reply-to", no_ack=True), ()),
-    "declare an exchange": (m.ExchangeDeclare("new", "direct"), ("c new",)),
-    "with an alternate": (
-        m.ExchangeDeclare("new", "direct", arguments={"alternate-exchange": "x"}), ("c new", "r new", "w x"),
-    ),
-    "declare an exchange passively": (m.ExchangeDeclare("x", passive=True), ()),
-    "delete an exchange": (m.ExchangeDelete("x"), ("c x",)),
-    "bind a queue": (m.QueueBind("q", "x", "k"), ("w q", "r x")),
-    "unbind a queue": (m.QueueUnbind("q", "x", "k"), ("w q", "r x")),
-    "bind an exchange": (m.ExchangeBind("y", "x", "k"), ("w y", "r x")),
-    "unbind an exchange": (m.ExchangeUnbind("y", "x", "k"), ("w y", "r x")),
-    "publish": (("x", "k"), ("w x",)),
-    "publish to the default exchange": (("", "q"), ("w amq.default",)),
-    "qos": (m.BasicQos(0, 1), ()),
-    "transactions": (m.TxSelect(), ()),
-}  # fmt: skip
-CASES = [
-    pytest.param(action, needed, missing, id=f"{name}, {f'without {missing}' if missing else 'with all'}")
-    for name, (action, needed) in TABLE.items()
-    for missing in (None, *needed)
-]
 
 
 @pytest.fixture
@@ -88,19 +50,6 @@ def refusal(client: Client, action: m.Method | tuple[str, str], **properties: An
     client.open()
     client.events.clear()
     return closes[0].reply_text
-
-
-@pytest.mark.parametrize("action, needed, missing", CASES)
-def test_who_may_do_what(
-    world: NodeKit, action: m.Method | tuple[str, str], needed: tuple[str, ...], missing: str | None
-) -> None:
-    allow(world, *(each for each in needed if each != missing))
-    text = refusal(world.client(user="u"), action)
-    if missing is None:
-        assert text is None
-    else:
-        assert text is not None
-        assert f"'{missing[2:]}' in vhost '/' refused for user 'u'" in text
 
 
 def test_a_name_that_the_server_makes_up_is_checked(world: NodeKit) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable
 
@@ -10,10 +11,12 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from harebell.broker.auth import verifier
 from harebell.broker.auth.passwords import RABBITMQ_SHA256
-from harebell.broker.auth.throttle import FREE
-from harebell.broker.auth.users import make_user
-from harebell.broker.v091.connection import Phase
+from harebell.broker.auth.scram import ITERATIONS, make_keys
+from harebell.broker.auth.throttle import USER, Level
+from harebell.broker.auth.users import SCRAM_KEYS, make_user
 from harebell.broker.v091.handshake import SILENT_CLOSE_DELAY
+from harebell.broker.v091.phase import Phase
+from harebell.config import DEFAULT_MECHANISMS
 from harebell.errors import InvalidArgument
 from harebell.protocol.v091 import methods as m
 from harebell.protocol.v091.codec import encode_method
@@ -24,6 +27,7 @@ from tests.broker.auth.test_scram import last_message
 from tests.broker.kit import NodeKit
 
 SECRET = "s3cret-w0rd"
+SLOW = make_user("slow", SECRET, scram=True)
 
 
 @pytest.fixture
@@ -31,10 +35,18 @@ def people(kit: NodeKit) -> NodeKit:
     """Users with the password SECRET: "quick" has RabbitMQ's hash and no more, "slow" has ours; "mute" has none."""
     quick = make_user("quick", SECRET, (), RABBITMQ_SHA256)
     imported = User("quick", quick.password_hash, RABBITMQ_SHA256)
-    for user in (imported, make_user("slow", SECRET), make_user("mute", None)):
+    for user in (imported, SLOW, make_user("mute", None)):
         kit.node.users.put(user)
         kit.node.users.set_permission(Permission("/", user.name, ".*", ".*", ".*"))
     return kit
+
+
+def heard(kit: NodeKit, knock: Knock, answers: list[m.Method]) -> list[m.Method]:
+    """The answers, which may come from a thread."""
+    while not answers:
+        kit.run_sync()
+        answers = knock.listen()
+    return answers
 
 
 def scram(knock: Knock, user: str, password: str) -> list[m.Method]:
@@ -54,6 +66,11 @@ def scram(knock: Knock, user: str, password: str) -> list[m.Method]:
 
 
 def test_what_is_offered(kit: NodeKit) -> None:
+    assert Knock(kit).mechanisms == ["PLAIN", "AMQPLAIN"], "nobody has keys for SCRAM"
+    kit.node.logins.enable(("SCRAM-SHA-256",))
+    assert Knock(kit).mechanisms == ["SCRAM-SHA-256"], "it is all there is"
+    kit.node.logins.enable(DEFAULT_MECHANISMS)
+    kit.node.users.put(SLOW)
     assert Knock(kit).mechanisms == ["PLAIN", "AMQPLAIN", "SCRAM-SHA-256"]
     assert Knock(kit, certificate_user="CN=a").mechanisms == ["PLAIN", "AMQPLAIN", "SCRAM-SHA-256", "EXTERNAL"]
     kit.node.logins.enable(("ANONYMOUS", "SCRAM-SHA-256"))
@@ -69,9 +86,11 @@ def test_what_is_offered(kit: NodeKit) -> None:
     ("mute", SECRET, False),
 ])  # fmt: skip
 def test_passwords(people: NodeKit, user: str, password: str, comes_in: bool) -> None:
-    assert admitted(Knock(people).plain(user, password)) is comes_in
+    knock = Knock(people)
+    assert admitted(heard(people, knock, knock.plain(user, password))) is comes_in
     response = write_table({"LOGIN": user, "PASSWORD": password})[4:]
-    assert admitted(Knock(people).login("AMQPLAIN", response)) is comes_in
+    knock = Knock(people)
+    assert admitted(heard(people, knock, knock.login("AMQPLAIN", response))) is comes_in
 
 
 @pytest.mark.parametrize("user, password, comes_in", [
@@ -84,13 +103,41 @@ def test_scram(people: NodeKit, user: str, password: str, comes_in: bool, caplog
 
 
 def test_scram_for_guest(kit: NodeKit) -> None:
+    """With keys of the 4,096 rounds that older versions made."""
+    guest, keys = kit.node.users.users["guest"], make_keys("guest", 4096)
+    kit.node.users.put(dataclasses.replace(guest, extra={SCRAM_KEYS: str(keys)}))
     assert admitted(scram(Knock(kit), "guest", "guest"))
     assert not admitted(scram(Knock(kit, "10.0.0.1"), "guest", "guest"))
 
 
-def test_scram_out_of_turn(kit: NodeKit) -> None:
-    knock = Knock(kit)
-    assert isinstance(knock.login("SCRAM-SHA-256", b"n,,n=guest,r=abc")[0], m.ConnectionSecure)
+def test_no_keys_are_kept_unless_they_are_asked_for(kit: NodeKit) -> None:
+    kit.node.users.put(User("defined", None, None, extra={"password": SECRET}))
+    kit.node.users.put(make_user("added", SECRET))
+    assert [name for name, user in kit.node.users.users.items() if SCRAM_KEYS in user.extra] == []
+    kept = [list(kit.node.users.scram_iterations)]
+    kit.node.users.put(SLOW)
+    kept.append(list(kit.node.users.scram_iterations))
+    kit.node.users.remove("slow")
+    kept.append(list(kit.node.users.scram_iterations))
+    assert kept == [[], [ITERATIONS], []]
+
+
+def test_the_rounds_of_a_challenge_do_not_tell_who_exists(people: NodeKit) -> None:
+    """A user with keys of an older version is one of many names that get as many rounds."""
+    people.node.users.put(dataclasses.replace(SLOW, name="old", extra={SCRAM_KEYS: str(make_keys(SECRET, 4096))}))
+
+    def rounds(name: str) -> bytes:
+        (secure,) = Knock(people).login("SCRAM-SHA-256", f"n,,n={name},r=abc".encode())
+        assert isinstance(secure, m.ConnectionSecure)
+        return secure.challenge.rpartition(b",i=")[2]
+
+    assert (rounds("old"), rounds("slow")) == (b"4096", b"600000")
+    assert {rounds(f"nobody {number}") for number in range(40)} == {b"4096", b"600000"}
+
+
+def test_scram_out_of_turn(people: NodeKit) -> None:
+    knock = Knock(people)
+    assert isinstance(knock.login("SCRAM-SHA-256", b"n,,n=slow,r=abc")[0], m.ConnectionSecure)
     assert not admitted(knock.say(m.ConnectionSecureOk(b"")))
 
 
@@ -143,7 +190,7 @@ def test_a_user_who_is_not_there_takes_as_long(people: NodeKit) -> None:
 
 
 @pytest.mark.parametrize(
-    "end", [lambda knock: knock.connection.lost(), lambda knock: knock.connection.receive_data(b"x" * 8)]
+    "end", [lambda knock: knock.connection.lost(), lambda knock: knock.connection.receive_data(bytes(2 << 20))]
 )
 def test_who_is_gone_when_the_answer_comes(people: NodeKit, end: Callable[[Knock], None]) -> None:
     knock = Knock(people)
@@ -165,13 +212,11 @@ def test_a_user_who_is_removed_meanwhile_does_not_come_in(people: NodeKit) -> No
 
 def test_too_many_slow_logins_are_refused(people: NodeKit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verifier, "MOST_WAITING", 2)
-    waiting = [Knock(people, f"10.0.0.{number}") for number in range(3)]
+    waiting = [Knock(people, f"10.0.0.{number}") for number in range(verifier.THREADS + 3)]
     answers = [knock.plain("slow", SECRET) for knock in waiting]
-    assert answers[:2] == [[], []]
-    assert not admitted(answers[2])
-    people.run_sync()
-    people.run_sync()
-    assert all(admitted(knock.listen()) for knock in waiting[:2])
+    assert answers[:-1] == [[]] * (verifier.THREADS + 2)
+    assert not admitted(answers[-1])
+    assert all(admitted(heard(people, knock, [])) for knock in waiting[:-1])
 
 
 def test_new_secret(people: NodeKit) -> None:
@@ -181,35 +226,76 @@ def test_new_secret(people: NodeKit) -> None:
     knock.say(m.ConnectionOpen("/"))
     (answer,) = knock.say(m.ConnectionUpdateSecret(SECRET.encode(), "why"))
     assert isinstance(answer, m.ConnectionUpdateSecretOk)
-    (close,) = knock.say(m.ConnectionUpdateSecret(b"wrong", "why"))
-    assert isinstance(close, m.ConnectionClose)
-    assert (close.reply_code, close.class_id, close.method_id) == (530, 10, 70)
+    (answer,) = knock.say(m.ConnectionUpdateSecret(b"it is not looked at", "why"))
+    assert isinstance(answer, m.ConnectionUpdateSecretOk)
+    stranger = Knock(people, "10.0.0.9")
+    assert not admitted(heard(people, stranger, stranger.plain("quick", "it is not looked at")))
 
 
 # -- throttling --------------------------------------------------------------------------------------------------
 
 
-def test_failures_make_the_next_login_wait(people: NodeKit) -> None:
-    for _ in range(FREE):
-        assert not admitted(Knock(people, "10.0.0.1").plain("quick", "wrong"))
-    good, elsewhere = Knock(people, "10.0.0.1"), Knock(people, "10.0.0.2")
-    assert good.plain("quick", SECRET) == []
-    assert admitted(elsewhere.plain("quick", SECRET))
-    people.pass_time(249)
-    assert good.listen() == []
-    people.pass_time(1)
-    assert admitted(good.listen())
+def guess(people: NodeKit, host: str, user: str, count: int) -> None:
+    """As many wrong passwords, each another one."""
+    for number in range(count):
+        knock = Knock(people, host)
+        assert not admitted(heard(people, knock, knock.plain(user, f"wrong {number}")))
 
 
-def test_many_who_wait_are_refused_at_once(people: NodeKit) -> None:
-    for _ in range(FREE):
-        Knock(people, "10.0.0.1").plain("quick", "wrong")
-    knocks = [Knock(people, "10.0.0.1") for _ in range(17)]
-    answers = [knock.plain("quick", SECRET) for knock in knocks]
-    assert answers[:16] == [[]] * 16
-    assert not admitted(answers[16])
+@pytest.mark.parametrize("user, host, waits", [
+    ("quick", "10.0.0.1", True), ("slow", "10.0.0.1", False), ("quick", "10.0.0.2", False),
+])  # fmt: skip
+def test_guesses_make_the_next_ones_wait(people: NodeKit, user: str, host: str, waits: bool) -> None:
+    guess(people, "10.0.0.1", "quick", USER.free)
+    good = Knock(people, host)
+    answers = good.plain(user, SECRET)
+    if waits:
+        assert answers == []
+        people.pass_time(249)
+        assert good.listen() == []
+        people.pass_time(1)
+        answers = good.listen()
+    assert admitted(heard(people, good, answers))
+
+
+def test_a_known_password_never_waits(people: NodeKit) -> None:
+    assert admitted(Knock(people, "10.0.0.1").plain("quick", SECRET))
+    guess(people, "10.0.0.1", "quick", USER.free)
+    assert admitted(Knock(people, "10.0.0.1").plain("quick", SECRET))
+
+
+def test_the_same_wrong_password_is_one_guess(people: NodeKit) -> None:
+    guess(people, "10.0.0.1", "quick", 1)
+    for _ in range(5 * USER.free):
+        assert not admitted(Knock(people, "10.0.0.1").plain("quick", "wrong 0"))
+    assert admitted(Knock(people, "10.0.0.1").plain("quick", SECRET))
+
+
+def test_proofs_are_guesses_too(people: NodeKit) -> None:
+    for _ in range(USER.free):
+        assert not admitted(scram(Knock(people, "10.0.0.1"), "slow", "wrong"))
+    knock = Knock(people, "10.0.0.1")
+    first = "n=slow,r=abcdef"
+    (secure,) = knock.login("SCRAM-SHA-256", f"n,,{first}".encode())
+    assert isinstance(secure, m.ConnectionSecure)
+    proof = m.ConnectionSecureOk(last_message(SECRET, first, secure.challenge))
+    assert knock.say(proof) == [], "it waits"
     people.pass_time(250)
-    assert all(admitted(knock.listen()) for knock in knocks[:16])
+    assert isinstance(knock.listen()[0], m.ConnectionSecure)
+    assert admitted(knock.say(m.ConnectionSecureOk(b"")))
+
+
+def test_guesses_side_by_side_are_refused(people: NodeKit, caplog: pytest.LogCaptureFixture) -> None:
+    knocks = [Knock(people, "10.0.0.1") for _ in range(60)]
+    answers = [knock.plain("slow", f"wrong {number}") for number, knock in enumerate(knocks)]
+    assert answers[: USER.free] == [[]] * USER.free
+    assert not any(admitted(each) for each in answers[30:])
+    assert "user 'slow': too many logins wait already" in caplog.text
+    knock = Knock(people, "10.0.0.1")
+    (secure,) = knock.login("SCRAM-SHA-256", b"n,,n=slow,r=abc")
+    assert isinstance(secure, m.ConnectionSecure)
+    proof = last_message(SECRET, "n=slow,r=abc", secure.challenge)
+    assert not admitted(knock.say(m.ConnectionSecureOk(proof))), "a proof has no turn either"
 
 
 # -- secrets -----------------------------------------------------------------------------------------------------
@@ -267,7 +353,8 @@ NAMES = st.sampled_from(["PLAIN", "AMQPLAIN", "SCRAM-SHA-256", "EXTERNAL", "ANON
 def test_any_response_ends_in_a_refusal_or_in_guest(
     kit: NodeKit, mechanism: str, responses: list[bytes], certificate: str | None
 ) -> None:
-    kit.node.logins.throttle.free = 1 << 30
+    kit.node.users.put(SLOW)  # with keys: SCRAM is offered
+    kit.node.logins.throttle.user = kit.node.logins.throttle.address = Level(1 << 30, (1,))
     knock = Knock(kit, certificate_user=certificate)
     answers = knock.login(mechanism, responses[0])
     for response in responses[1:]:

@@ -68,13 +68,16 @@ def test_passwords_are_prepared(password: str, sent: str) -> None:
 
 
 def test_a_wrong_password_and_nobody_look_the_same() -> None:
-    for keys in (make_keys("secret"), made_up_keys(b"key", "nobody")):
+    for keys in (make_keys("secret"), made_up_keys(b"key", "nobody", ())):
         server = ScramServer()
         server.begin(b"n,,n=u,r=abc")
         first = server.challenge(keys)
         with pytest.raises(ValueError, match="wrong password"):
             server.finish(last_message("wrong", "n=u,r=abc", first))
-    assert made_up_keys(b"key", "nobody").salt == made_up_keys(b"key", "nobody").salt != made_up_keys(b"key", "x").salt
+    nobody = made_up_keys(b"key", "nobody", (4096,))
+    assert nobody.salt == made_up_keys(b"key", "nobody", (4096,)).salt != made_up_keys(b"key", "x", (4096,)).salt
+    made_up = {made_up_keys(b"key", f"nobody {number}", (4096, 600_000)).iterations for number in range(50)}
+    assert made_up == {4096, 600_000}, "as those of users"
 
 
 def test_a_name_with_a_comma() -> None:

@@ -249,3 +249,32 @@ async def test_the_broker_has_it(tmp_path: Path) -> None:
             arguments={"x-delayed-type": "fanout"},
         )  # fmt: skip
         assert broker.revoke_delayed("x", "m") == 0
+
+
+def test_messages_due_at_once_for_many_queues_are_routed_in_steps(kit: NodeKit, client: Client) -> None:
+    arguments: Table = {"x-delayed-type": "fanout"}
+    client.call(m.ExchangeDeclare("d", "x-delayed-message", arguments=arguments), m.ExchangeDeclareOk)
+    names = [f"q{number}" for number in range(20)]
+    for name in names:
+        client.call(m.QueueDeclare(name), m.QueueDeclareOk)
+        client.call(m.QueueBind(name, "d", ""), m.QueueBindOk)
+    for body in (b"1", b"2", b"3"):
+        client.publish("", body, "d", headers={"x-delay": 10})
+    kit.stopwatch.step = 1.0
+    kit.clock.now += 10
+    kit.node.run_timers()
+    turns, other = 0, kit.client()
+    while not kit.node.batch.slices.idle:
+        kit.node.batch.slices._turn()
+        other.call(m.BasicQos(0, 1), m.BasicQosOk)
+        turns += 1
+        if turns == 2:
+            client.call(m.QueueDelete("q19"), m.QueueDeleteOk)
+    kit.stopwatch.step = 0.0
+    assert turns > 6
+    for name in names[:19]:
+        assert [message.body for _ in range(3) if (message := client.get(name)) is not None] == [b"1", b"2", b"3"]
+    client.publish("", b"4", "d", headers={"x-delay": 10})
+    kit.pass_time(10)
+    assert (message := client.get("q0")) is not None
+    assert message.body == b"4"

@@ -84,12 +84,12 @@ async def test_stopping_while_a_password_is_verified() -> None:
     for _ in range(3):
         async with Broker() as broker:
             broker.add_user("slow", "secret")
-            reader, writer = await asyncio.open_connection(broker.host, broker.port)
+            reader, writer = await asyncio.open_connection("localhost", broker.port)
             writer.write(PROTOCOL_HEADER)
             await reader.readexactly(1)
             response = b"\0slow\0secret"
             writer.write(encode_method(0, m.ConnectionStartOk({}, "PLAIN", response, "en_US")))
-            while not broker.node.logins.verifier._waiting:  # noqa: ASYNC110  the loop has to turn
+            while not broker.node.logins.verifier.running:  # noqa: ASYNC110  the loop has to turn
                 await asyncio.sleep(0)
             writer.transport.abort()
             while broker._transports:  # noqa: ASYNC110

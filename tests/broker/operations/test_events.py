@@ -199,6 +199,11 @@ def test_a_refused_login(kit: NodeKit, watcher: Client) -> None:
     assert (name, headers["name"], headers["error"]) == (
         "user.authentication.failure", "eve", "user 'eve' - invalid credentials",
     )  # fmt: skip
+    assert (headers["peer_host"], headers["peer_port"]) == ("{0,0,0,0,0,0,0,1}", 7)
+    client.connection.transport.peer = "a socket of this machine"
+    client.connection.node.events.authenticated(client.connection, "PLAIN", "eve", "no")
+    kit.node.batch.end()
+    ((_, headers),) = told(watcher)
     assert headers["peer_host"] == "unknown"
 
 

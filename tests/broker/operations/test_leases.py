@@ -162,7 +162,7 @@ def test_a_long_lease_does_not_hide_what_is_overdue_behind_it(kit: NodeKit) -> N
     assert outstanding(client) == [1, 2]
     kit.pass_time(1_100)
     assert outstanding(client) == [1]
-    assert len(client.connection.channels[1]._marks) < 10
+    assert len(client.connection.channels[1]._timeouts._marks) < 10
 
 
 def test_what_is_settled_is_forgotten(kit: NodeKit) -> None:
@@ -170,7 +170,7 @@ def test_what_is_settled_is_forgotten(kit: NodeKit) -> None:
     lease(client, 0, 10_000, multiple=True)
     client.send(1, m.BasicAck(0, multiple=True))
     kit.pass_time(1_000)
-    assert 1 not in client.connection.channels[1]._leases
+    assert 1 not in client.connection.channels[1]._timeouts._leases
     assert client.take(m.BasicCancel) == []
 
 

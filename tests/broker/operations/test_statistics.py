@@ -9,7 +9,7 @@ import pytest
 
 from harebell.broker import Broker
 from harebell.broker.operations.statistics import statistics
-from harebell.broker.v091 import connection
+from harebell.broker.v091 import cached_targets
 from harebell.protocol.v091 import Properties, methods as m
 from tests.broker.kit import Client, NodeKit
 
@@ -67,7 +67,7 @@ def test_publications(kit: NodeKit, client: Client) -> None:
 
 
 def test_targets_that_are_forgotten_are_counted(kit: NodeKit, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "MAX_TARGETS", 2)
+    monkeypatch.setattr(cached_targets, "MAX_TARGETS", 2)
     client.declare()
     client.open(2)
     for key in ("q", "a", "b", "q", "c", "q"):

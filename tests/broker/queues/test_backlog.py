@@ -42,6 +42,14 @@ class BacklogMachine(RuleBasedStateMachine):
             self.inside.remove(first)
             self.taken.append(first)
 
+    @rule()
+    def pop_lowest(self) -> None:
+        least = min(self.inside, key=lambda each: (each.priority, each.position), default=None)
+        assert self.backlog.pop_lowest() is least
+        if least is not None:
+            self.inside.remove(least)
+            self.taken.append(least)
+
     @precondition(lambda self: self.taken)
     @rule(data=st.data())
     def put_back(self, data: st.DataObject) -> None:
@@ -76,7 +84,7 @@ class BacklogMachine(RuleBasedStateMachine):
 
     @rule()
     def clear(self) -> None:
-        assert self.backlog.clear() == len(self.inside)
+        assert self.backlog.remove_all().count == len(self.inside)
         self.inside.clear()
 
     @invariant()

@@ -279,12 +279,24 @@ class HandCommit(GroupCommit):
         self._dirty.add(fd)
         return self._next
 
-    def stop(self) -> None:
+    def _covering(self, fd: int) -> int:
+        return self.ticket(fd)
+
+    def wait_written(self) -> None:
+        writes, self._writes = self._writes, []
+        error = self._write(writes)
+        if error is not None:
+            self._failed = True
+            self._on_failed(error)
+
+    def stop(self, timeout: float | None = None) -> bool:
         if self._dirty:
             self.run()
+        return True
 
     def run(self) -> bool:
         """One sync; whether it went well. One that did not is the last."""
+        self.wait_written()
         if self._failed:
             return False
         dirty, self._dirty = self._dirty, set()

@@ -10,30 +10,9 @@ from queue import SimpleQueue
 
 import pytest
 
+from harebell.broker.store.files import write_all
 from harebell.broker.store.group_commit import GroupCommit
-
-PATIENCE = 10.0
-
-
-class Disk:
-    """A stand-in for fdatasync that a test lets go on, and may make fail."""
-
-    def __init__(self) -> None:
-        self.begun: SimpleQueue[int] = SimpleQueue()
-        self.go: SimpleQueue[OSError | None] = SimpleQueue()
-
-    def fdatasync(self, fd: int) -> None:
-        self.begun.put(fd)
-        error = self.go.get(timeout=PATIENCE)
-        if error is not None:
-            raise error
-
-
-@pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
-    disk = Disk()
-    monkeypatch.setattr(os, "fdatasync", disk.fdatasync)
-    return disk
+from tests.broker.store.held_syncs import PATIENCE, HeldSyncs
 
 
 class Writers:
@@ -50,7 +29,7 @@ class Writers:
         self.calls.get(timeout=PATIENCE)()
 
 
-def test_a_ticket_is_done_when_its_sync_is(disk: Disk) -> None:
+def test_a_ticket_is_done_when_its_sync_is(disk: HeldSyncs) -> None:
     writers = Writers()
     ticket = writers.commit.ticket(5)
     assert disk.begun.get(timeout=PATIENCE) == 5
@@ -62,7 +41,7 @@ def test_a_ticket_is_done_when_its_sync_is(disk: Disk) -> None:
     writers.commit.stop()
 
 
-def test_what_is_written_during_a_sync_waits_for_the_next(disk: Disk) -> None:
+def test_what_is_written_during_a_sync_waits_for_the_next(disk: HeldSyncs) -> None:
     writers = Writers()
     first = writers.commit.ticket(5)
     disk.begun.get(timeout=PATIENCE)
@@ -81,7 +60,7 @@ def test_what_is_written_during_a_sync_waits_for_the_next(disk: Disk) -> None:
     writers.commit.stop()
 
 
-def test_a_failure_is_final(disk: Disk) -> None:
+def test_a_failure_is_final(disk: HeldSyncs) -> None:
     writers = Writers()
     ticket = writers.commit.ticket(5)
     disk.go.put(OSError(5, "Input/output error"))
@@ -99,16 +78,18 @@ def test_without_sync_every_ticket_is_done() -> None:
 
 
 def test_stop_syncs_what_is_pending(tmp_path: Path) -> None:
+    others = set(threading.enumerate())
     writers = Writers()
     with (tmp_path / "file").open("wb") as file:
         ticket = writers.commit.ticket(file.fileno())
-        writers.commit.stop()
+        (thread,) = set(threading.enumerate()) - others
+        assert writers.commit.stop()
     writers.run_one()
     assert writers.commit.synced == ticket
-    assert not any(thread.name == "harebell-group-commit" for thread in threading.enumerate())
+    assert not thread.is_alive()
 
 
-def test_close_waits_for_the_sync_of_its_file(disk: Disk, tmp_path: Path) -> None:
+def test_close_waits_for_the_sync_of_its_file(disk: HeldSyncs, tmp_path: Path) -> None:
     writers = Writers()
     fd = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
     writers.commit.ticket(fd)
@@ -123,7 +104,7 @@ def test_close_waits_for_the_sync_of_its_file(disk: Disk, tmp_path: Path) -> Non
     writers.commit.stop()
 
 
-def test_a_ticket_for_a_file_that_is_closed_meanwhile_is_done_too(disk: Disk, tmp_path: Path) -> None:
+def test_a_ticket_for_a_file_that_is_closed_meanwhile_is_done_too(disk: HeldSyncs, tmp_path: Path) -> None:
     writers = Writers()
     writers.commit.ticket(5)
     disk.begun.get(timeout=PATIENCE)  # while this sync runs, another file is written and closed
@@ -137,7 +118,7 @@ def test_a_ticket_for_a_file_that_is_closed_meanwhile_is_done_too(disk: Disk, tm
     writers.commit.stop()
 
 
-def test_a_file_that_is_handed_over_is_closed_after_its_sync(disk: Disk, tmp_path: Path) -> None:
+def test_a_file_that_is_handed_over_is_closed_after_its_sync(disk: HeldSyncs, tmp_path: Path) -> None:
     writers = Writers()
     fd = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
     writers.commit.ticket(fd)
@@ -159,4 +140,51 @@ def test_without_sync_a_file_that_is_handed_over_is_closed_at_once(tmp_path: Pat
     fd = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
     assert commit.hand_over(fd) == 0
     with pytest.raises(OSError):
+        os.fstat(fd)
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_a_write_is_done_before_its_sync(tmp_path: Path, *, sync: bool) -> None:
+    calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
+    seen: list[str] = []
+    commit = GroupCommit(calls.put, lambda: seen.append("synced"), lambda error: seen.append("failed"), sync=sync)
+    read, write = os.pipe()
+    fd = os.open(tmp_path / "f", os.O_CREAT | os.O_RDWR)
+    ticket = commit.write(fd, lambda: seen.append(os.read(read, 1).decode()))
+    assert seen == []
+    os.write(write, b"w")
+    commit.wait_written()
+    assert seen == ["w"]
+    calls.get(timeout=PATIENCE)()
+    assert (seen, commit.synced) == (["w", "synced"], ticket)
+    commit.stop()
+    for each in (read, write, fd):
+        os.close(each)
+
+
+def test_a_write_that_fails_is_final() -> None:
+    calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
+    failures: list[OSError] = []
+    commit = GroupCommit(calls.put, lambda: None, failures.append)
+
+    def refuse() -> None:
+        raise OSError(28, "full")
+
+    commit.write(5, refuse)
+    commit.wait_written()
+    calls.get(timeout=PATIENCE)()
+    assert [error.errno for error in failures] == [28]
+    assert commit.synced == 0
+    commit.stop()
+
+
+def test_a_file_is_closed_behind_its_writes_without_syncing_too(tmp_path: Path) -> None:
+    calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
+    commit = GroupCommit(calls.put, lambda: None, lambda error: None, sync=False)
+    fd = os.open(tmp_path / "f", os.O_CREAT | os.O_RDWR)
+    commit.write(fd, lambda: write_all(os, fd, b"x", 0))
+    commit.hand_over(fd)
+    commit.stop()
+    assert (tmp_path / "f").read_bytes() == b"x"
+    with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)

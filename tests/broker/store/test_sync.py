@@ -24,7 +24,7 @@ def test_few_files_are_synced_one_by_one_and_many_at_once(
     one_by_one: list[int] = []
     at_once: list[int] = []
     monkeypatch.setattr(os, "fdatasync", one_by_one.append)
-    monkeypatch.setattr(syncing, "_syncfs", at_once.append)
+    monkeypatch.setattr(syncing, "sync_file_system", at_once.append)
     fds = dirty(tmp_path, count)
     sync_files(os, fds)
     assert (one_by_one, len(at_once)) == (fds if count <= FEW else [], int(count > FEW))
@@ -35,7 +35,7 @@ def test_few_files_are_synced_one_by_one_and_many_at_once(
 def test_a_system_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
     monkeypatch.setattr(os, "fdatasync", synced.append)
-    monkeypatch.setattr(syncing, "_syncfs", None)
+    monkeypatch.setattr(syncing, "sync_file_system", None)
     fds = dirty(tmp_path, FEW + 1)
     sync_files(os, fds)
     assert synced == fds
@@ -43,12 +43,12 @@ def test_a_system_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         os.close(fd)
 
 
-@pytest.mark.skipif(syncing._syncfs is None, reason="this kernel's syncfs does not report errors")
+@pytest.mark.skipif(syncing.sync_file_system is None, reason="this kernel's syncfs does not report errors")
 def test_the_call_itself(tmp_path: Path) -> None:
     (fd,) = dirty(tmp_path, 1)
-    assert syncing._syncfs is not None
-    syncing._syncfs(fd)
+    assert syncing.sync_file_system is not None
+    syncing.sync_file_system(fd)
     os.close(fd)
     with pytest.raises(OSError) as refused:
-        syncing._syncfs(fd)
+        syncing.sync_file_system(fd)
     assert refused.value.errno == errno.EBADF

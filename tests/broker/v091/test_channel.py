@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from harebell.protocol.v091 import Content, methods as m
@@ -141,7 +143,7 @@ def test_a_transport_that_fills_up_inside_a_flush(kit: NodeKit) -> None:
         client.publish("q", b"x" * 100_000)
     write = client.transport.write
 
-    def full(data: bytes) -> None:
+    def full(data: bytes | memoryview) -> None:
         write(data)
         client.connection.writable = False
 
@@ -183,6 +185,26 @@ def test_a_server_named_queue_with_a_prefix(client: Client) -> None:
     assert client.call(bad, m.ChannelClose).reply_code == 403
 
 
+def test_the_name_of_a_server_named_queue_cannot_be_declared(client: Client) -> None:
+    name = client.call(m.QueueDeclare("", exclusive=True), m.QueueDeclareOk).queue
+    client.call(m.QueueDeclare(name, passive=True), m.QueueDeclareOk)
+    close = client.call(m.QueueDeclare(name, exclusive=True), m.ChannelClose)
+    assert close.reply_text == f"ACCESS_REFUSED - queue name '{name}' contains reserved prefix 'amq.*'"
+
+
 def test_a_name_that_is_not_utf8_is_told_as_it_came(client: Client) -> None:
-    close = client.call(m.QueueDeclare("\udc80", passive=True), m.ChannelClose)
-    assert close.reply_text == "NOT_FOUND - no queue '\udc80' in vhost '/'"
+    client.publish("k", exchange="\udc80")
+    (close,) = client.take(m.ChannelClose)
+    assert close.reply_text.encode(errors="surrogateescape") == b"NOT_FOUND - no exchange '\x80' in vhost '/'"
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_channel_flow_can_be_switched_off(tmp_path: Path, works: bool) -> None:
+    kit = NodeKit(tmp_path / "flow", channel_flow=works)
+    client = kit.client()
+    client.call(m.ChannelFlow(active=True), m.ChannelFlowOk)
+    client.send(1, m.ChannelFlow(active=False))
+    closes = [(close.reply_code, close.reply_text) for close in client.take(m.ConnectionClose)]
+    assert closes == ([] if works else [(540, "NOT_IMPLEMENTED - active=false")])
+    assert len(client.take(m.ChannelFlowOk)) == (1 if works else 0)
+    kit.stop()

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from harebell.broker.v091.connection import CLOSING_TIMEOUT, Phase
+from harebell.broker.v091.connection import CLOSING_TIMEOUT
 from harebell.broker.v091.handshake import SILENT_CLOSE_DELAY
-from harebell.errors import NotFound
+from harebell.broker.v091.phase import Phase
+from harebell.errors import ConnectionForced, NotFound
 from harebell.protocol.v091 import Properties, encode_content, methods as m
-from harebell.protocol.v091.codec import PROTOCOL_HEADER, encode_frame, encode_method
+from harebell.protocol.v091.codec import FRAME_PREFIX, PROTOCOL_HEADER, encode_frame, encode_method
 from tests.broker.kit import Client, FakeTransport, NodeKit, connect
 
 HANDSHAKE = (
@@ -100,20 +101,23 @@ def test_hostile_bytes(node: NodeKit, stream: bytes, cut: int, logged_in: bool) 
 
 
 def test_a_refusal_names_what_is_not_utf_8(client: Client) -> None:
-    close = client.call(m.QueueDeclare("\udc80" * 255, passive=True), m.ChannelClose)
+    client.publish("k", exchange="\udc80" * 255)
+    (close,) = client.take(m.ChannelClose)
     assert close.reply_code == 404
     client.open(2)
-    close = client.call(m.QueueDeclare("\udc80", passive=True), m.ChannelClose, 2)
-    assert close.reply_text == "NOT_FOUND - no queue '\udc80' in vhost '/'"
+    client.publish("k", exchange="\udc80", channel=2)
+    (close,) = client.take(m.ChannelClose)
+    assert close.reply_text.encode(errors="surrogateescape") == b"NOT_FOUND - no exchange '\x80' in vhost '/'"
 
 
-def test_everything_of_a_handshake_in_one_write_is_refused(kit: NodeKit) -> None:
-    """start-ok answers connection.start: a client cannot send it before it has read that."""
+def test_everything_of_a_handshake_in_one_write_is_answered_in_turn(kit: NodeKit) -> None:
+    """Clients do that, and RabbitMQ answers one after another."""
     transport = FakeTransport()
     connection = connect(kit.node, transport)
     connection.receive_data(b"".join(HANDSHAKE))
-    assert connection.phase is Phase.CLOSED
-    assert transport.closed is not None
+    kit.pass_time(0)
+    assert connection.phase is Phase.OPEN
+    assert transport.closed is None
     connection.lost()
 
 
@@ -143,6 +147,29 @@ def test_a_close_in_the_same_write(client: Client, first: m.Method, last: m.Meth
     assert client.take(m.ChannelCloseOk if channel else m.ConnectionCloseOk) or client.take(m.ConnectionClose)
 
 
+@pytest.mark.parametrize(
+    "number, last, answer",
+    [
+        (1, m.ChannelClose(200, ""), m.ChannelCloseOk),
+        (0, m.ConnectionClose(200, ""), m.ConnectionCloseOk),
+        (1, m.QueueDeclare("nope", passive=True), m.ChannelClose),
+        (1, m.ChannelOpen(), m.ConnectionClose),
+        (1, m.BasicQos(), m.BasicQosOk),
+    ],
+)
+def test_a_method_that_waits_for_its_turn_is_answered(
+    kit: NodeKit, client: Client, number: int, last: m.Method, answer: type[m.Method]
+) -> None:
+    """There is no other output that would take its answer along."""
+    for each in (m.QueueDelete("a", no_wait=True), m.QueueDelete("b", no_wait=True)):
+        client.engine.send_method(1, each)
+    kit.stopwatch.step = 1.0
+    client.connection.receive_data(client.engine.data_to_send() + encode_method(number, last))
+    kit.node.batch.slices.finish()
+    ids = answer.CLASS_ID.to_bytes(2, "big") + answer.METHOD_ID.to_bytes(2, "big")
+    assert bytes(client.transport.written[FRAME_PREFIX.size :]).startswith(ids)
+
+
 def test_a_client_that_has_said_nothing_is_let_go(kit: NodeKit) -> None:
     silent, greeted = FakeTransport(), FakeTransport()
     connect(kit.node, silent)
@@ -168,6 +195,7 @@ def test_a_refused_login_of_a_client_that_knows_no_better_is_silent(kit: NodeKit
     connection.receive_data(PROTOCOL_HEADER)
     transport.written.clear()
     connection.receive_data(encode_method(0, m.ConnectionStartOk({}, "PLAIN", b"\0guest\0wrong", "en_US")))
+    kit.run_sync()
     assert (bytes(transport.written), transport.closed) == (b"", SILENT_CLOSE_DELAY)
     connection.receive_data(encode_method(0, m.ConnectionTuneOk(2047, 131_072, 0)))
     assert bytes(transport.written) == b""
@@ -182,6 +210,8 @@ def test_no_login_with(kit: NodeKit, response: bytes) -> None:
     connection = connect(kit.node, transport)
     connection.receive_data(PROTOCOL_HEADER)
     connection.receive_data(encode_method(0, m.ConnectionStartOk({}, "PLAIN", response, "en_US")))
+    while connection.phase is Phase.OPENING:
+        kit.run_sync()
     assert connection.phase is Phase.CLOSED
     connection.lost()
 
@@ -241,5 +271,62 @@ def test_data_folder_survives(tmp_path: Path) -> None:
 @pytest.mark.parametrize("length", [1, 300])
 def test_a_refusal_may_name_what_is_no_utf8(length: int) -> None:
     text = NotFound("no queue '" + "\udc80" * length + "'").reply_text
+    assert NotFound("no queue '\ud800'").reply_text == "NOT_FOUND - no queue '\\ud800'"
     assert text.startswith("NOT_FOUND - no queue '")
     assert len(text.encode("utf-8", "surrogateescape")) <= 255
+
+
+MANY_QUEUES = 30
+
+
+def owner_of_many(kit: NodeKit) -> Client:
+    """A client with exclusive queues, and with consumers on queues that are deleted with the last of them."""
+    client = kit.client()
+    for number in range(MANY_QUEUES):
+        client.call(m.QueueDeclare(f"mine{number}", exclusive=True), m.QueueDeclareOk)
+        client.call(m.QueueDeclare(f"auto{number}", auto_delete=True), m.QueueDeclareOk)
+        client.call(m.BasicConsume(f"auto{number}", no_ack=True), m.BasicConsumeOk)
+    return client
+
+
+@pytest.mark.parametrize("how", ["close", "lost", "forced"])
+def test_a_connection_with_many_queues_ends_in_slices(kit: NodeKit, how: str) -> None:
+    client, other, queues = owner_of_many(kit), kit.client(), kit.node.vhosts["/"].queues
+    other.declare("q")
+    kit.stopwatch.step = 1.0
+    if how == "close":
+        client.send(0, m.ConnectionClose(200, "", 0, 0))
+    elif how == "lost":
+        client.connection.lost()
+    else:
+        client.connection.close(ConnectionForced("no"))
+    for _ in range(MANY_QUEUES):
+        assert len(queues) > 1
+        assert client.take(m.ConnectionCloseOk) == []
+        other.publish("q", b"1")
+        assert other.get("q") is not None
+        kit.calls.get_nowait()()
+    kit.node.batch.slices.finish()
+    client.receive()
+    assert list(queues) == ["q"]
+    assert len(client.take(m.ConnectionCloseOk)) == (how == "close")
+    assert (client.connection in kit.node.connections) == (how != "lost")
+
+
+def test_a_channel_with_many_consumers_ends_in_slices(kit: NodeKit) -> None:
+    client, other, queues = owner_of_many(kit), kit.client(), kit.node.vhosts["/"].queues
+    keeper = kit.client()
+    keeper.call(m.BasicQos(0, 1), m.BasicQosOk)
+    keeper.call(m.QueueDeclare("kept", exclusive=False), m.QueueDeclareOk)
+    client.call(m.BasicConsume("kept", no_ack=True), m.BasicConsumeOk)
+    kit.stopwatch.step = 1.0
+    client.send(1, m.ChannelClose(200, "", 0, 0))
+    assert client.take(m.ChannelCloseOk) == []
+    other.publish("kept", b"1")
+    assert client.deliveries() == [], "a channel that closes gets nothing: it would be lost"
+    kit.node.batch.slices.finish()
+    client.receive()
+    assert len(client.take(m.ChannelCloseOk)) == 1
+    assert client.deliveries() == []
+    assert not [name for name in queues if name.startswith("auto")]
+    assert other.count("kept") == 1

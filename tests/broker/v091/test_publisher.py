@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harebell.broker import slices
 from harebell.broker.operations.statistics import statistics
 from harebell.broker.v091.publisher import MAX_KNOWN
 from harebell.protocol.v091 import Properties, encode_content, methods as m
@@ -130,3 +131,38 @@ def test_headers_do_not_tell_the_way_where_a_property_does(kit: NodeKit) -> None
         client.publish("key", exchange="hash", headers={"a": 1}, message_id=str(number))
     assert all(client.count(queue) for queue in queues)
     assert sum(map(client.count, queues)) == 64
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["transient", "durable"])
+@pytest.mark.parametrize("queues", [10, 130])
+@pytest.mark.parametrize("confirm", [False, True], ids=["", "confirmed"])
+def test_a_flood_to_many_queues_waits_for_others(
+    kit: NodeKit, client: Client, monkeypatch: pytest.MonkeyPatch, *, durable: bool, queues: int, confirm: bool
+) -> None:
+    other = kit.client()
+    client.call(m.ExchangeDeclare("all", "fanout", durable=durable), m.ExchangeDeclareOk)
+    for number in range(queues):
+        client.call(m.QueueDeclare(f"q{number}", durable=durable), m.QueueDeclareOk)
+        client.call(m.QueueBind(f"q{number}", "all"), m.QueueBindOk)
+    if confirm:
+        client.call(m.ConfirmSelect(), m.ConfirmSelectOk)
+    last = kit.node.vhosts["/"].queues[f"q{queues - 1}"]
+    monkeypatch.setattr(slices, "CHECK", 1)
+    kit.stopwatch.step = 1.0
+    for number in range(5):
+        client.engine.send_content(1, m.BasicPublish("all", ""), Properties(delivery_mode=2), b"%d" % number)
+    client.engine.send_method(1, m.QueueDeclare("q0", passive=True))
+    client.pump()
+    assert last.message_count < 5, "the rest has to wait"
+    assert other.count("q0") <= 5, "others do not"
+    kit.node.batch.slices.finish()
+    while last.stored and client.connection.channels[1].unconfirmed:
+        kit.run_sync()
+    client.receive()
+    assert [answer.message_count for answer in client.take(m.QueueDeclareOk)] == [5], "methods wait for their turn"
+    if confirm:
+        assert max(ack.delivery_tag for ack in client.take(m.BasicAck)) == 5
+    kit.stopwatch.step = 0.0
+    for number in range(queues):
+        bodies = [content.body for _ in range(6) if (content := other.get(f"q{number}")) is not None]
+        assert bodies == [b"0", b"1", b"2", b"3", b"4"]

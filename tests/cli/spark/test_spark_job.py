@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 import harebell.spark
-from harebell.cli.display import Display
 from harebell.cli.spark.spark_job import Cluster, run_job
+from harebell.cli.terminal.display import Display
 from harebell.errors import ConnectionLost, InvalidArgument, NotFound
 
 

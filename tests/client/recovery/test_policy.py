@@ -19,8 +19,10 @@ from harebell.client.middleware.registry import Middlewares
 from harebell.client.recovery.policy import Backoff, Recovery
 from harebell.client.recovery.recorded_topology import Bind
 from harebell.client.recovery.redeclare import Redeclaration
+from harebell.client.servers import product_of
 from harebell.testing import FaultProxy
 from tests.client.outages import FAST, bodies, eventually, next_of
+from tests.fixtures.rabbitmq import EACH
 
 # -- topology ----------------------------------------------------------------------------------------------------------
 
@@ -154,11 +156,11 @@ async def test_an_entity_that_conflicts_is_skipped_and_told(
     await other.queue_delete(bad)
 
 
-@pytest.mark.parametrize("broker", ["rabbitmq", "harebell"])
+@pytest.mark.parametrize("broker", [*EACH, "harebell"])
 async def test_an_exclusive_queue_that_the_dead_connection_holds_is_waited_for(
     broker: str, request: pytest.FixtureRequest, name: str
 ) -> None:
-    url = request.getfixturevalue("rabbitmq").url if broker == "rabbitmq" else request.getfixturevalue("harebell_url")
+    url = request.getfixturevalue(broker).url if broker in EACH else request.getfixturevalue("harebell_url")
     host, port = urlsplit(url).hostname or "", urlsplit(url).port or 0
     async with FaultProxy(host, port) as proxy:
         urls = [f"amqp://guest:guest@{proxy.host}:{proxy.port}/", url]
@@ -286,7 +288,7 @@ async def test_prefetch_confirms_and_subscriptions_come_back(
         await channel.publish_many([Publication(b"m", "", queue)] * 10)
     left = [(await channel.queue_declare(queue, passive=True)).message_count for queue in queues]
     # Harebell applies a new prefetch to running consumers, too.
-    limits = [3, 5, 5] if connection.server_properties["product"] == "RabbitMQ" else [5, 5, 5]
+    limits = [3, 5, 5] if product_of(connection.server_properties) == "RabbitMQ" else [5, 5, 5]
     assert [10 - count for count in left] == limits
     assert [consumer.buffered for consumer in consumers] == limits
     fresh = f"{name}.fresh"

@@ -1,4 +1,4 @@
-"""The same policies here and on RabbitMQ 3.10: accepted by both, or refused by both with the same text."""
+"""The same policies here and on RabbitMQ: accepted by both, or refused by both with the same text."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ from typing import Any
 from harebell.errors import InvalidArgument
 from harebell.routing.policies import Policy, merged, parse_policy
 from harebell.testing import RabbitMQ
-from tests.routing.test_policies import GOOD
+from tests.routing.test_policies import GOOD, PATTERNS
 
 LATER = {"stream-filter-size-bytes", "consumer-timeout", "delayed-retry-type", "delayed-retry-min", "delayed-retry-max"}
-"""Keys that 3.10 does not know. A delivery limit of -1 came later as well, and ages that are none crash it."""
+"""Keys that 3.10 does not know. Ages that are none crash it."""
 
 VALUES: list[object] = [-2, -1, 0, 1, 2, 3, 10**13, 1.5, "zz", "", "lazy", "drop-head", True, None, [1, "a"], {"a": 1}]
+
+UNLIMITED: tuple[dict[str, object], ...] = ({"delivery-limit": -1}, {"delivery-limit": -2})
+"""RabbitMQ 4 takes any negative delivery limit for none; 3.10 knows no -1. Here -1 says so, and -2 is refused."""
+
+OWN: dict[str, list[object]] = {"overflow": ["drop-lowest-priority"]}
+"""Values that RabbitMQ does not know."""
 
 DEFINITIONS: list[dict[str, object]] = [
     {},
@@ -24,7 +30,13 @@ DEFINITIONS: list[dict[str, object]] = [
     {"zz": 1, "yy": "a"},
     {"max-length": -1, "zz": 1},
     {"message-ttl": -1, "expires": -1, "alternate-exchange": 1},
-    *({key: value} for key, values in GOOD.items() if key not in LATER for value in values),
+    *(
+        {key: value}
+        for key, values in GOOD.items()
+        if key not in LATER
+        for value in values
+        if value not in OWN.get(key, [])
+    ),
     *({key: value} for key in GOOD if key not in LATER | {"max-age"} for value in VALUES),
     {"max-age": "0D"},
     {"max-age": "1x"},
@@ -41,30 +53,28 @@ def theirs(server: RabbitMQ, definitions: list[dict[str, object]], *, operator: 
         f'rabbit_policy:{call}(<<"/">>, <<"policies">>, <<"^nobody$">>, base64:decode(D), <<"0">>, <<"all">>, <<"u">>)'
     )
     answer = "case R of ok -> <<>>; {_, E} -> unicode:characters_to_binary(E) end"
-    printed = server.ctl(
-        "eval", f"base64:encode(rabbit_json:encode([{answer} || D <- [{items}], R <- [{tried}]])).", timeout=60
-    )
+    printed = server.evaluate(f"base64:encode(rabbit_json:encode([{answer} || D <- [{items}], R <- [{tried}]]))")
     answers: list[str] = json.loads(base64.b64decode(re.sub(r'[<>"\s]', "", printed)))
-    server.ctl("clear_operator_policy" if operator else "clear_policy", "policies")
+    server.evaluate(f'rabbit_policy:{"delete_op" if operator else "delete"}(<<"/">>, <<"policies">>, <<"u">>)')
     return answers
 
 
 def ours(definition: dict[str, object], *, operator: bool) -> str:
     try:
-        parse_policy("/", "policies", {"pattern": "^nobody$", "definition": definition}, operator=operator)
+        parse_policy("/", "policies", {"pattern": "^nobody$", "definition": definition}, PATTERNS, operator=operator)
     except InvalidArgument as error:
         return str(error)
     return ""
 
 
 def test_policies(rabbitmq: RabbitMQ) -> None:
-    definitions = [each for each in DEFINITIONS if each != {"delivery-limit": -1}]
+    definitions = [each for each in DEFINITIONS if each not in UNLIMITED]
     told = theirs(rabbitmq, definitions, operator=False)
     assert [ours(each, operator=False) for each in definitions] == told
 
 
 def test_operator_policies(rabbitmq: RabbitMQ) -> None:
-    definitions = [each for each in DEFINITIONS if each != {"delivery-limit": -1} and not {"overflow"} & each.keys()]
+    definitions = [each for each in DEFINITIONS if each not in UNLIMITED and not {"overflow"} & each.keys()]
     definitions = [each for each in definitions if "queue-version" not in each]  # both came later
     told = theirs(rabbitmq, definitions, operator=True)
     assert [ours(each, operator=True) for each in definitions] == told
@@ -85,9 +95,8 @@ def test_merging(rabbitmq: RabbitMQ) -> None:
     """RabbitMQ's own function, asked for all pairs at once."""
     pairs = base64.b64encode(json.dumps(MERGED).encode()).decode()
     merge = "maps:from_list(rabbit_policy:merge_operator_definitions([{definition, A}], [{definition, B}]))"
-    printed = rabbitmq.ctl(
-        "eval",
-        f'base64:encode(rabbit_json:encode([{merge} || [A, B] <- rabbit_json:decode(base64:decode(<<"{pairs}">>))])).',
+    printed = rabbitmq.evaluate(
+        f'base64:encode(rabbit_json:encode([{merge} || [A, B] <- rabbit_json:decode(base64:decode(<<"{pairs}">>))]))'
     )
     told = json.loads(base64.b64decode(re.sub(r'[<>"\s]', "", printed)))
     ours = [merged(Policy("/", "p", "", one), Policy("/", "o", "", other)) for one, other in MERGED]

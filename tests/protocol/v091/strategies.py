@@ -8,17 +8,45 @@ from datetime import UTC, datetime
 from hypothesis import HealthCheck, settings, strategies as st
 
 from harebell.protocol.v091 import Method, Properties, methods as m
+from harebell.protocol.v091.typed_values import (
+    Float32,
+    Int8,
+    Int16,
+    Int64,
+    Int64L,
+    LongString,
+    UInt8,
+    UInt16,
+    UInt32,
+)
 
 # No example is timed: how busy the machine is decides nothing.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
+
+def _not_utf8(raw: bytes) -> bool:
+    return raw.decode(errors="ignore").encode() != raw
+
+
+octets = st.integers(0, 255)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 short_strings = texts.filter(lambda text: len(text.encode()) <= 255)
 timestamps = st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31, 23, 59, 59), timezones=st.just(UTC)).map(
     lambda value: value.replace(microsecond=0)
 )
 decimals = st.decimals(allow_nan=False, allow_infinity=False, min_value=-20_000, max_value=20_000, places=5)
+typed_values = (
+    st.integers(-(1 << 7), (1 << 7) - 1).map(Int8)
+    | octets.map(UInt8)
+    | st.integers(-(1 << 15), (1 << 15) - 1).map(Int16)
+    | st.integers(0, (1 << 16) - 1).map(UInt16)
+    | st.integers(0, (1 << 32) - 1).map(UInt32)
+    | st.integers(-(1 << 31), (1 << 31) - 1).map(Int64)
+    | st.integers(-(1 << 63), (1 << 63) - 1).map(Int64L)
+    | st.floats(width=32, allow_nan=False).map(Float32)
+    | st.binary(min_size=1, max_size=5).filter(_not_utf8).map(LongString)
+)
 field_values = st.recursive(
     st.none()
     | st.booleans()
@@ -27,12 +55,12 @@ field_values = st.recursive(
     | decimals
     | texts
     | st.binary(max_size=60)
+    | typed_values
     | timestamps,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(short_strings, inner, max_size=4),
     max_leaves=12,
 )
 tables = st.dictionaries(short_strings, field_values, max_size=5)
-octets = st.integers(0, 255)
 properties = st.builds(
     Properties,
     content_type=st.none() | short_strings,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, strategies as st
 
 from harebell import errors
-from harebell.protocol.v091 import Content
+from harebell.protocol.v091 import Content, assembly as module
 from harebell.protocol.v091.assembly import Assembly
 from harebell.protocol.v091.codec import encode_frame
-from harebell.protocol.v091.content import encode_content
+from harebell.protocol.v091.content import HEADER_FIXED, encode_content
 from tests.protocol.v091.samples import PUBLISH, body, header, opened
 
 METHOD = PUBLISH[7:-1]
@@ -42,8 +43,12 @@ def test_an_oversized_body_is_counted_and_not_stored() -> None:
     assert not begun(10, 10).oversized
 
 
+@pytest.mark.parametrize("large", [module.LARGE, 50])
 @pytest.mark.parametrize("size, step", [(100, 1), (100, 99), (5000, 7), (20_000, 4088), (20_000, 4087)])
-def test_many_small_pieces_are_joined_to_full_frames(size: int, step: int) -> None:
+def test_many_small_pieces_are_joined_to_full_frames(
+    size: int, step: int, large: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LARGE", large)
     _, server = opened(1, tune=(10, 4096, 0))
     whole = bytes(i % 251 for i in range(size))
     pieces = [body(b"") + body(whole[start : start + step]) for start in range(0, size, step)]
@@ -56,6 +61,25 @@ def test_many_small_pieces_are_joined_to_full_frames(size: int, step: int) -> No
     assert content.frames_for(5, 4096) == content.frames.replace(b"\3\0\1\0\0", b"\3\0\5\0\0").replace(
         b"\2\0\1", b"\2\0\5"
     )
+    if large == 50:
+        assert content.frames == full, "whatever frames it came in"
+
+
+@given(st.lists(st.integers(0, 600), max_size=30), st.integers(1, 700), st.integers(1, 900))
+def test_a_large_body_is_stored_in_full_frames(sizes: list[int], payload: int, full: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "LARGE", 1)
+        patch.setattr(module, "FULL", full)
+        whole = bytes(i % 251 for i in range(sum(sizes) + 2))
+        assembly = Assembly(METHOD)
+        assembly.add_header(encode_frame(2, 7, HEADER_FIXED.pack(60, 0, len(whole)) + b"\0\0"), payload, 1 << 20)
+        at = 0
+        for size in (*sizes, 2):
+            assembly.add_body(encode_frame(3, 7, whole[at : at + size]))
+            at += size
+    content = assembly.content(7)
+    assert content.channel == 1
+    assert content.frames == encode_content(1, b"\0\0", whole, min(payload, full) + 8)
 
 
 def test_empty_body_frames_cost_no_memory() -> None:
@@ -98,3 +122,17 @@ def test_a_second_header_that_is_cut_short_is_out_of_order_too() -> None:
     _, server = opened(1)
     with pytest.raises(errors.RemoteProtocolError, match="expected content body, got non content body frame instead"):
         server.receive_data(PUBLISH + header(1) + encode_frame(2, 1, b"\0\x3c"))
+
+
+def test_a_large_body_is_gathered_as_it_comes() -> None:
+    size = module.LARGE + 5
+    whole = bytes(range(256)) * (size // 256 + 1)
+    whole = whole[:size]
+    _, server = opened(1, tune=(10, 131_072, 0))
+    server.max_message_size = size
+    frames = encode_content(1, b"\0\0", whole, 131_072)
+    server.receive_data(PUBLISH + frames)
+    ((_, content),) = server.events()
+    assert isinstance(content, Content)
+    assert content.frames == frames
+    assert content.body == whole

@@ -21,7 +21,7 @@ from harebell.protocol.v091 import (
     methods as m,
 )
 from harebell.protocol.v091.codec import HEARTBEAT_FRAME, PROTOCOL_HEADER, encode_frame, encode_method
-from harebell.protocol.v091.content import HEADER_FIXED
+from harebell.protocol.v091.content import HEADER_FIXED, check_frames, stored_content
 from tests.protocol.v091 import strategies
 from tests.protocol.v091.samples import MALFORMED_PROPERTIES, PUBLISH, body, header, opened, pump, short, started
 
@@ -170,6 +170,90 @@ def test_no_limits() -> None:
     assert refused(server, body(b"x" * 300_001, 65_535)).reply_code == 501  # no message could hold it
 
 
+@pytest.mark.parametrize("cut", [0, 1, 30, 4000])
+def test_a_payload_may_have_frame_max_bytes_but_not_a_header(cut: int) -> None:
+    """RabbitMQ's rule, for clients that count a frame without its eight bytes around the payload."""
+    _, server = opened(1, tune=(5, 4096, 0))
+    data = PUBLISH + header(4096) + body(b"x" * 4096)
+    server.receive_data(data[: len(data) - cut])
+    server.receive_data(data[len(data) - cut :])
+    ((_, content),) = server.events()
+    assert isinstance(content, Content)
+    assert content.body == b"x" * 4096
+    frames = content.frames_for(1, 4096)
+    assert stored_content(1, frames).body == content.body
+    check_frames(frames, 4096)
+    method = encode_method(1, m.QueueDeclare("q", arguments={"x": ""}))
+    longest = encode_method(1, m.QueueDeclare("q", arguments={"x": "y" * (4096 + 8 - len(method))}))
+    assert len(longest) == 4096 + 8
+    server.receive_data(longest)
+    assert len(server.events()) == 1
+    error = refused(server, PUBLISH + encode_frame(2, 1, b"\0\x3c" + bytes(4087)))
+    assert error.reply_text == "FRAME_ERROR - type 2, all octets = <<>>: {frame_too_large,4089,4088}"
+
+
+@pytest.mark.parametrize("cut", [4096 + 1, 4096 + 2, 0])
+def test_a_payload_of_more_than_frame_max_bytes(cut: int) -> None:
+    """Its seven bytes before the payload are enough, however they come."""
+    _, server = opened(1, tune=(5, 4096, 0))
+    data = PUBLISH + header(4097) + body(b"x" * 4097)
+    server.receive_data(data[: -1 - 4097 - 1])
+    error = refused(server, data[-1 - 4097 - 1 : len(data) - cut])
+    assert error.reply_text == "FRAME_ERROR - type 3, all octets = <<>>: {frame_too_large,4097,4088}"
+
+
+# What a client may send before it has heard anything, and the answers that a server gives before it reads on.
+AHEAD = [
+    PROTOCOL_HEADER,
+    encode_method(0, m.ConnectionStartOk({}, "SCRAM", b"hello", "")),
+    encode_method(0, m.ConnectionSecureOk(b"me")),
+    encode_method(0, m.ConnectionTuneOk(5, 4096, 0)),
+    encode_method(0, m.ConnectionOpen("/")),
+    encode_method(1, m.ChannelOpen()),
+    encode_method(1, m.BasicQos()),
+]
+ANSWERS: dict[type[m.Method] | None, m.Method] = {
+    None: m.ConnectionStart(),
+    m.ConnectionStartOk: m.ConnectionSecure(b"who"),
+    m.ConnectionSecureOk: m.ConnectionTune(5, 4096, 0),
+    m.ConnectionOpen: m.ConnectionOpenOk(),
+    m.ChannelOpen: m.ChannelOpenOk(),
+}
+
+
+@given(strategies.cuts(b"".join(AHEAD)))
+def test_a_client_that_runs_ahead_of_the_handshake(pieces: list[bytes]) -> None:
+    server, seen, greeted = Engine(Role.SERVER), list[m.Method](), False
+    for piece in [*pieces, b""]:
+        server.receive_data(piece)
+        while True:
+            if not greeted and server.state is ConnectionState.AWAIT_START:
+                greeted = True
+                server.send_method(0, ANSWERS[None])
+            for channel, event in server.events():
+                assert isinstance(event, m.Method)
+                seen.append(event)
+                answer = ANSWERS.get(type(event))
+                if answer is not None:
+                    server.send_method(channel, answer)
+            if not server.waiting:
+                break
+            server.receive_data(b"")
+    assert [encode_method(1 if type(each).CLASS_ID in (20, 60) else 0, each) for each in seen] == AHEAD[1:]
+
+
+def test_what_runs_ahead_of_a_login_is_bounded() -> None:
+    server = Engine(Role.SERVER)
+    server.receive_data(AHEAD[0])
+    server.send_method(0, m.ConnectionStart())
+    server.receive_data(encode_method(0, m.ConnectionStartOk({}, "PLAIN", b"", "")))
+    for _ in range(16):
+        server.receive_data(bytes(1 << 16))
+    assert not server.waiting
+    assert refused(server, b"x").reply_code == 501
+    assert server.deaf
+
+
 @pytest.mark.parametrize("offered, answered", [((0, 0, 0), (5, 4096, 0)), ((5, 8192, 0), (5, 8192, 0))])
 def test_offers_that_are_met(offered: tuple[int, int, int], answered: tuple[int, int, int]) -> None:
     client, server = started(offered)
@@ -191,8 +275,8 @@ def test_frame_max_holds_from_tune_ok_on() -> None:
     server.send_method(0, m.ConnectionTune(1, 4096, 0))
     pump(client, server)
     # in the same buffer as tune-ok
-    error = refused(server, encode_method(0, m.ConnectionTuneOk(1, 4096)) + encode_frame(1, 0, b"x" * 4089))
-    assert error.reply_text == "FRAME_ERROR - type 1, all octets = <<>>: {frame_too_large,4089,4088}"
+    error = refused(server, encode_method(0, m.ConnectionTuneOk(1, 4096)) + encode_frame(1, 0, b"x" * 4097))
+    assert error.reply_text == "FRAME_ERROR - type 1, all octets = <<>>: {frame_too_large,4097,4088}"
 
 
 def test_after_broken_framing_nothing_is_received() -> None:
@@ -444,12 +528,56 @@ def test_after_connection_close_everything_is_dropped() -> None:
     assert server.state is ConnectionState.CLOSED
 
 
-def test_a_peer_that_closed_a_channel_is_silent_on_it() -> None:
+@pytest.mark.parametrize("cut", range(3))
+def test_what_a_peer_sends_behind_its_close_is_dropped(cut: int) -> None:
+    """To the end of the message that it has begun; RabbitMQ drops it, too, until it has answered."""
     _, server = opened(1)
-    server.receive_data(encode_method(1, m.ChannelClose()))
+    frames = [PUBLISH, header(4), body(b"ab"), body(b"cd")]
+    server.receive_data(b"".join([encode_method(1, m.ChannelClose()), encode_method(1, m.BasicQos()), *frames[:cut]]))
+    assert server.events() == [(1, m.ChannelClose())]
+    server.send_method(1, m.ChannelCloseOk())
+    if not cut:
+        assert refused(server, PUBLISH).reply_code == 504
+        assert refused(server, header(4)).reply_code == 505
+        return
+    server.receive_data(b"".join(frames[cut:]))
+    assert server.events() == []
     assert refused(server, PUBLISH).reply_code == 504
+    assert refused(server, header(4)).reply_code == 505
+    server.receive_data(encode_method(1, m.ChannelOpen()))
+    assert server.events() == [(1, m.ChannelOpen())]
+
+
+def test_a_message_that_a_close_cuts_off_is_an_error() -> None:
     _, server = opened(1)
     assert refused(server, PUBLISH + encode_method(1, m.ChannelClose())).reply_code == 505
+
+
+def test_deliveries_that_cross_a_close_are_dropped() -> None:
+    """RabbitMQ sends some after its channel.close, and after its client has answered it."""
+    client, _ = opened(1, 2)
+    delivery = encode_method(1, m.BasicDeliver("c", 1)) + header(4) + body(b"ab") + body(b"cd")
+    client.receive_data(encode_method(1, m.ChannelClose(404, "gone")) + delivery)
+    assert client.events() == [(1, m.ChannelClose(404, "gone"))]
+    client.send_method(1, m.ChannelCloseOk())
+    for piece in (delivery, delivery[:-3], delivery[-3:] + encode_method(2, m.BasicCancelOk("d"))):
+        client.receive_data(piece)
+    client.send_method(1, m.ChannelOpen())
+    client.receive_data(delivery + encode_method(1, m.ChannelOpenOk()) + delivery)
+    events = client.events()
+    assert events[:2] == [(2, m.BasicCancelOk("d")), (1, m.ChannelOpenOk())]
+    assert [channel for channel, event in events[2:] if isinstance(event, Content)] == [1]
+
+
+def test_what_crosses_a_close_of_the_connection_is_dropped() -> None:
+    client, _ = opened(1)
+    delivery = encode_method(1, m.BasicDeliver("c", 1)) + header(2) + body(b"ab")
+    client.receive_data(
+        encode_method(0, m.ConnectionClose(320, "bye")) + delivery + encode_method(0, m.ConnectionBlocked())
+    )
+    assert client.events() == [(0, m.ConnectionClose(320, "bye"))]
+    client.send_method(0, m.ConnectionCloseOk())
+    assert client.state is ConnectionState.CLOSED
 
 
 # -- content -----------------------------------------------------------------------------------------------------
@@ -539,7 +667,7 @@ def test_random_cuts_are_the_same(pieces: list[bytes]) -> None:
     assert fed(pieces) == WHOLE
 
 
-@given(st.binary(max_size=7))
+@given(st.binary(max_size=6))
 def test_trailing_data_waits(tail: bytes) -> None:
     _, server = opened(1, 2, max_message_size=200)
     server.receive_data(CONVERSATION[: -len(encode_method(0, m.ConnectionClose(200, "bye")))] + tail)

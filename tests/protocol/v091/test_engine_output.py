@@ -9,7 +9,8 @@ from hypothesis import given, strategies as st
 
 from harebell.errors import LocalProtocolError
 from harebell.protocol.v091 import ConnectionState, Engine, Properties, Role, methods as m
-from harebell.protocol.v091.codec import FRAME_OVERHEAD, encode_frame, encode_method
+from harebell.protocol.v091.assembly import LARGE
+from harebell.protocol.v091.codec import FRAME_OVERHEAD, HEARTBEAT_FRAME, encode_frame, encode_method
 from harebell.protocol.v091.content import HEADER_FIXED, encode_content
 from harebell.protocol.v091.deliver import DeliverPrefixes, encode_get_ok, pack_tag
 from tests.protocol.v091 import strategies
@@ -243,3 +244,14 @@ def test_no_frame_is_ever_longer_than_the_peer_takes(data: st.DataObject, role: 
         except LocalProtocolError:
             pass
     assert all(size <= 4096 for size in frame_sizes(engine.data_to_send()))
+
+
+def test_a_large_message_goes_out_uncopied() -> None:
+    client, _ = opened(1)
+    large, small = HEARTBEAT_FRAME * (LARGE // len(HEARTBEAT_FRAME) + 1), HEARTBEAT_FRAME
+    client._outgoing += [small, small, large, small, large, small]
+    pieces = client.pieces_to_send()
+    assert pieces == [small + small, large, small, large, small]
+    assert pieces[1] is large
+    assert client.pieces_to_send() == []
+    assert client.data_to_send() == b""

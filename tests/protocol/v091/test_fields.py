@@ -9,10 +9,10 @@ from decimal import Decimal
 import pytest
 from hypothesis import given, strategies as st
 
+from harebell.defaults import MAX_TABLE_DEPTH
 from harebell.errors import LocalProtocolError
 from harebell.protocol.v091.codec import MALFORMED
 from harebell.protocol.v091.fields import (
-    MAX_TABLE_DEPTH,
     FieldValue,
     Table,
     read_shortstr,

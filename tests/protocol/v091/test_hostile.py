@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from harebell import errors
+from harebell.defaults import MAX_TABLE_DEPTH
 from harebell.protocol.v091 import ChannelState, ConnectionState, Content, Engine, Event, Role
 from harebell.protocol.v091.codec import PROTOCOL_HEADER, encode_frame, encode_method
 from harebell.protocol.v091.content import encode_content
-from harebell.protocol.v091.fields import MAX_TABLE_DEPTH
 from tests.protocol.v091 import strategies
 from tests.protocol.v091.samples import METHODS, opened
 

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def test_generated_file_is_current() -> None:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "tools" / "generate_v091.py"), "--check"], capture_output=True, text=True
+        [sys.executable, "-m", "tools.generate_v091", "--check"], capture_output=True, text=True, cwd=ROOT
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

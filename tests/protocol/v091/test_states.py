@@ -19,6 +19,8 @@ CLOSING = {m.ConnectionClose, m.ConnectionCloseOk}
 CHANNEL_CLOSING = {m.ChannelClose, m.ChannelCloseOk}
 STATES = list(itertools.product(ConnectionState, Role))
 CHANNEL_STATES = list(itertools.product(ChannelState, Role))
+# The state in which each peer drops what comes, but close and close-ok: it has closed. In the other one's, it drops all
+# that the peer sends behind its own close.
 SILENT = {Role.CLIENT: "CLOSED_BY_CLIENT", Role.SERVER: "CLOSED_BY_SERVER"}
 
 
@@ -75,7 +77,8 @@ def test_receiving_on_channel_0(state: ConnectionState, role: Role) -> None:
         engine, method = engine_in(state, role), sample(cls)
         after = CONNECTION_TRANSITIONS[state].get((role.peer, cls))
         closed_by_us = state.name in (SILENT[role], "CLOSED_BY_BOTH")
-        if state is S.CLOSED or (closed_by_us and cls not in CLOSING):
+        closed_by_peer = state.name == SILENT[role.peer]
+        if state is S.CLOSED or closed_by_peer or (closed_by_us and cls not in CLOSING):
             engine.receive_data(wire(0, method))
             assert (engine.events(), engine.state) == ([], state)
         elif after is None:
@@ -114,7 +117,7 @@ def test_channels_need_an_open_connection(state: ConnectionState, role: Role) ->
         ):
             continue
         engine = engine_in(state, role)
-        if state is S.CLOSED or state.name in (SILENT[role], "CLOSED_BY_BOTH"):
+        if state is S.CLOSED or state.name in (*SILENT.values(), "CLOSED_BY_BOTH"):
             engine.receive_data(wire(1, method))
             assert engine.events() == []
         else:
@@ -144,7 +147,9 @@ def test_receiving_on_a_channel(state: ChannelState, role: Role) -> None:
     for cls in METHODS:
         engine, method = engine_in(S.OPEN, role, state), sample(cls)
         after = allowed(state, role.peer, cls)
-        if state.name in (SILENT[role], "CLOSED_BY_BOTH") and cls not in CHANNEL_CLOSING:
+        closed_by_us = state.name in (SILENT[role], "CLOSED_BY_BOTH")
+        closed_by_peer = state.name == SILENT[role.peer]
+        if (closed_by_us and cls not in CHANNEL_CLOSING) or (closed_by_peer and cls is not m.ChannelOpen):
             engine.receive_data(wire(1, method))
             assert (engine.events(), engine.channels) == ([], {1: state})
         elif after is None:
@@ -155,6 +160,33 @@ def test_receiving_on_a_channel(state: ChannelState, role: Role) -> None:
             assert channel == 1
             assert (event if isinstance(event, Method) else event.method) in (method, method.encode())
             assert engine.channels.get(1, C.CLOSED) is after
+
+
+@pytest.mark.parametrize("reopening", [False, True])
+def test_a_client_drops_what_comes_late_on_a_closed_channel(reopening: bool) -> None:
+    for cls in METHODS:
+        engine, method = engine_in(S.OPEN, Role.CLIENT, C.OPEN), sample(cls)
+        engine.receive_data(wire(1, m.ChannelClose()))
+        engine.send_method(1, m.ChannelCloseOk())
+        if reopening:
+            engine.send_method(1, m.ChannelOpen())
+        engine.events()
+        state = C.AWAIT_OPEN_OK if reopening else C.CLOSED
+        if cls in (*CHANNEL_CLOSING, m.ChannelOpenOk):
+            after = allowed(state, Role.SERVER, cls)
+            if after is None:
+                refuses(engine, 1, method, 504)
+            else:
+                engine.receive_data(wire(1, method))
+                assert (engine.events(), engine.channels.get(1, C.CLOSED)) == ([(1, method)], after)
+        else:
+            engine.receive_data(wire(1, method))
+            assert (engine.events(), engine.channels.get(1, C.CLOSED)) == ([], state)
+
+
+def test_a_client_that_never_opened_the_channel_refuses_what_comes_on_it() -> None:
+    for cls in METHODS:
+        refuses(engine_in(S.OPEN, Role.CLIENT), 1, sample(cls), code_of(C.CLOSED, Role.CLIENT, cls))
 
 
 @pytest.mark.parametrize("state, role", CHANNEL_STATES, ids=lambda value: value.name)

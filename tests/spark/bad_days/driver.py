@@ -20,6 +20,7 @@ def main() -> None:
     os.dup2(2, 1)  # what Spark prints is no answer
     from harebell.spark import session
 
+    sys.executable = plan["python"]
     spark = session("bad day", plan["master"], **plan["conf"])
     spark.sparkContext.setLogLevel("WARN")
     print("ready", file=answers, flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,11 +15,11 @@ from tests.spark.cluster import SparkCluster
 __all__ = ["setting"]
 
 
-def setting(stack: ExitStack, broker: str, folder: Path, cluster: bool) -> Scene:
-    """A broker and a Spark program, on a cluster of its own or in one process."""
+def setting(stack: ExitStack, broker: str, folder: Path, cluster: bool, python: str = sys.executable) -> Scene:
+    """A broker and a Spark program, on a cluster of its own or in one process, whose Python workers `python` starts."""
     running = stack.enter_context(server(broker, folder / "broker"))
     if not cluster:
-        return Scene(running, stack.enter_context(Driver(folder)), folder)
+        return Scene(running, stack.enter_context(Driver(folder, python=python)), folder)
     spark = stack.enter_context(SparkCluster(folder / "cluster"))
     return Scene(running, stack.enter_context(cluster_driver(spark, folder)), folder, cluster=spark)
 

@@ -14,6 +14,7 @@ from harebell.spark.runtime.java import find_java
 from tests.spark.bad_days.days import CLUSTER_DAYS, DAYS, Scene
 from tests.spark.bad_days.evidence import tally
 from tests.spark.bad_days.stage import setting
+from tests.spark.preloaded import Interpreters
 
 MESSAGES = 1000
 # The days that take seconds; the others are in the program only.
@@ -21,13 +22,14 @@ SHARE = ["task retried", "broker restarted", "connection cut", "queue missing", 
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def scene(tmp_path_factory: pytest.TempPathFactory, interpreters: Interpreters) -> Iterator[Scene]:
     try:
         find_java()
     except MissingDependency as error:
         pytest.skip(str(error))
     with ExitStack() as stack:
-        yield setting(stack, "harebell", tmp_path_factory.mktemp("days"), cluster=False)
+        folder = tmp_path_factory.mktemp("days")
+        yield setting(stack, "harebell", folder, cluster=False, python=str(interpreters.executable))
 
 
 @pytest.mark.spark

@@ -42,9 +42,10 @@ class Result:
 class Driver:
     """The program in a process group of its own, answering requests. Use it in a `with` block."""
 
-    def __init__(self, folder: Path, master: str = LOCAL, **conf: str) -> None:
+    def __init__(self, folder: Path, master: str = LOCAL, python: str = sys.executable, **conf: str) -> None:
+        """`python` starts the Python workers of Spark; `conf` are settings of Spark."""
         self.folder = folder
-        self._plan = {"master": master, "conf": {"spark.driver.memory": "800m", **conf}}
+        self._plan = {"master": master, "python": python, "conf": {"spark.driver.memory": "800m", **conf}}
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:

@@ -17,7 +17,11 @@ class Kept:
     """The session, but that `stop` leaves it for the next test."""
 
     def __init__(self, spark: SparkSession) -> None:
+        """The session becomes the active one of this thread, as one that is started in it would."""
         self._spark = spark
+        java = spark._jvm
+        assert java is not None
+        spark._get_j_spark_session_class(java).setActiveSession(spark._jsparkSession)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._spark, name)

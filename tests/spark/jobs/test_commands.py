@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,11 +13,15 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from harebell.cli.display import Display
 from harebell.cli.spark.spark_job import Cluster
+from harebell.cli.terminal.display import Display
+from harebell.errors import InvalidArgument
+from harebell.spark.jobs.archive.table import find_table
 from tests.cli.administering import runner
+from tests.cli.command import TIMEOUT, environment
 from tests.spark.conftest import Broker
 from tests.spark.jobs.filling import archive_of
+from tests.spark.preloaded import Interpreters
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,3 +73,63 @@ def test_there_and_back(
     )
     assert run("spark", "replay", old, "--key", "nothing", "--dry-run").output == "no messages\n"
     assert run("spark", "replay", tmp_path / "none").error.startswith("harebell: there is no archive in")
+
+
+COMMAND = """
+import sys
+from harebell.cli.main import main
+sys.executable = sys.argv.pop(1)  # starts Spark's workers
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
+def test_a_signal_ends_an_archive_in_the_making_after_its_batch(
+    broker: Broker, interpreters: Interpreters, tmp_path: Path
+) -> None:
+    queue, box = broker.queue("classic"), tmp_path / "box"
+    broker.numbered(queue, 50)
+    command = [
+        sys.executable,
+        "-c",
+        COMMAND,
+        str(interpreters.executable),
+        "spark",
+        "archive",
+        str(box),
+        queue,
+        "--every",
+        "1s",
+        "--url",
+        broker.url,
+    ]
+    with subprocess.Popen(
+        command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            archived(process, box, 50)
+            broker.numbered(queue, 20, 50)
+            archived(process, box, 70)
+            process.send_signal(signal.SIGTERM)
+            output, _ = process.communicate(timeout=TIMEOUT)
+        finally:
+            process.kill()
+    assert process.returncode == 0, output
+    assert "70 messages archived; the archive has 70 in " in output
+
+
+def archived(process: subprocess.Popen[str], box: Path, count: int) -> None:
+    """Wait until the archive has so many rows."""
+    deadline = time.monotonic() + TIMEOUT
+    while rows_of(box) < count:
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def rows_of(box: Path) -> int:
+    try:
+        return sum(each.rows for each in find_table(box).files())
+    except InvalidArgument:
+        return 0  # not begun

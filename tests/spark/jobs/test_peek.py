@@ -8,11 +8,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from harebell.client.blocking import connect
-from harebell.client.messages import Message
+from harebell.client.messages import Delivery, Message
 from harebell.errors import DeadlineExceeded, InvalidArgument, NotFound
+from harebell.protocol.v091 import Properties
 from harebell.spark.jobs import peek as looking
+from harebell.spark.jobs.message_identity import DELIVERY_COUNTS
 from harebell.spark.jobs.peek import Peeked, peek
 from tests.spark.conftest import DRAINED, Broker
+from tests.spark.fakes import FakeDelivery, as_delivery
 
 
 @pytest.mark.parametrize("broker, kind", [*DRAINED, ("harebell_server", "quorum")], indirect=["broker"])
@@ -61,7 +64,7 @@ def test_a_queue_that_is_not_there(broker: Broker, tmp_path: Path) -> None:
 
 
 @pytest.mark.rabbitmq
-@pytest.mark.parametrize("broker", ["rabbitmq_server"], indirect=True)
+@pytest.mark.parametrize("broker", ["rabbitmq_server", "rabbitmq4_server"], indirect=True)
 def test_a_quorum_queue_is_not_looked_at_until_it_drops_messages(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,7 +79,7 @@ def test_a_quorum_queue_is_not_looked_at_until_it_drops_messages(
 
 
 @pytest.mark.rabbitmq
-@pytest.mark.parametrize("broker", ["rabbitmq_server"], indirect=True)
+@pytest.mark.parametrize("broker", ["rabbitmq_server", "rabbitmq4_server"], indirect=True)
 def test_a_queue_that_gives_nothing_is_said(broker: Broker, tmp_path: Path) -> None:
     queue = broker.queue("classic", {"x-single-active-consumer": True})
     with connect(broker.url) as connection, connection.channel() as channel:
@@ -85,3 +88,61 @@ def test_a_queue_that_gives_nothing_is_said(broker: Broker, tmp_path: Path) -> N
         broker.numbered(queue, 3)
         with pytest.raises(DeadlineExceeded, match="single active consumer"):
             peek(broker.url, queue, tmp_path, timeout=0.5)
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages are held and given back, as from a broker that cannot browse; Harebell can do without browsing, too."""
+    monkeypatch.setattr(looking, "browses", lambda connection: False)
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+@pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
+def test_messages_that_are_held_are_given_back_in_their_order(
+    broker: Broker, kind: str, held: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looking, "WINDOW", 7)
+    queue = broker.queue(kind)
+    broker.numbered(queue, 50)
+    for n, limit in enumerate((None, 20, 1, 0, 1000)):
+        folder = tmp_path / str(n)
+        seen = min(limit if limit is not None else 50, 50)
+        assert peek(broker.url, queue, folder, limit=limit) == Peeked(queue, seen, browsed=False)
+        bodies = pq.read_table(folder).column("body").to_pylist()
+        assert [int(body) for body in bodies] == list(range(seen))
+        assert broker.ready(queue) == 50
+
+
+@pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
+def test_a_queue_whose_messages_others_hold_is_said(broker: Broker, held: None, tmp_path: Path) -> None:
+    queue = broker.queue("classic", {"x-single-active-consumer": True})
+    with connect(broker.url) as connection, connection.channel() as channel:
+        active = channel.consume(queue, prefetch=1)
+        active.start()
+        broker.numbered(queue, 3)
+        with pytest.raises(DeadlineExceeded, match=r"delivered none in 0\.3 s.*single active consumer"):
+            peek(broker.url, queue, tmp_path, timeout=0.3)
+
+
+@pytest.mark.parametrize("header", DELIVERY_COUNTS)
+def test_a_message_that_was_delivered_often_is_refused(header: str) -> None:
+    def delivered(count: object) -> Delivery:
+        return as_delivery(FakeDelivery(b"", properties=Properties(headers={header: count})))
+
+    most = looking.MAX_DELIVERIES
+    looking.refuse_often_delivered("q", [delivered(most - 1), delivered("many"), delivered(None), delivered(True)])
+    for count in (most, most + 1):
+        with pytest.raises(InvalidArgument, match=rf"queue 'q' was delivered {count} times already.*--take"):
+            looking.refuse_often_delivered("q", [delivered(0), delivered(count)])
+
+
+@pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
+def test_a_message_that_was_delivered_often_goes_back(
+    broker: Broker, held: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looking, "MAX_DELIVERIES", 1)
+    queue = broker.queue("classic")
+    broker.publish(queue, [Message(b"x"), Message(b"y", headers={"x-delivery-count": 1}), Message(b"z")])
+    with pytest.raises(InvalidArgument, match="delivered 1 times already"):
+        peek(broker.url, queue, tmp_path)
+    assert broker.ready(queue) == 3

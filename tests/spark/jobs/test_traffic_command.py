@@ -31,10 +31,11 @@ spark_test = pytest.mark.spark
 def firehose(request: pytest.FixtureRequest, broker: Broker) -> Any:
     """Switched on for the test; by name of the broker."""
     if "rabbitmq" in request.node.name:
-        server = request.getfixturevalue("rabbitmq_server")
-        server.ctl("trace_on")
+        name = next(name for name in ("rabbitmq4_server", "rabbitmq_server") if name in request.node.name)
+        server = request.getfixturevalue(name)
+        server.evaluate('rabbit_trace:start(<<"/">>)')
         yield
-        server.ctl("trace_off")
+        server.evaluate('rabbit_trace:stop(<<"/">>)')
     else:
         server = request.getfixturevalue("harebell_server")
         server.set_tracing("/", True)
@@ -113,6 +114,57 @@ def test_an_archive_in_every_form(
         assert list(csv.DictReader(file)) == [{"day": "2026-01-05", "messages": "30", "bytes": "150"}]
     with pytest.raises(InvalidArgument, match=r"condition 'nosuch > 1'.*nosuch"):
         command("spark", "traffic", "--archive", archive, "--where", "nosuch > 1")
+
+
+@spark_test
+@pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
+def test_the_command_watches_the_firehose(
+    broker: Broker, firehose: None, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
+) -> None:
+    work, done = broker.queue("classic"), threading.Event()
+
+    def publish() -> None:
+        while not done.wait(0.02):
+            broker.numbered(work, 1)
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    out = tmp_path / "out.json"
+    command = Command(spark, monkeypatch)
+    try:
+        assert command("spark", "traffic", "--url", broker.url, "--watch", "1s", "--by", "queue", "--json", out) == 0
+    finally:
+        done.set()
+        thread.join()
+    found = json.loads(out.read_text())
+    assert found["source"] == "the firehose, watched for 1 s"
+    assert found["events"] > 0
+    assert "events (the firehose, watched for 1 s)" in capsys.readouterr().err
+
+
+@spark_test
+def test_a_firehose_that_is_off_is_said(
+    harebell_server: Any, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    assert Command(spark, monkeypatch)("spark", "traffic", "--url", harebell_server.url, "--watch", "0.2s") == 0
+    told = capsys.readouterr()
+    assert "the firehose said nothing: is it on?" in told.out + told.err
+    assert "0 events" in told.out + told.err
+
+
+@spark_test
+def test_rows_without_times_are_counted_and_said(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
+) -> None:
+    schema = "queue STRING, exchange STRING, routing_key STRING, headers STRING, timestamp TIMESTAMP, body BINARY"
+    noon = datetime(2026, 1, 5, 12, tzinfo=UTC)
+    rows: list[tuple[Any, ...]] = [("q", "e", "k", None, noon, b""), ("q", "e", "k", None, None, b"")]
+    archive = tmp_path / "archive"
+    spark.createDataFrame(rows, schema).coalesce(1).write.parquet(str(archive))
+    assert Command(spark, monkeypatch)("spark", "traffic", "--archive", archive) == 0
+    told = capsys.readouterr().err
+    assert "2 events" in told
+    assert "1 of them have no time; they count for the talkers only" in told
 
 
 def test_watching_nothing(harebell_server: Any, tmp_path: Path) -> None:

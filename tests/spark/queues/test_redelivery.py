@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from harebell.protocol.v091 import Properties
+from harebell.protocol.v091.typed_values import Int64
 from harebell.spark.queues.redelivery import KnownMessages, identities
 from harebell.spark.queues.segments import is_acked, mark_acked, write_once
 from harebell.spark.queues.spool import Spool, no_step
@@ -63,13 +64,14 @@ def left(known: KnownMessages, *deliveries: FakeDelivery) -> list[bytes]:
     return bodies
 
 
-def test_an_identity_ignores_what_redelivery_adds() -> None:
+@pytest.mark.parametrize("number", [int, Int64])
+def test_an_identity_ignores_what_redelivery_adds(number: Callable[[int], int]) -> None:
     once, again, other, counted, named = identities(
         batch(
             message(b"x", a=1),
-            message(b"x", None, True, **{"x-delivery-count": 1, "a": 1}),
+            message(b"x", None, True, **{"x-delivery-count": number(1), "a": 1}),
             message(b"x", a=2),
-            message(b"x", None, True, **{"x-acquired-count": 1}),
+            message(b"x", None, True, **{"x-acquired-count": number(1)}),
             message(b"x", "1", a=1),
         )
     )

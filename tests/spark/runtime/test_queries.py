@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harebell.spark.runtime.queries import rows_read, start_query
+from harebell.spark.runtime.queries import follow, rows_read, start_query
 
 LATE = RuntimeError("[STREAM_FAILED] ... Python worker failed to connect back. ... Current State: INITIALIZING")
 
@@ -88,3 +88,40 @@ def test_rows_of_a_batch_in_this_process_and_over_connect() -> None:
     assert rows_read({"numInputRows": 8, "sources": sources}) == 8
     assert rows_read({"numInputRows": 0, "sources": sources}) == 0
     assert rows_read({"numInputRows": None, "sources": sources}) == 7
+
+
+class FollowedQuery(FakeQuery):
+    """A query that ends after these looks; Spark remembers the last two batches of each look only."""
+
+    def __init__(self, looks: list[list[tuple[int, int]]], error: Exception | None = None) -> None:
+        super().__init__([], error)
+        self.looks = looks
+
+    @property
+    def isActive(self) -> bool:
+        return len(self.looks) > 1
+
+    @property
+    def recentProgress(self) -> Sequence[Any]:
+        look = self.looks.pop(0)
+        return [{"batchId": number, "numInputRows": rows} for number, rows in look[-2:]]
+
+
+def test_a_query_is_followed_to_its_end() -> None:
+    told: list[int] = []
+    looks = [[], [(0, 5)], [(0, 5), (1, 7)], [(1, 7), (2, 1)], [(2, 1), (3, 0)]]
+    assert follow(FollowedQuery(looks), told.append) == 13
+    assert told == [0, 5, 12, 13, 13]
+
+
+def test_a_query_that_ended_before_it_was_followed() -> None:
+    told: list[int] = []
+    assert follow(FollowedQuery([[(0, 5), (1, 7)]]), told.append) == 12
+    assert told == [12]
+
+
+def test_a_query_that_failed_raises_its_error_after_its_rows_were_told() -> None:
+    told: list[int] = []
+    with pytest.raises(RuntimeError, match="no queue"):
+        follow(FollowedQuery([[(0, 5)], [(0, 5), (1, 2)]], RuntimeError("no queue")), told.append)
+    assert told == [5, 7]

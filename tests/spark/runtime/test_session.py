@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 
 from harebell.errors import MissingDependency
 from harebell.spark import session
+from tests.spark.preloaded import Interpreters
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,10 +33,28 @@ def test_without_pyspark_the_error_says_what_to_install(monkeypatch: pytest.Monk
         session()
 
 
+@pytest.mark.parametrize("missing", ["grpc", "google.rpc", "google", "zstandard"])
+def test_without_a_package_of_connect_the_error_names_it(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importlib.util.find_spec
+
+    def without(name: str, package: str | None = None) -> object:
+        if missing == "google" and name == "google.rpc":  # its parent is missing
+            raise ModuleNotFoundError("No module named 'google'")
+        return None if name == missing else found("sys")
+
+    monkeypatch.setattr(importlib.util, "find_spec", without)
+    told = "google.rpc" if missing == "google" else missing
+    with pytest.raises(MissingDependency, match=rf"{told} is not installed.*pip install 'harebell\[connect\]'"):
+        session(master="sc://localhost:1")
+
+
 @pytest.mark.spark
-def test_the_session_is_set_up_for_the_source(spark: SparkSession) -> None:
+def test_the_session_is_set_up_for_the_source(
+    spark: SparkSession, interpreters: Interpreters, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.conf.get("spark.ui.enabled") == "false"
-    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    assert os.environ["PYSPARK_PYTHON"] == str(interpreters.executable)  # what the fixture took for sys.executable
     assert (Path(os.environ["JAVA_HOME"]) / "bin" / "java").exists()
+    monkeypatch.setattr(sys, "executable", str(interpreters.executable))
     assert session() is spark

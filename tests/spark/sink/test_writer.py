@@ -269,15 +269,15 @@ def test_a_broker_with_an_alarm_is_waited_for() -> None:
 
 
 @pytest.mark.rabbitmq
-def test_a_rabbitmq_with_an_alarm_is_waited_for(rabbitmq_server: RabbitMQ) -> None:
-    rabbitmq_server.ctl("set_vm_memory_high_watermark", "0.000001")
+def test_a_rabbitmq_with_an_alarm_is_waited_for(any_rabbitmq: RabbitMQ) -> None:
+    any_rabbitmq.evaluate("vm_memory_monitor:set_vm_memory_high_watermark(0.000001)")
     try:
-        with connect(rabbitmq_server.url, timeout=30) as connection, connection.channel() as channel:
+        with connect(any_rabbitmq.url, timeout=30) as connection, connection.channel() as channel:
             queue = channel.queue_declare(exclusive=True).name
             with pytest.raises(errors.DeadlineExceeded, match=r"blockedTimeout.*memory"):
-                write(rabbitmq_server.url, queue, batches(3000), blockedTimeout="0.2")
+                write(any_rabbitmq.url, queue, batches(3000), blockedTimeout="0.2")
     finally:
-        rabbitmq_server.ctl("set_vm_memory_high_watermark", "0.8")
+        any_rabbitmq.evaluate("vm_memory_monitor:set_vm_memory_high_watermark(0.8)")
 
 
 # -- transactions -----------------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ def test_a_moment_divides_what_was_stored_before_from_what_came_after(broker: Br
 
 
 @pytest.mark.rabbitmq
-@pytest.mark.parametrize("broker", ["rabbitmq_server"], indirect=True)
+@pytest.mark.parametrize("broker", ["rabbitmq_server", "rabbitmq4_server"], indirect=True)
 def test_what_rabbitmq_says_of_a_stream_that_its_retention_emptied(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,7 +136,7 @@ def test_a_pattern_finds_stream_queues(broker: Broker) -> None:
 
 
 @pytest.mark.rabbitmq
-@pytest.mark.parametrize("broker", ["rabbitmq_server"], indirect=True)
+@pytest.mark.parametrize("broker", ["rabbitmq_server", "rabbitmq4_server"], indirect=True)
 def test_rabbitmq_lists_no_queues_over_amqp(broker: Broker) -> None:
     with pytest.raises(InvalidArgument, match="managementUrl"):
         queue_names(asked(broker, queuePattern=".*"))

@@ -1,7 +1,10 @@
 """Logins: from connection.start-ok to a user or a refusal, by SASL mechanisms, passwords, certificates and pauses.
 
-A login may take time (a pause after failures, a slow hash, further rounds), so it answers through its `Applicant`,
+A login may take time (a turn after failures, a slow hash, further rounds), so it answers through its `Applicant`,
 which is the connection. Refusals are logged with their reason; the client only learns that it was refused.
+
+A password that is known to be right comes in at once, and one that is known to be wrong is refused at once: neither is
+a guess. Clients that try the same password from the same address share one verification.
 """
 
 from __future__ import annotations
@@ -11,11 +14,11 @@ import secrets
 from collections.abc import Callable
 from typing import Protocol
 
-from harebell.broker.auth.sasl import MECHANISMS, Challenge, Exchange, Facts, Password, Proven, Refused
+from harebell.broker.auth.sasl import MECHANISMS, Challenge, Exchange, Facts, Password, Proof, Proven, Refused
 from harebell.broker.auth.scram import Keys, made_up_keys, parse_keys
-from harebell.broker.auth.throttle import Throttle
+from harebell.broker.auth.throttle import Throttle, site
 from harebell.broker.auth.users import SCRAM_KEYS, Users
-from harebell.broker.auth.verifier import Verifier
+from harebell.broker.auth.verifier import Verdict, Verifier
 from harebell.broker.timers import Timers
 from harebell.config import DEFAULT_MECHANISMS
 from harebell.errors import InvalidArgument
@@ -53,6 +56,34 @@ class Logins:
         self.verifier = Verifier(call_soon)
         self.users = users
         self._secret = secrets.token_bytes(32)
+        self._under_way: dict[tuple[str, bytes], list[Callable[[Verdict], None]]] = {}
+
+    def try_password(self, host: str, name: str, password: bytes, answer: Callable[[Verdict], None]) -> None:
+        """Call `answer`, at once or later: whether that is the password of the user of that name."""
+        user = self.users.users.get(name)
+        ticket = self.verifier.ticket(name, user, password)
+        verdict = self.verifier.recall(ticket)
+        if verdict is not None:
+            answer(verdict)
+            return
+        key = site(host), ticket
+        if (others := self._under_way.get(key)) is not None:
+            others.append(answer)
+            return
+        self._under_way[key] = [answer]
+
+        def verified(verdict: Verdict) -> None:
+            self.throttle.ended(host, name, failed=verdict is False)
+            changed = self.verifier.ticket(name, self.users.users.get(name), password) != ticket
+            for each in self._under_way.pop(key, ()):
+                each(False if changed else verdict)
+
+        def at_its_turn() -> None:
+            self.verifier.verify(key[0], name, user, password, verified)
+
+        if not self.throttle.admit(host, name, at_its_turn):
+            del self._under_way[key]
+            answer(None)
 
     def enable(self, mechanisms: tuple[str, ...]) -> None:
         """Offer these mechanisms and no others. Raises InvalidArgument for an unknown one."""
@@ -63,7 +94,11 @@ class Logins:
         self.mechanisms = mechanisms
 
     def offered(self, certificate_user: str | None) -> tuple[str, ...]:
-        return tuple(name for name in self.mechanisms if name != "EXTERNAL" or certificate_user is not None)
+        """EXTERNAL for a client with a certificate, SCRAM while a user has keys for it (or nothing else is offered)."""
+        useless = set() if self.users.scram_iterations or len(self.mechanisms) == 1 else {"SCRAM-SHA-256"}
+        if certificate_user is None:
+            useless.add("EXTERNAL")
+        return tuple(name for name in self.mechanisms if name not in useless)
 
     def exchange(self, mechanism: str, certificate_user: str | None) -> Exchange:
         """A login by that mechanism. Raises Refused when it is not offered."""
@@ -77,10 +112,12 @@ class Logins:
         keys = user.extra.get(SCRAM_KEYS) if user is not None else None
         if user is not None and user.password_hash and keys is None:
             log.warning(
-                "user '%s' has a password hash of RabbitMQ's and no keys for SCRAM-SHA-256: set its password anew, "
-                "or log in with PLAIN", name,
-            )  # fmt: skip
-        return parse_keys(str(keys)) if keys is not None else made_up_keys(self._secret, name)
+                "user '%s' has no keys for SCRAM-SHA-256: set its password anew with --scram, or log in with PLAIN",
+                name,
+            )
+        if keys is not None:
+            return parse_keys(str(keys))
+        return made_up_keys(self._secret, name, self.users.scram_iterations)
 
 
 class Login:
@@ -94,19 +131,13 @@ class Login:
         self._user = ""  # the name that the client gave, as soon as it is known
 
     def start(self, response: bytes) -> None:
-        """Begin with the response in start-ok, at once or after a pause."""
-        applicant = self._applicant
-
-        def go_on() -> None:
-            try:
-                self._exchange = self._logins.exchange(self._mechanism, applicant.certificate_user)
-            except Refused as refused:
-                self._refuse(str(refused))
-            else:
-                self.respond(response)
-
-        if not self._logins.throttle.admit(applicant.peer_host, go_on):
-            self._refuse("too many logins after failures wait already", counts=False)
+        """Begin with the response in start-ok."""
+        try:
+            self._exchange = self._logins.exchange(self._mechanism, self._applicant.certificate_user)
+        except Refused as refused:
+            self._refuse(str(refused))
+        else:
+            self.respond(response)
 
     def respond(self, response: bytes) -> None:
         """Process the response in start-ok or secure-ok."""
@@ -123,13 +154,35 @@ class Login:
                 self._applicant.challenge(data)
             case Password(user, password):
                 self._user = user
-                known = self._logins.users.users.get(user)
-                self._logins.verifier.verify(
-                    known, password, lambda right: self._admit(user) if right else self._refuse(f"user '{user}'")
-                )
+                self._logins.try_password(self._applicant.peer_host, user, password, self._judge)
+            case Proof(user, verify):
+                self._user = user
+                self._try_proof(verify)
             case Proven(user):
                 self._user = user
                 self._admit(user)
+
+    def _judge(self, verdict: Verdict) -> None:
+        if verdict:
+            self._admit(self._user)
+        else:
+            self._refuse(f"user '{self._user}'{': too many logins wait already' if verdict is None else ''}")
+
+    def _try_proof(self, verify: Callable[[], Challenge]) -> None:
+        throttle, host, user = self._logins.throttle, self._applicant.peer_host, self._user
+
+        def at_its_turn() -> None:
+            try:
+                challenge = verify()
+            except Refused as refused:
+                throttle.ended(host, user, failed=True)
+                self._refuse(str(refused))
+            else:
+                throttle.ended(host, user, failed=False)
+                self._applicant.challenge(challenge.data)
+
+        if not throttle.admit(host, user, at_its_turn):
+            self._judge(None)
 
     def _admit(self, user: str) -> None:
         users = self._logins.users
@@ -140,8 +193,6 @@ class Login:
         else:
             self._applicant.admit(user)
 
-    def _refuse(self, reason: str, *, counts: bool = True) -> None:
-        log.warning("%s: login refused, mechanism %.32r: %s", self._applicant.peer, self._mechanism, reason)
-        if counts:
-            self._logins.throttle.failed(self._applicant.peer_host)
+    def _refuse(self, reason: str) -> None:
+        log.warning("%s: login refused, mechanism %s: %s", self._applicant.peer, self._mechanism, reason)
         self._applicant.refuse(self._mechanism, self._user)

@@ -24,7 +24,16 @@ from typing import Final
 
 from harebell.errors import InvalidArgument
 
-__all__ = ["RABBITMQ_SHA256", "RABBITMQ_SHA512", "SCRYPT", "check_hash", "hash_password", "is_quick", "verify"]
+__all__ = [
+    "RABBITMQ_SHA256",
+    "RABBITMQ_SHA512",
+    "SCRYPT",
+    "check_hash",
+    "hash_nobody_has",
+    "hash_password",
+    "is_quick",
+    "verify",
+]
 
 SCRYPT: Final = "harebell_password_hashing_scrypt"
 RABBITMQ_SHA256: Final = "rabbit_password_hashing_sha256"
@@ -48,6 +57,12 @@ def hash_password(password: str, algorithm: str = SCRYPT) -> str:
         return f"ln={log_n},r={r},p={p}${_base64(salt)}${_base64(key)}"
     salt = secrets.token_bytes(_SALT_BYTES)
     return _base64(salt + hashlib.new(_digest(algorithm), salt + password.encode()).digest())
+
+
+def hash_nobody_has() -> str:
+    """A scrypt hash of no password: to verify one against it takes as long as against a user's."""
+    log_n, r, p = _COST
+    return f"ln={log_n},r={r},p={p}${_base64(secrets.token_bytes(16))}${_base64(secrets.token_bytes(32))}"
 
 
 def check_hash(password_hash: str, algorithm: str) -> None:

@@ -6,8 +6,8 @@
     EXTERNAL        the name in the TLS client certificate that was verified (RFC 4422, appendix A)
     ANONYMOUS       one user for all clients (RFC 4505); off unless the program enables it
 
-`step` gives a Challenge to send, a Password to verify, or Proven: the user is known. It raises Refused, with the reason
-for the log; a client never learns more than that it was refused.
+`step` gives a Challenge to send, a Password or a Proof to verify, or Proven: the user is known. It raises Refused, with
+the reason for the log; a client never learns more than that it was refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final, Protocol, TypeAlias
 from harebell.broker.auth.scram import Keys, ScramServer
 from harebell.protocol.v091.fields import read_table
 
-__all__ = ["MECHANISMS", "Challenge", "Exchange", "Facts", "Password", "Proven", "Refused"]
+__all__ = ["MECHANISMS", "Challenge", "Exchange", "Facts", "Password", "Proof", "Proven", "Refused"]
 
 MAX_NAME_BYTES: Final = 255  # of a user name: the limit of a shortstr, which user-id is
 
@@ -40,11 +40,19 @@ class Password:
 
 
 @dataclass(frozen=True, slots=True)
+class Proof:
+    """A proof of the user's password; `verify` gives the Challenge that answers it, or raises Refused."""
+
+    user: str
+    verify: Callable[[], Challenge] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Proven:
     user: str
 
 
-Step: TypeAlias = Challenge | Password | Proven
+Step: TypeAlias = Challenge | Password | Proof | Proven
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,16 +133,25 @@ class Scram:
             if response:
                 raise Refused("malformed response")
             return Proven(self._user)
+        if self._user is not None:
+            return Proof(self._user, lambda: self._finish(response))
         try:
-            if self._user is None:
-                self._user = _user(self._server.begin(response).encode())
-                return Challenge(self._server.challenge(self._facts.scram_keys(self._user)))
-            proof = self._server.finish(response)
+            self._user = _user(self._server.begin(response).encode())
+            return Challenge(self._server.challenge(self._facts.scram_keys(self._user)))
         except ValueError as error:  # undecodable text and base64 are ValueErrors too
-            who = f"user '{self._user}': " if self._user is not None else ""
-            raise Refused(f"{who}{'malformed response' if isinstance(error, UnicodeError) else error}") from error
+            raise self._refusal(error) from error
+
+    def _finish(self, response: bytes) -> Challenge:
+        try:
+            proof = self._server.finish(response)
+        except ValueError as error:
+            raise self._refusal(error) from error
         self._proven = True
         return Challenge(proof)
+
+    def _refusal(self, error: ValueError) -> Refused:
+        who = f"user '{self._user}': " if self._user is not None else ""
+        return Refused(f"{who}{'malformed response' if isinstance(error, UnicodeError) else error}")
 
 
 MECHANISMS: Final[dict[str, Callable[[Facts], Exchange]]] = {

@@ -1,5 +1,6 @@
 """SCRAM-SHA-256, the server's side (RFC 5802, RFC 7677): a login in which the client never sends the password.
 
+Keys are kept for users who are to have them: whoever reads them tries passwords at the price of PBKDF2, not of scrypt.
 The stored form of a password is "SCRAM-SHA-256$4096:SALT$STOREDKEY:SERVERKEY" (RFC 5803), which cannot be made from
 another hash. Channel binding is not offered. An unknown user must send a proof too, for a made-up salt that is the same
 each time, so that a client cannot learn which users exist.
@@ -13,11 +14,12 @@ import hmac
 import secrets
 import stringprep
 import unicodedata
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 __all__ = ["Keys", "ScramServer", "make_keys", "made_up_keys", "parse_keys"]
 
-ITERATIONS: Final = 4096  # RFC 7677's least; the clients bear the cost
+ITERATIONS: Final = 600_000  # some 0.2 s, which the client bears at each login: to guess costs about as much as scrypt
 _MOST_ITERATIONS: Final = 1_000_000
 _NAME: Final = "SCRAM-SHA-256"
 
@@ -38,17 +40,23 @@ class Keys(NamedTuple):
         return "Keys(...)"
 
 
-def make_keys(password: str) -> Keys:
+def make_keys(password: str, iterations: int = ITERATIONS) -> Keys:
     salt = secrets.token_bytes(16)
-    salted = hashlib.pbkdf2_hmac("sha256", _prepared(password).encode(), salt, ITERATIONS)
+    salted = hashlib.pbkdf2_hmac("sha256", _prepared(password).encode(), salt, iterations)
     client_key = _hmac(salted, b"Client Key")
-    return Keys(ITERATIONS, salt, hashlib.sha256(client_key).digest(), _hmac(salted, b"Server Key"))
+    return Keys(iterations, salt, hashlib.sha256(client_key).digest(), _hmac(salted, b"Server Key"))
 
 
-def made_up_keys(secret: bytes, user: str) -> Keys:
-    """Keys that no password matches, always the same for a name."""
-    salt = _hmac(secret, b"salt " + user.encode("utf-8", "surrogateescape"))[:16]
-    return Keys(ITERATIONS, salt, secrets.token_bytes(32), secrets.token_bytes(32))
+def made_up_keys(secret: bytes, user: str, iterations: Sequence[int]) -> Keys:
+    """Keys that no password matches, for a name always with the same salt, and one of these numbers of iterations."""
+    made_up = _hmac(secret, user.encode("utf-8", "surrogateescape"))
+    salt, number = made_up[:16], int.from_bytes(made_up[16:], "big")
+    return Keys(
+        iterations[number % len(iterations)] if iterations else ITERATIONS,
+        salt,
+        secrets.token_bytes(32),
+        secrets.token_bytes(32),
+    )
 
 
 def parse_keys(text: str) -> Keys:

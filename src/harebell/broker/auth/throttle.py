@@ -1,80 +1,110 @@
-"""Failed logins delay the next logins from the same address.
+"""Limits on guessing passwords: how often a user's may be tried from an address, and how often any from there.
 
-After FREE failures within a minute each login from the address is verified only after a pause, which doubles with every
-further failure up to MOST_MS; a minute without a failure resets it. Logins are delayed rather than refused, so that
-good clients behind the same address can still log in. Where many logins already wait, the next is refused at once:
-guessing in parallel gains nothing. Beyond MOST_ADDRESSES the oldest are dropped. A site's IPv6 addresses (/64) count as
-one.
+    of                              free in a minute     then one in
+    ------------------------------  -------------------  ----------------------
+    one user at one address         10                   250 ms, 500 ms, 1 s
+    all users at one address        100                  100 ms, 200 ms, 250 ms
+
+Failures and verifications under way count, so that guesses side by side gain nothing. Who comes later waits for a turn,
+and is refused at once when no turn is left within MOST_WAIT_MS. A minute without a failure resets a count. Another user
+at the same address does not wait for the first, and neither does the same user elsewhere: an attack locks nobody out.
+What is known to be right or wrong is no guess and does not come here (`login`).
+
+A site's IPv6 addresses (/64) count as one. Beyond MOST_RECORDS the oldest are dropped.
 """
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from harebell.broker.timers import Timers
 
-__all__ = ["Throttle"]
+__all__ = ["Throttle", "site"]
 
-FREE: Final = 10
-FIRST_MS: Final = 250
-MOST_MS: Final = 4_000  # well below the time limit of a handshake
 FORGET_MS: Final = 60_000
-MOST_WAITING: Final = 16
-MOST_ADDRESSES: Final = 10_000
+MOST_WAIT_MS: Final = 8_000  # below the time limit of a handshake
+MOST_RECORDS: Final = 20_000
+
+
+class Level(NamedTuple):
+    """Guesses that are free, and the pauses between those that follow, in milliseconds: the last is repeated."""
+
+    free: int
+    pauses: tuple[int, ...]
+
+
+USER: Final = Level(10, (250, 500, 1000))
+ADDRESS: Final = Level(100, (100, 200, 250))
 
 
 class _Record:
-    __slots__ = ("failures", "last", "waiting")
+    __slots__ = ("failures", "last_failure", "next_turn", "running")
 
     def __init__(self) -> None:
-        self.failures = self.last = self.waiting = 0
+        self.failures = self.running = self.last_failure = self.next_turn = 0
+
+    def turn(self, level: Level, now: int) -> int:
+        """When the next guess may start."""
+        if now - self.last_failure >= FORGET_MS:
+            self.failures = 0
+        over = self.failures + self.running - level.free
+        if over < 0:
+            return now
+        return max(now, self.next_turn) + level.pauses[min(over, len(level.pauses) - 1)]
 
 
 class Throttle:
-    """The failure counts of all addresses. `free` failures of an address cause no pause."""
+    """The counts of all addresses. `user` and `address` are the limits; each `admit` that is True wants an `ended`."""
 
-    def __init__(self, timers: Timers, free: int = FREE) -> None:
-        self.free = free
+    def __init__(self, timers: Timers) -> None:
+        self.user = USER
+        self.address = ADDRESS
         self._timers = timers
-        self._records: dict[str, _Record] = {}
+        self._records: dict[tuple[str, str | None], _Record] = {}
 
     def __len__(self) -> int:
-        """The number of addresses with a record."""
+        """The number of records."""
         return len(self._records)
 
-    def admit(self, host: str, go_on: Callable[[], None]) -> bool:
-        """Call `go_on`, now or after the pause; False when too many logins from that address wait already."""
-        record = self._records.get(_site(host))
-        if record is None or self._timers.now() - record.last >= FORGET_MS or record.failures < self.free:
-            go_on()
-            return True
-        if record.waiting >= MOST_WAITING:
+    def admit(self, host: str, user: str, go_on: Callable[[], None]) -> bool:
+        """Call `go_on`, now or at its turn, to verify a guess; False when there is no turn soon."""
+        now = self._timers.now()
+        mine, all_users = self._record(host, user), self._record(host, None)
+        turn = max(mine.turn(self.user, now), all_users.turn(self.address, now))
+        if turn > now + MOST_WAIT_MS:
             return False
-        pause = min(MOST_MS, FIRST_MS << min(record.failures - self.free, 10))
-        record.waiting += 1
-
-        def over() -> None:
-            record.waiting -= 1
+        for record in (mine, all_users):
+            record.running += 1
+            if turn > now:
+                record.next_turn = turn
+        if turn > now:
+            self._timers.at(turn, go_on)
+        else:
             go_on()
-
-        self._timers.at(self._timers.now() + pause, over)
         return True
 
-    def failed(self, host: str) -> None:
-        site, now = _site(host), self._timers.now()
-        record = self._records.pop(site, None) or _Record()
-        if now - record.last >= FORGET_MS:
-            record.failures = 0
-        record.failures += 1
-        record.last = now
-        self._records[site] = record  # at the end: the dictionary is in the order of the last failures
-        if len(self._records) > MOST_ADDRESSES:
+    def ended(self, host: str, user: str, *, failed: bool) -> None:
+        """A guess was verified, or given up."""
+        for name in (user, None):
+            record = self._record(host, name)
+            record.running = max(0, record.running - 1)
+            if failed:
+                record.failures += 1
+                record.last_failure = self._timers.now()
+
+    def _record(self, host: str, user: str | None) -> _Record:
+        key = site(host), user
+        record = self._records.pop(key, None) or _Record()
+        self._records[key] = record  # at the end: the dictionary is in the order of use
+        if len(self._records) > MOST_RECORDS:
             del self._records[next(iter(self._records))]
+        return record
 
 
-def _site(host: str) -> str:
+def site(host: str) -> str:
+    """The name of all addresses that count as one with this."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -1,75 +1,162 @@
 """Verification of passwords without blocking the broker's loop.
 
-RabbitMQ's hashes are quick and verified at once. A scrypt hash takes tens of milliseconds, so one thread verifies them
-in turn. A right password is remembered as a digest, which covers the hash, under a random key of this process: a client
-that logs in again does not wait, and a changed password is verified anew.
+A scrypt hash takes tens of milliseconds, so a few threads compute them. The addresses take turns: where one sends many
+passwords, the others wait for one of them and not for all. When MOST_WAITING wait, the address that has most waiting
+loses its last.
+
+What was found right or wrong is remembered as a digest, which covers the hash, under a random key of this process: a
+client that logs in again, or that goes on with a password that is wrong, costs no hash; a changed password is verified
+anew.
+
+A wrong password takes one scrypt hash, whatever hash the user has, and whether the user exists.
 """
 
 from __future__ import annotations
 
 import hmac
+import os
 import secrets
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
-from harebell.broker.auth.passwords import RABBITMQ_SHA256, SCRYPT, hash_password, is_quick, verify
+from harebell.broker.auth.passwords import RABBITMQ_SHA256, SCRYPT, hash_nobody_has, is_quick, verify
 from harebell.routing.definitions import User
 
-__all__ = ["Verifier"]
+__all__ = ["Verdict", "Verifier"]
 
-MOST_REMEMBERED: Final = 10_000
+THREADS: Final = max(1, min(4, (os.cpu_count() or 1) // 2))  # the loop needs a processor too
 MOST_WAITING: Final = 200  # some ten seconds of work: later clients would have given up
+MOST_REMEMBERED: Final = 10_000  # right ones, and as many wrong ones
+
+Verdict: TypeAlias = bool | None
+"""Whether a password is right; None: it was not verified, because too many wait."""
+
+Hasher: TypeAlias = Callable[[bytes, str, str], bool]
+
+
+@dataclass(slots=True)
+class _Job:
+    """A password to verify against a scrypt hash."""
+
+    password: bytes
+    password_hash: str
+    ticket: bytes
+    answer: Callable[[Verdict], None]
 
 
 class Verifier:
-    """`call_soon` runs a callable in the broker's thread, from any thread."""
+    """`call_soon` runs a callable in the broker's thread, from any thread; `hasher` is `passwords.verify`."""
 
-    def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
+    def __init__(
+        self,
+        call_soon: Callable[[Callable[[], None]], object],
+        hasher: Hasher = verify,
+        start: Callable[[Callable[[], None]], object] | None = None,
+    ) -> None:
+        """`start` runs a callable in a thread; without it, the verifier has threads of its own."""
+        self.running = 0  # passwords in threads
         self._call_soon = call_soon
+        self._hasher = hasher
+        self._start = start
         self._secret = secrets.token_bytes(32)
-        self._remembered: dict[bytes, None] = {}
+        self._right: dict[bytes, None] = {}
+        self._wrong: dict[bytes, None] = {}
         self._pool: ThreadPoolExecutor | None = None
-        self._waiting = 0
-        self._nobody = ""  # a hash for unknown users, so that their verification takes as long as that of known ones
+        self._queues: dict[str, deque[_Job]] = {}  # by address, the next in turn first
+        self._nobody = hash_nobody_has()
 
-    def verify(self, user: User | None, password: bytes, answer: Callable[[bool], None]) -> None:
-        """Call `answer` with the result, at once or later in the broker's thread."""
-        algorithm = SCRYPT if user is None else user.hashing_algorithm or RABBITMQ_SHA256
-        password_hash = "" if user is None else user.password_hash or ""
-        if user is not None and (is_quick(algorithm) or not password_hash):
-            answer(verify(password, password_hash, algorithm))
+    @property
+    def waiting(self) -> int:
+        """The number of passwords that wait for a thread."""
+        return sum(map(len, self._queues.values()))
+
+    def ticket(self, name: str, user: User | None, password: bytes) -> bytes:
+        """The digest of a password that is tried for that name, and of the hash that it is tried against."""
+        tried = (name, *_hash_of(user))
+        return hmac.digest(self._secret, repr(tried).encode("utf-8", "replace") + b"\0" + password, "sha256")
+
+    def recall(self, ticket: bytes) -> Verdict:
+        """Whether the password was found right or wrong before; None when it was not tried."""
+        return True if ticket in self._right else False if ticket in self._wrong else None
+
+    def verify(
+        self, site: str, name: str, user: User | None, password: bytes, answer: Callable[[Verdict], None]
+    ) -> None:
+        """Verify a password that a client at the address `site` gave for the name `name`, the one of `user` if any.
+
+        Calls `answer` at once or later, in the broker's thread.
+        """
+        ticket = self.ticket(name, user, password)
+        verdict = self.recall(ticket)
+        if verdict is not None:
+            answer(verdict)
             return
-        ticket = hmac.digest(self._secret, password_hash.encode() + b"\0" + password, "sha256")
-        if user is not None and ticket in self._remembered:
-            answer(True)
-        elif self._waiting >= MOST_WAITING:
-            answer(False)
-        else:
-            self._waiting += 1
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(1, "harebell-login")
-            self._pool.submit(self._work, password, password_hash, ticket, answer)
-
-    def _work(self, password: bytes, password_hash: str, ticket: bytes, answer: Callable[[bool], None]) -> None:
-        """Verify one password, in the thread."""
-        if not password_hash:
-            self._nobody = self._nobody or hash_password(secrets.token_urlsafe())
-            verify(password, self._nobody, SCRYPT)
-            right = False
-        else:
-            right = verify(password, password_hash, SCRYPT)
-        self._call_soon(lambda: self._done(right, ticket, answer))
-
-    def _done(self, right: bool, ticket: bytes, answer: Callable[[bool], None]) -> None:
-        self._waiting -= 1
-        if right:
-            self._remembered[ticket] = None
-            if len(self._remembered) > MOST_REMEMBERED:
-                del self._remembered[next(iter(self._remembered))]
-        answer(right)
+        algorithm, password_hash = _hash_of(user)
+        if is_quick(algorithm):
+            if self._hasher(password, password_hash, algorithm):
+                self._remember(ticket, True)
+                answer(True)
+                return
+            password_hash = ""
+        self._put(site, _Job(password, password_hash or self._nobody, ticket, answer))
 
     def stop(self) -> None:
+        self._queues.clear()
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
+
+    def _put(self, site: str, job: _Job) -> None:
+        if self.waiting >= MOST_WAITING:
+            longest = max(self._queues, key=lambda each: len(self._queues[each]))
+            if len(self._queues[longest]) <= len(self._queues.get(site, ())) + 1:
+                job.answer(None)
+                return
+            self._queues[longest].pop().answer(None)
+        self._queues.setdefault(site, deque()).append(job)
+        self._next()
+
+    def _next(self) -> None:
+        """Start what the threads are free for."""
+        while self._queues and self.running < THREADS:
+            site = next(iter(self._queues))
+            queue = self._queues.pop(site)
+            job = queue.popleft()
+            if queue:
+                self._queues[site] = queue  # behind the others
+            self.running += 1
+            self._in_thread(lambda job=job: self._work(job))  # type: ignore[misc]
+
+    def _in_thread(self, work: Callable[[], None]) -> None:
+        if self._start is not None:
+            self._start(work)
+            return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(THREADS, "harebell-login")
+        self._pool.submit(work)
+
+    def _work(self, job: _Job) -> None:
+        """Verify one password, in a thread."""
+        right = self._hasher(job.password, job.password_hash, SCRYPT)
+        self._call_soon(lambda: self._done(job, right))
+
+    def _done(self, job: _Job, right: bool) -> None:
+        self.running -= 1
+        self._remember(job.ticket, right)
+        self._next()
+        job.answer(right)
+
+    def _remember(self, ticket: bytes, right: bool) -> None:
+        book = self._right if right else self._wrong
+        book[ticket] = None
+        if len(book) > MOST_REMEMBERED:
+            del book[next(iter(book))]
+
+
+def _hash_of(user: User | None) -> tuple[str, str]:
+    if user is None:
+        return SCRYPT, ""
+    return user.hashing_algorithm or RABBITMQ_SHA256, user.password_hash or ""

@@ -18,9 +18,10 @@ from functools import partial
 from typing import Final, Protocol
 
 from harebell.broker.batch import Batch
-from harebell.broker.forwarding import Forwarding, hashed_properties
+from harebell.broker.forwarding import Forwarding, hashed_properties, whole_message
 from harebell.broker.message import MarkedMessage, Message
-from harebell.broker.store.journal import Journal
+from harebell.broker.slices import Work
+from harebell.broker.store.queue_log.journal import Journal
 from harebell.broker.timers import Timer, Timers
 from harebell.protocol.v091 import Content
 from harebell.protocol.v091.splice import replace_properties
@@ -29,6 +30,7 @@ from harebell.routing.exchanges.storing_exchanges import DelayedMessageExchange
 __all__ = ["Delayed", "Delays", "Hold"]
 
 DELAY_ID: Final = "x-delay-id"
+STEP: Final = 8  # queues of one message in a step
 SLACK: Final = 1024  # entries of revoked messages before the heap is rebuilt without them
 
 
@@ -74,6 +76,7 @@ class Delays:
         self._number = 0  # of the next message
         self._count = 0
         self._timer: Timer | None = None
+        self._releasing = False
         self.deleted = False
 
     def __len__(self) -> int:
@@ -159,6 +162,8 @@ class Delays:
 
     def _arm(self) -> None:
         """Set the one timer, to the first message that was not revoked."""
+        if self._releasing:
+            return  # it is set when that is done
         heap = self._heap
         while heap and heap[0].message is None:
             heapq.heappop(heap)
@@ -170,15 +175,20 @@ class Delays:
         self._timer = None if due is None else self._vhost.timers.at(due, self._ring)
 
     def _ring(self) -> None:
-        self._timer = None
-        now = self._vhost.timers.now()
+        self._timer, self._releasing = None, True
+        self._vhost.batch.slices.run(self._release_due())
+
+    def _release_due(self) -> Work:
+        """Route the messages that are due, one after the other, each in steps where it goes to many queues."""
         try:
-            while self._heap and self._heap[0].due <= now:
-                self._release(heapq.heappop(self._heap))
+            while self._heap and self._heap[0].due <= self._vhost.timers.now():
+                yield from self._release(heapq.heappop(self._heap))
+                yield
         finally:
+            self._releasing = False
             self._arm()
 
-    def _release(self, entry: Delayed) -> None:
+    def _release(self, entry: Delayed) -> Work:
         message = entry.message
         if message is None:
             return
@@ -199,16 +209,28 @@ class Delays:
             message.address, content, message.keys, message.bcc, died=message.died, ttl=message.ttl
         )
         route = vhost.router.route_keys(
-            self._exchange, entry.keys, lambda: headers, lambda: hashed_properties(properties), released=True
+            self._exchange,
+            entry.keys,
+            lambda: headers,
+            lambda: hashed_properties(properties),
+            lambda: whole_message(properties, source.body),
+            released=True,
+            lenient=True,
         )
-        for name in route.queues:
-            queue = vhost.queues[name]
+        for number, name in enumerate(route.queues, 1):
+            queue = vhost.queues.get(name)
+            if queue is None:
+                continue  # it was deleted between two steps
             if released.ttl is not None:
                 queue.enrich()
             queue.publish(released)
+            if not number % STEP:
+                vhost.batch.relieve()
+                yield
         for sink in vhost.exchange_sinks(route, entry.keys):
             sink.publish(released)
         if self._journal is not None:
+            vhost.batch.cover_earlier()  # of earlier steps
             vhost.batch.when_safe(partial(self._journal.settle, entry.number))
 
 

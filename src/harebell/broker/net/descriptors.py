@@ -1,13 +1,22 @@
-"""File descriptors: the process's limit, and the number reserved for the store when connections use up the rest."""
+"""File descriptors: the process's limit, and the part of it that connections leave to the store.
+
+A connection whose descriptor is above `last_for_connections` is closed at once. So that few are accepted before the
+first of them is looked at, the loop accepts ACCEPTS at a time, while the kernel queues BACKLOG.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import resource
+import socket
 from typing import Final
 
-__all__ = ["last_for_connections", "raise_limit"]
+from harebell.broker.store.open_files import kept_for_store
 
-KEPT: Final = 1024  # for segments and the catalog; a quarter of the limit where that is less
+__all__ = ["ACCEPTS", "BACKLOG", "deepen_backlog", "last_for_connections", "raise_limit"]
+
+ACCEPTS: Final = 8  # the backlog that asyncio gets: it is also the number of accepts in one turn of its loop
+BACKLOG: Final = 1024
 
 
 def raise_limit() -> int:
@@ -26,7 +35,15 @@ def last_for_connections() -> int:
 
     The kernel gives out the lowest free number, so a socket above it shows that nearly all are in use.
     """
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
+    kept = kept_for_store()
+    if kept is None:
         return 1 << 30
-    return soft - 1 - min(KEPT, soft // 4)
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 1 - kept
+
+
+def deepen_backlog(server: asyncio.Server) -> asyncio.Server:
+    """Let the kernel queue BACKLOG connections for each of the server's sockets. Returns the server."""
+    for listening in server.sockets:
+        with socket.fromfd(listening.fileno(), listening.family, listening.type) as same:
+            same.listen(BACKLOG)
+    return server

@@ -11,24 +11,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TextIO
 
 from harebell.broker.net.administration import Administration
-from harebell.broker.net.descriptors import last_for_connections
+from harebell.broker.net.descriptors import ACCEPTS, deepen_backlog, last_for_connections
+from harebell.broker.net.listening import dialled_host, open_listeners, shown_host
 from harebell.broker.net.tls import Tls
+from harebell.broker.net.tls_stream import TlsStream
 from harebell.broker.net.transport import SocketTransport
 from harebell.broker.node import DEFAULT_LIMITS, Node
 from harebell.broker.operations.alarms import Machine, Watermarks
 from harebell.broker.operations.startup import start_node
+from harebell.broker.plugins import Plugin, Plugins
 from harebell.broker.queues.base import DecoratorFactory
 from harebell.broker.rules.parameters import Component
 from harebell.broker.store.data_folder import LastStop, hold_folder, mark_recovered, mark_running, mark_stopped
 from harebell.config import DEFAULT_MECHANISMS, Limits
-from harebell.errors import HarebellError
+from harebell.errors import HarebellError, InvalidArgument
 
 __all__ = ["Broker"]
 
@@ -37,7 +41,6 @@ __all__ = ["Broker"]
 DRAIN_SECONDS: Final = 2.0
 CLOSE_OK_SECONDS: Final = 1.5
 ABORT_SECONDS: Final = 1.0
-BACKLOG: Final = 1024
 
 log = logging.getLogger("harebell.broker")
 
@@ -45,9 +48,10 @@ log = logging.getLogger("harebell.broker")
 class Broker(Administration):
     """An AMQP 0-9-1 broker in this process.
 
-    host            address to listen on; with the default only this machine can connect
-    port            TCP port; 0 takes a free one, which `port` and `url` name once it has started; None: no TCP port,
-                    clients connect by `open_socket` or TLS
+    host            address or name to listen on, or several; "localhost" is 127.0.0.1 and ::1, so that only this
+                    machine can connect, and "*" all addresses; both take what the machine has of IPv4 and IPv6
+    port            TCP port, on all of these; 0 takes a free one, which `port` and `url` name once it has started;
+                    None: no TCP port, clients connect by `open_socket` or TLS
     data            folder of the durable state (declarations, settings, users, queues and streams with their
                     messages); None: a temporary one that is deleted when the broker stops
     sync            False: neither publisher confirms nor declarations wait for a sync of the disk
@@ -61,15 +65,20 @@ class Broker(Administration):
     limits          the resources of clients, and when publishers are blocked; `set_limits` changes them
     events          True: publish events (queues, connections, policies, ...) to the exchange amq.rabbitmq.event
     components      objects that act on parameters, by component: {"shovel": harebell.bridge.Shovels()}
+    plugins         exchange types and services of your own: `harebell.broker.Plugin` objects. A durable exchange of
+                    such a type needs the plug-in at each later start: without it `start` raises CatalogError
+    on_failed       called once, in the loop's thread, with the OSError when the store has failed: the disk refused a
+                    write or a sync. The broker has closed all connections then, and lets none in. See `wait_failed`
 
-    A new broker has one user, guest with password guest, who may connect from this machine. Raises OSError when the
-    address is in use or the data folder cannot be used, BlockingIOError when another broker uses it, InvalidArgument
-    for unusable TLS files and for an unknown mechanism.
+    A new broker has one user, guest with password guest, who may connect from this machine. Raises OSError when a
+    port is taken on one of the addresses, when the machine has no such address, and when the data folder cannot be
+    used; BlockingIOError when another broker uses the folder; InvalidArgument for unusable TLS files, an unknown
+    mechanism, and plug-ins with names that they may not have.
     """
 
     def __init__(
         self,
-        host: str = "127.0.0.1",
+        host: str | Sequence[str] = "localhost",
         port: int | None = 0,
         *,
         data: str | Path | None = None,
@@ -82,12 +91,17 @@ class Broker(Administration):
         events: bool = False,
         limits: Limits = DEFAULT_LIMITS,
         components: Mapping[str, Component] | None = None,
+        plugins: Sequence[Plugin] = (),
+        on_failed: Callable[[OSError], None] | None = None,
     ) -> None:
-        self.host = host
+        self.hosts = (host,) if isinstance(host, str) else tuple(host)
+        if not self.hosts:
+            raise InvalidArgument("no host to listen on was given: port=None opens no port")
         self.port = port
         self.tls_port = tls_port
         self.tls = tls
-        self._tls_servers: list[asyncio.Server] = []
+        self._tls_context: ssl.SSLContext | None = None
+        self._dialled = shown_host(dialled_host(self.hosts))
         self._mechanisms = tuple(mechanisms)
         self._anonymous_user = anonymous_user
         self._data = data
@@ -99,33 +113,33 @@ class Broker(Administration):
         self._refusing = False
         self._decorators: list[DecoratorFactory] = []
         self._components = dict(components or {})
+        self._plugins = Plugins(plugins)
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._lock: TextIO | None = None
         self._node: Node | None = None
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._transports: set[SocketTransport] = set()
         self._alarm: asyncio.TimerHandle | None = None
         self._armed_for: int | None = None
         self._idle = asyncio.Event()  # set when the last transport has closed
         self._hurried = asyncio.Event()
+        self._on_failed = on_failed
+        self._failure: OSError | None = None
+        self._failed = asyncio.Event()
 
     @property
     def url(self) -> str:
         """The URL that clients on this machine connect to. RuntimeError when the broker listens on no port."""
         if self.port is None:
             raise RuntimeError("this broker listens on no port: connect with sock=await broker.open_socket()")
-        return f"amqp://guest:guest@{self._url_host}:{self.port}/"
+        return f"amqp://guest:guest@{self._dialled}:{self.port}/"
 
     @property
     def tls_url(self) -> str:
         """The amqps URL that clients on this machine connect to. RuntimeError without TLS."""
         if self.tls is None:
             raise RuntimeError("this broker speaks no TLS: give it tls=Tls(certificate, key)")
-        return f"amqps://guest:guest@{self._url_host}:{self.tls_port}/"
-
-    @property
-    def _url_host(self) -> str:
-        return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)
+        return f"amqps://guest:guest@{self._dialled}:{self.tls_port}/"
 
     @property
     def node(self) -> Node:
@@ -133,6 +147,26 @@ class Broker(Administration):
         if self._node is None:
             raise RuntimeError("the broker is not started: use `async with Broker()` or await start()")
         return self._node
+
+    @property
+    def failure(self) -> OSError | None:
+        """The error of a store that failed since the last start; None: it works."""
+        return self._failure
+
+    async def wait_failed(self) -> OSError:
+        """Wait until the store has failed. Returns the error.
+
+        Everything that was confirmed is on disk. `stop` the broker then; `start` recovers it when the disk works again.
+        """
+        await self._failed.wait()
+        assert self._failure is not None
+        return self._failure
+
+    def _store_failed(self, error: OSError) -> None:
+        self._failure = error
+        self._failed.set()
+        if self._on_failed is not None:
+            self._on_failed(error)
 
     def add_decorator(self, factory: DecoratorFactory) -> None:
         """Let `factory` decorate every queue, those that exist and later ones.
@@ -149,6 +183,8 @@ class Broker(Administration):
         if self._data is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="harebell-")
         folder = Path(self._temporary.name if self._temporary else self._data or "")
+        self._failure = None
+        self._failed.clear()
         loop = asyncio.get_running_loop()
         try:
             self._lock = hold_folder(folder)
@@ -162,9 +198,11 @@ class Broker(Administration):
                 events=self._events,
                 limits=self._limits,
                 components=self._components,
+                plugins=self._plugins,
             )
             if not temporary and node.last_stop is LastStop.POWER_CUT:
                 mark_recovered(folder)
+            node.when_failed = self._store_failed
             self._last_descriptor = last_for_connections()
             self._hurried.clear()
             for factory in self._decorators:
@@ -177,17 +215,10 @@ class Broker(Administration):
             Watermarks(node, Machine(folder)).start()
             self._rearm()
             if self.port is not None:
-                self._server = await loop.create_server(
-                    lambda: SocketTransport(node, self._made, self._lost), self.host, self.port, backlog=BACKLOG
-                )
-                self.port = self._server.sockets[0].getsockname()[1]
+                self.port = await self._listen(node, self.port, self._plain)
             if self.tls is not None:
-                server = await loop.create_server(
-                    lambda: SocketTransport(node, self._made, self._lost, self.tls), self.host, self.tls_port,
-                    backlog=BACKLOG, ssl=self.tls.context(), ssl_handshake_timeout=node.limits.handshake_timeout,
-                )  # fmt: skip
-                self._tls_servers = [server]
-                self.tls_port = server.sockets[0].getsockname()[1]
+                self._tls_context = self.tls.context()
+                self.tls_port = await self._listen(node, self.tls_port, self._encrypted)
         except (OSError, HarebellError):
             await self.stop()
             raise
@@ -198,21 +229,27 @@ class Broker(Administration):
 
         Raises InvalidArgument when they cannot be used: then nothing has changed. RuntimeError without TLS.
         """
-        tls, node, old = self.tls, self.node, self._tls_servers
-        if tls is None:
+        if self.tls is None:
             raise RuntimeError("this broker speaks no TLS: give it tls=Tls(certificate, key)")
-        context = tls.context()
-        self._tls_servers = [
-            await asyncio.get_running_loop().create_server(
-                lambda: SocketTransport(node, self._made, self._lost, tls),
-                sock=socket.fromfd(listening.fileno(), listening.family, listening.type),
-                backlog=BACKLOG, ssl=context, ssl_handshake_timeout=node.limits.handshake_timeout,
-            )
-            for server in old
-            for listening in server.sockets  # the same sockets, so that no client is refused meanwhile
-        ]  # fmt: skip
-        for server in old:
-            server.close()
+        self._tls_context = self.tls.context()
+
+    async def _listen(self, node: Node, port: int, protocol: Callable[[Node], asyncio.Protocol]) -> int:
+        """Listen on all addresses. Returns the port."""
+        sockets = await open_listeners(self.hosts, port)
+        self._dialled = shown_host(dialled_host(self.hosts, sockets[0]))
+        loop = asyncio.get_running_loop()
+        for listening in sockets:
+            server = await loop.create_server(lambda: protocol(node), sock=listening, backlog=ACCEPTS)
+            self._servers.append(deepen_backlog(server))
+        bound: int = sockets[0].getsockname()[1]
+        return bound
+
+    def _plain(self, node: Node) -> SocketTransport:
+        return SocketTransport(node, self._made, self._lost)
+
+    def _encrypted(self, node: Node) -> TlsStream:
+        assert self._tls_context is not None
+        return TlsStream(self._tls_context, SocketTransport(node, self._made, self._lost, self.tls))
 
     async def open_socket(self) -> socket.socket:
         """A socket connected to this broker without a port, for `harebell.connect(sock=await broker.open_socket())`."""
@@ -220,9 +257,7 @@ class Broker(Administration):
         ours.setblocking(False)
         theirs.setblocking(False)
         node = self.node
-        await asyncio.get_running_loop().connect_accepted_socket(
-            lambda: SocketTransport(node, self._made, self._lost), ours
-        )
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: self._plain(node), ours)
         return theirs
 
     async def stop(self) -> None:
@@ -231,11 +266,12 @@ class Broker(Administration):
         It accepts no connection and reads no input any more; confirms go out when the disk has the messages;
         connections are closed with 320 CONNECTION_FORCED; the store is synced and closed.
         """
-        if self._server is not None:
-            self._server.close()
-        for server in self._tls_servers:
+        for server in self._servers:
             server.close()
-        self._tls_servers = []
+        self._servers = []
+        for transport in tuple(self._transports):
+            if transport.in_handshake:
+                transport.abort()
         if self._node is not None:
             drained = asyncio.Event()
             self._node.drain(drained.set)
@@ -250,7 +286,7 @@ class Broker(Administration):
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm = self._armed_for = None
-        self._server = self._node = None
+        self._node = None
         if self._lock is not None:
             self._lock.close()
             self._lock = None

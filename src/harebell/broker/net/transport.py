@@ -14,7 +14,9 @@ import socket
 from collections.abc import Callable
 from typing import Final, cast
 
+from harebell.broker.net.listening import shown_address
 from harebell.broker.net.tls import Tls, certificate_user
+from harebell.broker.net.tls_stream import TlsStream
 from harebell.broker.node import Node
 from harebell.broker.v091.connection import Connection
 from harebell.protocol.v091.codec import HEARTBEAT_FRAME
@@ -24,15 +26,20 @@ __all__ = ["SocketTransport"]
 log = logging.getLogger("harebell.broker.connection")
 
 FLUSH_TIMEOUT: Final = 10.0  # seconds for a client to take the written output before its socket is closed
+DRAIN_CHECK: Final = 0.05  # seconds after which the last output is looked at again
 OUTPUT_HIGH_WATER: Final = 1 << 20  # bytes not yet taken by the socket above which the connection's consumers wait
 STUCK_BEATS: Final = 20  # half heartbeat intervals in which a client takes no waiting output, until it is disconnected
 
 
 class SocketTransport(asyncio.Protocol):
-    """The asyncio end of one connection; each read goes to `connection` at once and whole."""
+    """The asyncio end of one connection; each read goes to `connection` at once and whole.
+
+    Without TLS, asyncio calls it; with TLS, a `TlsStream` does, which is then its transport.
+    """
 
     peer = local = "?"
     peer_host = ""
+    tls: tuple[str, str] | None = None
     certificate_user: str | None = None
     connection: Connection  # only when the node accepted the socket
 
@@ -47,36 +54,52 @@ class SocketTransport(asyncio.Protocol):
         self._made, self._lost = made, lost
         self._tls = tls
         self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
+        self._transport: asyncio.Transport | TlsStream | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._half = 0.0
-        self._accepted = self._received = self._sent = False
+        self._accepted = self._received = self._sent = self._finished = False
         self._silent = 0
         self._taken = self._stuck = 0
 
     # -- asyncio.Protocol ----------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's class is no subclass of it
-        if not self._made(self, transport.get_extra_info("socket").fileno()):
-            transport.abort()
-            return
+        stream = cast("asyncio.Transport", transport)  # uvloop's class is no subclass of it
+        if self.accepted(stream):
+            self.made(stream)
+        else:
+            stream.abort()
+
+    def accepted(self, transport: asyncio.Transport | TlsStream) -> bool:
+        self._transport = transport
+        own = transport.get_extra_info("socket")
+        if not self._made(self, own.fileno()):
+            return False
+        self._timer = self._loop.call_later(self._node.limits.handshake_timeout, self.abort)
         transport.set_write_buffer_limits(high=OUTPUT_HIGH_WATER)
         with contextlib.suppress(OSError):  # a closed socket has no options
-            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         address = transport.get_extra_info("peername")
-        if transport.get_extra_info("socket").family == socket.AF_UNIX:
+        if own.family == socket.AF_UNIX:
             self.peer_host, self.peer, self.local = "127.0.0.1", "a socket of this machine", "a socket of this broker"
         elif address:
-            self.peer_host, self.peer = str(address[0]), f"{address[0]}:{address[1]}"
-            own = transport.get_extra_info("sockname")
-            self.local = f"{own[0]}:{own[1]}"
+            self.peer_host, self.peer = str(address[0]), shown_address(*address[:2])
+            self.local = shown_address(*transport.get_extra_info("sockname")[:2])
+        return True
+
+    def made(self, transport: asyncio.Transport | TlsStream) -> None:
         if self._tls is not None:
+            cipher, protocol, _ = transport.get_extra_info("cipher")
+            self.tls = protocol, cipher
             self.certificate_user = certificate_user(transport.get_extra_info("peercert"), self._tls.user)
         self.connection, self._accepted = Connection(self._node, self), True
         self._node.add_connection(self.connection)
-        self._timer = self._loop.call_later(self._node.limits.handshake_timeout, self.abort)
+
+    @property
+    def in_handshake(self) -> bool:
+        """Whether TLS is not established, so that no AMQP connection exists."""
+        return not self._accepted
 
     def data_received(self, data: bytes) -> None:
         self._received = True
@@ -97,9 +120,9 @@ class SocketTransport(asyncio.Protocol):
 
     # -- Transport, for the connection ---------------------------------------------------------------------------
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         self._sent = True
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is not None and not self._finished and not self._transport.is_closing():
             self._transport.write(data)
 
     @property
@@ -112,6 +135,35 @@ class SocketTransport(asyncio.Protocol):
         elif self._transport is not None:
             self._transport.close()
             self._restart_timer(FLUSH_TIMEOUT, self.abort)
+
+    def finish(self, within: float) -> None:
+        if self._finished or self._transport is None or self._transport.is_closing():
+            return
+        self._finished = True
+        if not self._transport.can_write_eof():
+            self.close()  # TLS has a close of its own, which both sides say and which reads what comes before
+            return
+        self._end_output(self._loop.time() + within)
+
+    def _end_output(self, deadline: float) -> None:
+        """End the output once the socket has taken it all; `deadline` is in seconds of the loop.
+
+        Before that, asyncio would report a client that is gone as an error of ours.
+        """
+        transport, now = self._transport, self._loop.time()
+        if transport is None or transport.is_closing():
+            return
+        if now >= deadline:
+            self.close()
+        elif transport.get_write_buffer_size():
+            self._restart_timer(min(DRAIN_CHECK, deadline - now), lambda: self._end_output(deadline))
+        else:
+            try:
+                transport.write_eof()
+            except OSError:
+                self.close()  # the client is gone already
+            else:
+                self._restart_timer(deadline - now, self.close)
 
     def set_heartbeat(self, seconds: int) -> None:
         if self._timer is not None:

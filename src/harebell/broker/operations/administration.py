@@ -1,12 +1,13 @@
-"""Administration of users, virtual hosts, permissions and policies, by requests that are plain objects.
+"""Administration of users, virtual hosts, permissions, policies and definitions, by requests that are plain objects.
 
 A request has the command, `do`, and its fields: {"do": "add-user", "name": "orders", "tags": [], ...}. The answer is a
-list, or null. `COMMANDS` lists the commands and their fields. Requests are messages to the service `amq.administer`
-(`system_services`), or come from `harebell users`, `vhosts` and `permissions`.
+list, an object, or null. `COMMANDS` lists the commands and their fields. Requests are messages to the service
+`amq.administer` (`system_services`), or come from `harebell users`, `vhosts`, `permissions` and `definitions`.
 
 Rules:
 
-- A password is never in a request: the sender makes the hashes (`auth.users.make_user`). No answer has a hash.
+- A password is never in a request: the sender makes the hashes (`auth.users.make_user`). Only the answer to
+  export-definitions has hashes: it is for nobody but the one that asks (`Command.secret`).
 - A request is done whole or refused: AmqpError, whose text names the remedy. A request that makes something is refused
   the second time; setting and clearing may be repeated.
 - The caller checks the user's identity and permissions.
@@ -15,34 +16,54 @@ Rules:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 from harebell.broker.auth.users import SCRAM_KEYS
 from harebell.broker.node import Node
+from harebell.broker.operations.definitions import exporting, importing
 from harebell.broker.rules.limits import set_user_limits
 from harebell.errors import AmqpError, HarebellError, NotFound, PreconditionFailed
-from harebell.routing.definitions import Permission, TopicPermission, User, VirtualHost
+from harebell.routing.definitions import (
+    Permission,
+    TopicPermission,
+    User,
+    VirtualHost,
+    emitting_definitions,
+    parsing_definitions,
+)
 from harebell.routing.policies import Policy
+from harebell.routing.steps import Steps, complete
 
-__all__ = ["COMMANDS", "Command", "administer"]
+__all__ = ["COMMANDS", "Command", "administer", "administering"]
 
 LONGEST_NAME: Final = 255  # bytes: the limit of AMQP's short strings
 
+T = TypeVar("T")
 Fields = Mapping[str, type]
+Listing: TypeAlias = Steps[list[dict[str, object]]]
 
 
 class Command(NamedTuple):
-    """One command: `run` gets the node and the fields, `needs` (required) and `takes`; `changes`: it writes."""
+    """One command: `run` gets the node and the fields, `needs` (required) and `takes`; it may be a work in steps.
+
+    `changes`: it writes. `secret`: the answer has hashes of passwords, so that no queue may hold it.
+    """
 
     run: Callable[..., object]
     needs: Fields
     takes: Fields = MappingProxyType({})
     changes: bool = True
+    secret: bool = False
 
 
 def administer(node: Node, request: object) -> object:
+    """As `administering`, at once."""
+    return complete(administering(node, request))
+
+
+def administering(node: Node, request: object) -> Steps[object]:
     """Execute the request. Returns the answer, of JSON's types. AmqpError when it is refused.
 
     Changes are on disk when the batch has ended (`Node.save`).
@@ -56,7 +77,8 @@ def administer(node: Node, request: object) -> object:
         raise PreconditionFailed(f"there is no '{name}' to do, only {', '.join(COMMANDS)}")
     _check(name, command, fields)
     try:
-        return command.run(node, **fields)
+        answer = command.run(node, **fields)
+        return (yield from answer) if isinstance(answer, Generator) else answer
     except AmqpError:
         raise
     except HarebellError as error:
@@ -85,17 +107,27 @@ def _is_name(value: str) -> bool:
         return False
 
 
+def _listed(records: Iterable[T], shown: Callable[[T], dict[str, object] | None]) -> Listing:
+    """What is shown of each record, without those of which nothing is."""
+    found = []
+    for record in tuple(records):
+        if (entry := shown(record)) is not None:
+            found.append(entry)
+        yield
+    return found
+
+
 # -- users
 
 
-def _list_users(node: Node) -> list[dict[str, object]]:
-    return [
-        {
+def _list_users(node: Node) -> Listing:
+    return _listed(
+        node.users.users.values(),
+        lambda user: {
             "name": user.name, "tags": list(user.tags), "password": bool(user.password_hash),
             "hashing_algorithm": user.hashing_algorithm, "limits": user.limits or {},
-        }
-        for user in node.users.users.values()
-    ]  # fmt: skip
+        },
+    )  # fmt: skip
 
 
 def _add_user(
@@ -148,16 +180,21 @@ def _tags(tags: list[Any]) -> tuple[str, ...]:
 # -- virtual hosts
 
 
-def _list_vhosts(node: Node) -> list[dict[str, object]]:
-    return [
-        {
-            "name": vhost.name, "description": vhost.definition.description or "",
-            "tags": list(vhost.definition.tags or ()), "default_queue_type": vhost.definition.default_queue_type,
-            "limits": node.parameters.limits(vhost.name), "queues": len(vhost.queues),
-            "messages": sum(queue.message_count for queue in vhost.queues.values()),
-        }
-        for vhost in node.vhosts.values()
-    ]  # fmt: skip
+def _list_vhosts(node: Node) -> Listing:
+    found = list[dict[str, object]]()
+    for vhost in tuple(node.vhosts.values()):
+        messages = 0
+        for queue in tuple(vhost.queues.values()):
+            messages += 0 if queue.deleted else queue.message_count
+            yield
+        found.append(
+            {
+                "name": vhost.name, "description": vhost.definition.description or "",
+                "tags": list(vhost.definition.tags or ()), "default_queue_type": vhost.definition.default_queue_type,
+                "limits": node.parameters.limits(vhost.name), "queues": len(vhost.queues), "messages": messages,
+            }
+        )  # fmt: skip
+    return found
 
 
 def _add_vhost(
@@ -169,9 +206,9 @@ def _add_vhost(
     node.add_vhost(VirtualHost(name, description, _tags(tags or []) or None, default_queue_type))
 
 
-def _delete_vhost(node: Node, name: str) -> None:
+def _delete_vhost(node: Node, name: str) -> Steps[None]:
     _check_vhost(node, name)
-    node.delete_vhost(name)
+    yield from node.deleting_vhost(name)
 
 
 def _set_vhost_limits(node: Node, name: str, limits: dict[str, Any]) -> None:
@@ -187,12 +224,11 @@ def _check_vhost(node: Node, name: str) -> None:
 # -- permissions
 
 
-def _list_permissions(node: Node, vhost: str | None = None, user: str | None = None) -> list[dict[str, object]]:
-    return [
-        _shown(each)
-        for each in node.users.permissions.values()
-        if vhost in (None, each.vhost) and user in (None, each.user)
-    ]
+def _list_permissions(node: Node, vhost: str | None = None, user: str | None = None) -> Listing:
+    return _listed(
+        node.users.permissions.values(),
+        lambda each: _shown(each) if vhost in (None, each.vhost) and user in (None, each.user) else None,
+    )
 
 
 def _set_permission(node: Node, vhost: str, user: str, configure: str, write: str, read: str) -> None:
@@ -205,12 +241,11 @@ def _clear_permission(node: Node, vhost: str, user: str) -> None:
     node.users.clear_permission(vhost, _user(node, user).name)
 
 
-def _list_topic_permissions(node: Node, vhost: str | None = None, user: str | None = None) -> list[dict[str, object]]:
-    return [
-        _shown(each)
-        for each in node.users.topic_permissions.values()
-        if vhost in (None, each.vhost) and user in (None, each.user)
-    ]
+def _list_topic_permissions(node: Node, vhost: str | None = None, user: str | None = None) -> Listing:
+    return _listed(
+        node.users.topic_permissions.values(),
+        lambda each: _shown(each) if vhost in (None, each.vhost) and user in (None, each.user) else None,
+    )
 
 
 def _set_topic_permission(node: Node, vhost: str, user: str, exchange: str, write: str, read: str) -> None:
@@ -230,29 +265,43 @@ def _shown(record: Permission | TopicPermission | Policy) -> dict[str, object]:
 # -- policies
 
 
-def _list_policies(node: Node, vhost: str | None = None) -> list[dict[str, object]]:
-    return [
-        {**_shown(policy), "operator": operator}
+def _list_policies(node: Node, vhost: str | None = None) -> Listing:
+    policies = [
+        (policy, operator)
         for each in node.vhosts.values()
         if vhost in (None, each.name)
         for operator, book in ((False, each.policies.policies), (True, each.policies.operator_policies))
         for policy in book.values()
     ]
+    return _listed(policies, lambda each: {**_shown(each[0]), "operator": each[1]})
 
 
 def _set_policy(
     node: Node, vhost: str, name: str, pattern: str, definition: dict[str, Any], priority: int = 0,
     apply_to: str = "all", operator: bool = False,
-) -> None:  # fmt: skip
+) -> Steps[None]:  # fmt: skip
     _check_vhost(node, vhost)
     policy = Policy(vhost, name, pattern, definition, cast("Any", apply_to), priority)
-    node.vhosts[vhost].policies.set(policy, operator=operator)
+    yield from node.vhosts[vhost].policies.setting(policy, operator=operator)
 
 
-def _clear_policy(node: Node, vhost: str, name: str, operator: bool = False) -> None:
+def _clear_policy(node: Node, vhost: str, name: str, operator: bool = False) -> Steps[None]:
     _check_vhost(node, vhost)
-    if not node.vhosts[vhost].policies.clear(name, operator=operator):
+    if not (yield from node.vhosts[vhost].policies.clearing(name, operator=operator)):
         raise NotFound(f"no {'operator ' * operator}policy '{name}' in vhost '{vhost}'")
+
+
+# -- definitions
+
+
+def _export_definitions(node: Node, vhost: str | None = None) -> Steps[dict[str, object]]:
+    definitions = yield from exporting(node, vhost)
+    return (yield from emitting_definitions(definitions, vhost=vhost))
+
+
+def _import_definitions(node: Node, definitions: dict[str, Any], vhost: str | None = None) -> Steps[list[str]]:
+    parsed = yield from parsing_definitions(definitions, vhost=vhost)
+    return list((yield from importing(node, parsed, vhost)))
 
 
 _HASHES: Final[Fields] = {"password_hash": str, "hashing_algorithm": str}
@@ -281,4 +330,6 @@ COMMANDS: Final[Mapping[str, Command]] = {
         {"priority": int, "apply_to": str, "operator": bool},
     ),
     "clear-policy": Command(_clear_policy, {"vhost": str, "name": str}, {"operator": bool}),
+    "export-definitions": Command(_export_definitions, {}, {"vhost": str}, changes=False, secret=True),
+    "import-definitions": Command(_import_definitions, {"definitions": dict}, {"vhost": str}),
 }  # fmt: skip

@@ -2,7 +2,9 @@
 
 Rules (RabbitMQ's, except the first):
 
-- A whole file is checked before anything is changed: after one bad object, nothing of it is applied.
+- A whole file is checked before anything is changed: after one bad object, nothing of it is applied. Both are works in
+  steps. What other clients change meanwhile, so that an object does not fit any more, is a remark: it is left out. A
+  broker that is killed meanwhile has a part of the file; it may be imported again.
 - Nothing is deleted. Users, permissions, parameters and policies replace those of the same name; a virtual host gets
   the file's description. A queue or an exchange that exists stays as it is, also where the file differs.
 - The server's own names ("amq....") are left out, and so are bindings with a missing end: RabbitMQ exports
@@ -15,28 +17,31 @@ and writes the JSON.
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 import harebell
 from harebell.broker.auth import Users
 from harebell.broker.node import Node
+from harebell.broker.patterns import PATTERNS
 from harebell.broker.rules.limits import check_new_queues, check_user_limits, check_vhost_limits
 from harebell.broker.rules.parameters import no_vhost
+from harebell.broker.slices import Work
 from harebell.broker.vhost import VirtualHost, described
-from harebell.errors import InvalidArgument, PreconditionFailed, ResourceLocked
+from harebell.errors import AmqpError, InternalError, InvalidArgument, PreconditionFailed, ResourceLocked
 from harebell.protocol.v091 import Table
 from harebell.routing import Destination, to_exchange, to_queue
 from harebell.routing.definitions import (
     BindingDefinition,
     Definitions,
     ExchangeDefinition,
+    Parameter,
     Permission,
     QueueDefinition,
     TopicPermission,
@@ -46,16 +51,28 @@ from harebell.routing.definitions import (
 from harebell.routing.policies import Policy, check_policy
 from harebell.routing.router import RESERVED_PREFIX
 from harebell.routing.settings import queue_settings, queue_type
+from harebell.routing.steps import Steps, complete
 from harebell.routing.table_values import Table as JsonTable
 
-__all__ = ["export_definitions", "import_definitions"]
+__all__ = ["export_definitions", "exporting", "import_definitions", "importing"]
 
 log = logging.getLogger("harebell.broker.definitions")
 
+LONGEST_REFUSAL: Final = 800
+"""Characters in the text of a refusal: a value of the file that it quotes may be of any length."""
+
+T = TypeVar("T")
 _DESTINATIONS: Final = {"queue": to_queue, "exchange": to_exchange}
 
 
 def import_definitions(node: Node, definitions: Definitions, vhost: str | None = None) -> tuple[str, ...]:
+    """As `importing`, at once."""
+    remarks = complete(importing(node, definitions, vhost))
+    node.batch.end()
+    return remarks
+
+
+def importing(node: Node, definitions: Definitions, vhost: str | None = None) -> Steps[tuple[str, ...]]:
     """Apply the definitions. Returns remarks on what differs from the file.
 
     With a `vhost`, only exchanges, queues, bindings, policies and parameters are applied, all of them in that virtual
@@ -68,11 +85,20 @@ def import_definitions(node: Node, definitions: Definitions, vhost: str | None =
             raise no_vhost(vhost)
         definitions = _moved(definitions, vhost)
     work = _Import(node, definitions)
-    work.check()
-    work.apply()
+    try:
+        yield from work.check()
+    except InvalidArgument as error:
+        raise InvalidArgument(_one_line(str(error))) from None
+    yield from work.apply()
     for remark in work.remarks:
         log.warning("definitions: %s", remark)
     return tuple(work.remarks)
+
+
+def _one_line(text: str) -> str:
+    """The text of a refusal in one line that is not too long, whatever it quotes of the file."""
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST_REFUSAL else f"{line[:LONGEST_REFUSAL]}..."
 
 
 def _moved(definitions: Definitions, vhost: str) -> Definitions:
@@ -88,7 +114,10 @@ def _moved(definitions: Definitions, vhost: str) -> Definitions:
 
 
 class _Import:
-    """The import of one file. `check` tries everything on copies and lists the objects to make; `apply` makes them."""
+    """The import of one file. `check` tries everything on copies and lists the objects to make; `apply` makes them.
+
+    The copy of a virtual host has those exchanges and queues that the file names, and no bindings but the file's.
+    """
 
     def __init__(self, node: Node, definitions: Definitions) -> None:
         self.node = node
@@ -98,41 +127,32 @@ class _Import:
         self._users.users.update(node.users.users)
         self._vhosts = {each.name: each for each in definitions.vhosts}
         self._trials: dict[str, VirtualHost] = {}
+        self._current: dict[str, VirtualHost] = {}  # those of the trials that exist
         self._exchanges: list[ExchangeDefinition] = []
         self._queues: dict[tuple[str, str], QueueDefinition] = {}
         self._bindings: list[tuple[BindingDefinition, Destination]] = []
 
     # -- looking -------------------------------------------------------------------------------------------------
 
-    def check(self) -> None:
+    def check(self) -> Work:
         """Raise for the first invalid object; the broker is not changed."""
         for user in self.file.users:
             with naming(f"user '{user.name}'"):
                 check_user_limits(user.limits or {})
                 self._users.put(user)
+            yield
         for vhost in self.file.vhosts:
             self._trial(vhost.name, f"vhost '{vhost.name}'")
+            yield
         permissions: tuple[Permission | TopicPermission, ...] = (*self.file.permissions, *self.file.topic_permissions)
-        for permission in permissions:
-            self._check_permission(permission)
-        for parameter in self.file.parameters:
-            what = f"parameter '{parameter.name}' of component '{parameter.component}' in vhost '{parameter.vhost}'"
-            self._trial(parameter.vhost, what)
-            with naming(what):
-                self.node.parameters.check(parameter)
-            if not self.node.parameters.acts_on(parameter.component):
-                self.remarks.append(f"{what}: kept, but nothing here acts on it")
-        for policy in self.file.policies:
-            self._check_policy(policy, operator=False)
-        for policy in self.file.operator_policies:
-            self._check_policy(policy, operator=True)
-        for exchange in self.file.exchanges:
-            self._check_exchange(exchange)
-        for queue in self.file.queues:
-            self._check_queue(queue)
-        self._check_queues()
-        for binding in self.file.bindings:
-            self._check_binding(binding)
+        yield from _each(self._check_permission, permissions)
+        yield from _each(self._check_parameter, self.file.parameters)
+        yield from _each(lambda policy: self._check_policy(policy, operator=False), self.file.policies)
+        yield from _each(lambda policy: self._check_policy(policy, operator=True), self.file.operator_policies)
+        yield from _each(self._check_exchange, self.file.exchanges)
+        yield from _each(self._check_queue, self.file.queues)
+        yield from self._check_queues()
+        yield from _each(self._check_binding, self.file.bindings)
 
     def _trial(self, name: str, what: str) -> VirtualHost:
         """A copy of the virtual host to try the file on. InvalidArgument when `what` names one that will not exist."""
@@ -143,8 +163,8 @@ class _Import:
                 raise InvalidArgument(f"{what}: there is no vhost '{name}', neither in the file nor here")
             trial = self._trials[name] = VirtualHost(self.node, name)
             if current is not None:
+                self._current[name] = current
                 trial.definition = current.definition
-                trial.router = copy.deepcopy(current.router)
                 trial.queues = dict(current.queues)
                 trial.policies.policies = dict(current.policies.policies)
                 trial.policies.operator_policies = dict(current.policies.operator_policies)
@@ -153,6 +173,27 @@ class _Import:
                     trial.definition = described(definition)
                     check_vhost_limits(definition.limits or {})
         return trial
+
+    def _has_exchange(self, trial: VirtualHost, name: str) -> bool:
+        """Whether the exchange exists or will; the trial has it then, too."""
+        current = self._current.get(trial.name)
+        if not trial.router.has_exchange(name) and current is not None and current.router.has_exchange(name):
+            trial.router.adopt(current.router.exchange(name))
+        return trial.router.has_exchange(name)
+
+    def _has_queue(self, trial: VirtualHost, name: str) -> bool:
+        """As `_has_exchange`."""
+        if name in trial.queues:
+            trial.router.add_queue(name)
+        return name in trial.router.queues
+
+    def _check_parameter(self, parameter: Parameter) -> None:
+        what = f"parameter '{parameter.name}' of component '{parameter.component}' in vhost '{parameter.vhost}'"
+        self._trial(parameter.vhost, what)
+        with naming(what):
+            self.node.parameters.check(parameter)
+        if not self.node.parameters.acts_on(parameter.component):
+            self.remarks.append(f"{what}: kept, but nothing here acts on it")
 
     def _check_permission(self, permission: Permission | TopicPermission) -> None:
         what = f"permission of user '{permission.user}' in vhost '{permission.vhost}'"
@@ -167,21 +208,21 @@ class _Import:
         what = f"{'operator policy' if operator else 'policy'} '{policy.name}' in vhost '{policy.vhost}'"
         policies = self._trial(policy.vhost, what).policies
         with naming(what):
-            check_policy(policy, operator=operator)
+            check_policy(policy, PATTERNS, operator=operator)
         (policies.operator_policies if operator else policies.policies)[policy.name] = policy
 
     def _check_exchange(self, exchange: ExchangeDefinition) -> None:
         what = f"exchange '{exchange.name}' in vhost '{exchange.vhost}'"
-        router = self._trial(exchange.vhost, what).router
+        trial = self._trial(exchange.vhost, what)
         if not exchange.name:
             return  # the default exchange, which RabbitMQ's HTTP API lists too
-        there = router.has_exchange(exchange.name)
+        there = self._has_exchange(trial, exchange.name)
         if not there and exchange.name.startswith(RESERVED_PREFIX):
             self.remarks.append(f"{what}: left out, the name is the server's")
             return
         try:
             with naming(what):
-                router.declare_exchange(
+                trial.router.declare_exchange(
                     exchange.name,
                     exchange.type,
                     durable=exchange.durable,
@@ -218,80 +259,121 @@ class _Import:
             trial.router.add_queue(queue.name)
             self._queues[queue.vhost, queue.name] = queue
 
-    def _check_queues(self) -> None:
+    def _check_queues(self) -> Work:
         """Check policies and arguments together, for old and new queues, and the number of new ones."""
         new = Counter(vhost for vhost, _ in self._queues)
         for trial in self._trials.values():
             check_new_queues(trial, new[trial.name])
             for queue in trial.queues.values():
-                trial.policies.settings_for(queue.name, queue.settings.queue_type, queue.arguments)
+                if not queue.deleted:
+                    trial.policies.settings_for(queue.name, queue.settings.queue_type, queue.arguments)
+                yield
         for each in self._queues.values():
             kind = queue_type(each.arguments, each.name)
             self._trials[each.vhost].policies.settings_for(each.name, kind, _wire(each.arguments))
+            yield
 
     def _check_binding(self, binding: BindingDefinition) -> None:
         what = (
             f"binding from exchange '{binding.source}' to {binding.destination_type} '{binding.destination}' "
             f"in vhost '{binding.vhost}'"
         )
-        router = self._trial(binding.vhost, what).router
+        trial = self._trial(binding.vhost, what)
         make = _DESTINATIONS.get(binding.destination_type)
         if make is None:
             raise InvalidArgument(f"{what}: destination_type is 'queue' or 'exchange'")
         if not binding.source:
             return  # the default exchange binds by itself
         destination = make(binding.destination)
-        ends = binding.destination in router.queues if make is to_queue else router.has_exchange(binding.destination)
-        if not router.has_exchange(binding.source) or not ends:
+        has_end = self._has_queue if make is to_queue else self._has_exchange
+        if not self._has_exchange(trial, binding.source) or not has_end(trial, binding.destination):
             self.remarks.append(f"{what}: left out, one end of it is missing")
             return
         with naming(what):
-            router.bind(binding.source, destination, binding.routing_key, binding.arguments)
+            trial.router.bind(binding.source, destination, binding.routing_key, binding.arguments)
         self._bindings.append((binding, destination))
 
     # -- doing ---------------------------------------------------------------------------------------------------
 
-    def apply(self) -> None:
+    def apply(self) -> Work:
         node, file = self.node, self.file
         for user in file.users:
             node.users.put(self._users.users[user.name])  # an imported password is a hash by now
-        for vhost in file.vhosts:
-            node.add_vhost(vhost)
-        for permission in file.permissions:
-            node.users.set_permission(permission)
-        for topic_permission in file.topic_permissions:
-            node.users.set_topic_permission(topic_permission)
-        for parameter in file.parameters:
-            node.parameters.set(parameter)
+            yield
+        yield from self._make_each("vhost '{0.name}'", node.add_vhost, file.vhosts)
+        yield from self._make_each("permission in vhost '{0.vhost}'", node.users.set_permission, file.permissions)
+        yield from self._make_each(
+            "topic permission in vhost '{0.vhost}'", node.users.set_topic_permission, file.topic_permissions
+        )
+        yield from self._make_each("parameter '{0.name}'", node.parameters.set, file.parameters)
         for global_parameter in file.global_parameters:
             node.parameters.set_global(global_parameter)
+            yield
         for name in self._trials:
-            node.vhosts[name].policies.update(
-                (policy for policy in file.policies if policy.vhost == name),
-                (policy for policy in file.operator_policies if policy.vhost == name),
-            )
-        for exchange in self._exchanges:
-            node.vhosts[exchange.vhost].declare_exchange(
-                exchange.name,
-                exchange.type,
-                passive=False,
-                durable=exchange.durable,
-                auto_delete=exchange.auto_delete,
-                internal=exchange.internal,
-                arguments=_wire(exchange.arguments),
-            )
-        for queue in self._queues.values():
-            node.vhosts[queue.vhost].declare_queue(
-                None,
-                queue.name,
-                durable=queue.durable,
-                exclusive=False,
-                auto_delete=queue.auto_delete,
-                arguments=_wire(queue.arguments),
-            )
-        for binding, destination in self._bindings:
-            node.vhosts[binding.vhost].bind(binding.source, destination, binding.routing_key, _wire(binding.arguments))
-        node.batch.end()
+            with self._left_out_if_refused(f"policies of vhost '{name}'"):
+                yield from self._vhost(name).policies.updating(
+                    [policy for policy in file.policies if policy.vhost == name],
+                    [policy for policy in file.operator_policies if policy.vhost == name],
+                )
+        yield from self._make_each("exchange '{0.name}'", self._make_exchange, self._exchanges)
+        yield from self._make_each("queue '{0.name}'", self._make_queue, self._queues.values())
+        yield from self._make_each(
+            "binding from exchange '{0[0].source}' to {0[0].destination_type} '{0[0].destination}'",
+            self._make_binding, self._bindings,
+        )  # fmt: skip
+
+    def _make_each(self, what: str, make: Callable[[T], object], records: Iterable[T]) -> Work:
+        for record in records:
+            with self._left_out_if_refused(what.format(record)):
+                make(record)
+            yield
+
+    @contextmanager
+    def _left_out_if_refused(self, what: str) -> Iterator[None]:
+        """Remark on what was fine when it was checked, and is not any more."""
+        try:
+            yield
+        except InternalError:
+            raise
+        except (InvalidArgument, AmqpError) as error:
+            text = error.detail if isinstance(error, AmqpError) else str(error)
+            self.remarks.append(f"{what}: left out, another client was faster: {_one_line(text)}")
+
+    def _vhost(self, name: str) -> VirtualHost:
+        if name not in self.node.vhosts:
+            raise no_vhost(name)
+        return self.node.vhosts[name]
+
+    def _make_exchange(self, exchange: ExchangeDefinition) -> None:
+        self._vhost(exchange.vhost).declare_exchange(
+            exchange.name,
+            exchange.type,
+            passive=False,
+            durable=exchange.durable,
+            auto_delete=exchange.auto_delete,
+            internal=exchange.internal,
+            arguments=_wire(exchange.arguments),
+        )
+
+    def _make_queue(self, queue: QueueDefinition) -> None:
+        self._vhost(queue.vhost).declare_queue(
+            None,
+            queue.name,
+            durable=queue.durable,
+            exclusive=False,
+            auto_delete=queue.auto_delete,
+            arguments=_wire(queue.arguments),
+        )
+
+    def _make_binding(self, made: tuple[BindingDefinition, Destination]) -> None:
+        binding, destination = made
+        self._vhost(binding.vhost).bind(binding.source, destination, binding.routing_key, _wire(binding.arguments))
+
+
+def _each(check: Callable[[T], None], records: Iterable[T]) -> Work:
+    for record in records:
+        check(record)
+        yield
 
 
 def _arguments(vhost: VirtualHost, queue: QueueDefinition) -> Table:
@@ -309,17 +391,27 @@ def _wire(arguments: JsonTable) -> Table:
 
 
 def export_definitions(node: Node, vhost: str | None = None) -> Definitions:
+    """As `exporting`, at once."""
+    return complete(exporting(node, vhost))
+
+
+def exporting(node: Node, vhost: str | None = None) -> Steps[Definitions]:
     """The broker's definitions; with a `vhost`, only that one's. NotFound for an unknown one."""
     if vhost is not None and vhost not in node.vhosts:
         raise no_vhost(vhost)
     vhosts = [each for each in node.vhosts.values() if vhost in (None, each.name)]
+    queues, exchanges, bindings = list[QueueDefinition](), list[ExchangeDefinition](), list[BindingDefinition]()
+    for each in vhosts:
+        yield from _gather(_queues(each), queues)
+        yield from _gather(_exchanges(each), exchanges)
+        yield from _gather(_bindings(each), bindings)
     definitions = Definitions(
         parameters=tuple(each for each in node.parameters.parameters.values() if vhost in (None, each.vhost)),
         policies=tuple(policy for each in vhosts for policy in each.policies.policies.values()),
         operator_policies=tuple(policy for each in vhosts for policy in each.policies.operator_policies.values()),
-        queues=tuple(queue for each in vhosts for queue in _queues(each)),
-        exchanges=tuple(exchange for each in vhosts for exchange in _exchanges(each)),
-        bindings=tuple(binding for each in vhosts for binding in _bindings(each)),
+        queues=tuple(queues),
+        exchanges=tuple(exchanges),
+        bindings=tuple(bindings),
         about={"product_name": "Harebell", "product_version": harebell.__version__},
     )
     if vhost is not None:
@@ -346,16 +438,22 @@ def _vhost(vhost: VirtualHost) -> VirtualHostDefinition:
     return replace(it, metadata=metadata, limits=vhost.limits)
 
 
+def _gather(records: Iterable[T], found: list[T]) -> Work:
+    for record in records:
+        found.append(record)
+        yield
+
+
 def _queues(vhost: VirtualHost) -> Iterable[QueueDefinition]:
-    for queue in vhost.queues.values():
-        if not queue.exclusive:
+    for queue in tuple(vhost.queues.values()):
+        if not queue.exclusive and not queue.deleted:
             yield QueueDefinition(
                 vhost.name, queue.name, queue.durable, queue.auto_delete, _json_table(queue.arguments), queue.type
             )
 
 
 def _exchanges(vhost: VirtualHost) -> Iterable[ExchangeDefinition]:
-    for each in vhost.router.exchanges:
+    for each in tuple(vhost.router.exchanges):
         if each.name and not each.name.startswith(RESERVED_PREFIX):
             yield ExchangeDefinition(
                 vhost.name, each.name, each.type, each.durable, each.auto_delete, each.internal,
@@ -364,9 +462,10 @@ def _exchanges(vhost: VirtualHost) -> Iterable[ExchangeDefinition]:
 
 
 def _bindings(vhost: VirtualHost) -> Iterable[BindingDefinition]:
-    for each in vhost.router.bindings():
+    for each in tuple(vhost.router.bindings()):
         kind, name = each.destination
-        if each.source and not (kind == "queue" and vhost.queues[name].exclusive):
+        queue = vhost.queues.get(name) if kind == "queue" else None
+        if each.source and not (queue is not None and queue.exclusive):
             yield BindingDefinition(vhost.name, each.source, name, kind, each.binding_key, _json_table(each.arguments))
 
 

@@ -29,18 +29,16 @@ __all__ = ["EVENT_EXCHANGE", "Events"]
 
 EVENT_EXCHANGE: Final = "amq.rabbitmq.event"
 PERSISTENT: Final = 2
-WITHOUT_TLS: Final = dict.fromkeys(
-    (
-        "ssl_protocol",
-        "ssl_key_exchange",
-        "ssl_cipher",
-        "ssl_hash",
-        "peer_cert_subject",
-        "peer_cert_issuer",
-        "peer_cert_validity",
-    ),
-    "",
+TLS_FACTS: Final = (
+    "ssl_protocol",
+    "ssl_key_exchange",
+    "ssl_cipher",
+    "ssl_hash",
+    "peer_cert_subject",
+    "peer_cert_issuer",
+    "peer_cert_validity",
 )
+"""Of these only the protocol and the cipher, by OpenSSL's names, are given; the others are empty."""
 
 
 class Announcing(Protocol):
@@ -94,7 +92,7 @@ class Events:
                 "connection.created",
                 {
                     **_ends(connection),
-                    **WITHOUT_TLS,
+                    **_tls_facts(connection),
                     "type": "network",
                     "pid": connection.pid,
                     "auth_mechanism": connection.mechanism,
@@ -347,14 +345,19 @@ def _ends(connection: Connection) -> dict[str, FieldValue]:
         "host": host,
         "port": port,
         "protocol": connection.protocol,
-        "ssl": False,
+        "ssl": connection.tls is not None,
     }
+
+
+def _tls_facts(connection: Connection) -> dict[str, FieldValue]:
+    protocol, cipher = connection.tls or ("", "")
+    return {**dict.fromkeys(TLS_FACTS, ""), "ssl_protocol": protocol.lower(), "ssl_cipher": cipher}
 
 
 def _split(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     try:
-        ip = ipaddress.ip_address(host)
+        ip = ipaddress.ip_address(host.strip("[]"))
         groups = list(ip.packed) if ip.version == 4 else [int(group, 16) for group in ip.exploded.split(":")]
         return f"{{{','.join(map(str, groups))}}}", int(port)
     except ValueError:

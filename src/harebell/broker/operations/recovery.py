@@ -16,11 +16,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import cast
 
+from harebell.broker.auth.users import refused_patterns
 from harebell.broker.node import Node
+from harebell.broker.patterns import PATTERNS
 from harebell.broker.queues.classic import ClassicQueue
-from harebell.broker.store.catalog import CatalogError
+from harebell.broker.store.catalog.catalog import CatalogError
+from harebell.broker.store.inventory import Missing, missing_files
 from harebell.broker.vhost import VirtualHost
-from harebell.errors import AmqpError, HarebellError
+from harebell.errors import AmqpError, HarebellError, PreconditionFailed
 from harebell.protocol.v091 import Table
 from harebell.routing import definitions as kept_as, to_exchange, to_queue
 from harebell.routing.definitions import BindingDefinition, Definitions, ExchangeDefinition, QueueDefinition
@@ -35,16 +38,60 @@ log = logging.getLogger("harebell.broker.recovery")
 def recover(node: Node) -> None:
     """Recover the node. OSError when the store cannot be read or written, CatalogError for an invalid catalog."""
     contents = node.catalog.load()
+    _report_missing(node, contents.folders)
     if contents.definitions.vhosts or contents.definitions.users:
         _restore(node, contents.definitions, contents.folders)
     else:
         _begin(node)
     _adopt_streams(node)
     node.catalog.commit()
+    node.keep_copy()
     known = {folder for vhost in node.vhosts.values() for folder in vhost.folders.values()}
     for folder in (*node.store.streams.folders(), *node.store.queue_folders()):
         if folder not in known:
             log.warning("%s belongs to no queue (a deletion was interrupted): it may be removed", folder)
+
+
+def _report_refused_patterns(kept: Definitions) -> None:
+    """Log each pattern that an older version took and this one does not: it matches nothing from now on."""
+    for permission, error in refused_patterns(kept.permissions, kept.topic_permissions):
+        log.error(
+            "permission of user '%s' in vhost '%s': a pattern cannot be used, and gives no access: %s; set it anew",
+            permission.user, permission.vhost, error,
+        )  # fmt: skip
+    for what, policies in (("policy", kept.policies), ("operator policy", kept.operator_policies)):
+        for policy in policies:
+            if (problem := PATTERNS.problem(policy.pattern)) is not None:
+                log.error(
+                    "%s '%s' in vhost '%s': the pattern cannot be used, and the policy applies to nothing: %s; set it "
+                    "anew", what, policy.name, policy.vhost, problem,
+                )  # fmt: skip
+
+
+def _report_missing(node: Node, folders: dict[tuple[str, str], str]) -> None:
+    """Report segments and folders that are gone, and links; then begin an inventory of what is there."""
+    inventory = node.inventory
+    if inventory is None:
+        return
+    data = node.catalog.path.parent
+    owners = {folder: f"queue '{name}' in vhost '{vhost}'" for (vhost, name), folder in folders.items()}
+    perhaps = " (or it was removed just before the machine stopped)" if node.store.suspect else ""
+    by_folder: dict[str, list[Missing]] = {}
+    for each in missing_files(data):
+        owner = owners.get(each.folder) or (each.folder if each.folder.startswith("delays/") else None)
+        if owner is not None:  # others are remains of deleted queues
+            by_folder.setdefault(each.folder, []).append(each)
+    for folder, missing in by_folder.items():
+        owner = owners.get(folder, "a delayed exchange")
+        if not (data / folder).exists():
+            log.error("%s: its folder %s is gone, with all of its messages%s", owner, data / folder, perhaps)
+            continue
+        for path, how in missing:
+            loss = "messages in it are lost" if path.endswith(".log") else "acknowledged messages may come again"
+            log.error("%s: %s is %s: %s%s", owner, data / path, how, loss, perhaps)
+    inventory.begin()
+    for link, target in inventory.links:
+        log.warning("%s is a link, to %s", data / link, target)
 
 
 def _begin(node: Node) -> None:
@@ -58,6 +105,7 @@ def _begin(node: Node) -> None:
 def _restore(node: Node, kept: Definitions, folders: dict[tuple[str, str], str]) -> None:
     for definition in kept.vhosts:
         node.new_vhost(definition.name).definition = definition
+    _report_refused_patterns(kept)
     node.users.restore(kept.users, kept.permissions, kept.topic_permissions)
     node.parameters.restore(kept.parameters, kept.global_parameters)
     for vhost in node.vhosts.values():
@@ -92,6 +140,9 @@ def _naming(node: Node, what: str) -> Iterator[None]:
 
 def _restore_exchange(node: Node, exchange: ExchangeDefinition) -> None:
     vhost = node.vhosts[exchange.vhost]
+    for kind in (exchange.type, exchange.arguments.get("x-delayed-type")):
+        if isinstance(kind, str) and (missing := node.plugins.missing_type(kind)) is not None:
+            raise PreconditionFailed(missing)
     vhost.router.declare_exchange(
         exchange.name,
         exchange.type,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from harebell.broker.node import DEFAULT_LIMITS, Node, monotonic_ms
 from harebell.broker.operations.events import Events
 from harebell.broker.operations.recovery import recover
 from harebell.broker.operations.user_changes import UserChanges
+from harebell.broker.plugins import Plugins
 from harebell.broker.rules.parameters import Component
 from harebell.broker.store.data_folder import LastStop
 from harebell.broker.store.files import Files
@@ -29,7 +31,10 @@ def start_node(
     limits: Limits = DEFAULT_LIMITS,
     clock: Callable[[], int] = monotonic_ms,
     components: Mapping[str, Component] | None = None,
+    plugins: Plugins | None = None,
     files: Files = os,
+    open_files: int | None = None,
+    stopwatch: Callable[[], float] = time.perf_counter,
 ) -> Node:
     """The node, with everything in its store. Arguments are those of `Node`.
 
@@ -47,7 +52,10 @@ def start_node(
         limits=limits,
         clock=clock,
         components=components,
+        plugins=plugins,
         files=files,
+        open_files=open_files,
+        stopwatch=stopwatch,
     )
     listener.attach(node.name, node.vhosts)
     node.users.watcher = UserChanges(node)

@@ -1,10 +1,14 @@
-"""The report of all counts of a node, with RabbitMQ's names; the counters are in `broker.counts`."""
+"""The report of all counts of a node, with RabbitMQ's names; the counters are in `broker.counts`.
+
+A report is made in steps, and other clients have their turns between them: it is no picture of one moment.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Collection, Iterable
+from itertools import islice
+from typing import Any, Final
 
 from harebell.broker.clients import Channel, Connection
 from harebell.broker.counts import ChannelCounts
@@ -12,14 +16,23 @@ from harebell.broker.node import Node
 from harebell.broker.queues.base import Queue
 from harebell.broker.queues.drops import Drops
 from harebell.broker.vhost import VirtualHost
+from harebell.routing.steps import Steps, complete
 
 __all__ = ["statistics", "vhost_statistics"]
+
+SHARE: Final = 512  # unacknowledged messages counted in one step
 
 
 def statistics(node: Node) -> dict[str, Any]:
     """All counts of the node, as `Broker.statistics` documents them."""
-    unacked = _flush_counts(node)
-    vhosts = {name: _vhost(vhost, node.connections, unacked) for name, vhost in node.vhosts.items()}
+    return complete(_statistics(node))
+
+
+def _statistics(node: Node) -> Steps[dict[str, Any]]:
+    unacked = yield from _flush_counts(node)
+    vhosts = {}
+    for name, vhost in tuple(node.vhosts.items()):
+        vhosts[name] = yield from _vhost(vhost, node.connections, unacked)
     totals = ChannelCounts()
     for vhost in node.vhosts.values():
         totals.add(_totals(vhost, node.connections))
@@ -46,19 +59,25 @@ def statistics(node: Node) -> dict[str, Any]:
     }
 
 
-def vhost_statistics(node: Node, vhost: VirtualHost) -> dict[str, Any]:
+def vhost_statistics(node: Node, vhost: VirtualHost) -> Steps[dict[str, Any]]:
     """The part of `statistics` for one virtual host, and its number of `connections`."""
     connections = sum(connection.vhost is vhost for connection in node.connections)
-    return {"connections": connections, **_vhost(vhost, node.connections, _flush_counts(node))}
+    unacked = yield from _flush_counts(node)
+    counts = yield from _vhost(vhost, node.connections, unacked)
+    return {"connections": connections, **counts}
 
 
-def _flush_counts(node: Node) -> Counter[Queue]:
+def _flush_counts(node: Node) -> Steps[Counter[Queue]]:
     """Bring all counts up to date. Returns the number of unacknowledged messages of each queue."""
     unacked: Counter[Queue] = Counter()
-    for connection in node.connections:
-        for channel in connection.channels.values():
+    for connection in tuple(node.connections):
+        for channel in tuple(connection.channels.values()):
             channel.flush_counts()
-            unacked.update(channel.unacked_queues())
+            queues = channel.unacked_queues()
+            while share := list(islice(queues, SHARE)):
+                unacked.update(share)
+                yield
+            yield
     return unacked
 
 
@@ -73,19 +92,25 @@ def _totals(vhost: VirtualHost, connections: Iterable[Connection]) -> ChannelCou
     return totals
 
 
-def _vhost(vhost: VirtualHost, connections: Iterable[Connection], unacked: Counter[Queue]) -> dict[str, Any]:
-    return {
-        "tracing": vhost.trace is not None,
-        "message_stats": _totals(vhost, connections).report(),
-        "exchanges": {
-            exchange.name: {
+def _vhost(vhost: VirtualHost, connections: Collection[Connection], unacked: Counter[Queue]) -> Steps[dict[str, Any]]:
+    exchanges, queues = {}, {}
+    for exchange in tuple(vhost.router.exchanges):
+        if vhost.router.has_exchange(exchange.name):
+            exchanges[exchange.name] = {
                 "type": exchange.type,
                 "messages_delayed": len(vhost.delays.get(exchange.name, ())),
                 "message_stats": vhost.exchange_counts(exchange.name).report(),
             }
-            for exchange in vhost.router.exchanges
-        },
-        "queues": {name: _queue(queue, unacked[queue]) for name, queue in vhost.queues.items()},
+            yield
+    for name, queue in tuple(vhost.queues.items()):
+        if not queue.deleted:
+            queues[name] = _queue(queue, unacked[queue])
+            yield
+    return {
+        "tracing": vhost.trace is not None,
+        "message_stats": _totals(vhost, connections).report(),
+        "exchanges": exchanges,
+        "queues": queues,
     }
 
 

@@ -19,11 +19,15 @@ from typing import Final
 
 from harebell.broker.message import Held
 from harebell.broker.queues.consumer import OUTPUT_BYTES
+from harebell.broker.queues.removed import Removed
 from harebell.broker.queues.turns import Consumers
-from harebell.broker.store.journal import Journal
+from harebell.broker.slices import Share
+from harebell.broker.store.queue_log.journal import Journal
 
 __all__ = ["SLACK", "Backlog", "Level"]
 
+FEED: Final = 512  # messages that one consumer gets until the share is looked at
+TURN: Final = 8  # what a consumer's turn costs, beside its messages, in a share
 SLACK: Final = 64  # entries of removed messages before they are cleared
 
 
@@ -33,7 +37,7 @@ class Level:
     __slots__ = ("busy", "gone", "ready", "returned")
 
     def __init__(self) -> None:
-        self.busy = False  # in the backlog's heap of levels that may have messages
+        self.busy = False  # in the backlog's set of levels that may have messages
         self.gone = 0  # upper bound of the removed ones in `ready`
         self.ready: deque[Held] = deque()
         self.returned: list[Held] = []
@@ -84,7 +88,7 @@ class Backlog:
     def _empty(self, top: int) -> None:
         self.count = self.bytes = 0
         self.levels = [Level() for _ in range(top + 1)]
-        self._busy: list[int] = []  # heap of -priority of levels that may have messages
+        self._busy = 0  # the levels that may have messages: the bit of each priority
         self._timely: deque[Held] = deque()  # by deadline and position
         self._deadlines: list[tuple[int, int, Held]] = []  # a heap of those not in that order
 
@@ -124,7 +128,7 @@ class Backlog:
 
     def _has_work(self, level: Level, priority: int) -> None:
         level.busy = True
-        heapq.heappush(self._busy, -priority)
+        self._busy |= 1 << priority
 
     def _add_deadline(self, held: Held) -> None:
         if len(self._deadlines) > 2 * self.count + SLACK:
@@ -140,47 +144,65 @@ class Backlog:
 
     def first(self) -> Held | None:
         """The next message, which stays in the backlog."""
-        busy = self._busy
-        while busy:
-            held = self.levels[-busy[0]].first()
+        while self._busy:
+            priority = self._busy.bit_length() - 1
+            held = self.levels[priority].first()
             if held is not None:
                 return held
-            self._has_no_work()
+            self._has_no_work(priority)
         return None
 
-    def _has_no_work(self) -> None:
-        self.levels[-heapq.heappop(self._busy)].busy = False
+    def _has_no_work(self, priority: int) -> None:
+        self.levels[priority].busy = False
+        self._busy ^= 1 << priority
 
     def pop(self) -> Held | None:
         """Take the next message."""
-        busy = self._busy
-        while busy:
-            held = self.levels[-busy[0]].pop()
+        while self._busy:
+            held = self._pop_of(self._busy.bit_length() - 1)
             if held is not None:
-                held.gone = True
-                self.count -= 1
-                self.bytes -= held.message.content.body_size
                 return held
-            self._has_no_work()
         return None
+
+    def pop_lowest(self) -> Held | None:
+        """Take the first message of the lowest priority."""
+        while self._busy:
+            held = self._pop_of((self._busy & -self._busy).bit_length() - 1)
+            if held is not None:
+                return held
+        return None
+
+    def _pop_of(self, priority: int) -> Held | None:
+        """Take the first message of this priority; None, when it has none."""
+        held = self.levels[priority].pop()
+        if held is None:
+            self._has_no_work(priority)
+            return None
+        held.gone = True
+        self.count -= 1
+        self.bytes -= held.message.content.body_size
+        return held
 
     def pop_many(self, count: int, size: int) -> list[Held]:
         """Take the next messages: up to `count`, and no more after `size` bytes of body."""
-        busy, taken, taken_bytes = self._busy, list[Held](), 0
-        while busy and len(taken) < count and taken_bytes <= size:
-            level = self.levels[-busy[0]]
-            if level.returned or not level.ready:
-                held = level.pop()
-                if held is None:
-                    self._has_no_work()
-                    continue
-            else:
-                held = level.ready.popleft()
-                if held.gone:
-                    continue
-            held.gone = True
-            taken_bytes += held.message.content.body_size
-            taken.append(held)
+        taken, taken_bytes = list[Held](), 0
+        while self._busy and len(taken) < count and taken_bytes <= size:
+            priority = self._busy.bit_length() - 1
+            level = self.levels[priority]
+            ready, returned = level.ready, level.returned
+            while len(taken) < count and taken_bytes <= size:
+                if returned or not ready:
+                    held = level.pop()
+                    if held is None:
+                        self._has_no_work(priority)
+                        break
+                else:
+                    held = ready.popleft()
+                    if held.gone:
+                        continue
+                held.gone = True
+                taken_bytes += held.message.content.body_size
+                taken.append(held)
         self.count -= len(taken)
         self.bytes -= taken_bytes
         return taken
@@ -222,39 +244,38 @@ class Backlog:
         for held in messages:
             held.priority = priority(held)
             self.levels[held.priority].ready.append(held)
-        self._busy = [-level for level in range(top, -1, -1)]
+        self._busy = (1 << top + 1) - 1
         for level in self.levels:
             level.busy = True
 
-    def clear(self) -> int:
-        """Drop everything. Returns the number of messages."""
-        return self.reset()
-
-    def reset(self) -> int:
-        """Empty the backlog, as `clear`, for subclasses."""
-        count = self.count
+    def remove_all(self) -> Removed:
+        """Remove everything."""
+        lines = [line for level in self.levels for line in (level.ready, level.returned)]
+        removed = Removed(self.count, lines, (self._timely, self._deadlines))
         self._empty(self.top)
-        return count
-
-    def settle_all(self, journal: Journal) -> None:
-        """Settle all messages in the journal."""
-        journal.settle_many(sorted(held.position for held in self))
-        journal.settle_paged()
+        return removed
 
     def is_ready(self, held: Held) -> bool:
         """Whether a message that was in the backlog is in it now."""
         return not held.gone
 
-    def deliver(self, consumers: Consumers) -> None:
-        """Deliver to consumers in turn: a single one up to its window, several one message a turn."""
-        journal = self.journal
+    def deliver(self, consumers: Consumers, share: Share) -> bool:
+        """Deliver to consumers in turn: a single one up to its window, several one message a turn.
+
+        Returns whether there is no more to do; False when the share is used up.
+        """
+        journal, fed = self.journal, 0
         while self.count and (turn := consumers.next()) is not None:
+            if fed and share.spend(fed):
+                return False
             consumer, room = turn
-            run = self.pop_many(room if consumers.only is not None or consumers.single else 1, OUTPUT_BYTES)
+            run = self.pop_many(min(room, FEED) if consumers.only is not None or consumers.single else 1, OUTPUT_BYTES)
             if journal is not None:
                 for held in run:  # before it can leave the process; one that does not fit is requeued
                     journal.fed(held.position, 1, consumer.no_ack and consumer.takes(held))
             consumer.feed_held(run)
+            fed = TURN + 2 * len(run)
+        return True
 
     def after(self, level: int, start: int, limit: int, end: int) -> list[Held]:
         """The first `limit` messages of a priority from position `start` on; `end` is the one after the last."""

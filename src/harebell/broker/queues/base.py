@@ -8,7 +8,7 @@ and in how messages leave.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Protocol, TypeAlias
 
 from harebell.broker.batch import Batch
@@ -17,10 +17,12 @@ from harebell.broker.message import Given, Held, Message
 from harebell.broker.queues.consumer import Consumer, Getter
 from harebell.broker.queues.decorators import QueueDecorator, Verdict, overrides
 from harebell.broker.queues.turns import Consumers
+from harebell.broker.slices import Work
 from harebell.broker.timers import Timer, Timers
 from harebell.errors import AccessRefused, ResourceLocked
 from harebell.protocol.v091 import Table
 from harebell.routing.settings import QueueSettings
+from harebell.routing.steps import complete
 
 __all__ = ["Back", "DecoratorFactory", "Home", "Owner", "Queue"]
 
@@ -44,6 +46,9 @@ class Home(Protocol):
         """Not None while the firehose is on: then each delivery is traced."""
 
     def delete_queue(self, queue: Queue) -> None: ...
+    def deleting(self, queues: Iterable[Queue]) -> Work:
+        """Delete these queues, in steps."""
+
     def watch_consumers(self, timeout: int) -> None:
         """Check often enough for a queue with this consumer timeout, in milliseconds."""
 
@@ -79,6 +84,7 @@ class Queue(ABC):
         self.consumers = Consumers(single=bool(self.settings.single_active_consumer))
         self.scheduled = False
         self.deleted = False
+        self._holds = 0
         self.decorators: tuple[QueueDecorator, ...] = ()
         self.judges: tuple[QueueDecorator, ...] = ()  # the decorators that decide about each message
         self._judging: tuple[Callable[[Message], Verdict], ...] = ()  # their methods, where they override them
@@ -106,8 +112,13 @@ class Queue(ABC):
         """Take a message, or refuse it (False); delivery follows at the end of the batch."""
 
     @abstractmethod
+    def deliver_share(self) -> bool:
+        """Deliver to consumers up to their windows, for one share of time. Returns whether there is no more to do."""
+
     def deliver(self) -> None:
         """Deliver to consumers up to their windows."""
+        while not self.deliver_share():
+            pass
 
     @abstractmethod
     def take(self, getter: Getter | None = None, fits: Callable[[Held], bool] | None = None) -> Held | None:
@@ -128,12 +139,27 @@ class Queue(ABC):
         """Drop delivered messages, or dead-letter them by the queue's settings."""
 
     @abstractmethod
+    def purging(self) -> Generator[None, None, int]:
+        """Drop the ready messages, in steps. Returns their number."""
+
     def purge(self) -> int:
         """Drop the ready messages. Returns their number."""
+        return complete(self.purging())
 
     @abstractmethod
     def can_deliver(self) -> bool:
         """Whether a message published now would go to a consumer at once."""
+
+    def refused(self, position: int) -> None:  # noqa: B027  a hook
+        """Count a consumer whose frames the message at `position` does not fit; the message comes back by `requeue`."""
+
+    def drop_expired(self) -> bool:
+        """Drop expired messages, even where the timer is late, but one share at most. Returns whether none is left."""
+        return True
+
+    def drop_all_expired(self) -> None:
+        while not self.drop_expired():
+            pass
 
     @property
     def delayed_count(self) -> int:
@@ -151,6 +177,9 @@ class Queue(ABC):
 
     def settle(self, positions: list[int]) -> None:  # noqa: B027  a hook
         """Settle the messages at these positions, which are in order: they were acknowledged."""
+
+    def sync_settlements(self) -> None:  # noqa: B027  a hook
+        """Let the sync of the batch cover what was settled and returned so far."""
 
     def flush(self) -> int:
         """Write the batch of a stored queue. Returns the ticket of the sync that will cover it."""
@@ -240,6 +269,21 @@ class Queue(ABC):
             self.scheduled = True
             self.batch.scheduled.append(self)
 
+    @property
+    def on_hold(self) -> bool:
+        """Whether messages come back to the queue in slices: until all are there, it delivers none."""
+        return self._holds > 0
+
+    def hold(self) -> None:
+        """Deliver nothing until `release`: messages that come back must not be overtaken."""
+        self._holds += 1
+
+    def release(self) -> None:
+        """End one `hold`."""
+        self._holds -= 1
+        if not self.deleted:
+            self.schedule()
+
     def check_access(self, connection: Owner | None) -> None:
         """Raise ResourceLocked unless the connection may use the queue."""
         if self.exclusive and self.owner is not connection:
@@ -281,7 +325,7 @@ class Queue(ABC):
 
     def _lease_over(self) -> None:
         if not self.deleted:
-            self.vhost.delete_queue(self)
+            self.batch.slices.run(self.vhost.deleting((self,)))
 
     def reconfigure(self, settings: QueueSettings) -> None:
         """Apply other settings: a policy or the queue's arguments have changed."""

@@ -13,7 +13,7 @@ ahead more messages the further it had to walk, and checks at each one's turn wh
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from itertools import islice
 from operator import attrgetter
 from typing import Final
@@ -30,6 +30,7 @@ __all__ = ["BROWSE", "View"]
 BROWSE: Final = "x-browse"
 """The argument of a consumer that browses: true, or "once"."""
 
+SHOWN: Final = 16  # what a message costs in a share
 AHEAD: Final = 256  # messages read ahead at least
 WALK: Final = 64  # ... and one for so many skipped: reading the whole queue walks it about WALK times
 
@@ -52,6 +53,7 @@ class View(Queue):
         super().add_consumer(consumer)
         if consumer.arguments[BROWSE] == "once":
             self._until = self._source.contents.end
+        self._source.finish_enriching()  # a view reads one form of contents
         self._source.views.append(self)
 
     def remove_consumer(self, consumer: Consumer) -> None:
@@ -63,9 +65,11 @@ class View(Queue):
     def message_count(self) -> int:
         return self._source.message_count
 
-    def deliver(self) -> None:
-        """Show messages up to the consumer's window."""
-        self._source.drop_expired()
+    def deliver_share(self) -> bool:
+        """Show messages up to the consumer's window, for one share of time."""
+        if not self._source.drop_expired():
+            return False
+        share = self.batch.slices.share.begin()
         for consumer in tuple(self.consumers):
             while consumer.room() > 0:
                 held = self._next()
@@ -73,8 +77,11 @@ class View(Queue):
                     if self._until is not None:
                         self.remove_consumer(consumer)
                         consumer.cancelled_by_broker()
-                    return
+                    return True
                 consumer.show(held)
+                if share.spend(SHOWN):
+                    return False
+        return True
 
     def _next(self) -> Held | None:
         backlog = self._source.backlog
@@ -113,7 +120,8 @@ class View(Queue):
     def reject(self, entries: Iterable[Back]) -> None:
         pass
 
-    def purge(self) -> int:
+    def purging(self) -> Generator[None, None, int]:
+        yield from ()
         return 0
 
 

@@ -16,11 +16,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from harebell.broker.queues.base import Queue
-from harebell.errors import AccessRefused, PreconditionFailed
+from harebell.errors import AccessRefused, InvalidArgument, PreconditionFailed
 from harebell.protocol.v091 import FieldValue, Table
 from harebell.routing.settings import ARGUMENTS, QueueSettings, queue_settings
+from harebell.routing.wire_limits import check_table
 
-__all__ = ["change_queue"]
+__all__ = ["change_queue", "changed_arguments"]
+
+
+def changed_arguments(queue: Queue, changes: Mapping[str, FieldValue]) -> Table:
+    """The arguments that the queue has after the change."""
+    return {name: value for name, value in {**queue.arguments, **changes}.items() if value is not None}
 
 
 def change_queue(
@@ -33,6 +39,10 @@ def change_queue(
     PreconditionFailed for arguments that cannot be changed, that no queue knows, or that a declaration would refuse;
     AccessRefused for a single active consumer where one consumes exclusively; 540 for what this broker does not have.
     """
+    try:
+        check_table(changes, "arguments")
+    except InvalidArgument as error:
+        raise PreconditionFailed(f"invalid arguments for {queue}: {error}") from None
     for name, value in changes.items():
         if name == "x-queue-type" and (value or "classic") != queue.type:
             raise PreconditionFailed(f"invalid arg '{name}' for {queue}: the type of a queue cannot be changed")
@@ -40,9 +50,7 @@ def change_queue(
             raise PreconditionFailed(f"invalid arg '{name}' for {queue}: a queue cannot get or lose its groups")
         if name not in ARGUMENTS and value is not None:
             raise PreconditionFailed(f"invalid arg '{name}' for {queue}: unknown argument")
-    arguments: dict[str, FieldValue] = {
-        name: value for name, value in {**queue.arguments, **changes}.items() if value is not None
-    }
+    arguments = changed_arguments(queue, changes)
     queue_settings(
         arguments, str(queue), durable=queue.durable, exclusive=queue.exclusive, auto_delete=queue.auto_delete
     )

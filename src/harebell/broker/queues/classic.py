@@ -14,9 +14,10 @@ another call would be 2 % of the cost of a message.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable, Generator, Iterable
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from harebell.broker.forwarding import Forwarding
 from harebell.broker.message import Held, Message, to_held
@@ -27,15 +28,26 @@ from harebell.broker.queues.contents import Contents, JournaledContents, PlainCo
 from harebell.broker.queues.dead_letters import DeadLetters, Obituary, dead_letter
 from harebell.broker.queues.decorators import Verdict
 from harebell.broker.queues.delayed_retry import Retries
+from harebell.broker.queues.enriching import Enriching
 from harebell.broker.queues.expiry import Expiry
 from harebell.broker.queues.settings import delivery_limit, is_at_least_once, is_plain, retries_later, retry_delay
 from harebell.broker.queues.turns import Consumers
-from harebell.broker.store.journal import Journal
+from harebell.broker.slices import Share
+from harebell.broker.store.queue_log.journal import Journal
 from harebell.protocol.v091 import Table
+from harebell.protocol.v091.splice import header_frame_size
 from harebell.routing import Reason
 from harebell.routing.settings import QueueSettings
+from harebell.routing.steps import Steps, complete
 
-__all__ = ["ClassicHome", "ClassicQueue"]
+__all__ = ["REFUSALS", "ClassicHome", "ClassicQueue"]
+
+log = logging.getLogger("harebell.broker.queue")
+
+REFUSALS: Final = 20  # consumers whose frames a message does not fit, until it leaves; RabbitMQ's delivery limit
+MOST_REFUSED: Final = 1024  # messages whose refusals are counted: they are few, and one that is acked stays here
+MOVED: Final = 512  # messages that move into a backlog in one step
+TRACED: Final = 32  # what a traced delivery costs in a share
 
 
 class ClassicHome(Home, Forwarding, Protocol):
@@ -76,7 +88,9 @@ class ClassicQueue(Queue):
         self.journal: Journal | None = None  # where the messages are on disk
         self.views: list[Viewer] = []  # of consumers that browse
         self.expiry: Expiry | None = None  # with a backlog
+        self._enriching: Enriching | None = None  # the contents, while they move into a backlog
         self._plain = True  # without a backlog and a journal
+        self._refused: dict[int, int] = {}  # how many consumers' frames a message did not fit, by its position
         self._retries: Retries | None = None
         self._dead_letters: DeadLetters | None = None
         self.aside: tuple[Retries | DeadLetters, ...] = ()  # delayed retry and dead letters, if the queue has them
@@ -112,31 +126,44 @@ class ClassicQueue(Queue):
         return 0 if self._dead_letters is None else self._dead_letters.count
 
     def enrich(self) -> None:
-        """Make the queue ready for messages that may leave from the middle."""
-        if self.backlog is None:
-            self._make_backlog()
-            if self.journal is not None:
-                self.enforce_limits()
-            self._refresh_views()
+        """Make the queue ready for messages that may leave from the middle; a long queue soon after."""
+        if self.backlog is None and self._enriching is None:
+            enriching = self._begin_enriching()
+            self.batch.slices.run(self._enrich(enriching))
 
-    def _make_backlog(self) -> None:
-        """Move the messages into a backlog, those on disk too."""
-        line, backlog = self.line, Backlog(self.settings.max_priority or 0)
+    def _begin_enriching(self) -> Enriching:
+        backlog = Backlog(self.settings.max_priority or 0)
+        backlog.journal = self.journal
+        self._enriching = self.contents = Enriching(self.line, backlog, self._priority, self._deadline)
+        return self._enriching
+
+    def _enrich(self, enriching: Enriching) -> Steps[None]:
+        while self._enriching is enriching and not self.deleted and not enriching.move(MOVED):
+            if not self.views:  # a view reads one form
+                yield
+        if self._enriching is enriching and not self.deleted:
+            self._enriched(enriching)
+
+    def finish_enriching(self) -> None:
+        """Do the rest of `enrich` now."""
+        if self._enriching is not None:
+            complete(self._enrich(self._enriching))
+
+    def _enriched(self, enriching: Enriching) -> None:
+        """Use the backlog from now on: all messages are in it."""
+        backlog, self._enriching = enriching.backlog, None
+        backlog.end = self.line.end
         self.use_backlog(backlog)
-        for held in line.returned:
-            self._put_back(held)
-        for position, message in enumerate(line.ready, line.position):
-            backlog.push(Held(message, position, 0, self._priority(message)))
-        backlog.end = line.end
-        line.returned.clear()
-        line.ready.clear()
-        if self.journal is not None:
-            self._read_all(self.journal, backlog)
+        self._relevel(self.settings.max_priority or 0)
+        self.notify_enqueued()
+        self._arm_expiry()
+        self._refresh_views()
+        self.schedule()
 
     def use_backlog(self, backlog: Backlog) -> None:
         """Move the messages into this backlog."""
         self.backlog = self.contents = backlog
-        self.expiry = Expiry(backlog, self.timers, self.drop)
+        self.expiry = Expiry(backlog, self.timers, self.drop, self.batch.slices.stopwatch)
         backlog.journal = self.journal
         self._plain = False
 
@@ -150,11 +177,13 @@ class ClassicQueue(Queue):
     def reconfigure(self, settings: QueueSettings) -> None:
         if not is_plain(settings):
             self.enrich()
-        top = settings.max_priority or 0
-        if self.backlog is not None and self.backlog.top != top:
-            self.backlog.relevel(top, lambda held: min(held.message.content.priority, top))
+        self._relevel(settings.max_priority or 0)
         super().reconfigure(settings)
         self._equip()
+
+    def _relevel(self, top: int) -> None:
+        if self.backlog is not None and self.backlog.top != top:
+            self.backlog.relevel(top, lambda held: min(held.message.content.priority, top))
 
     # -- the delivery path ---------------------------------------------------------------------------------------
 
@@ -179,7 +208,7 @@ class ClassicQueue(Queue):
         if self.judges and (verdict := self.judge(message)) is not Verdict.ADMIT:
             return verdict is Verdict.DISCARD
         ttl, top = settings.message_ttl, settings.max_priority
-        if message.ttl is not None:
+        if message.ttl is not None:  # as in `_deadline`, which would be a call per message
             ttl = message.ttl if ttl is None else min(ttl, message.ttl)
         priority = 0 if top is None else min(message.content.priority, top)
         deadline = 0 if ttl is None else self.timers.now() + ttl
@@ -199,6 +228,11 @@ class ClassicQueue(Queue):
         if not self.scheduled:
             self.schedule()
         return True
+
+    def _deadline(self, message: Message) -> int:
+        """The deadline of a message that comes now; 0: none."""
+        ttls = [ttl for ttl in (self.settings.message_ttl, message.ttl) if ttl is not None]
+        return self.timers.now() + min(ttls) if ttls else 0
 
     def _priority(self, message: Message) -> int:
         return min(message.content.priority, self.settings.max_priority or 0)
@@ -235,23 +269,28 @@ class ClassicQueue(Queue):
 
     # -- consuming -----------------------------------------------------------------------------------------------
 
-    def deliver(self) -> None:
-        if self.expiry is not None:
-            self.expiry.drop_expired()
-        if self.vhost.trace is None:
-            self.contents.deliver(self.consumers)
-        else:
-            while self.message_count and (turn := self.consumers.next()) is not None:
-                held = self.contents.pop()
-                if held is not None:
-                    self.hand(held, turn[0])
+    def deliver_share(self) -> bool:
+        if self.on_hold:
+            return True
+        if not self.drop_expired():
+            return False
+        share, traced = self.batch.slices.share.begin(), self.vhost.trace is not None
+        done = self._deliver_traced(share) if traced else self.contents.deliver(self.consumers, share)
         if self.views:
             self.show_views()
+        return done
 
-    def drop_expired(self) -> None:
-        """Drop expired messages, even where the timer is late."""
-        if self.expiry is not None:
-            self.expiry.drop_expired()
+    def _deliver_traced(self, share: Share) -> bool:
+        while self.message_count and (turn := self.consumers.next()) is not None:
+            held = self.contents.pop()
+            if held is not None:
+                self.hand(held, turn[0])
+                if share.spend(TRACED):
+                    return False
+        return True
+
+    def drop_expired(self) -> bool:
+        return self.expiry is None or self.expiry.drop_expired()
 
     def hand(self, held: Held, consumer: Consumer) -> None:
         """Deliver one message that was taken to a consumer."""
@@ -267,8 +306,7 @@ class ClassicQueue(Queue):
 
     def take(self, getter: Getter | None = None, fits: Callable[[Held], bool] | None = None) -> Held | None:
         self.renew_lease()
-        if self.expiry is not None:
-            self.expiry.drop_expired()
+        self.drop_all_expired()
         held = self.contents.pop()
         if held is not None and self.journal is not None:
             self.journal.fed(held.position, 1, getter is None and (fits is None or fits(held)))
@@ -288,7 +326,7 @@ class ClassicQueue(Queue):
             held.count += 1
             if self.journal is not None:
                 self.journal.returned(held)
-            if limit is not None and held.count > limit:
+            if (limit is not None and held.count > limit) or (self._refused and self._fits_nobody(held)):
                 self.drop(held, "delivery_limit")
             elif self._retries is not None and (delay := retry_delay(self.settings, held.count, failed=failed)):
                 self._retries.add(held, delay)
@@ -301,6 +339,23 @@ class ClassicQueue(Queue):
             self._refresh_views([position for position, _ in entries])
         self.schedule()
 
+    def refused(self, position: int) -> None:
+        if len(self._refused) >= MOST_REFUSED:
+            self._refused.clear()
+        self._refused[position] = self._refused.get(position, 0) + 1
+
+    def _fits_nobody(self, held: Held) -> bool:
+        """Whether the message was refused so often that it leaves the queue."""
+        if self._refused.get(held.position, 0) < REFUSALS:
+            return False
+        del self._refused[held.position]
+        log.error(
+            "%s: a message is %s: %d consumers had a frame_max that its properties do not fit (%d bytes)",
+            self, "dropped" if self.settings.dead_letter_exchange is None else "dead-lettered", REFUSALS,
+            header_frame_size(held.message.content.frames),
+        )  # fmt: skip
+        return True
+
     def _put_back(self, held: Held) -> None:
         if self.backlog is not None:
             held.priority = self._priority(held.message)  # the levels may have changed since it was delivered
@@ -312,29 +367,30 @@ class ClassicQueue(Queue):
 
     def _retry(self, due: list[Held]) -> None:
         """Put messages back whose delay has ended (delayed retry)."""
-        if self.backlog is not None:
-            for held in due:
-                self._put_back(held)
-            self._arm_expiry()
-            if self.views:
-                self._refresh_views([held.position for held in due])
-            self.schedule()
+        for held in due:
+            self._put_back(held)
+        self._arm_expiry()
+        if self.views:
+            self._refresh_views([held.position for held in due])
+        self.schedule()
 
     def reject(self, entries: Iterable[Back]) -> None:
         if not self.deleted and (self.stored or self.decorators or self.settings.dead_letter_exchange is not None):
             for position, message in entries:
                 self.drop(to_held(message, position), "rejected")
 
-    def purge(self) -> int:
+    def purging(self) -> Generator[None, None, int]:
+        """Purge, in steps. Returns the number of messages."""
         count, away = self.message_count, list[Held]()
         if self._retries is not None:
             away = self._retries.messages()
             count += self._retries.clear()
-        if self.journal is not None:
-            self.journal.settle_many(sorted(held.position for held in away))
-            self.contents.settle_all(self.journal)
-        self.contents.clear()
+        removed, journal = self.contents.remove_all(), self.journal
+        if journal is not None:
+            journal.settle_many(sorted(held.position for held in away))
+            journal.settle_paged()
         self._refresh_views()
+        yield from removed.steps(journal)
         return count
 
     # -- on disk -------------------------------------------------------------------------------------------------
@@ -354,7 +410,7 @@ class ClassicQueue(Queue):
         else:
             self.line = self.contents = JournaledContents(journal, self.line, self.batch, str(self))
             if expires:
-                self._make_backlog()
+                complete(self._enrich(self._begin_enriching()))
 
     def enforce_limits(self) -> None:
         """Drop what is over a limit, and set the timer of what expires: there may be messages from the disk."""
@@ -378,6 +434,10 @@ class ClassicQueue(Queue):
         if self.journal is not None and not self.deleted:
             positions.sort()
             self.journal.settle_many(positions)
+
+    def sync_settlements(self) -> None:
+        if self.journal is not None:
+            self.journal.sync_settlements()
 
     def flush(self) -> int:
         return 0 if self.journal is None else self.journal.flush()
@@ -405,4 +465,4 @@ class ClassicQueue(Queue):
         if self._dead_letters is not None:
             self._dead_letters.forget()
         self.journal = None
-        self.purge()
+        self.batch.slices.run(self.purging())

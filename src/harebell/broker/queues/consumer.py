@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from harebell.broker.message import Held, Message
-from harebell.broker.store.journal import Journal
-from harebell.broker.store.stream_records import Record
+from harebell.broker.store.queue_log.journal import Journal
+from harebell.broker.store.stream_log.records import Record
 from harebell.protocol.v091 import Table
 
 __all__ = ["OUTPUT_BYTES", "Consumer", "Getter"]

@@ -14,17 +14,22 @@ from __future__ import annotations
 import heapq
 import logging
 from collections import deque
-from typing import Protocol
+from typing import Final, Protocol
 
 from harebell.broker.batch import Batch
 from harebell.broker.message import Held, Message
+from harebell.broker.queues.removed import Removed
 from harebell.broker.queues.turns import Consumers
-from harebell.broker.store.journal import Journal
-from harebell.broker.store.queue_records import Stored
+from harebell.broker.slices import Share
+from harebell.broker.store.queue_log.journal import Journal
+from harebell.broker.store.queue_log.records import Stored
 
 __all__ = ["Contents", "JournaledContents", "PlainContents", "next_run"]
 
 log = logging.getLogger("harebell.broker.queue")
+
+FEED: Final = 1024  # messages that one consumer gets until the share is looked at
+TURN: Final = 8  # what a consumer's turn costs, beside its messages, in a share
 
 
 class Contents(Protocol):
@@ -44,17 +49,14 @@ class Contents(Protocol):
     def put_back(self, held: Held) -> None:
         """Put a message that was taken back to its old place."""
 
-    def deliver(self, consumers: Consumers) -> None:
-        """Deliver to consumers in turn, up to their windows."""
+    def deliver(self, consumers: Consumers, share: Share) -> bool:
+        """Deliver to consumers in turn, up to their windows, for one share. Returns whether there is no more to do."""
 
     def is_ready(self, held: Held) -> bool:
         """Whether a message that was in the contents is in them now."""
 
-    def settle_all(self, journal: Journal) -> None:
-        """Settle all messages in the journal."""
-
-    def clear(self) -> int:
-        """Drop everything. Returns the number of messages."""
+    def remove_all(self) -> Removed:
+        """Remove everything but what is on disk only (`Journal.settle_paged`)."""
 
 
 class PlainContents:
@@ -97,31 +99,37 @@ class PlainContents:
         held.gone = False
         heapq.heappush(self.returned, held)
 
-    def deliver(self, consumers: Consumers) -> None:
-        ready, returned = self.ready, self.returned
+    def deliver(self, consumers: Consumers, share: Share) -> bool:
+        ready, returned, fed = self.ready, self.returned, 0
         while (ready or returned) and (turn := consumers.next()) is not None:
+            if fed and share.spend(fed):
+                return False
             consumer, room = turn
             if returned:
                 consumer.redeliver(self.pop_returned())
+                fed = TURN
                 continue
             # Several consumers take strict turns, as with RabbitMQ; a single one takes up to its window.
-            count = room if len(consumers) == 1 or consumers.single else 1
-            self.position += consumer.feed(ready, self.position, min(count, len(ready)), None)
+            count = room if consumers.only is not None or consumers.single else 1
+            fed = consumer.feed(ready, self.position, min(count, len(ready), FEED), None)
+            self.position += fed
+            fed += TURN
+        return True
+
+    def take_next(self) -> list[Held]:
+        """Take one or more of the next messages, in order; [] when there is none."""
+        held = self.pop()
+        return [] if held is None else [held]
 
     def is_ready(self, held: Held) -> bool:
         return held.position >= self.position or not held.gone
 
-    def settle_all(self, journal: Journal) -> None:
-        journal.settle_many(sorted(held.position for held in self.returned))
-        journal.settle(self.position, len(self.ready))
-        journal.settle_paged()
-
-    def clear(self) -> int:
-        count = self.count
-        self.position += len(self.ready)
-        self.ready.clear()
-        self.returned.clear()
-        return count
+    def remove_all(self) -> Removed:
+        ready, returned = self.ready, self.returned
+        removed = Removed(len(ready) + len(returned), (returned,), (ready,), self.position, len(ready))
+        self.position += len(ready)
+        self.ready, self.returned = deque(), []
+        return removed
 
 
 class JournaledContents(PlainContents):
@@ -161,25 +169,37 @@ class JournaledContents(PlainContents):
             self._read_more()
         return super().pop()
 
-    def deliver(self, consumers: Consumers) -> None:
-        ready, returned, journal = self.ready, self.returned, self.journal
+    def take_next(self) -> list[Held]:
+        """As in memory; those on disk come with their deadlines."""
+        if self.ready or self.returned:
+            return super().take_next()
+        journal = self.journal
+        run = next_run(journal, self._batch, self._name)
+        self.position = run[-1].position + 1 if run else journal.next
+        return [journal.held(stored) for stored in run]
+
+    def deliver(self, consumers: Consumers, share: Share) -> bool:
+        ready, returned, journal, fed = self.ready, self.returned, self.journal, 0
         while (ready or returned or self._read_ahead()) and (turn := consumers.next()) is not None:
+            if fed and share.spend(fed):
+                return False
             consumer, room = turn
+            fed = TURN
             if returned:
                 held = self.pop_returned()
                 # Before it can leave the process; one that does not fit is requeued.
                 journal.fed(held.position, 1, consumer.no_ack and consumer.takes(held))
                 consumer.redeliver(held)
                 continue
-            count = room if len(consumers) == 1 or consumers.single else 1
+            count = room if consumers.only is not None or consumers.single else 1
             if ready:
-                self.position += consumer.feed(ready, self.position, min(count, len(ready)), journal)
+                fed = consumer.feed(ready, self.position, min(count, len(ready), FEED), journal)
+                self.position += fed
+                fed += TURN
             else:
-                consumer.feed_ahead(journal, count)
+                fed = TURN + consumer.feed_ahead(journal, min(count, FEED))
                 self.position = journal.page_at
-
-    def clear(self) -> int:
-        return super().clear() + self.journal.forget_paged()
+        return True
 
     def _read_ahead(self) -> bool:
         """Read ahead in a long backlog, when memory has no messages. Returns whether there are any."""

@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final, Protocol, cast
 
-from harebell.broker.forwarding import Forwarding, Receiver, hashed_properties
+from harebell.broker.forwarding import Forwarding, Receiver, hashed_properties, whole_message
 from harebell.broker.message import Address, MarkedMessage, Message
 from harebell.broker.timers import Timer, Timers
 from harebell.errors import LocalProtocolError
@@ -98,12 +98,17 @@ def _address(queue: DyingQueue, message: Message, reason: Reason, died: int) -> 
         bcc=message.bcc,
         died_before=message.died,
     )
-    if settings.dead_letter_routing_key is not None:
-        after.pop("CC", None)  # overruled, and so not a key of the next death either
     properties.headers = cast("dict[str, FieldValue]", after)
     properties.expiration = None
     routing_keys = dead_letter_keys(settings.dead_letter_routing_key, keys)
-    route = vhost.router.route_keys(exchange, routing_keys, lambda: after, lambda: hashed_properties(properties))
+    route = vhost.router.route_keys(
+        exchange,
+        routing_keys,
+        lambda: after,
+        lambda: hashed_properties(properties),
+        lambda: whole_message(properties, message.content.body),
+        lenient=True,
+    )
     queues = [vhost.queues[name] for name in without_cycles(reason, after, route.queues)]
     if not queues and not route.delayed and not route.remembered:
         return None
@@ -159,7 +164,7 @@ class Obituary:
         self._entries = write_table(cast("dict[str, FieldValue]", after))[4:]
         self._keys = dead_letter_keys(settings.dead_letter_routing_key, keys)
         self._address = Address(exchange, self._keys[0])
-        self._route = router.route(exchange, self._keys[0])
+        self._route = router.route_keys(exchange, (self._keys[0],), lenient=True)
         self.queues: list[Receiver] | None = None
         if self._route.cacheable and not self._route.delayed and not self._route.remembered:
             names = without_cycles(reason, after, self._route.queues)

@@ -11,38 +11,51 @@ from typing import Final
 
 from harebell.broker.message import Held
 from harebell.broker.queues.backlog import Backlog
+from harebell.broker.slices import SLICE
 from harebell.broker.timers import Timer, Timers
 from harebell.routing import Reason
 
 __all__ = ["Expiry"]
 
+SHARE: Final = 512  # messages dropped at a time
+LOOK: Final = 8  # messages dropped between two looks at the stopwatch
 NEVER: Final = 1 << 62
 
 
 class Expiry:
     """The timer of a queue's deadlines. `next` is its time; `drop` removes an expired message from the queue."""
 
-    __slots__ = ("_backlog", "_drop", "_timer", "_timers", "next")
+    __slots__ = ("_backlog", "_drop", "_stopwatch", "_timer", "_timers", "next")
 
-    def __init__(self, backlog: Backlog, timers: Timers, drop: Callable[[Held, Reason], None]) -> None:
+    def __init__(
+        self, backlog: Backlog, timers: Timers, drop: Callable[[Held, Reason], None], stopwatch: Callable[[], float]
+    ) -> None:
         self.next = NEVER
-        self._backlog, self._timers, self._drop = backlog, timers, drop
+        self._backlog, self._timers, self._drop, self._stopwatch = backlog, timers, drop, stopwatch
         self._timer: Timer | None = None
 
-    def arm(self) -> None:
-        """Set the timer: there may be an earlier deadline than before."""
+    def arm(self, soonest: int = 0) -> None:
+        """Set the timer, to `soonest` or later: there may be an earlier deadline than before."""
         deadline = self._backlog.next_deadline
         if deadline and deadline < self.next:
             self.cancel()
+            deadline = max(deadline, soonest)
             self.next = deadline
             self._timer = self._timers.at(deadline, self._ring)
 
-    def drop_expired(self) -> None:
-        """Drop expired messages, even where the timer is late."""
+    def drop_expired(self) -> bool:
+        """Drop expired messages, even where the timer is late, but one share at most. Returns whether none is left.
+
+        A share is SHARE messages, or as many as one slice holds: a dead letter may have many queues.
+        """
         backlog = self._backlog
         if backlog.next_deadline:
-            for held in backlog.expired(self._timers.now()):
+            end = self._stopwatch() + SLICE
+            for count, held in enumerate(backlog.expired(self._timers.now()), 1):
                 self._drop(held, "expired")
+                if count == SHARE or (count % LOOK == 0 and self._stopwatch() > end):
+                    return not 0 < backlog.next_deadline <= self._timers.now()
+        return True
 
     def cancel(self) -> None:
         if self._timer is not None:
@@ -52,5 +65,4 @@ class Expiry:
 
     def _ring(self) -> None:
         self._timer, self.next = None, NEVER
-        self.drop_expired()
-        self.arm()
+        self.arm(0 if self.drop_expired() else self._timers.now() + 1)  # others have their turns in between

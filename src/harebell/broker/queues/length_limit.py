@@ -2,6 +2,11 @@
 
 Only ready messages count, and of them the bytes of the bodies. Consumers come first: a queue over its limit delivers
 what it can before it drops or refuses anything.
+
+drop-head, the default, drops the message that would be delivered next: of a queue with priorities that is one of the
+highest, as in RabbitMQ. drop-lowest-priority drops the oldest message of the lowest priority, which may be the new one
+(section 2.2.1 of the draft of AMQP 0-10: a server that must discard messages discards those of low priority first). A
+queue without priorities gets it from a policy only, and then drops its head.
 """
 
 from __future__ import annotations
@@ -12,10 +17,13 @@ from harebell.broker.message import Held, Message
 from harebell.broker.queues.base import Queue
 from harebell.broker.queues.classic import ClassicQueue
 from harebell.broker.queues.decorators import QueueDecorator, Verdict
+from harebell.broker.slices import Work
 
 __all__ = ["LengthLimit"]
 
 UNLIMITED: Final = 1 << 62
+SHARE: Final = 64  # messages dropped in one step
+SHARE_BYTES: Final = 1 << 20  # of their bodies
 
 
 class LengthLimit(QueueDecorator):
@@ -23,6 +31,7 @@ class LengthLimit(QueueDecorator):
 
     def __init__(self, queue: ClassicQueue) -> None:
         self._queue = queue
+        self._dropping = False  # in steps
         self._set_limits()
 
     @classmethod
@@ -44,7 +53,7 @@ class LengthLimit(QueueDecorator):
         return Verdict.REFUSE
 
     def enqueued(self) -> None:
-        """drop-head: drop the first messages beyond the limit, after delivering what consumers can take."""
+        """Drop the messages beyond the limit, after delivering what consumers can take."""
         queue, backlog = self._queue, self._queue.backlog
         if (
             backlog is not None
@@ -53,7 +62,7 @@ class LengthLimit(QueueDecorator):
         ):
             if queue.consumers or backlog.next_deadline:
                 queue.deliver()
-            self._drop_head()
+            self._drop_beyond()
 
     def returning(self) -> None:
         """Deliver first: messages that consumers can take now do not count for the limit."""
@@ -61,11 +70,11 @@ class LengthLimit(QueueDecorator):
             self._queue.deliver()
 
     def returned(self) -> None:
-        """drop-head: before messages are delivered; in a quorum queue after, the last one first (RabbitMQ's order)."""
+        """Drop before messages are delivered; in a quorum queue after, the last one first (RabbitMQ's order)."""
         queue = self._queue
         if queue.type != "quorum":
             if self._drops:
-                self._drop_head()
+                self._drop_beyond()
         elif self._drops and self._over() and queue.backlog is not None:
             queue.deliver()
             over: list[Held] = []
@@ -80,14 +89,39 @@ class LengthLimit(QueueDecorator):
 
     def _set_limits(self) -> None:
         settings = self._queue.settings
-        self._drops = settings.overflow in (None, "drop-head")
+        self._drops = settings.overflow in (None, "drop-head", "drop-lowest-priority")
+        self._lowest_first = settings.overflow == "drop-lowest-priority" and settings.max_priority is not None
         self._length = UNLIMITED if settings.max_length is None else settings.max_length
         self._bytes = UNLIMITED if settings.max_length_bytes is None else settings.max_length_bytes
 
-    def _drop_head(self) -> None:
-        queue = self._queue
-        while self._over() and queue.backlog is not None and (held := queue.backlog.pop()) is not None:
+    def _drop_beyond(self) -> None:
+        """Drop the messages beyond the limit; many (the limit is new) in steps."""
+        if self._dropping:
+            return
+        if self._over(-SHARE, -SHARE_BYTES):
+            self._dropping = True
+            self._queue.batch.slices.run(self._drop_many())
+        else:
+            self._drop(UNLIMITED)
+
+    def _drop_many(self) -> Work:
+        try:
+            while not self._queue.deleted and self._drops and self._drop(SHARE):
+                yield
+        finally:
+            self._dropping = False
+
+    def _drop(self, most: int) -> bool:
+        """Drop messages while there are too many, but so many at most. Returns whether there are more to drop."""
+        queue, backlog = self._queue, self._queue.backlog
+        if backlog is None:
+            return False
+        pop = backlog.pop_lowest if self._lowest_first else backlog.pop
+        for _ in range(most):
+            if not self._over() or (held := pop()) is None:
+                return False
             queue.drop(held, "maxlen")
+        return True
 
     def _over(self, more: int = 0, more_bytes: int = 0) -> bool:
         backlog = self._queue.backlog

@@ -15,18 +15,20 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Hashable, Iterable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from harebell.broker.message import Given, Held, Message
 from harebell.broker.queues.backlog import SLACK, Backlog, Level
 from harebell.broker.queues.base import Back
 from harebell.broker.queues.classic import ClassicQueue
 from harebell.broker.queues.consumer import Consumer, Getter
+from harebell.broker.queues.removed import Removed
 from harebell.protocol.v091.splice import header_frame_size
 from harebell.routing.table_values import canonical
 
 __all__ = ["GroupBacklog", "GroupHeld", "GroupQueue"]
 
+HANDED: Final = 32  # what a delivery costs in a share
 Holder: TypeAlias = "Consumer | Getter"
 
 
@@ -106,20 +108,23 @@ class GroupBacklog(Backlog):
             self.remove(held)
         return held
 
+    def pop_lowest(self) -> Held | None:
+        return self.pop()  # groups have no priorities
+
     def first(self) -> Held | None:
         """The oldest message, of any group: the one that a limit drops."""
         return self.levels[0].first()
 
-    def clear(self) -> int:
-        """Drop the ready messages; consumers still hold their groups."""
-        count = self.reset()
+    def remove_all(self) -> Removed:
+        """Remove the ready messages; consumers still hold their groups."""
+        removed = super().remove_all()
         self._free.clear()
         for heads in self._held.values():
             heads.clear()
         self._groups = {key: group for key, group in self._groups.items() if group.holder is not None}
         for group in self._groups.values():
             group.line, group.listed = Level(), None
-        return count
+        return removed
 
     def _group_of(self, message: Message) -> Hashable | None:
         frames = message.content.frames
@@ -236,17 +241,24 @@ class GroupQueue(ClassicQueue):
         super().add_consumer(consumer)
         consumer.watch_acks()
 
-    def deliver(self) -> None:
-        groups = self.groups
-        self.drop_expired()
+    def deliver_share(self) -> bool:
+        if self.on_hold:
+            return True
+        if not self.drop_expired():
+            return False
+        groups, share = self.groups, self.batch.slices.share.begin()
         while groups.any_free and (turn := self.consumers.next()) is not None:
             self._hand_to(turn[0])
+            if share.spend(HANDED):
+                return False
         for holder in groups.waiting_holders():
             consumer = self.consumers.find(holder)
             while consumer is not None and consumer.room() > 0 and self._hand_to(consumer):
-                pass
+                if share.spend(HANDED):
+                    return False
         if self.views:
             self.show_views()
+        return True
 
     def _hand_to(self, consumer: Consumer) -> bool:
         held = self.groups.take(None if consumer.no_ack else consumer)
@@ -270,7 +282,7 @@ class GroupQueue(ClassicQueue):
 
     def take(self, getter: Getter | None = None, fits: Callable[[Held], bool] | None = None) -> Held | None:
         self.renew_lease()
-        self.drop_expired()
+        self.drop_all_expired()
         if getter is not None:
             getter.watch_acks()
         held = self.groups.take(getter)

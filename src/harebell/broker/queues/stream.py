@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from datetime import datetime
 from typing import Final
 
@@ -23,7 +23,7 @@ from harebell.broker.queues.base import Back, Home, Queue
 from harebell.broker.queues.consumer import Consumer, Getter
 from harebell.broker.queues.decorators import Verdict
 from harebell.broker.queues.stream_filter import StreamFilter, stream_filter
-from harebell.broker.store.stream_log import SEGMENT_BYTES, StreamCursor, StreamLog
+from harebell.broker.store.stream_log.log import SEGMENT_BYTES, StreamCursor, StreamLog
 from harebell.broker.timers import Timer
 from harebell.defaults import FRAME_MAX
 from harebell.errors import NotImplemented as NotImplemented540, PreconditionFailed
@@ -38,7 +38,6 @@ SHARE: Final = 256  # messages per turn of a consumer
 RETENTION_MS: Final = 5_000
 """The interval at which a stream with a max-age checks for old segments."""
 
-SCAN: Final = 4096  # messages that filters may skip at a time: some 10 ms; then other work has its turn
 _INTERVAL: Final = re.compile(r"(\d+)([YMDhms])")
 _UNIT_SECONDS: Final = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3_600, "m": 60, "s": 1}
 
@@ -60,9 +59,9 @@ class StreamQueue(Queue):
         self.log = log
         self._cursors: dict[Consumer, StreamCursor] = {}
         self._filters: dict[Consumer, StreamFilter] = {}
-        self._resting = False  # filters have skipped so many that the rest of the log waits for a timer
         self._unwritten = False
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
+        self._served = 0  # readers that had their turn when a share of time ended
         self._retention: Timer | None = None
         self._set_retention()
 
@@ -141,33 +140,26 @@ class StreamQueue(Queue):
         if self.log.max_age is not None:
             self._retention = self.timers.at(self.timers.now() + RETENTION_MS, self._retain)
 
-    def deliver(self) -> None:
-        """Deliver to readers in turn, a share each, until none has room or messages left to read."""
-        scan, progress = SCAN, True
+    def deliver_share(self) -> bool:
+        """Deliver to readers in turn, until none has room or messages left to read, or for one share of time."""
+        share, progress, used = self.batch.slices.share.begin(), True, False
+        readers = deque(self.consumers)
+        readers.rotate(-self._served)  # the share before this one may have ended with another reader's turn
         while progress:
             progress = False
-            for consumer in tuple(self.consumers):
+            for served, consumer in enumerate(readers, self._served):
                 room, cursor = consumer.room(), self._cursors[consumer]
                 if room > 0 and cursor.offset < self.log.durable:
+                    if used:
+                        self._served = served % len(readers)
+                        return False
                     records = cursor.read(min(room, SHARE))
                     progress = True
+                    used = share.spend(2 * len(records))
                     if consumer in self._filters:
-                        scan -= len(records)
                         records = [record for record in records if self._filters[consumer].wants(record.frames)]
                     consumer.feed_records(records)
-            if scan <= 0:
-                self._go_on_later()
-                return
-
-    def _go_on_later(self) -> None:
-        if not self._resting:
-            self._resting = True
-            self.timers.at(self.timers.now(), self._go_on)
-
-    def _go_on(self) -> None:
-        self._resting = False
-        if not self.deleted:
-            self.schedule()
+        return True
 
     def add_consumer(self, consumer: Consumer) -> None:
         cursor = self.log.cursor(self._start(consumer.arguments.get(STREAM_OFFSET.name, "next")))
@@ -211,12 +203,13 @@ class StreamQueue(Queue):
 
     def check_consume(self, no_ack: bool, prefetch: int) -> None:
         if not prefetch:
-            raise PreconditionFailed(f"consumer prefetch count is not set for '{self}'")
+            raise PreconditionFailed(f"consumer prefetch count is not set for stream {self}")
         if no_ack:
-            raise NotImplemented540(f"automatic acknowledgement not supported by stream queues {self}")
+            raise NotImplemented540(f"automatic acknowledgement not supported by stream {self}")
 
     def check_negative(self, methods: str, requeue: bool) -> None:
-        raise NotImplemented540(f"{methods} not supported by stream queues {self}")
+        if requeue:
+            raise NotImplemented540(f"{methods} not supported by stream queues {self}")
 
     def take(self, getter: Getter | None = None, fits: Callable[[Held], bool] | None = None) -> Held | None:
         raise NotImplemented540(f"basic.get not supported by stream queues {self}")
@@ -225,7 +218,7 @@ class StreamQueue(Queue):
         """Do nothing: the log still has the messages, and their consumer is gone."""
 
     def reject(self, entries: Iterable[Back]) -> None:
-        raise TypeError(f"{self} was asked to drop messages")  # check_negative refuses it
+        """Do nothing: the log keeps its messages for other readers, as after an ack."""
 
-    def purge(self) -> int:
+    def purging(self) -> Generator[None, None, int]:
         raise NotImplemented540(f"queue.purge not supported by stream queues {self}")

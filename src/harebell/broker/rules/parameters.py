@@ -12,10 +12,11 @@ from typing import Final, Protocol
 
 from harebell.broker.observers import Listener
 from harebell.broker.rules.limits import check_vhost_limits
-from harebell.broker.store.catalog import Catalog
+from harebell.broker.store.catalog.catalog import Catalog
 from harebell.errors import InvalidArgument, NotFound
 from harebell.routing.definitions import GlobalParameter, Parameter
 from harebell.routing.table_values import Table
+from harebell.routing.wire_limits import check_name, check_value
 
 __all__ = ["VHOST_LIMITS", "Component", "Parameters", "no_vhost"]
 
@@ -68,6 +69,9 @@ class Parameters:
 
     def check(self, parameter: Parameter) -> None:
         """Raise InvalidArgument unless the parameter may be set."""
+        check_name(parameter.component, "component")
+        check_name(parameter.name, "parameter name")
+        check_value(parameter.value, "value")
         if parameter.component in ("policy", "operator_policy"):
             raise InvalidArgument("policies may not be set using this method")
         if parameter.component == VHOST_LIMITS:
@@ -100,6 +104,9 @@ class Parameters:
         return True
 
     def set_global(self, parameter: GlobalParameter) -> None:
+        """Set the global parameter. InvalidArgument for a name or a value that nobody could use."""
+        check_name(parameter.name, "global parameter name")
+        check_value(parameter.value, "value")
         self.global_parameters[parameter.name] = parameter
         self._catalog.put_global_parameter(parameter)
         self._events.global_parameter(parameter.name, parameter.value)

@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
-from contextlib import suppress
+import secrets
 from enum import Enum
 from pathlib import Path
 from typing import Final, TextIO
 
+from harebell.broker.store.private import FOLDER, close_to_others, is_open_to_others, private_opener
+from harebell.synced_files import make_folder, sync_folder
+
 __all__ = ["LastStop", "hold_folder", "make_folders", "mark_recovered", "mark_running", "mark_stopped"]
+
+log = logging.getLogger("harebell.broker.store")
 
 LOCK: Final = "lock"
 RUNNING: Final = "running"
@@ -33,14 +39,12 @@ class LastStop(Enum):
 def hold_folder(folder: Path) -> TextIO:
     """Make the folder and lock it until the returned file is closed; the kernel unlocks it when the process dies.
 
+    A folder that others may enter is closed to them, and the log says so.
+
     Raises OSError when it cannot be used, BlockingIOError when another broker uses it.
     """
-    new = [each for each in (folder, *folder.parents) if not each.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    for each in new:
-        with suppress(PermissionError):  # creating a file needs no permission to read the folder
-            _sync(each.parent)
-    lock = (folder / LOCK).open("a")
+    make_folder(folder, FOLDER)
+    lock = open(folder / LOCK, "a", opener=private_opener)  # noqa: SIM115  the caller closes it
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -48,6 +52,15 @@ def hold_folder(folder: Path) -> TextIO:
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
             raise BlockingIOError(errno.EWOULDBLOCK, "in use by another broker", os.fspath(folder)) from error
         raise
+    try:
+        if is_open_to_others(folder) and (count := close_to_others(folder)):
+            log.warning("%s was open to other users of this machine: closed, with %d files and folders", folder, count)
+    except PermissionError as error:
+        log.error(
+            "%s is open to other users of this machine, and %s belongs to another one: they may read hashes of "
+            "passwords and messages; give the folder to the broker's user, with `chown -R` and `chmod -R go=`",
+            folder, error.filename,
+        )  # fmt: skip
     return lock
 
 
@@ -55,9 +68,9 @@ def make_folders(folder: Path, *names: str) -> None:
     """Make these folders, and sync the names of new ones. Raises OSError when the disk refuses."""
     missing = [name for name in names if not (folder / name).is_dir()]
     for name in missing:
-        (folder / name).mkdir()
+        (folder / name).mkdir(FOLDER)
     if missing:
-        _sync(folder)
+        sync_folder(folder)
 
 
 def mark_running(folder: Path, *, boot_id: Path = BOOT_ID) -> LastStop:
@@ -66,12 +79,15 @@ def mark_running(folder: Path, *, boot_id: Path = BOOT_ID) -> LastStop:
     A power cut counts until its damage is recovered (`mark_recovered`), also when later starts fail. Raises OSError
     when the disk refuses.
     """
-    try:
-        before = (folder / RUNNING).read_text()
-    except FileNotFoundError:
+    marker = folder / RUNNING
+    if not marker.exists() and not marker.is_symlink():
         _write_marker(folder, _boot(boot_id))
         return LastStop.CLEAN
-    return LastStop.KILLED if before and before == _boot(boot_id) else LastStop.POWER_CUT
+    try:
+        before = marker.read_bytes() if marker.is_file() else b""
+    except OSError:
+        before = b""
+    return LastStop.KILLED if before and before == _boot(boot_id).encode() else LastStop.POWER_CUT
 
 
 def mark_recovered(folder: Path, *, boot_id: Path = BOOT_ID) -> None:
@@ -88,22 +104,17 @@ def _boot(boot_id: Path) -> str:
 
 
 def _write_marker(folder: Path, boot: str) -> None:
-    with (folder / RUNNING).open("w") as file:
+    marker = folder / RUNNING
+    if marker.is_symlink() or (marker.exists() and not marker.is_file()):  # not ours: it is moved out of the way
+        marker.rename(folder / f"{RUNNING}.{secrets.token_hex(4)}")
+    with open(folder / RUNNING, "w", opener=private_opener) as file:
         file.write(boot)
         file.flush()
         os.fsync(file.fileno())
-    _sync(folder)
+    sync_folder(folder)
 
 
 def mark_stopped(folder: Path) -> None:
     """Write that everything is synced: the last step of a clean stop."""
     (folder / RUNNING).unlink(missing_ok=True)
-    _sync(folder)
-
-
-def _sync(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    sync_folder(folder)

@@ -47,7 +47,7 @@ class Damage(NamedTuple):
     lost: int
 
 
-def write_all(files: Files, fd: int, data: bytes, offset: int) -> None:
+def write_all(files: Files, fd: int, data: bytes | memoryview, offset: int) -> None:
     """Write all of the data. After an OSError any part may be written: a retry writes to the same place."""
     done = files.pwrite(fd, data, offset)
     while done < len(data):
@@ -69,6 +69,8 @@ def read_all(files: Files, path: str) -> bytes:
         while part := files.pread(fd, _READ, size):
             parts.append(part)
             size += len(part)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error  # which file is it?
     finally:
         files.close(fd)
     return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -4,6 +4,9 @@ Writers call `ticket(file)` after writing and get the number of the sync that wi
 the last finished sync. While one sync runs, the files of the next gather, so that batches grow with the load. After a
 sync, `on_synced` is called in the writers' thread (through `call_soon`).
 
+A long write (`write`) is done in the same thread, before the sync that covers it: the writers' thread has clients who
+wait.
+
 A failed sync is final: the kernel may have dropped the pages, so a retry could confirm messages that are not on disk
 (the "fsyncgate" of 2018). `on_failed` is called once, and nothing is confirmed any more.
 
@@ -51,6 +54,9 @@ class GroupCommit:
         self._syncing: set[int] = set()
         self._leaving: set[int] = set()  # files to close after their next sync
         self._owed = False  # a ticket is open for a file that was synced and closed since
+        self._writes: list[Callable[[], None]] = []
+        self._unwritten = 0  # writes that are not done
+        self._failed = False
         self._wake = threading.Condition()
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -59,6 +65,9 @@ class GroupCommit:
         """The number of the sync that will make what was written to `fd` durable; 0 (done) without syncing."""
         if not self._enabled:
             return 0
+        return self._covering(fd)
+
+    def _covering(self, fd: int) -> int:
         with self._wake:
             self._dirty.add(fd)
             if self._thread is None:
@@ -67,14 +76,31 @@ class GroupCommit:
             self._wake.notify_all()
             return self._next
 
+    def write(self, fd: int, write: Callable[[], None]) -> int:
+        """Call `write` in the thread, after earlier ones. Returns the ticket of the sync of `fd` that follows.
+
+        Without syncing there is a ticket too: it is done when the data are written. An OSError is final, as a failed
+        sync is.
+        """
+        with self._wake:
+            self._writes.append(write)
+            self._unwritten += 1
+            return self._covering(fd)
+
+    def wait_written(self) -> None:
+        """Block until all writes are done, or have failed."""
+        with self._wake:
+            while self._unwritten and not self._failed:
+                self._wake.wait()
+
     def hand_over(self, fd: int) -> int:
         """A ticket, as `ticket` gives; the sync closes `fd` afterwards."""
-        if not self._enabled:
-            self._files.close(fd)
-            return 0
         with self._wake:
+            if not self._enabled and not self._unwritten:
+                self._files.close(fd)
+                return 0
             self._leaving.add(fd)
-            return self.ticket(fd)
+            return self._covering(fd)
 
     def close(self, fd: int) -> None:
         """Sync what is pending for `fd`, if anything, and close it."""
@@ -90,14 +116,20 @@ class GroupCommit:
                 self._wake.notify_all()
         self._files.close(fd)
 
-    def stop(self) -> None:
-        """Sync what is pending and end the thread; blocks until it is done."""
+    def stop(self, timeout: float | None = None) -> bool:
+        """Sync what is pending and end the thread; blocks until it is done, or for `timeout` seconds.
+
+        Returns whether it is done: a disk may hang for ever.
+        """
         with self._wake:
             self._stopping = True
             self._wake.notify_all()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(timeout)
+            if self._thread.is_alive():
+                return False
             self._thread = None
+        return True
 
     def _run(self) -> None:
         while True:
@@ -107,16 +139,29 @@ class GroupCommit:
                 if not self._dirty and not self._owed:
                     return
                 self._syncing, self._dirty, self._owed = self._dirty, set(), False
+                writes, self._writes = self._writes, []
                 leaving, self._leaving = self._leaving & self._syncing, self._leaving - self._syncing
                 number, self._next = self._next, self._next + 1
-            failure = self._sync(self._syncing, leaving)
+            failure = self._write(writes) or self._sync(self._syncing, leaving)
             with self._wake:
                 self._syncing = set()
+                self._failed = failure is not None
                 self._wake.notify_all()
             if failure is not None:
                 self._call_soon(partial(self._on_failed, failure))
                 return
             self._call_soon(partial(self._done, number))
+
+    def _write(self, writes: Iterable[Callable[[], None]]) -> OSError | None:
+        for write in writes:
+            try:
+                write()
+            except OSError as error:
+                return error
+            with self._wake:
+                self._unwritten -= 1
+                self._wake.notify_all()
+        return None
 
     def _done(self, number: int) -> None:
         self.synced = number
@@ -125,7 +170,8 @@ class GroupCommit:
 
     def _sync(self, fds: Collection[int], leaving: Iterable[int]) -> OSError | None:
         try:
-            sync_files(self._files, fds)
+            if self._enabled:
+                sync_files(self._files, fds)
             for fd in leaving:
                 self._files.close(fd)
         except OSError as error:

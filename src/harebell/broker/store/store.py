@@ -15,9 +15,9 @@ from pathlib import Path
 from harebell.broker.store.data_folder import LastStop, make_folders
 from harebell.broker.store.files import Files
 from harebell.broker.store.group_commit import GroupCommit
-from harebell.broker.store.journal import Journal
-from harebell.broker.store.queue_log import QueueLog
-from harebell.broker.store.stream_folders import StreamStore
+from harebell.broker.store.queue_log.journal import Journal
+from harebell.broker.store.queue_log.log import QueueLog
+from harebell.broker.store.stream_log.folders import StreamStore
 
 __all__ = ["Store"]
 

@@ -14,21 +14,30 @@ import ctypes
 import os
 import re
 from collections.abc import Callable, Collection
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 from harebell.broker.store.files import Files
 
-__all__ = ["sync_files"]
+__all__ = ["FEW", "ManyFiles", "sync_file_system", "sync_files"]
 
 FEW: Final = 3
 LEAST_KERNEL: Final = (5, 8)
 
 
+@runtime_checkable
+class ManyFiles(Protocol):
+    """Files that know best how to sync several of them."""
+
+    def sync_many(self, fds: Collection[int]) -> None: ...
+
+
 def sync_files(files: Files, fds: Collection[int]) -> None:
     """Sync the files. OSError when any of their data may not be on the disk."""
-    if len(fds) > FEW and files is os and _syncfs is not None:
+    if isinstance(files, ManyFiles):
+        files.sync_many(fds)
+    elif len(fds) > FEW and files is os and sync_file_system is not None:
         for fd in {os.fstat(fd).st_dev: fd for fd in fds}.values():
-            _syncfs(fd)
+            sync_file_system(fd)
     else:
         for fd in fds:
             files.fdatasync(fd)
@@ -50,4 +59,5 @@ def _find_syncfs() -> Callable[[int], None] | None:
     return syncfs
 
 
-_syncfs: Final = _find_syncfs()
+sync_file_system: Final = _find_syncfs()
+"""Sync the file system that a descriptor is on; raises OSError. None where the system does not report all errors."""

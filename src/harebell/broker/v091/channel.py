@@ -8,26 +8,27 @@ has the unacknowledged deliveries, `transactions` what waits for a commit.
 from __future__ import annotations
 
 import secrets
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeAlias
 
 from harebell.broker.counts import ChannelCounts
 from harebell.broker.message import Held
-from harebell.broker.operations.leases import LeaseRequest, Leases
+from harebell.broker.operations.leases import LeaseRequest
 from harebell.broker.queues.base import Queue
 from harebell.broker.queues.browse import BROWSE, View
 from harebell.broker.queues.classic import ClassicQueue
 from harebell.broker.rules.limits import check_consumers
+from harebell.broker.slices import Work
 from harebell.broker.v091.confirms import Confirms
 from harebell.broker.v091.consume_arguments import check_consume_arguments
-from harebell.broker.v091.consumer import UNLIMITED, Consumer
+from harebell.broker.v091.consumer import UNLIMITED, Consumer, Entry
+from harebell.broker.v091.consumer_timeouts import ConsumerTimeouts
 from harebell.broker.v091.direct_reply_to import PSEUDO_QUEUE, ReplyQueue
 from harebell.broker.v091.link import Link
 from harebell.broker.v091.publisher import Publisher
 from harebell.broker.v091.topology import HANDLERS as TOPOLOGY_HANDLERS, Topology
 from harebell.broker.v091.transactions import Settlement, Transactions
-from harebell.broker.v091.unacked import Unacked, check_negative
+from harebell.broker.v091.unacked import Unacked, check_negative, rejected_in_steps
 from harebell.errors import (
     ChannelMisused,
     CommandInvalid,
@@ -37,9 +38,12 @@ from harebell.errors import (
 )
 from harebell.protocol.v091 import methods as m
 from harebell.protocol.v091.deliver import encode_get_ok
+from harebell.protocol.v091.large_frames import Frames
 from harebell.protocol.v091.splice import header_frame_size
 
 __all__ = ["Channel"]
+
+FEW: Final = 16  # consumers that leave in one slice for certain
 
 
 class Channel:
@@ -66,8 +70,7 @@ class Channel:
         self.publisher = Publisher(self)
         self.replies: ReplyQueue | None = None  # this channel's address for direct replies
         self._prefetch = 0  # of later consumers
-        self._marks: deque[tuple[int, int]] = deque()  # (time, last delivery tag by then), oldest first
-        self._leases = Leases()
+        self._timeouts = ConsumerTimeouts(self.unacked)
         self._topology = Topology(self)
         self._commits = Confirms(self)  # in their order tx.commit-ok waits for the disk
         self._transactions = Transactions(self, self._commits)
@@ -95,12 +98,26 @@ class Channel:
             self.publisher.confirms.close()
 
     def close(self) -> None:
+        """As `closing`, and the caller does not wait for what does not fit into one slice."""
+        self.batch.slices.run(self.closing())
+
+    def closing(self) -> Work:
         """End the channel: first its consumers, then their unacknowledged deliveries return to the queues."""
-        self.open = False
-        for consumer in tuple(self.consumers.values()):
-            self._remove(consumer)
-        self._transactions.restore()
-        self.unacked.requeue_all(failed=True)
+        self.open = self.flowing = False  # no more deliveries to the consumers that are left
+        queues = [consumer.queue for consumer in self.consumers.values()]
+        held = queues if len(queues) > FEW else ()
+        for queue in held:
+            queue.hold()  # newer messages must not overtake those that return
+        try:
+            for consumer in tuple(self.consumers.values()):
+                if not consumer.cancelled:
+                    self._remove(consumer)
+                    yield
+            self._transactions.restore()
+            self.batch.slices.run(self.unacked.requeue_all(failed=True, queues=queues))
+        finally:
+            for queue in held:
+                queue.release()
         self.publisher.flush_counts()
         self.vhost.counts.add(self.counts)
         self.connection.node.churn.channel_closed += 1
@@ -133,7 +150,7 @@ class Channel:
         return len(self.unacked)
 
     def unacked_queues(self) -> Iterator[Queue]:
-        return (entry[0] for entry in self.unacked.entries.values())
+        return (entry[0] for entry in tuple(self.unacked.entries.values()))
 
     def watch_acks(self) -> None:
         """Make the channel notify queues of each acknowledgement, for one from which basic.get took."""
@@ -145,12 +162,13 @@ class Channel:
         if self.open and self.connection.capability("consumer_cancel_notify"):
             self.reply(m.BasicCancel(consumer.tag, no_wait=True))
 
-    def refuse_delivery(self, queue: Queue, frames: bytes) -> None:
+    def refuse_delivery(self, queue: Queue, position: int, frames: bytes) -> None:
         """A message cannot be sent to this client: deliver nothing more here, and close the channel with the reason.
 
         The channel is closed later, because the queue is delivering now. Its deliveries then return to their queues.
         """
         self.flowing = False
+        queue.refused(position)
         error, timers = self._too_long(queue, frames), self.connection.node.timers
         timers.at(timers.now(), lambda: self.connection.refuse_channel(self.number, error) if self.open else None)
 
@@ -162,48 +180,28 @@ class Channel:
 
     def lease(self, asked: LeaseRequest) -> list[int]:
         """Grant deliveries a lease. Returns their tags. PreconditionFailed for a tag that is not outstanding."""
-        timers = self.connection.node.timers
         tags = self.unacked.tags(asked.delivery_tag, asked.multiple)
-        for tag in tags:
-            self._leases.grant(tag, timers.now(), asked.timeout)
+        self._timeouts.lease(tags, self.connection.node.timers.now(), asked.timeout)
         return tags
 
-    def give_back_overdue(self, now: int, default: int, least: int) -> None:
+    def give_back_overdue(self, now: int, default: int, least: int) -> Work:
         """Return what was not acknowledged within its queue's consumer timeout, and cancel the consumers that had it.
 
         RabbitMQ 4.3 does so; before, and here for clients without the capability for basic.cancel, the channel is
-        closed. The node calls this periodically: `marks` has the last delivery tag at each earlier call, so a delivery
-        costs nothing. `default` is the timeout of queues without one of their own, `least` the smallest one;
-        milliseconds.
+        closed: PreconditionFailed. The arguments are those of `ConsumerTimeouts.overdue`.
         """
-        marks, leases = self._marks, self._leases
-        overdue = leases.overdue(now, self.unacked.entries)  # delivery tag -> the length of its lease
-        oldest = next((tag for tag in self.unacked.entries if tag not in leases), self.tag + 1)
-        while marks and marks[0][1] < oldest:
-            marks.popleft()
-        for tag, entry in self.unacked.entries.items():
-            if tag in leases:
-                continue
-            delivered = next((at for at, last in marks if last >= tag), now)
-            if now - delivered < least:
-                break
-            timeout = entry[0].settings.consumer_timeout or default
-            if now - delivered >= timeout:
-                overdue[tag] = timeout
-        if self.tag and (not marks or marks[-1][1] < self.tag):
-            marks.append((now, self.tag))
-        if not overdue:
-            return
-        if not self.connection.capability("consumer_cancel_notify"):
+        overdue = yield from self._timeouts.overdue(now, self.tag, default, least)
+        if overdue and not self.connection.capability("consumer_cancel_notify"):
             timeout = next(iter(overdue.values()))
             raise PreconditionFailed(
                 f"delivery acknowledgement on channel {self.number} timed out. Timeout value used: {timeout} ms. "
                 "This timeout value can be configured, see consumers doc guide to learn more"
             )
-        for tag in sorted(overdue):
-            taken = self.unacked.take(tag, multiple=False)
-            consumer = taken[tag][1]
-            self.unacked.reject(taken, requeue=True, failed=True)
+        yield from self.unacked.returning(self.unacked.shares_of(sorted(overdue)), self._give_back_late)
+
+    def _give_back_late(self, taken: dict[int, Entry]) -> None:
+        self.unacked.reject(taken, requeue=True, failed=True)
+        for consumer in {entry[1] for entry in taken.values()}:
             if consumer is not None and not consumer.cancelled:
                 consumer.queue.remove_consumer(consumer)
                 self.cancelled_by_broker(consumer)
@@ -211,6 +209,8 @@ class Channel:
     # -- channel -------------------------------------------------------------------------------------------------
 
     def _flow(self, method: m.ChannelFlow) -> None:
+        if not method.active and not self.connection.node.limits.channel_flow:
+            raise NotImplemented540("active=false")  # RabbitMQ's text
         self.flowing = method.active
         self.reply(m.ChannelFlowOk(method.active))
         for consumer in self.consumers.values():
@@ -252,7 +252,7 @@ class Channel:
         if method.queue == PSEUDO_QUEUE:
             consumer = self._consume_replies(method)
         else:
-            queue = self._topology.readable_queue(method.queue)
+            queue = self._topology.readable_queue("consume", method.queue)
             check_consume_arguments(method.arguments, queue.type, str(queue), exclusive=method.exclusive)
             if method.arguments.get(BROWSE) and isinstance(queue, ClassicQueue):
                 queue = View(queue)
@@ -280,7 +280,7 @@ class Channel:
             raise PreconditionFailed("reply consumer already set")
         if not method.no_ack:
             raise PreconditionFailed("reply consumer cannot acknowledge")
-        queue = self.replies = ReplyQueue(self.vhost)
+        queue = self.replies = ReplyQueue(self.vhost, self.connection)
         self.vhost.reply_queues[queue.name] = queue
         consumer = self._make_consumer(method, queue)
         queue.add_consumer(consumer)
@@ -310,7 +310,19 @@ class Channel:
             self.replies = None
 
     def _get(self, method: m.BasicGet) -> None:
-        queue = self._topology.readable_queue(method.queue)
+        queue = self._topology.readable_queue("get", method.queue)
+        if queue.drop_expired():
+            self._get_from(queue, method)
+        else:
+            self.connection.work(self.number, method, self._get_unexpired(method))
+
+    def _get_unexpired(self, method: m.BasicGet) -> Work:
+        yield
+        while not (queue := self._topology.readable_queue("get", method.queue)).drop_expired():
+            yield
+        self._get_from(queue, method)
+
+    def _get_from(self, queue: Queue, method: m.BasicGet) -> None:
         connection = self.connection
         held = queue.take(None if method.no_ack else self, self._fits)
         if held is None:
@@ -329,12 +341,13 @@ class Channel:
         self.tag += 1
         frame_max, again = connection.engine.frame_max, held.count > 0
         content = held.message.content
-        frames = content.frames
+        frames: Frames = content.frames
         fits = len(frames) <= frame_max or held.fits(frame_max)
         if not method.no_ack or not fits:
             self.unacked.entries[self.tag] = (queue, None, held.position, held)
         if not fits:
-            raise self._too_long(queue, frames)
+            queue.refused(held.position)
+            raise self._too_long(queue, content.frames)
         if connection.listens(self.number):
             if again or content.channel != self.number or len(frames) > frame_max:
                 frames = held.frames_for(self.number, frame_max)
@@ -347,15 +360,45 @@ class Channel:
         return held.fits(self.connection.engine.frame_max)
 
     def ack(self, method: m.BasicAck) -> None:
-        if self.publisher.transaction is not None:
+        if self.unacked.is_long(method.multiple):
+            work = self._settle(method.delivery_tag, Settlement)
+            self.connection.work(self.number, method, work)
+        elif self.publisher.transaction is not None:
             self._transactions.settle(Settlement(self.unacked.take(method.delivery_tag, method.multiple)))
         elif method.multiple:
+            if self.batch.scheduled:
+                self.batch.deliver()  # all that are outstanding: also what was published just before
             self.unacked.ack(self.unacked.take(method.delivery_tag, True))
         else:
             self.unacked.ack_one(method.delivery_tag)
 
+    def _settle(self, tag: int, settlement: Callable[[dict[int, Entry]], Settlement]) -> Work:
+        """Settle the deliveries up to a tag in shares."""
+        for taken in self.unacked.shares(tag):
+            self._transactions.settle(settlement(taken))
+            yield
+
     def _nack(self, method: m.BasicNack) -> None:
-        self._refuse(method.delivery_tag, method.multiple, method.requeue, failed=False)
+        if self.unacked.is_long(method.multiple):
+            self.connection.work(self.number, method, self._nack_many(method))
+        else:
+            self._refuse(method.delivery_tag, method.multiple, method.requeue, failed=False)
+
+    def _nack_many(self, method: m.BasicNack) -> Work:
+        tag, requeue = method.delivery_tag, method.requeue
+        shares = self.unacked.shares(tag)
+        yield from self.unacked.checked(tag, "basic.nack and basic.reject", requeue=requeue)
+        if requeue:
+            queues = {consumer.queue for consumer in self.consumers.values()}
+            yield from self.unacked.returning(shares, lambda taken: self._nack_share(taken, requeue=True), queues)
+        else:
+            for share in shares:
+                for taken in rejected_in_steps(share):
+                    self._nack_share(taken, requeue=False)
+                    yield
+
+    def _nack_share(self, taken: dict[int, Entry], *, requeue: bool) -> None:
+        self._transactions.settle(Settlement(taken, positive=False, requeue=requeue))
 
     def _reject(self, method: m.BasicReject) -> None:
         self._refuse(method.delivery_tag, False, method.requeue, failed=True)
@@ -365,13 +408,18 @@ class Channel:
         check_negative(taken.values(), "basic.nack and basic.reject", requeue=requeue)
         self._transactions.settle(Settlement(taken, positive=False, requeue=requeue, failed=failed))
 
-    def _recover(self, method: m.BasicRecover) -> None:
-        check_negative(self.unacked.entries.values(), "basic.recover", requeue=True)
-        self.reply(m.BasicRecoverOk())  # before the redelivered messages, as RabbitMQ does
-        self._recover_async(method)
+    def _recover(self, method: m.BasicRecover | m.BasicRecoverAsync) -> None:
+        self.connection.work(self.number, method, self._recovery(method))
 
-    def _recover_async(self, method: m.BasicRecover | m.BasicRecoverAsync) -> None:
-        self.unacked.recover(method.requeue)
+    def _recovery(self, method: m.BasicRecover | m.BasicRecoverAsync) -> Work:
+        yield from self.unacked.checked(0, "basic.recover", requeue=True)
+        if isinstance(method, m.BasicRecover):
+            self.reply(m.BasicRecoverOk())  # before the redelivered messages, as RabbitMQ does
+        if method.requeue:
+            queues = [consumer.queue for consumer in self.consumers.values()]
+            yield from self.unacked.requeue_all(failed=False, queues=queues)
+        else:
+            yield from self.unacked.redeliver_all()
 
     # -- confirms and transactions -------------------------------------------------------------------------------
 
@@ -387,7 +435,7 @@ class Channel:
         self._transactions.select()
 
     def _tx_commit(self, method: m.TxCommit) -> None:
-        self._transactions.commit()
+        self.connection.work(self.number, method, self._transactions.commit())
 
     def _tx_rollback(self, method: m.TxRollback) -> None:
         self._transactions.rollback()
@@ -407,7 +455,7 @@ HANDLERS: Final[dict[type[m.Method], Handler]] = {
     m.BasicNack: Channel._nack,
     m.BasicReject: Channel._reject,
     m.BasicRecover: Channel._recover,
-    m.BasicRecoverAsync: Channel._recover_async,
+    m.BasicRecoverAsync: Channel._recover,
     m.ConfirmSelect: Channel._confirm_select,
     m.TxSelect: Channel._tx_select,
     m.TxCommit: Channel._tx_commit,

@@ -32,7 +32,9 @@ class ConfirmedChannel(Protocol):
 class Confirms:
     """The confirms of one channel; `published` counts the publications since confirm.select."""
 
-    __slots__ = ("_channel", "_confirmed", "_in_batch", "_pending", "_rejected", "_replies", "_stored", "published")
+    __slots__ = (
+        "_channel", "_confirmed", "_expected", "_in_batch", "_pending", "_rejected", "_replies", "_stored", "published",
+    )  # fmt: skip
 
     def __init__(self, channel: ConfirmedChannel) -> None:
         self._channel = channel
@@ -40,7 +42,7 @@ class Confirms:
         self._confirmed = 0
         self._in_batch = self._stored = False
         self._rejected: list[int] = []  # publications of the current batch
-        self._replies = 0
+        self._replies = self._expected = 0
         self._pending: deque[tuple[int, int, list[int], int]] = deque()  # ticket, last, rejected, tx replies
 
     def add(self, accepted: bool, stored: bool) -> None:
@@ -62,10 +64,15 @@ class Confirms:
     @property
     def awaited(self) -> bool:
         """Whether a commit-ok is outstanding."""
-        return bool(self._replies or self._pending)
+        return bool(self._replies or self._pending or self._expected)
+
+    def expect_commit(self) -> None:
+        """Note that `commit` follows when the publications are on the disk: the transaction settles messages then."""
+        self._expected += 1
 
     def commit(self, stored: bool) -> None:
-        """Add a tx.commit-ok, to send when the publications are delivered, and durable if `stored`."""
+        """Add a tx.commit-ok, to send when the batch's publications are delivered, and durable if `stored`."""
+        self._expected = max(0, self._expected - 1)
         self._replies += 1
         self._stored |= stored
         if not self._in_batch:

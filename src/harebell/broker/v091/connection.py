@@ -1,8 +1,12 @@
 """The broker's side of a connection: login, channels, errors; bytes in, bytes out. It knows no sockets.
 
-`receive_data` is one batch: the engine splits it into events, publications go to their channel's publisher, methods to
-their channel's handler, and the batch is ended (delivers, writes, confirms). A refusal (AmqpError) closes the channel
-or the connection, by its scope, and the rest of the batch is processed.
+Input is processed in pieces, and each piece is one batch: the engine splits it into events, publications go to their
+channel's publisher, methods to their channel's handler, and the batch is ended (delivers, writes, confirms). A refusal
+(AmqpError) closes the channel or the connection, by its scope, and the rest of the batch is processed.
+
+One client must not keep the others waiting: a long read is processed in several pieces, methods only as long as one
+slice of time holds, and a long method (`work`) in slices. What follows waits (`unread`, `waiting`), so that a client
+sees its methods processed in their order, each whole before the next.
 """
 
 from __future__ import annotations
@@ -10,20 +14,24 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from enum import Enum, auto
-from typing import Final, Protocol
+from typing import Final
 
 from harebell.broker.auth import Access
 from harebell.broker.node import Node
 from harebell.broker.operations.leases import LeaseRequest
 from harebell.broker.queues.base import Queue
 from harebell.broker.rules.limits import channel_refusal
+from harebell.broker.slices import SLICE, Work
+from harebell.broker.v091.cached_targets import CachedTargets
 from harebell.broker.v091.channel import Channel
 from harebell.broker.v091.credit_flow import CreditFlow
 from harebell.broker.v091.deferred_input import DeferredInput
 from harebell.broker.v091.handshake import Handshake
+from harebell.broker.v091.phase import Phase
+from harebell.broker.v091.transport import Transport
+from harebell.broker.v091.unread_input import PIECE, UnreadInput
 from harebell.broker.vhost import VirtualHost
-from harebell.errors import AmqpError, ChannelError, NotImplemented as NotImplemented540, RemoteProtocolError
+from harebell.errors import AmqpError, ChannelError, RemoteProtocolError
 from harebell.protocol.v091 import (
     ChannelState,
     ConnectionState,
@@ -36,55 +44,27 @@ from harebell.protocol.v091 import (
 )
 from harebell.protocol.v091.codec import encode_method
 from harebell.protocol.v091.engine import Event
+from harebell.protocol.v091.large_frames import LARGE, Frames
 
-__all__ = ["Connection", "Transport"]
+__all__ = ["Connection"]
 
 log = logging.getLogger("harebell.broker.connection")
 
-MAX_TARGETS: Final = 16_384  # distinct publish frames that all channels' caches may have: a few MB at most
 FLUSH_BYTES: Final = 1 << 19  # output gathered for one write; more would only cost memory
 WAITING_BYTES: Final = 1 << 17  # input that waits for the end of an alarm, above which the socket is not read
 OUTPUT_BYTES: Final = 8 << 20  # output not yet taken by the client, above which its requests wait
 CLOSING_TIMEOUT: Final = 30.0  # seconds for the answer to our connection.close, RabbitMQ's
-LINGER: Final = 1.0  # seconds for an answer to reach a client that still sends
+LINGER: Final = 3.0  # seconds for a client to close its socket when it has the last answer
 
 _LISTENING: Final = frozenset({ChannelState.OPEN, ChannelState.AWAIT_OPEN_OK})
-
-
-class Transport(Protocol):
-    """The socket of a connection."""
-
-    peer: str  # "127.0.0.1:50212", for log lines
-    local: str  # the broker's end: "127.0.0.1:5672"
-    peer_host: str
-    certificate_user: str | None  # the name in the client's TLS certificate, where one was verified
-
-    @property
-    def unsent(self) -> int:
-        """The number of written bytes that the socket has not taken."""
-
-    def write(self, data: bytes) -> None: ...
-    def close(self, after: float = 0.0) -> None:
-        """End the connection when the written output is sent, `after` seconds from now."""
-
-    def set_heartbeat(self, seconds: int) -> None: ...
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
-
-
-class Phase(Enum):
-    OPENING = auto()
-    OPEN = auto()
-    CLOSING = auto()  # our connection.close is sent
-    CLOSED = auto()
 
 
 class Connection:
     """One client's connection. `writable` is False while its socket takes no more output.
 
     The socket is not read while the connection is `held` by credit flow, or `choked` because the client does not take
-    the output that it requested; while it is `blocked` by an alarm, its publications wait (see `waiting`). `recv_oct`
-    and `send_oct` are bytes, `recv_cnt` and `send_cnt` reads and writes.
+    the output that it requested, or `busy` with long work; while it is `blocked` by an alarm, its publications wait
+    (see `waiting`). `recv_oct` and `send_oct` are bytes, `recv_cnt` and `send_cnt` reads and writes.
     """
 
     protocol = "{0,9,1}"
@@ -112,15 +92,17 @@ class Connection:
         self.exclusive_queues: list[Queue] = []
         self.recv_oct = self.recv_cnt = self.send_oct = self.send_cnt = 0
         self.writable = True
-        self.blocked = self.held = self.choked = False
+        self.blocked = self.held = self.choked = self.busy = False
         self._handshake = Handshake(self, transport)
+        self._unread = UnreadInput(
+            self.batch.slices, self._take_in, self._end_batch, lambda: self.busy or self.choked, self._went_on
+        )
+        self._size = self._partial = 0  # bytes of the current batch, and those of a message that is not complete
+        self._gone = self._paused = self._dirty = False  # whether the transport has ended, ...
         self._waiting = DeferredInput()
         self._events: Iterator[Event] = iter(())  # of the current batch
         self._credit = CreditFlow()
-        self._paused = False
-        self._targets = 0
-        self._topology = -1
-        self._dirty = False
+        self._targets = CachedTargets(self.channels)
         self._output_bytes = 0
 
     @property
@@ -138,16 +120,31 @@ class Connection:
     # -- input ---------------------------------------------------------------------------------------------------
 
     def receive_data(self, data: bytes) -> None:
-        """Process one batch of input completely: all of its output has gone to the transports."""
-        engine, failure = self.engine, None
+        """Process a read: at once if it is short, else a piece at once and the others in slices."""
         self.recv_oct += len(data)
         self.recv_cnt += 1
+        if self._unread or len(data) > PIECE:
+            self._unread.add(data)
+            self._unread.go_on()
+            self._pause_or_resume()
+        else:
+            self._take_in(data)
+            self._end_batch()
+
+    def _take_in(self, data: bytes) -> None:
+        """Process input of the current batch."""
+        engine, failure = self.engine, None
         try:
             engine.receive_data(data)
         except RemoteProtocolError as error:
             failure = error
         events: Sequence[Event] = engine.events()
-        if self.choked or self.node.alarms:
+        if events:
+            self._size += self._partial + len(data)
+            self._partial = 0
+        else:
+            self._partial += len(data)
+        if self.busy or self.choked or self.node.alarms:
             events = self._sift(events)
         self._process(events)
         if failure is not None:
@@ -156,13 +153,25 @@ class Connection:
             engine.send_method(0, self._handshake.start())
         if engine.pending:
             self.has_output(0)
-        self.batch.end(self, len(data))
+
+    def _end_batch(self) -> None:
+        size, self._size = self._size, 0
+        self.batch.end(self, size)
+        if self.engine.waiting:
+            self.read_on()
+
+    def read_on(self) -> None:
+        """Process what the client sent ahead of the broker's last answer in the handshake."""
+        if self.engine.waiting:
+            self._take_in(b"")
+            self._end_batch()
 
     def _process(self, events: Sequence[Event]) -> None:
         """Process the events, until `flush` finds that the client does not take its output."""
-        if self.vhost.router.version != self._topology:
-            self._forget_stale_targets()
-        channels, self._events = self.channels, iter(events)
+        if self.vhost.router.version != self._targets.topology:
+            self._targets.forget(self.vhost.router.version)
+        channels, self._events, stopwatch, end = self.channels, iter(events), self.batch.slices.stopwatch, 0.0
+        self.batch.slices.input_share.begin()
         for number, event in self._events:
             channel = channels.get(number)
             try:
@@ -173,6 +182,14 @@ class Connection:
                 if type(event) is m.BasicAck and channel is not None and self.phase is Phase.OPEN:
                     channel.ack(event)
                     continue
+                if not end:
+                    end = stopwatch() + SLICE
+                elif stopwatch() > end:
+                    self._waiting.add(((number, event),))
+                    self._take_turns()
+                    return
+                if self.batch.scheduled:  # what was published before goes to consumers first, as if sent with a pause
+                    self.batch.deliver()
                 self._handle(number, event)
             except AmqpError as error:
                 self._refuse(number, error, event)
@@ -180,24 +197,61 @@ class Connection:
                 self._refuse(number, error.answer, event)
             except OSError as error:
                 self.batch.fail(error)
-            if self.vhost.router.version != self._topology:
-                self._forget_stale_targets()
+            if self.vhost.router.version != self._targets.topology:
+                self._targets.forget(self.vhost.router.version)
+
+    def spend(self, count: int) -> None:
+        """Count publications to `count` queues: after a slice of them, the connection's further input waits."""
+        if self.batch.slices.input_share.spend(count) and not self.busy:
+            self._take_turns()
+
+    def _take_turns(self) -> None:
+        """Let the rest of the input wait until others have had their turns."""
+        self._wait()
+        self.batch.slices.later(self._resume())
+
+    def work(self, number: int, method: m.Method, work: Work) -> None:
+        """Process a long method of a channel in slices; the connection's input waits until that is done.
+
+        The work may raise AmqpError, as a method's handler.
+        """
+        if not self.batch.slices.run(self._working(number, method, work)):
+            self._wait()
+
+    def _working(self, number: int, method: m.Method, work: Work) -> Work:
+        try:
+            yield from work
+        except AmqpError as error:
+            if number in self.channels:
+                self._refuse(number, error, method)
+                self.has_output(0)
+        finally:
+            if self.busy:
+                self.busy = False
+                self._went_on()
+
+    def _wait(self) -> None:
+        """Let all further input wait until the work that has begun is done."""
+        self.busy = True
+        self._waiting.add(self._events)
+        self._pause_or_resume()
+
+    def _resume(self) -> Work:
+        self.busy = False
+        self._went_on()
+        yield
+
+    def _went_on(self) -> None:
+        """Go on with the input: a work is done."""
+        self._go_on()
+        self._unread.go_on()
+        self._pause_or_resume()
+        if self._gone and not self.busy and not self._unread.reading:
+            self._lose()
 
     def remember_target(self) -> None:
-        """Count one more cached target; beyond the limit the channels drop them all."""
-        self._targets += 1
-        if self._targets > MAX_TARGETS:
-            self._forget_targets()
-            self._targets = 1
-
-    def _forget_targets(self) -> None:
-        self._targets = 0
-        for channel in self.channels.values():
-            channel.publisher.forget_targets()
-
-    def _forget_stale_targets(self) -> None:
-        self._forget_targets()
-        self._topology = self.vhost.router.version
+        """Count one more cached target; beyond a limit the channels drop them all."""
+        self._targets.remember()
 
     def _handle(self, number: int, event: m.Method | Content | OversizedContent) -> None:
         if number == 0:
@@ -219,9 +273,7 @@ class Connection:
         elif isinstance(event, m.ChannelClose):
             if channel is not None:
                 del self.channels[number]
-                channel.close()
-            if self.engine.state is ConnectionState.OPEN:
-                self.engine.send_method(number, m.ChannelCloseOk())
+            self.work(number, event, self._close_channel(number, channel))
         elif channel is None:
             return
         elif isinstance(event, OversizedContent):
@@ -231,24 +283,14 @@ class Connection:
 
     def _handle_connection(self, method: m.Method) -> None:
         match method:
-            case m.ConnectionStartOk():
-                self._handshake.start_ok(method)
-            case m.ConnectionSecureOk():
-                self._handshake.secure_ok(method)
             case m.ConnectionTuneOk():
                 self.heartbeat = method.heartbeat
-            case m.ConnectionOpen():
-                self._handshake.open(method.virtual_host)
             case m.ConnectionClose():
-                self._release()
-                self.engine.send_method(0, m.ConnectionCloseOk())
-                self.end()
+                self.work(0, method, self._closing())
             case m.ConnectionCloseOk():
                 self.end()
-            case m.ConnectionUpdateSecret():
-                self._handshake.update_secret(method)
             case _:
-                raise NotImplemented540(method.NAME)
+                self._handshake.handle(method)
 
     @property
     def peer(self) -> str:
@@ -257,6 +299,10 @@ class Connection:
     @property
     def local(self) -> str:
         return self.transport.local
+
+    @property
+    def tls(self) -> tuple[str, str] | None:
+        return self.transport.tls
 
     @property
     def frame_max(self) -> int:
@@ -291,13 +337,15 @@ class Connection:
         """Grant deliveries of that channel a lease. Returns their tags."""
         return self.channels[channel].lease(asked)
 
-    def give_back_overdue(self, now: int, default: int, least: int) -> None:
+    def give_back_overdue(self, now: int, default: int, least: int) -> Work:
         """Return overdue deliveries of all channels: see Channel.give_back_overdue."""
         for number, channel in tuple(self.channels.items()):
             try:
-                channel.give_back_overdue(now, default, least)
+                yield from channel.give_back_overdue(now, default, least)
             except AmqpError as error:
-                self.refuse_channel(number, error)
+                if self.channels.get(number) is channel:
+                    self.refuse_channel(number, error)
+            yield
 
     # -- errors and the end --------------------------------------------------------------------------------------
 
@@ -338,42 +386,66 @@ class Connection:
         self.has_output(0)
 
     def _fail(self, error: RemoteProtocolError) -> None:
-        """Answer an error that the engine found. Where no close-ok can follow, the answer ends the connection.
-
-        The socket stays open for a while: closing it with unread input would discard the answer (RFC 1122, 4.2.2.13).
-        """
+        """Answer an error that the engine found. Where no close-ok can follow, the answer ends the connection."""
         if self.engine.state is ConnectionState.CLOSED:
             log.warning("%s: %s", self.transport.peer, error)
-            self.end(LINGER)
+            self.end()
         else:
             self.close(error.answer, error.answer.class_id, error.answer.method_id)
             if self.engine.deaf:
-                self.end(LINGER)
+                self.end()
 
     def lost(self) -> None:
-        """End the connection: its transport is gone."""
-        self._release()
+        """End the connection: its transport is gone. What it has sent is processed first."""
+        self._gone, self.writable = True, False
+        if not self.busy and not self._unread.reading:
+            self._lose()
+
+    def _lose(self) -> None:
         self.phase = Phase.CLOSED
-        self.writable = False
         self.batch.held.discard(self)
-        self.node.forget_connection(self)
+        self.batch.slices.run(self._losing())
         self.batch.end()
 
+    def _losing(self) -> Work:
+        yield from self._releasing()
+        self.node.forget_connection(self)
+
+    def _close_channel(self, number: int, channel: Channel | None) -> Work:
+        if channel is not None:
+            yield from channel.closing()
+        if self.engine.state is ConnectionState.OPEN:
+            self.engine.send_method(number, m.ChannelCloseOk())
+            self.has_output(0)
+
+    def _closing(self) -> Work:
+        """Answer connection.close when the exclusive queues are gone: the client may declare them again at once."""
+        self.phase = Phase.CLOSING
+        yield from self._releasing()
+        self.engine.send_method(0, m.ConnectionCloseOk())
+        self.end()
+
     def _release(self) -> None:
+        self.batch.slices.run(self._releasing())
+
+    def _releasing(self) -> Work:
         self._waiting.clear()
         channels = tuple(self.channels.values())
         self.channels.clear()
         for channel in channels:
-            channel.close()
-        for queue in tuple(self.exclusive_queues):
-            if not queue.deleted:
-                self.vhost.delete_queue(queue)
+            yield from channel.closing()
+        yield from self.vhost.deleting(self.exclusive_queues)
 
     def end(self, after: float = 0.0) -> None:
-        """Send the remaining output, and close the transport `after` seconds from now."""
+        """Send the remaining output and end it; with `after`, close the transport so many seconds from now instead."""
         self.phase = Phase.CLOSED
+        self._unread.clear()
+        self._pause_or_resume()  # what the client still sends is read and dropped
         self.flush()
-        self.transport.close(after)
+        if after:
+            self.transport.close(after)
+        else:
+            self.transport.finish(LINGER)
 
     # -- holding back --------------------------------------------------------------------------------------------
 
@@ -393,8 +465,13 @@ class Connection:
 
     def _pause_or_resume(self) -> None:
         """Read the socket unless something prevents it; a closing connection is read to its end."""
-        pause = self.phase is Phase.OPEN and (
-            self.held or self.choked or self._waiting.size > WAITING_BYTES or self.node.draining
+        pause = self.phase is Phase.OPEN and bool(
+            self.held
+            or self.choked
+            or self.busy
+            or self._unread
+            or self._waiting.size > WAITING_BYTES
+            or self.node.draining
         )
         if pause != self._paused:
             self._paused = pause
@@ -409,7 +486,7 @@ class Connection:
 
     def _sift(self, events: Sequence[Event]) -> Sequence[Event]:
         """The events that may be processed now; the others are deferred."""
-        if self.choked:
+        if self.choked or self.busy:
             self._waiting.add(events)
             return ()
         events = self._waiting.sift(events)
@@ -419,9 +496,11 @@ class Connection:
 
     def _go_on(self) -> None:
         """Process deferred events, as far as possible now; the caller ends the batch."""
-        if self._waiting and not self.choked:
+        if self._waiting and not self.choked and not self.busy:
             events: Sequence[Event] = self._waiting.take()
             self._process(self._sift(events) if self.node.alarms else events)
+            if self.engine.pending:  # answers and refusals that no handler has announced
+                self.has_output(0)
         self._pause_or_resume()
 
     @property
@@ -454,7 +533,7 @@ class Connection:
 
     # -- output --------------------------------------------------------------------------------------------------
 
-    def send(self, number: int, method: m.Method, frames: bytes = b"") -> None:
+    def send(self, number: int, method: m.Method, frames: Frames = b"") -> None:
         """Send a method on a channel, with the frames of a content where the method carries one.
 
         Nothing is sent when the client has closed the channel or the connection later in the same batch: it then
@@ -487,8 +566,14 @@ class Connection:
         if self.batch.catalog.changed:
             self.batch.save()  # before the client is notified
         self._dirty = False
-        self._output_bytes = 0
-        data = self.engine.data_to_send()
+        size, self._output_bytes = self._output_bytes, 0
+        if size > LARGE:
+            *pieces, data = self.engine.pieces_to_send() or (b"",)
+            for piece in pieces:
+                self.send_oct += len(piece)
+                self.transport.write(piece)
+        else:
+            data = self.engine.data_to_send()
         if data:
             self.send_oct += len(data)
             self.send_cnt += 1
@@ -507,6 +592,7 @@ class Connection:
         self.writable = True
         size, self.choked = self._waiting.size, False
         self._go_on()
+        self._unread.go_on()
         for channel in self.channels.values():
             for consumer in channel.consumers.values():
                 consumer.queue.schedule()

@@ -6,17 +6,18 @@ byte strings onto the connection's output, and, with acknowledgements, one entry
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Sequence
-from itertools import chain, islice
+from itertools import islice
 from typing import Final, Protocol, TypeAlias
 
 from harebell.broker.clients import Channel
-from harebell.broker.message import STORED_CHANNEL, Address, Given, Held, Message
+from harebell.broker.message import STORED_CHANNEL, Address, Given, Held, Message, to_held
 from harebell.broker.queues.base import Queue
 from harebell.broker.queues.consumer import OUTPUT_BYTES
-from harebell.broker.store.journal import Journal
-from harebell.broker.store.stream_records import Record
+from harebell.broker.store.queue_log.journal import Journal
+from harebell.broker.store.stream_log.records import Record
 from harebell.broker.v091.link import Link
 from harebell.broker.vhost import VirtualHost
 from harebell.errors import LocalProtocolError
@@ -24,11 +25,15 @@ from harebell.protocol.v091 import Table
 from harebell.protocol.v091.codec import END
 from harebell.protocol.v091.content import stored_content
 from harebell.protocol.v091.deliver import DeliverPrefixes, pack_tag
+from harebell.protocol.v091.fitting import fitting_frames
+from harebell.protocol.v091.large_frames import Frames
 
 __all__ = ["UNLIMITED", "Consumer", "ConsumerChannel", "Entry", "UnackedTable"]
 
 Entry: TypeAlias = "tuple[Queue, Consumer | None, int, Given | None]"
 """Queue, consumer (None: basic.get), position in the queue, message (None: it was browsed and stays in the queue)."""
+
+log = logging.getLogger("harebell.broker.connection")
 
 UNLIMITED: Final = 1 << 62  # prefetch 0: an unlimited window
 
@@ -55,7 +60,7 @@ class ConsumerChannel(Channel, Protocol):
     def cancelled_by_broker(self, consumer: Consumer) -> None:
         """End the consumer: its queue is gone."""
 
-    def refuse_delivery(self, queue: Queue, frames: bytes) -> None:
+    def refuse_delivery(self, queue: Queue, position: int, frames: bytes) -> None:
         """Close the channel later: a message with these frames does not fit the client's frame size."""
 
 
@@ -100,7 +105,9 @@ class Consumer:
         channel = self.channel
         if not channel.connection.writable or not channel.flowing:
             return 0
-        return self.credit if self.no_ack else min(self.credit, channel.credit)
+        if self.no_ack:  # it takes nothing of the channel's window, and waits while that is full, as on RabbitMQ
+            return self.credit if channel.credit > 0 else 0
+        return min(self.credit, channel.credit)
 
     def set_prefetch(self, prefetch: int) -> None:
         """Change the window of an existing consumer (RabbitMQ applies basic.qos to later consumers only)."""
@@ -117,20 +124,20 @@ class Consumer:
         """
         channel, prefixes, keep = self.channel, self.prefixes, not self.no_ack
         engine, number, unacked = channel.connection.engine, channel.number, channel.unacked.entries
-        out, popleft, queue, tag, size = list[bytes](), ready.popleft, self.queue, channel.tag, 0
+        out, popleft, queue, tag, size = list[Frames](), ready.popleft, self.queue, channel.tag, 0
         first, start, frame_max = tag, position, engine.frame_max
         prefix = end = b""
+        misfit: Message | None = None
         for _ in range(count):
             message = popleft()
             content = message.content
-            frames = content.frames
+            frames: Frames = content.frames
             length = len(frames)
             if content.channel != number or length > frame_max:
                 try:
-                    frames = content.frames_for(number, frame_max)
+                    frames = fitting_frames(content, number, frame_max)
                 except LocalProtocolError:
-                    ready.appendleft(message)
-                    channel.refuse_delivery(queue, frames)
+                    misfit = message
                     break
                 length = len(frames)
             if message.address.fresh is not end:  # nearly always the same as the previous message's
@@ -154,7 +161,12 @@ class Consumer:
         if journal is not None:
             journal.fed(start, delivered, self.no_ack)
         channel.connection.has_output(size)
-        return delivered
+        if misfit is None:
+            return delivered
+        if journal is not None:
+            journal.fed(start + delivered, 1, False)
+        self._refuse(Held(misfit, start + delivered))
+        return delivered + 1
 
     def feed_ahead(self, journal: Journal, count: int) -> int:
         """Deliver `count` messages that the journal has read ahead, or one share of output. Returns their number.
@@ -163,18 +175,19 @@ class Consumer:
         """
         channel, prefixes, keep = self.channel, self.prefixes, not self.no_ack
         engine, number, unacked = channel.connection.engine, channel.number, channel.unacked.entries
-        out, queue, tag, size = list[bytes](), self.queue, channel.tag, 0
+        out, queue, tag, size = list[Frames](), self.queue, channel.tag, 0
         first, position, frame_max = tag, journal.page_at, engine.frame_max
         prefix = end = b""
+        misfit: Given | None = None
         for given in islice(journal.ahead, count):
-            address, frames = given
+            address, stored = given
+            frames: Frames = stored
             length = len(frames)
             if number != STORED_CHANNEL or length > frame_max:
                 try:
-                    frames = stored_content(STORED_CHANNEL, frames).frames_for(number, frame_max)
+                    frames = fitting_frames(stored_content(STORED_CHANNEL, stored), number, frame_max)
                 except LocalProtocolError:
-                    journal.ahead = chain((given,), journal.ahead)
-                    channel.refuse_delivery(queue, frames)
+                    misfit = given
                     break
                 length = len(frames)
             if address.fresh is not end:
@@ -197,17 +210,22 @@ class Consumer:
             channel.credit -= delivered
         journal.fed_ahead(delivered, self.no_ack)
         channel.connection.has_output(size)
-        return delivered
+        if misfit is None:
+            return delivered
+        held = to_held(misfit, journal.page_at)
+        journal.fed_ahead(1, False)
+        self._refuse(held)
+        return delivered + 1
 
     def feed_held(self, messages: Sequence[Held]) -> None:
         """Deliver these messages. As `feed`, for a queue whose messages have positions of their own."""
         channel, prefixes, keep, misfits = self.channel, self.prefixes, not self.no_ack, list[Held]()
         engine, number, unacked = channel.connection.engine, channel.number, channel.unacked.entries
-        out, queue, tag, size, again = list[bytes](), self.queue, channel.tag, 0, 0
+        out, queue, tag, size, again = list[Frames](), self.queue, channel.tag, 0, 0
         frame_max = engine.frame_max
         for held in messages:
             message = held.message
-            frames = message.content.frames
+            frames: Frames = message.content.frames
             end = message.address.fresh
             try:
                 if held.count:
@@ -215,10 +233,9 @@ class Consumer:
                     frames = held.frames_for(number, frame_max)
                     again += 1
                 elif message.content.channel != number or len(frames) > frame_max:
-                    frames = message.content.frames_for(number, frame_max)
+                    frames = fitting_frames(message.content, number, frame_max)
             except LocalProtocolError:
                 misfits.append(held)
-                channel.refuse_delivery(queue, frames)
                 continue
             tag += 1
             out += (prefixes[len(end)], pack_tag(tag), end, frames)
@@ -228,7 +245,7 @@ class Consumer:
         engine.send_deliveries(out)
         channel.tag = tag
         for held in misfits:
-            self._hold(held)
+            self._refuse(held)
         delivered = len(messages) - len(misfits)
         self.delivered += delivered
         self.redelivered += again
@@ -246,16 +263,17 @@ class Consumer:
         engine, number, frame_max, unacked = (
             connection.engine, channel.number, connection.engine.frame_max, channel.unacked.entries
         )  # fmt: skip
-        out, queue, tag, size = list[bytes](), self.queue, channel.tag, 0
+        out, queue, tag, size = list[Frames](), self.queue, channel.tag, 0
         first = tag
         around: dict[bytes, tuple[bytes, bytes]] = {}  # bytes around the tag, by address: few different ones
-        for offset, _, address, frames in records:
-            if number != STORED_CHANNEL or len(frames) > frame_max:
+        for offset, _, address, stored in records:
+            frames: Frames = stored
+            if number != STORED_CHANNEL or len(stored) > frame_max:
                 try:
-                    frames = stored_content(STORED_CHANNEL, frames).frames_for(number, frame_max)
-                except LocalProtocolError:
-                    channel.refuse_delivery(queue, frames)
-                    break
+                    frames = fitting_frames(stored_content(STORED_CHANNEL, stored), number, frame_max)
+                except LocalProtocolError as error:
+                    log.warning("%s, offset %d is skipped for %s: %s", queue, offset, connection.peer, error)
+                    continue
             known = around.get(address)
             if known is None:
                 end = b"\0" + address + END
@@ -289,8 +307,7 @@ class Consumer:
         try:
             frames = held.frames_for(self.channel.number, self.channel.connection.engine.frame_max)
         except LocalProtocolError:
-            self._hold(held)
-            self.channel.refuse_delivery(self.queue, held.message.content.frames)
+            self._refuse(held)
             return
         if held.count:
             self.redelivered += 1
@@ -299,19 +316,23 @@ class Consumer:
             trace.delivered(self.channel, self.queue, held.message, held.count > 0)
         self.send(held.position, held, address.again if held.count else address.fresh, frames)
 
-    def _hold(self, held: Held) -> None:
-        """Count a message that does not fit as delivered, even with no_ack: it is requeued when the channel closes."""
+    def _refuse(self, held: Held) -> None:
+        """Count a message that does not fit as delivered, even with no_ack, and have the channel closed.
+
+        Then the message is requeued.
+        """
         channel = self.channel
         channel.tag += 1
         channel.unacked.entries[channel.tag] = (self.queue, self, held.position, held)
         self.credit -= 1
         channel.credit -= 1
+        channel.refuse_delivery(self.queue, held.position, held.message.content.frames)
 
     def takes(self, held: Held) -> bool:
         """Whether the message fits the client's frame size."""
         return held.fits(self.channel.connection.engine.frame_max)
 
-    def send(self, position: int, message: Given | None, end: bytes, frames: bytes) -> None:
+    def send(self, position: int, message: Given | None, end: bytes, frames: Frames) -> None:
         """Deliver one message from its parts; `message` is None for a queue that takes none back (a stream)."""
         channel = self.channel
         channel.tag += 1
@@ -328,8 +349,8 @@ class Consumer:
         address = held.message.address
         try:
             frames = held.frames_for(self.channel.number, self.channel.connection.engine.frame_max)
-        except LocalProtocolError:
-            self.channel.refuse_delivery(self.queue, held.message.content.frames)
+        except LocalProtocolError as error:
+            log.warning("%s, a message is not shown to %s: %s", self.queue, self.channel.connection.peer, error)
             return
         self.send(held.position, None, address.again if held.count else address.fresh, frames)
 

@@ -8,16 +8,17 @@ goes straight to the consumer; after the channel has closed, it is unroutable.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Final
 
 from harebell.broker.message import Held, Message
-from harebell.broker.queues.base import Back, Queue
+from harebell.broker.queues.base import Back, Owner, Queue
 from harebell.broker.queues.consumer import Getter
 from harebell.broker.v091.consumer import Consumer
 from harebell.broker.vhost import VirtualHost
 from harebell.errors import LocalProtocolError
 from harebell.protocol.v091.fields import write_shortstr
+from harebell.protocol.v091.fitting import fitting_frames
 from harebell.routing.settings import QueueSettings
 
 __all__ = ["PSEUDO_QUEUE", "WIRE_NAME", "ReplyQueue"]
@@ -29,16 +30,16 @@ WIRE_NAME: Final = write_shortstr(PSEUDO_QUEUE, "reply_to")
 class ReplyQueue(Queue):
     """The address of one channel: a reply is delivered at once or dropped, so the queue is always empty.
 
-    `consumer` is the channel's, once it consumes.
+    `owner` is the channel's connection; `consumer` is the channel's, once it consumes.
     """
 
     type = "reply"
     message_count = 0
 
-    def __init__(self, vhost: VirtualHost) -> None:
+    def __init__(self, vhost: VirtualHost, owner: Owner) -> None:
         name = f"{PSEUDO_QUEUE}.{secrets.token_urlsafe(18)}"
         super().__init__(
-            vhost, name, durable=False, exclusive=False, auto_delete=False, arguments={}, owner=None,
+            vhost, name, durable=False, exclusive=False, auto_delete=False, arguments={}, owner=owner,
             settings=QueueSettings(),
         )  # fmt: skip
         self.wire_name = write_shortstr(name, "reply_to")
@@ -49,9 +50,9 @@ class ReplyQueue(Queue):
         if consumer is not None and not consumer.cancelled:
             channel = consumer.channel
             try:
-                frames = message.content.frames_for(channel.number, channel.connection.engine.frame_max)
+                frames = fitting_frames(message.content, channel.number, channel.connection.engine.frame_max)
             except LocalProtocolError:
-                channel.refuse_delivery(self, message.content.frames)
+                channel.refuse_delivery(self, 0, message.content.frames)
                 return True
             consumer.send(0, None, message.address.fresh, frames)
         return True
@@ -59,8 +60,8 @@ class ReplyQueue(Queue):
     def can_deliver(self) -> bool:
         return bool(self.consumers)
 
-    def deliver(self) -> None:
-        pass
+    def deliver_share(self) -> bool:
+        return True
 
     def take(self, getter: Getter | None = None, fits: Callable[[Held], bool] | None = None) -> Held | None:
         return None
@@ -71,5 +72,6 @@ class ReplyQueue(Queue):
     def reject(self, entries: Iterable[Back]) -> None:
         pass
 
-    def purge(self) -> int:
+    def purging(self) -> Generator[None, None, int]:
+        yield from ()
         return 0

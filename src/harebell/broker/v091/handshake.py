@@ -55,6 +55,9 @@ class OpeningConnection(Link, Protocol):
     def end(self, after: float = 0.0) -> None:
         """Close the transport, `after` seconds from now."""
 
+    def read_on(self) -> None:
+        """Process what the client sent ahead of the broker's last answer."""
+
 
 class Handshake:
     """The handshake of one connection; it is also the `Applicant` of its login."""
@@ -66,9 +69,11 @@ class Handshake:
 
     def start(self) -> m.ConnectionStart:
         """The first method that the broker sends."""
+        product, _, version = self._node.limits.announce.partition(" ")
         properties: Table = {
-            "product": "Harebell",
-            "version": harebell.__version__,
+            "product": product,
+            "version": version or harebell.__version__,
+            "harebell": harebell.__version__,
             "platform": "Python",
             "information": "AMQP 0-9-1 with RabbitMQ's extensions",
             "copyright": "Apache-2.0",
@@ -78,19 +83,33 @@ class Handshake:
         mechanisms = " ".join(self._node.logins.offered(self.certificate_user)).encode()
         return m.ConnectionStart(0, 9, properties, mechanisms, b"en_US")
 
-    def start_ok(self, method: m.ConnectionStartOk) -> None:
+    def handle(self, method: m.Method) -> None:
+        """Process the client's method of the handshake. AmqpError when it is refused."""
+        match method:
+            case m.ConnectionStartOk():
+                self._start_ok(method)
+            case m.ConnectionSecureOk():
+                self._secure_ok(method)
+            case m.ConnectionOpen():
+                self._open(method.virtual_host)
+            case m.ConnectionUpdateSecret():
+                self._update_secret()
+            case _:
+                raise NotImplemented540(method.NAME)
+
+    def _start_ok(self, method: m.ConnectionStartOk) -> None:
         connection = self._connection
         connection.client_properties = method.client_properties
         connection.mechanism = method.mechanism
         self._login = Login(self._node.logins, self, method.mechanism)
         self._login.start(method.response)
 
-    def secure_ok(self, method: m.ConnectionSecureOk) -> None:
+    def _secure_ok(self, method: m.ConnectionSecureOk) -> None:
         if self._login is None:
             raise NotImplemented540(method.NAME)
         self._login.respond(method.response)
 
-    def open(self, name: str) -> None:
+    def _open(self, name: str) -> None:
         """Enter the virtual host. Raises NotAllowed or InternalError."""
         connection, node = self._connection, self._node
         vhost = node.vhosts.get(name)
@@ -105,22 +124,13 @@ class Handshake:
         connection.engine.send_method(0, m.ConnectionOpenOk())
         node.events.connection_created(connection)
 
-    def update_secret(self, method: m.ConnectionUpdateSecret) -> None:
-        """Check a new password of the logged-in user: it must be the right one."""
-        connection = self._connection
+    def _update_secret(self) -> None:
+        """Accept a new secret without looking at it, as RabbitMQ does where secrets do not expire.
 
-        def answer(right: bool) -> None:
-            if not connection.is_open or connection.engine.state is not ConnectionState.OPEN:
-                return
-            if right:
-                connection.engine.send_method(0, m.ConnectionUpdateSecretOk())
-                connection.has_output(0)
-            else:
-                refusal = NotAllowed("New secret was refused by one of the backends")
-                connection.close(refusal, method.CLASS_ID, method.METHOD_ID)
-
-        user = self._node.users.users.get(connection.user)
-        self._node.logins.verifier.verify(user, method.new_secret, answer)
+        The client's rights stay those of its login: no right comes from a secret that is not checked.
+        """
+        self._connection.engine.send_method(0, m.ConnectionUpdateSecretOk())
+        self._connection.has_output(0)
 
     # -- the applicant of the login ------------------------------------------------------------------------------
 
@@ -161,3 +171,5 @@ class Handshake:
         if connection.is_opening and connection.engine.state is ConnectionState.AWAIT_TUNE:
             connection.engine.send_method(0, method)
             connection.has_output(0)
+            timers = self._node.timers
+            timers.at(timers.now(), connection.read_on)

@@ -10,6 +10,7 @@ from harebell.broker.clients import Connection
 from harebell.broker.node import Node
 from harebell.broker.operations.leases import LeaseRequest
 from harebell.broker.queues.base import Queue
+from harebell.broker.slices import Work
 from harebell.broker.vhost import VirtualHost
 from harebell.errors import AmqpError
 from harebell.protocol.v091 import Engine, methods as m
@@ -27,6 +28,15 @@ class Link(Connection, Protocol):
     engine: Engine
     writable: bool
     exclusive_queues: list[Queue]
+
+    def work(self, number: int, method: m.Method, work: Work) -> None:
+        """Process a long method of a channel in slices; the connection's input waits until that is done.
+
+        The work may raise AmqpError, as a method's handler.
+        """
+
+    def spend(self, count: int) -> None:
+        """Count publications to `count` queues: after a slice of them, the connection's further input waits."""
 
     def send(self, number: int, method: m.Method, frames: bytes = b"") -> None:
         """Send a method on a channel, with the frames of a content where the method carries one."""

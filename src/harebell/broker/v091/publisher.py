@@ -10,12 +10,14 @@ In a transaction (`transaction`) a routed message waits there for the commit.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Final, Protocol
 
 from harebell.broker.clients import Channel
-from harebell.broker.forwarding import Sink, hashed_properties
+from harebell.broker.forwarding import Sink, hashed_properties, whole_message
 from harebell.broker.message import Address, MarkedMessage, Message
-from harebell.broker.operations.system_services import SERVICES, Service
+from harebell.broker.operations.system_services import Service, has_service
+from harebell.broker.slices import CHECK, Work
 from harebell.broker.v091.confirms import Confirms
 from harebell.broker.v091.direct_reply_to import PSEUDO_QUEUE, WIRE_NAME, ReplyQueue
 from harebell.broker.v091.link import Link
@@ -34,8 +36,9 @@ from harebell.protocol.v091.property_flags import (
     TIMESTAMP,
     USER_ID,
 )
-from harebell.protocol.v091.splice import replace_properties, replace_reply_to
+from harebell.protocol.v091.splice import header_frame_size, replace_properties, replace_reply_to
 from harebell.routing import SYSTEM_EXCHANGE, Route, bcc_keys, cc_bcc
+from harebell.routing.exchanges.exchange import Dependence
 
 __all__ = ["Publisher", "Target"]
 
@@ -44,8 +47,14 @@ MAX_EXPIRATION: Final = 315_360_000_000  # milliseconds: ten years, RabbitMQ's l
 _COPIES: Final = b"CC"  # in CC and BCC, in headers
 _PER_MESSAGE: Final = CORRELATION_ID | MESSAGE_ID | TIMESTAMP  # these differ in every message
 _UNKNOWN: Final = -1
+FEW: Final = 8  # queues of one message, above which its time is looked at
+WIDE: Final = 128  # ..., above which they get it in steps
+STEP: Final = 8  # queues of a step
 MAX_KNOWN: Final = 32  # different harmless properties that a channel remembers
 MAX_KNOWN_SIZE: Final = 512  # bytes of each
+
+
+_PUBLISH: Final = BasicPublish()
 
 
 class PublisherChannel(Channel, Protocol):
@@ -60,14 +69,14 @@ class PublisherChannel(Channel, Protocol):
 class Target:
     """The route of a basic.publish frame, valid until the topology changes.
 
-    `direct` is a reply address or a service, which has no binding; the rest of `queues` was routed. `count` is the
+    `direct` is a reply address or a `service`, which has no binding; the rest of `queues` was routed. `count` is the
     number of messages that went to exactly these queues since `flush_counts`. Where headers decide, `narrowed` has the
     targets of messages by the bytes of their headers; None: something else decides too.
     """
 
     __slots__ = (
-        "address", "count", "direct", "immediate", "mandatory", "method", "narrowed", "particular", "per_message",
-        "queues", "stored",
+        "address", "apart", "count", "direct", "immediate", "mandatory", "method", "narrowed", "particular",
+        "per_message", "queues", "service", "stored",
     )  # fmt: skip
 
     def __init__(
@@ -78,15 +87,19 @@ class Target:
         *,
         cacheable: bool = True,
         direct: tuple[Sink, ...] = (),
+        service: Service | None = None,
     ) -> None:
         self.method = method
         self.address = Address(publish.exchange, publish.routing_key)
+        if service is not None:
+            direct = (*direct, service)
         self.queues = (*direct, *queues)
-        self.direct = direct
+        self.direct, self.service = direct, service
         self.mandatory = publish.mandatory
         self.immediate = publish.immediate
         self.per_message = not cacheable  # headers, properties or chance decide, or an exchange holds it
         self.particular = publish.immediate or not self.queues
+        self.apart = self.particular or service is not None or len(self.queues) > FEW
         self.stored = any(queue.stored for queue in queues)
         self.narrowed: dict[bytes, Target] | None = {} if self.per_message and not direct else None
         self.count = 0
@@ -139,10 +152,61 @@ class Publisher:
         if self.transaction is not None:
             self.transaction.append((target, message, queues))
             return
-        accepted = self.deliver(target, message, queues)
+        if target.apart or queues is not target.queues:
+            self._publish_apart(target, message, queues)
+            return
+        target.count += 1
+        accepted = True
+        for queue in queues:
+            if not queue.publish(message):
+                accepted = False
         confirms = self.confirms
         if confirms is not None:
             confirms.add(accepted, target.stored or target.per_message)
+
+    def _publish_apart(self, target: Target, message: Message, queues: tuple[Sink, ...]) -> None:
+        """Publish a message that must not wait, or that has many queues, none, or queues of its own."""
+        if target.service is not None or self._is_wide(target, queues):
+            self._connection.work(self._channel.number, _PUBLISH, self._fan_out(target, message, queues))
+            self._connection.spend(CHECK)
+            return
+        accepted = self.deliver(target, message, queues)
+        if self.confirms is not None:
+            self.confirms.add(accepted, target.stored or target.per_message)
+        if len(queues) > FEW:
+            self._connection.spend(len(queues))
+
+    def _fan_out(self, target: Target, message: Message, queues: tuple[Sink, ...]) -> Work:
+        accepted = yield from self.deliver_in_steps(target, message, queues)
+        if self.confirms is not None:
+            self.confirms.add(accepted, True)
+
+    def deliver_in_steps(
+        self, target: Target, message: Message, queues: tuple[Sink, ...]
+    ) -> Generator[None, None, bool]:
+        """As `deliver`; many queues get the message in steps, and a service works in steps."""
+        service = target.service
+        if service is None and not self._is_wide(target, queues):
+            return self.deliver(target, message, queues)
+        self._channel.counts.publish += 1
+        self._connection.vhost.count_publications(target.address.exchange, queues, 1)
+        accepted, batch = True, self._connection.batch
+        if service is not None:
+            yield from service.serve(message)
+            queues = tuple(queue for queue in queues if queue is not service)
+        for start in range(0, len(queues), STEP):
+            for queue in queues[start : start + STEP]:
+                accepted &= queue.publish(message)
+            batch.relieve()
+            yield
+        batch.cover_earlier()
+        return accepted
+
+    def _is_wide(self, target: Target, queues: tuple[Sink, ...]) -> bool:
+        """Whether the queues get the message in steps; one that must not wait goes to all at once."""
+        count = len(queues)
+        wide = count > WIDE or (target.stored and self._connection.batch.writes_long(count))
+        return wide and not target.immediate
 
     def deliver(self, target: Target, message: Message, queues: tuple[Sink, ...]) -> bool:
         """Publish a routed message to its queues, or return it. Returns whether every queue took it."""
@@ -200,12 +264,14 @@ class Publisher:
         reply_queue = vhost.reply_queues.get(publish.routing_key) if not publish.exchange else None
         if reply_queue is not None:
             target = Target(content.method, publish, (), direct=(reply_queue,))
-        elif publish.exchange == SYSTEM_EXCHANGE and publish.routing_key in SERVICES:
-            target = Target(content.method, publish, (), direct=(Service(self._connection, publish.routing_key),))
+        elif publish.exchange == SYSTEM_EXCHANGE and has_service(self._connection.node, publish.routing_key):
+            target = Target(content.method, publish, (), service=Service(self._connection, publish.routing_key))
         else:
             route = vhost.router.route(publish.exchange, publish.routing_key)
             queues = tuple(vhost.queues[name] for name in route.queues)
             target = Target(content.method, publish, queues, cacheable=route.cacheable)
+            if vhost.router.exchange(publish.exchange).depends_on is Dependence.MESSAGE:
+                target.narrowed = None
         if vhost.trace is not None:
             target.per_message, target.narrowed = True, None
         self._connection.remember_target()
@@ -223,7 +289,7 @@ class Publisher:
         self._connection.remember_target()
         if self._targets.get(content.method) is not target:
             return target  # the cache was full and has been emptied
-        route = self._route(target, (target.address.routing_key,), content.decode_properties())
+        route = self._route(target, (target.address.routing_key,), content.decode_properties(), content)
         publish = content.decode_method()
         if not route.by_headers or not isinstance(publish, BasicPublish):
             target.narrowed = None
@@ -239,6 +305,7 @@ class Publisher:
         if flags & REPLY_TO and self._channel.replies is not None:
             frames = replace_reply_to(content.frames, WIRE_NAME, self._channel.replies.wire_name)
             if frames is not None:
+                self._check_fits(target, frames)
                 content = Content(content.channel, content.method, frames, content.body_size)
                 raw = content.raw_properties
         if flags & USER_ID or (flags & HEADERS and _COPIES in raw) or (flags & REPLY_TO and WIRE_NAME in raw):
@@ -271,13 +338,14 @@ class Publisher:
             self._connection.access.publish_copies(target.address.exchange, copies)
         if copies or target.per_message:
             keys = (target.address.routing_key, *copies)
-            route = self._route(target, keys, properties)
+            route = self._route(target, keys, properties, content)
             queues = (*target.direct, *(self._connection.vhost.queues[name] for name in route.queues))
         if "BCC" in headers:
             properties.headers = {name: value for name, value in headers.items() if name != "BCC"}
             rewritten = True
         if rewritten:
             frames = replace_properties(content.frames, properties)
+            self._check_fits(target, frames)
             content = Content(content.channel, content.method, frames, content.body_size)
         if ttl is not None:
             for queue in queues:
@@ -299,6 +367,15 @@ class Publisher:
                 f"user_id property set to '{user_id}' but authenticated user was '{connection.user}'"
             )
 
+    def _check_fits(self, target: Target, frames: bytes) -> None:
+        """Refuse a message that consumers could not get: with the address for replies it is longer than a frame."""
+        size, frame_max = header_frame_size(frames), self._connection.engine.frame_max
+        if size > frame_max and (target.queues or target.per_message):
+            raise PreconditionFailed(
+                f"with the address for direct replies the properties take a frame of {size} bytes, the negotiated "
+                f"frame_max is {frame_max}: shorten the headers"
+            )
+
     def _set_reply_to(self, properties: Properties) -> bool:
         """Direct reply-to: replace the pseudo-queue's name by the channel's own address."""
         if properties.reply_to != PSEUDO_QUEUE:
@@ -308,10 +385,14 @@ class Publisher:
         properties.reply_to = self._channel.replies.name
         return True
 
-    def _route(self, target: Target, keys: tuple[str, ...], properties: Properties) -> Route:
+    def _route(self, target: Target, keys: tuple[str, ...], properties: Properties, content: Content) -> Route:
         headers: Table = properties.headers or {}
         return self._connection.vhost.router.route_keys(
-            target.address.exchange, keys, lambda: headers, lambda: hashed_properties(properties)
+            target.address.exchange,
+            keys,
+            lambda: headers,
+            lambda: hashed_properties(properties),
+            lambda: whole_message(properties, content.body),
         )
 
     def _return(self, target: Target, content: Content, why: type[AmqpError]) -> None:

@@ -6,10 +6,11 @@ A handler is found by the type of the method (`HANDLERS`, at the end), as the ch
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
-from typing import Any, Final, Protocol, TypeAlias
+from collections.abc import Callable, Generator
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from harebell.broker.queues.base import Queue
+from harebell.broker.slices import Work
 from harebell.broker.v091.direct_reply_to import PSEUDO_QUEUE
 from harebell.broker.v091.link import Link
 from harebell.errors import NotFound, PreconditionFailed
@@ -22,6 +23,8 @@ __all__ = ["HANDLERS", "Topology"]
 
 class TopologyChannel(Protocol):
     """The channel on which the methods arrive."""
+
+    number: int
 
     @property
     def connection(self) -> Link: ...
@@ -57,20 +60,30 @@ class Topology:
     def _exchange_delete(self, method: m.ExchangeDelete) -> None:
         name = _stripped(method.exchange)
         self._connection.access.delete_exchange(name)
-        self._vhost.delete_exchange(name, if_unused=method.if_unused, user=self._connection.user)
-        if not method.no_wait:
+        if method.if_unused:
+            self._vhost.delete_exchange(name, if_unused=True, user=self._connection.user)
+            self._exchange_deleted(method.no_wait)
+        else:
+            self._connection.work(self._channel.number, method, self._delete_exchange(name, method.no_wait))
+
+    def _delete_exchange(self, name: str, no_wait: bool) -> Work:
+        yield from self._vhost.deleting_exchange(name, user=self._connection.user)
+        self._exchange_deleted(no_wait)
+
+    def _exchange_deleted(self, no_wait: bool) -> None:
+        if not no_wait:
             self._channel.reply(m.ExchangeDeleteOk())
 
     def _exchange_bind(self, method: m.ExchangeBind) -> None:
         source, destination = _stripped(method.source), to_exchange(_stripped(method.destination))
-        self._connection.access.bind(source, destination, method.routing_key)
+        self._connection.access.bind("bind", source, destination, method.routing_key)
         self._vhost.bind(source, destination, method.routing_key, method.arguments, user=self._connection.user)
         if not method.no_wait:
             self._channel.reply(m.ExchangeBindOk())
 
     def _exchange_unbind(self, method: m.ExchangeUnbind) -> None:
         source, destination = _stripped(method.source), to_exchange(_stripped(method.destination))
-        self._connection.access.bind(source, destination, method.routing_key)
+        self._connection.access.bind("unbind", source, destination, method.routing_key)
         self._vhost.unbind(source, destination, method.routing_key, method.arguments, user=self._connection.user)
         if not method.no_wait:
             self._channel.reply(m.ExchangeUnbindOk())
@@ -114,7 +127,7 @@ class Topology:
 
     def _queue_bind(self, method: m.QueueBind) -> None:
         source, name, key = self._binding(method)
-        self._connection.access.bind(source, to_queue(name), key)
+        self._connection.access.bind("bind", source, to_queue(name), key)
         queue, router = self._vhost.queues.get(name), self._vhost.router
         if queue is not None and router.has_exchange(source):
             queue.check_access(self._connection)  # a missing object is reported first, as in RabbitMQ
@@ -124,7 +137,7 @@ class Topology:
 
     def _queue_unbind(self, method: m.QueueUnbind) -> None:
         source, name, key = self._binding(method)
-        self._connection.access.bind(source, to_queue(name), key)
+        self._connection.access.bind("unbind", source, to_queue(name), key)
         queue, router = self._vhost.queues.get(name), self._vhost.router
         if queue is not None and router.has_exchange(source):
             queue.check_access(self._connection)
@@ -132,8 +145,12 @@ class Topology:
         self._channel.reply(m.QueueUnbindOk())
 
     def _queue_purge(self, method: m.QueuePurge) -> None:
-        count = self.readable_queue(method.queue).purge()
-        if not method.no_wait:
+        queue = self.readable_queue("purge", method.queue)
+        self._connection.work(self._channel.number, method, self._purge(queue.purging(), method.no_wait))
+
+    def _purge(self, purging: Generator[None, None, int], no_wait: bool) -> Work:
+        count = yield from purging
+        if not no_wait:
             self._channel.reply(m.QueuePurgeOk(count))
 
     def _queue_delete(self, method: m.QueueDelete) -> None:
@@ -142,14 +159,18 @@ class Topology:
                 self._channel.reply(m.QueueDeleteOk(count))
 
         name = self._named(_stripped(method.queue))
-        self._connection.access.configure("queue", name)
+        self._connection.access.delete_queue(name)
         if name in self._vhost.queues:
             queue = self._vhost.queue(name, self._connection)
             if method.if_empty and (queue.message_count or queue.delayed_count):
                 raise PreconditionFailed(f"{queue} not empty")
             if method.if_unused and queue.consumers:
                 raise PreconditionFailed(f"{queue} in use")
-            self._vhost.delete_queue(queue, answer, user=self._connection.user)
+            if method.if_empty or method.if_unused:  # what was found must still be so at the end
+                self._vhost.delete_queue(queue, answer, user=self._connection.user)
+            else:
+                work = self._vhost.deleting_queue(queue, answer, user=self._connection.user)
+                self._connection.work(self._channel.number, method, work)
         else:
             answer(0)
 
@@ -159,10 +180,10 @@ class Topology:
             raise NotFound("no previously declared queue")
         return name or self._last_queue
 
-    def readable_queue(self, name: str) -> Queue:
-        """The queue to consume, get or purge from. Raises AccessRefused, NotFound or ResourceLocked."""
+    def readable_queue(self, act: Literal["purge", "get", "consume"], name: str) -> Queue:
+        """The queue for the act. Raises AccessRefused, NotFound or ResourceLocked."""
         name = self._named(name)
-        self._connection.access.read("queue", name)
+        self._connection.access.read_queue(act, name)
         return self._vhost.queue(name, self._connection)
 
     def _binding(self, method: m.QueueBind | m.QueueUnbind) -> tuple[str, str, str]:

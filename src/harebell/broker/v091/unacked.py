@@ -1,22 +1,31 @@
 """The unacknowledged deliveries of a channel, and their settlement, requeueing and redelivery.
 
 One table for consumers and basic.get, because delivery tags are the channel's. Tags grow, so the table is in tag
-order and a `multiple` takes from its front.
+order and a `multiple` takes from its front. Many deliveries are settled in shares, so that other clients have their
+turns in between; a queue to which many return delivers nothing meanwhile (`returning`), so that newer messages do not
+overtake them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from itertools import islice, takewhile
+from typing import Final, Protocol
 
 from harebell.broker.counts import ChannelCounts
 from harebell.broker.message import to_held
 from harebell.broker.queues.base import Back, Queue
+from harebell.broker.slices import Work
 from harebell.broker.v091.consumer import Consumer, Entry
 from harebell.errors import PreconditionFailed
 
-__all__ = ["Unacked", "check_negative"]
+__all__ = ["Unacked", "check_negative", "rejected_in_steps"]
+
+
+SHARE: Final = 512  # deliveries settled in one step
+LETTERS: Final = 8  # ..., where they are dead-lettered
+TAKEN: Final = 8192  # delivery tags looked up at a time
 
 
 class UnackedChannel(Protocol):
@@ -32,12 +41,13 @@ class UnackedChannel(Protocol):
 class Unacked:
     """The deliveries by tag. `watched` once a queue asked to be notified of each acknowledgement (`Queue.acked`)."""
 
-    __slots__ = ("_channel", "entries", "watched")
+    __slots__ = ("_channel", "_turn", "entries", "watched")
 
     def __init__(self, channel: UnackedChannel) -> None:
         self._channel = channel
         self.entries: dict[int, Entry] = {}
         self.watched = False
+        self._turn = 0
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -56,6 +66,67 @@ class Unacked:
             return taken
         return {each: entries.pop(each) for each in self.tags(tag, multiple)}
 
+    def is_long(self, multiple: bool) -> bool:
+        """Whether a settlement may be for so many deliveries that it has to be done in shares."""
+        return multiple and len(self.entries) > SHARE
+
+    def shares(self, tag: int) -> Iterator[dict[int, Entry]]:
+        """Take the deliveries up to a tag (0: all outstanding ones) out of the table, a share at a time.
+
+        PreconditionFailed for a tag that is not outstanding.
+        """
+        if tag and tag not in self.entries:
+            raise PreconditionFailed(f"unknown delivery tag {tag}")
+        last = tag or next(reversed(self.entries), 0)
+        return _shares(self, last)
+
+    def shares_of(self, tags: Sequence[int]) -> Iterator[dict[int, Entry]]:
+        """Take the deliveries with these tags, where they are outstanding, out of the table, a share at a time."""
+        for start in range(0, len(tags), SHARE):
+            entries, taken = self.entries, dict[int, Entry]()
+            for tag in tags[start : start + SHARE]:
+                entry = entries.pop(tag, None)
+                if entry is not None:
+                    taken[tag] = entry
+            yield taken
+
+    def returning(
+        self,
+        shares: Iterable[dict[int, Entry]],
+        give_back: Callable[[dict[int, Entry]], None],
+        queues: Iterable[Queue] = (),
+    ) -> Work:
+        """Give shares of deliveries back to their queues, which deliver nothing until the last one has returned.
+
+        A queue is held from its first delivery on, `queues` from the first share on.
+        """
+        held = dict.fromkeys(queues)
+        for queue in held:
+            queue.hold()
+        try:
+            for taken in shares:
+                for queue in {entry[0] for entry in taken.values()}.difference(held):
+                    queue.hold()
+                    held[queue] = None
+                give_back(taken)
+                yield
+        finally:
+            for queue in held:
+                queue.release()
+
+    def checked(self, tag: int, methods: str, *, requeue: bool) -> Work:
+        """As `check_negative`, for the deliveries up to a tag (0: all), in steps."""
+        tags = list(self.entries)
+        for start in range(0, len(tags), TAKEN):
+            some = tags[start : start + TAKEN]
+            if tag and some[-1] > tag:
+                some = [each for each in some if each <= tag]
+            entries = self.entries
+            check_negative([entries[each] for each in some if each in entries], methods, requeue=requeue)
+            if not some:
+                return
+            yield
+
     def tags(self, tag: int, multiple: bool) -> list[int]:
         """The tags that a tag and `multiple` mean, oldest first. PreconditionFailed for one that is not outstanding."""
         if multiple and tag == 0:
@@ -71,9 +142,12 @@ class Unacked:
                 break
         return tags
 
-    def restore(self, taken: dict[int, Entry]) -> None:
+    def restore(self, settled: Iterable[dict[int, Entry]]) -> None:
         """Put deliveries back into the table: their transaction was rolled back."""
-        self.entries = dict(sorted((taken | self.entries).items()))
+        entries = self.entries
+        for taken in settled:
+            entries |= taken
+        self.entries = dict(sorted(entries.items()))
 
     def ack_one(self, tag: int) -> None:
         """Acknowledge one delivery: as `take` and `ack`, without a table for it."""
@@ -132,27 +206,22 @@ class Unacked:
         """
         self._give_back(taken.values(), requeue, failed)
 
-    def recover(self, requeue: bool) -> None:
-        """Return all deliveries to their queues, or deliver them again to the same consumers."""
-        check_negative(self.entries.values(), "basic.recover", requeue=True)
-        if requeue:
-            self.requeue_all(failed=False)
-        else:
-            self._redeliver_all()
+    def requeue_all(self, *, failed: bool, queues: Iterable[Queue] = ()) -> Work:
+        """Return all deliveries to their queues; `failed` when the channel closes.
 
-    def requeue_all(self, *, failed: bool) -> None:
-        """Return all deliveries to their queues; `failed` when the channel closes."""
-        entries = list(self.entries.values())
-        self.entries.clear()
-        self._give_back(entries, True, failed)
+        `queues`: those that deliver nothing until all have returned, besides those to which the first ones do.
+        """
+        also = queues if len(self.entries) > SHARE else ()
+        return self.returning(self.shares(0), lambda taken: self._give_back(taken.values(), True, failed), also)
 
-    def _redeliver_all(self) -> None:
+    def redeliver_all(self) -> Work:
         """basic.recover(requeue=false): deliver each message again, with a new tag, to the same consumer.
 
         Deliveries of basic.get, or of a cancelled consumer, return to the queue. RabbitMQ answers 540 here.
         """
-        entries = list(self.entries.values())
-        self.entries.clear()
+        return self.returning(self.shares(0), lambda taken: self._redeliver(taken.values()))
+
+    def _redeliver(self, entries: Collection[Entry]) -> None:
         for queue in {entry[0] for entry in entries}:
             queue.before_requeue()
         self._release(entries)
@@ -179,9 +248,15 @@ class Unacked:
             channel.credit += count
             consumer.queue.schedule()
         if was_full and channel.credit > 0:
-            for consumer in channel.consumers.values():
-                consumer.queue.schedule()
+            self._schedule_in_turn()
         return opened
+
+    def _schedule_in_turn(self) -> None:
+        """Let the queues of all consumers deliver, another one first each time: they share the channel's window."""
+        consumers = list(self._channel.consumers.values())
+        self._turn = (self._turn + 1) % max(1, len(consumers))
+        for consumer in reversed(consumers[self._turn :] + consumers[: self._turn]):  # the last one delivers first
+            consumer.queue.schedule()
 
     def _give_back(self, entries: Collection[Entry], requeue: bool, failed: bool) -> None:
         by_queue: dict[Queue, list[Back]] = {}
@@ -197,6 +272,21 @@ class Unacked:
                 queue.requeue(back, failed=failed)
             else:
                 queue.reject(back)
+
+
+def rejected_in_steps(taken: dict[int, Entry]) -> Iterator[dict[int, Entry]]:
+    """The deliveries of a share that are rejected in one step: few, if each may become a letter to many queues."""
+    if all(entry[0].settings.dead_letter_exchange is None for entry in taken.values()):
+        yield taken
+        return
+    entries = iter(taken.items())
+    while part := dict(islice(entries, LETTERS)):
+        yield part
+
+
+def _shares(unacked: Unacked, last: int) -> Iterator[dict[int, Entry]]:
+    while tags := list(takewhile(lambda tag: tag <= last, islice(unacked.entries, TAKEN))):
+        yield from unacked.shares_of(tags)
 
 
 def check_negative(entries: Iterable[Entry], methods: str, *, requeue: bool) -> None:

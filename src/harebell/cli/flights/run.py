@@ -23,14 +23,14 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 import harebell
 from harebell.broker import Broker
-from harebell.cli.display import Display
 from harebell.cli.flights import topology, traffic
 from harebell.cli.flights.background import Background
 from harebell.cli.flights.counts import Group
 from harebell.cli.flights.data import CANCELLED, FLIGHTS, Expected, airlines, flights
 from harebell.cli.flights.pipeline import Pipeline, Row
-from harebell.cli.log_file import logging_into, stderr_into, tail
-from harebell.cli.servers import server_name
+from harebell.cli.server_name import server_name
+from harebell.cli.terminal.display import Display
+from harebell.cli.terminal.log_file import logging_into, stderr_into, tail
 from harebell.errors import InvalidArgument
 
 __all__ = ["Outcome", "run"]

@@ -12,12 +12,12 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Parameter, validators
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harebell.cli.display import Display
 from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, Url, run_job
+from harebell.cli.terminal.consoles import new_console
+from harebell.cli.terminal.display import Display
 from harebell.errors import DataLoss, InvalidArgument, PreconditionFailed
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def archive(
 
         find_table(folder)
     stop = threading.Event()
-    results = Display(Console(highlight=False))
+    results = Display(new_console())
     if tap:
         queues = tuple(_tapped(results, url, queue, management_url) for queue in queues)
 

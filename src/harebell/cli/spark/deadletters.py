@@ -15,11 +15,12 @@ from cyclopts import Parameter, validators
 from rich.table import Table
 
 from harebell.cli.html.page import clip
-from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, Url, run_job
+from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, JsonFile, ReportFile, Url, run_job
+from harebell.cli.terminal.output import say
 from harebell.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from harebell.cli.display import Display
+    from harebell.cli.terminal.display import Display
     from harebell.spark.jobs.deadletters import Plan, Redriven, Triage
     from harebell.spark.jobs.sources import Messages, Origin
     from harebell.spark.runtime.session import SparkSession
@@ -67,15 +68,8 @@ def deadletters(
     top: Annotated[
         int, Parameter(help="How many origins and payload patterns.", validator=validators.Number(gte=1))
     ] = 20,
-    report: Annotated[Path | None, Parameter(help="Write an HTML page to this file.")] = None,
-    json_file: Annotated[
-        str | None,
-        Parameter(
-            name="--json",
-            allow_leading_hyphen=True,
-            help="Write everything as JSON to this file; - is standard output.",
-        ),
-    ] = None,
+    report: ReportFile = None,
+    json_file: JsonFile = None,
     redrive: Annotated[
         bool, Parameter(negative=(), help="Send messages back to where they came from; see the options that follow.")
     ] = False,
@@ -290,7 +284,7 @@ def show_done(display: Display, done: Redriven) -> None:
     if done.missing:
         display.say(f"{done.missing:,} were not in the queue any more")
     for text, count in done.refused.items():
-        print(f"harebell: {count:,} messages stayed: {text}", file=sys.stderr)
+        say(f"harebell: {count:,} messages stayed: {text}", sys.stderr)
 
 
 def table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> Table:
@@ -330,6 +324,6 @@ def write_json(place: str, found: Found) -> None:
             }  # fmt: skip
     text = json.dumps(content, indent=2, default=str, ensure_ascii=False)
     if place == "-":
-        print(text)
+        say(text)
     else:
         Path(place).write_text(text + "\n", encoding="utf-8")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as to_json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -10,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 from rich.console import Console
 
-from harebell.cli.display import Display
 from harebell.cli.spark.simulate_input import Messages, topology_from
 from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, Url, run_job
 from harebell.cli.spark.tables import file_text, listing, right, wide_console
+from harebell.cli.terminal.display import Display
+from harebell.cli.terminal.output import say, say_json
 from harebell.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -69,11 +69,11 @@ def diff(
 
         file_text(html, diff_page(messages.what, str(before), str(after), found, failed, top))
     if json:
-        print(to_json.dumps({**asdict(found), "same": found.same, "failed": failed}, indent=2))
+        say_json({**asdict(found), "same": found.same, "failed": failed}, indent=2)
     else:
         show(wide_console(), found, top)
         for text in failed:
-            print(f"failed: {text}")
+            say(f"failed: {text}")
     return FAILED if failed else 0
 
 

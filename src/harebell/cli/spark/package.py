@@ -7,6 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from harebell.cli.terminal.output import say
+
 __all__ = ["package"]
 
 
@@ -20,7 +22,7 @@ def package(
     from harebell.spark.runtime import packaging
 
     zipped = packaging.package(to)
-    print(f"wrote {zipped} ({zipped.stat().st_size / 1024:.0f} KiB)\n")
-    print(packaging.submit_line(zipped, master, job))
-    print("\nThe Python of the executors needs pyarrow; `PYSPARK_PYTHON=/path/to/python` before the line chooses it.")
+    say(f"wrote {zipped} ({zipped.stat().st_size / 1024:.0f} KiB)\n")
+    say(packaging.submit_line(zipped, master, job))
+    say("\nThe Python of the executors needs pyarrow; `PYSPARK_PYTHON=/path/to/python` before the line chooses it.")
     return 0

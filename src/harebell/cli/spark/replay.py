@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Parameter, validators
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harebell.cli.display import Display
 from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, Url, run_job
+from harebell.cli.terminal.consoles import new_console
+from harebell.cli.terminal.display import Display
 from harebell.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def replay(
         raise InvalidArgument("--resume goes on with what was asked for at first: leave the other options out")
 
     find_table(folder)
-    results = Display(Console(highlight=False))
+    results = Display(new_console())
 
     def work(spark: SparkSession, display: Display) -> int:
         from harebell.spark.jobs import replay as replay_job

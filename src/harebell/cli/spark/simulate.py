@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from cyclopts import Parameter
 from rich.console import Console
 
-from harebell.cli.display import Display
 from harebell.cli.spark.simulate_input import Messages, topology_from
 from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, Url, run_job
 from harebell.cli.spark.tables import (
@@ -23,6 +22,8 @@ from harebell.cli.spark.tables import (
     time_text,
     wide_console,
 )
+from harebell.cli.terminal.display import Display
+from harebell.cli.terminal.output import say_json
 from harebell.errors import InvalidArgument
 from harebell.spark.jobs.simulate import Consumers, Limits, Plan, parse_consumers, plan
 
@@ -153,7 +154,7 @@ def simulate(
 
         file_text(html, page(messages.what, result, planned, rates, limits, profile, top))
     if json:
-        print(to_json.dumps(as_json(result, planned), indent=2))
+        say_json(as_json(result, planned), indent=2)
     else:
         show(wide_console(), result, planned, rates.given, top)
     return 0

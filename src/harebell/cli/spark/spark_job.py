@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 from cyclopts import Parameter
-from rich.console import Console
 
-from harebell.cli.display import Display
-from harebell.cli.log_file import logging_into, stderr_into, tail
+from harebell.cli.terminal.consoles import new_console
+from harebell.cli.terminal.display import Display
+from harebell.cli.terminal.log_file import logging_into, stderr_into, tail
 from harebell.errors import HarebellError, InvalidArgument
 
 if TYPE_CHECKING:
     from harebell.spark.runtime.session import SparkSession
 
-__all__ = ["Cluster", "Url", "check_broker", "run_job"]
+__all__ = ["DEFAULT_URL", "Cluster", "JsonFile", "ReportFile", "Url", "check_broker", "run_job"]
 
 T = TypeVar("T")
 
@@ -38,6 +38,17 @@ Url = Annotated[
     str, Parameter(env_var="HAREBELL_URL", help="The broker; the variable keeps a password off the command line.")
 ]
 """The option `--url` of a job; its default is DEFAULT_URL."""
+
+ReportFile = Annotated[Path | None, Parameter(help="Write an HTML page to this file.")]
+"""The option `--report` of a job."""
+
+JsonFile = Annotated[
+    str | None,
+    Parameter(
+        name="--json", allow_leading_hyphen=True, help="Write everything as JSON to this file; - is standard output."
+    ),
+]
+"""The option `--json` of a job, whose parameter is `json_file`."""
 
 
 @Parameter(name="*")
@@ -81,7 +92,7 @@ def run_job(
     settings = cluster.settings()
     if broker is not None:
         check_broker(broker)
-    shown = display or Display(Console(stderr=True))
+    shown = display or Display(new_console(stderr=True, highlight=True))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="harebell-", ignore_cleanup_errors=True)))
         log = folder / "log"

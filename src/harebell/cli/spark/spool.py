@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as to_json
 import re
 import time
 from collections.abc import Sequence
@@ -11,9 +10,10 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
-from rich.console import Console
 from rich.table import Table
 
+from harebell.cli.terminal.consoles import new_console
+from harebell.cli.terminal.output import say, say_json
 from harebell.errors import InvalidArgument
 
 __all__ = ["listed", "prune"]
@@ -43,13 +43,13 @@ def listed(folder: Folder = None, *, queue: str | None = None, json: AsJson = Fa
 
     states = [state for state in tickets(_folder(folder)) if queue is None or state.queue == queue]
     if json:
-        print(to_json.dumps([_as_json(state) for state in states], indent=2))
+        say_json([_as_json(state) for state in states], indent=2)
         return 0
     table = _table(states, "drain" if len(states) == 1 else "drains")
-    Console().print(table)
+    new_console(highlight=True).print(table)
     for state in states:
         for path in state.damaged:
-            print(f"damaged: {path}")
+            say(f"damaged: {path}")
     return 0
 
 
@@ -80,12 +80,12 @@ def prune(
     age = _age(older_than)
     gone = keeping.prune(_folder(folder), age, unacked=unacked, last=last, dry_run=dry_run)
     if json:
-        print(to_json.dumps([_as_json(state) for state in gone], indent=2))
+        say_json([_as_json(state) for state in gone], indent=2)
         return 0
     if gone:
-        Console().print(_table(gone, "would be deleted" if dry_run else "deleted"))
+        new_console(highlight=True).print(_table(gone, "would be deleted" if dry_run else "deleted"))
     else:
-        print(f"nothing to delete that is older than {older_than}")
+        say(f"nothing to delete that is older than {older_than}")
     return 0
 
 

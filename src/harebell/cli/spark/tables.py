@@ -10,6 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Column, Table
 
+from harebell.cli.terminal.consoles import new_console
 from harebell.errors import InvalidArgument
 
 __all__ = [
@@ -36,8 +37,8 @@ def file_text(path: Path, text: str) -> None:
 
 def wide_console() -> Console:
     """A console on standard output; wide enough for the tables if it is no terminal, which has no width."""
-    console = Console()
-    return console if console.is_terminal else Console(width=WIDTH)
+    console = new_console(highlight=True)
+    return console if console.is_terminal else new_console(highlight=True, width=WIDTH)
 
 
 def listing(*columns: str | Column) -> Table:

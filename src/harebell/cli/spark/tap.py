@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter, validators
 
 from harebell.cli.spark.spark_job import DEFAULT_URL, Url
+from harebell.cli.terminal.output import say
 from harebell.spark.streams.tap import tap as put_tap
 
 __all__ = ["tap"]
@@ -43,8 +44,8 @@ def tap(
         management_url=management_url,
         timeout=timeout,
     )
-    print(f"stream queue '{done.stream}' gets what is published to")
+    say(f"stream queue '{done.stream}' gets what is published to")
     for binding in done.bindings:
         arguments = f" {dict(binding.arguments)}" if binding.arguments else ""
-        print(f"  exchange '{binding.exchange}' with key '{binding.routing_key}'{arguments}")
+        say(f"  exchange '{binding.exchange}' with key '{binding.routing_key}'{arguments}")
     return 0

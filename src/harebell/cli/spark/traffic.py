@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from cyclopts import Parameter, validators
 
 from harebell.cli.spark.deadletters import table
-from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, Url, run_job
+from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, JsonFile, ReportFile, Url, run_job
+from harebell.cli.terminal.output import say
 from harebell.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from harebell.cli.display import Display
+    from harebell.cli.terminal.display import Display
     from harebell.spark.jobs.sources import DataFrame, Origin
     from harebell.spark.jobs.traffic import Questions, Survey
     from harebell.spark.runtime.session import SparkSession
@@ -71,15 +72,8 @@ def traffic(
             validator=validators.Number(gt=0),
         ),
     ] = None,
-    report: Annotated[Path | None, Parameter(help="Write an HTML page to this file.")] = None,
-    json_file: Annotated[
-        str | None,
-        Parameter(
-            name="--json",
-            allow_leading_hyphen=True,
-            help="Write everything as JSON to this file; - is standard output.",
-        ),
-    ] = None,
+    report: ReportFile = None,
+    json_file: JsonFile = None,
     csv_folder: Annotated[
         Path | None, Parameter(name="--csv", help="Write each table as a CSV file into this folder.")
     ] = None,
@@ -126,7 +120,7 @@ def traffic(
     if json_file is not None:
         text = json.dumps({"source": work.what, **found.as_dict()}, indent=2, default=str, ensure_ascii=False)
         if json_file == "-":
-            print(text)
+            say(text)
         else:
             Path(json_file).write_text(text + "\n", encoding="utf-8")
     if json_file != "-":

@@ -50,7 +50,6 @@ class Consumer:
 
     def start(self) -> None:
         self._io.run(self._inner.start)
-        self._ahead = self._inner.subscription.ahead
 
     def cancel(self, *, timeout: float | None = None) -> None:
         self._io.run(self._inner.cancel, timeout=timeout)
@@ -123,6 +122,9 @@ class Consumer:
         starting = self._inner.starting
         if starting is None or not starting.done() or starting.cancelled():
             self.start()
+        # A start makes another subscription when one before it was interrupted; it may have been interrupted itself,
+        # when it was done.
+        self._ahead = self._inner.subscription.ahead
 
     def _fetch(self) -> None:
         """Take some deliveries from the subscription, to be given out later without the turn."""
@@ -137,16 +139,16 @@ class Consumer:
         """Wait for a delivery. False when the subscription has ended, or the deadline has passed."""
         io, subscription = self._io, self._inner.subscription
         while not subscription.buffer and not subscription.ahead:
+            if subscription.finished:  # nothing changes it any more; there may be no turn to take: the interpreter ends
+                if subscription.reason is not None:
+                    raise copy_of(subscription.reason)
+                return False
             io.check()
             waiter = Waiter(io)
             try:
                 with io.turn:
-                    if subscription.buffer:
-                        break
-                    if subscription.finished:
-                        if subscription.reason is not None:
-                            raise copy_of(subscription.reason)
-                        return False
+                    if subscription.buffer or subscription.finished:
+                        continue
                     subscription.waiters.append(waiter)
                 in_time = waiter.wait(-1 if deadline is None else max(deadline - time.monotonic(), 0.0))
             except BaseException:  # raised by a signal handler

@@ -9,16 +9,34 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import selectors
+import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final, TypeVarTuple
 
-__all__ = ["TurnLoop"]
+__all__ = ["TurnLock", "TurnLoop"]
 
 Ts = TypeVarTuple("Ts")
 
 GIVE_WAY_SECONDS: Final = 50e-6  # about what a thread takes to wake up and take the turn
+
+
+class TurnLock(type(threading.RLock())):  # type: ignore[misc]
+    """A lock that an interrupt never leaves locked.
+
+    Since Python 3.14 a signal's handler may run after a `with` statement has taken a lock and before the statement is
+    responsible for it; what the handler raises would leave the lock to its thread for ever.
+    """
+
+    def __enter__(self) -> bool:
+        before = self._recursion_count()
+        try:
+            return bool(self.acquire())
+        except BaseException:
+            if self._recursion_count() > before:
+                self.release()
+            raise
 
 
 class _Selector(selectors.DefaultSelector):
@@ -68,7 +86,7 @@ class TurnLoop(asyncio.SelectorEventLoop):
     """
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock: threading.RLock = TurnLock() if sys.version_info >= (3, 14) else threading.RLock()
         self.asleep = False
         self.wanted = False
         self.woken: list[threading.Lock] = []

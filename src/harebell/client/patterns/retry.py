@@ -194,7 +194,8 @@ def given_up(delivery: Delivery, queue: str, error: BaseException, now: int) -> 
     death = Death(queue, "rejected", 1, delivery.exchange, (delivery.routing_key,), now)
     headers = message.properties.headers
     assert headers is not None  # `tried_again` makes it
-    history = [each.table() for each in (death, *deaths(delivery.headers))]
+    earlier = headers.get("x-death")
+    history = [death.table(), *(earlier if isinstance(earlier, list) else ())]
     headers["x-death"] = cast("list[FieldValue]", history)
     return message
 

@@ -174,8 +174,8 @@ class Subscription:
         """No more deliveries come."""
         if self.finished:
             return
+        self.reason = reason  # first: another thread may look
         self.finished = True
-        self.reason = reason
         if self.on_end is not None:
             self.on_end(self)
         while self.waiters:

@@ -1,5 +1,7 @@
 """A message on the wire: one header frame and its body frames, stored as the bytes that were received.
 
+Only a large body is stored in frames of full size, on one channel (`assembly`), so that nothing has to be cut later.
+
 A Content decodes its properties at their first use. A broker passes the frames on as they are, and rewrites only a
 channel number that differs; a client reads properties and body. The layout of the frames:
 
@@ -59,7 +61,7 @@ class Content:
 
     channel    the channel number in its frames
     method     payload of the method frame that carried it (class id, method id, arguments)
-    frames     header frame and body frames, as received
+    frames     header frame and body frames, as received; those of a large body may be cut otherwise
     body_size  length of the body in bytes
     """
 
@@ -169,12 +171,7 @@ class Content:
         frames, at = self.frames, self._header_end
         if self.body_size == len(frames) - at - FRAME_OVERHEAD:  # nearly always: one body frame
             return frames[at + 7 : -1]
-        pieces = []
-        while at < len(frames):
-            stop = at + 7 + _LENGTH.unpack_from(frames, at + 3)[0]
-            pieces.append(frames[at + 7 : stop])
-            at = stop + 1
-        return b"".join(pieces)
+        return body_of(frames, at)
 
     @property
     def _header_end(self) -> int:
@@ -193,7 +190,7 @@ class Content:
 
     def recut(self, channel: int, frame_max: int) -> bytes:
         """The frames to store: on that channel, body frames cut to `frame_max` bytes, the header frame as it is."""
-        if 0 < frame_max < len(self.frames) and self._largest_body_frame() > frame_max:
+        if 0 < frame_max < len(self.frames) and self.largest_frame(self._header_end) > frame_max:
             return encode_content(channel, self.raw_properties, self.body, frame_max)
         if channel == self.channel:
             return self.frames
@@ -203,8 +200,9 @@ class Content:
             at += FRAME_OVERHEAD + _LENGTH.unpack_from(frames, at + 3)[0]
         return bytes(frames)
 
-    def _largest_body_frame(self) -> int:
-        largest, at = 0, self._header_end
+    def largest_frame(self, at: int = 0) -> int:
+        """The length of the longest frame, of those from this place on."""
+        largest = 0
         while at < len(self.frames):
             size = FRAME_OVERHEAD + _LENGTH.unpack_from(self.frames, at + 3)[0]
             largest = max(largest, size)
@@ -227,6 +225,16 @@ class OversizedContent:
     def __init__(self, method: bytes, body_size: int) -> None:
         self.method = method
         self.body_size = body_size
+
+
+def body_of(frames: bytes, at: int) -> bytes:
+    """The body in the body frames from `at` on."""
+    view, pieces = memoryview(frames), []
+    while at < len(frames):
+        stop = at + 7 + _LENGTH.unpack_from(frames, at + 3)[0]
+        pieces.append(view[at + 7 : stop])
+        at = stop + 1
+    return b"".join(pieces)
 
 
 def stored_content(channel: int, frames: bytes) -> Content:

@@ -14,6 +14,9 @@ method that carries content is not decoded: it stays bytes in a Content, togethe
 holds its header and body frames. When all of them are in one buffer, which is nearly always, that is one pass and one
 slice (`_whole_content`); otherwise an `Assembly` gathers the frames of a channel.
 
+The file is long because the state of a connection's input is in one place: the loop over frames, the checks of what
+follows what, and both ways in which a content arrives.
+
 Rules:
 1. On any input, `receive_data` either returns or raises RemoteProtocolError. Where the peer broke framing, the engine
    receives nothing after that; otherwise the next call goes on behind the offending frame, so that the engine
@@ -21,10 +24,17 @@ Rules:
 2. The `send_` methods are the only way out. They raise LocalProtocolError for a frame longer than the peer's
    `frame_max`, and send nothing then. Those that take Method objects also refuse what the tables forbid in the present
    state; those that take encoded frames, for the hot paths, leave that check to the caller.
-3. After it has sent a close, the engine drops everything from the peer but close and close-ok, on that channel or on
-   the connection. After the connection's last close-ok it drops everything.
-4. The peer's frames may not exceed `frame_max`, its channels `channel_max`, its bodies `max_message_size`.
-5. The events do not depend on how the input is cut into buffers, and no cut makes receiving cost more than linear time.
+3. What crosses a close is dropped, in both directions. After it has sent a close, the engine drops everything from the
+   peer but close and close-ok, on that channel or on the connection. After the peer's close it drops what the peer
+   still sends there, until the close-ok is sent, and the rest of a message of which it has dropped a part. A client
+   drops everything on a closed channel until that is opened again, because RabbitMQ delivers for a while after its
+   channel.close. After the connection's last close-ok everything is dropped.
+4. The peer's frames may not exceed `frame_max`, its channels `channel_max`, its bodies `max_message_size`. As with
+   RabbitMQ the payload of a method or body frame may have `frame_max` bytes, which some clients send; a header frame
+   goes on to consumers uncut, and may not. What is sent keeps to the limit.
+5. A client may run ahead in the handshake: a server keeps what comes behind the protocol header, start-ok and secure-ok
+   until it has answered them. Then `waiting` is True, and `receive_data(b"")` goes on.
+6. The events do not depend on how the input is cut into buffers, and no cut makes receiving cost more than linear time.
 """
 
 from __future__ import annotations
@@ -39,6 +49,7 @@ from harebell.defaults import FRAME_MAX, FRAME_MIN
 from harebell.protocol.v091 import methods as m
 from harebell.protocol.v091.assembly import Assembly
 from harebell.protocol.v091.bulk import encode_contents
+from harebell.protocol.v091.client_text import checked_decode, decode_client_method
 from harebell.protocol.v091.codec import (
     FRAME_OVERHEAD,
     FRAME_PREFIX,
@@ -61,6 +72,7 @@ from harebell.protocol.v091.content import (
     check_frames,
     encode_content,
 )
+from harebell.protocol.v091.large_frames import LARGE, Frames, LargeFrames
 from harebell.protocol.v091.states import (
     CHANNEL_CLOSED_BY,
     CHANNEL_TRANSITIONS,
@@ -80,6 +92,7 @@ HANDSHAKE_FRAME_MAX: Final = FRAME_MAX  # before tuning; the specification's 409
 UNLIMITED_FRAME_MAX: Final = 1 << 20  # the largest frame sent where neither peer sets a limit
 MOST_CHANNELS: Final = 65_535  # a channel number has 16 bits
 DEFAULT_CHANNEL_MAX: Final = 2047  # RabbitMQ's default; a client that leaks channels reaches it early
+MOST_AHEAD: Final = 1 << 20  # bytes that a client may send ahead of the handshake
 MAX_MESSAGE_SIZE: Final = 134_217_728  # 128 MiB, RabbitMQ 3.10's default
 
 _METHOD, _HEADER, _BODY, _HEARTBEAT = m.FRAME_METHOD, m.FRAME_HEADER, m.FRAME_BODY, m.FRAME_HEARTBEAT
@@ -96,7 +109,7 @@ _CONTENT_KEYS: Final = {
 # in this table is their only check.
 _PLAIN: Final = {
     role: {
-        key: cls.decode
+        key: checked_decode(cls) if role is Role.CLIENT else cls.decode
         for key, cls in m.METHODS.items()
         if cls in MAY_SEND[role] and cls not in m.CARRIES_CONTENT and cls.CLASS_ID not in (10, 20)
     }
@@ -104,7 +117,9 @@ _PLAIN: Final = {
 }
 _CONNECTION_CLOSING: Final = frozenset({b"\0\x0a\0\x32", b"\0\x0a\0\x33"})  # connection.close, close-ok
 _SECRET: Final = (b"\0\x0a\0\x0b", b"\0\x0a\0\x15", b"\0\x0a\0\x46")  # start-ok, secure-ok, update-secret: passwords
+_CHANNEL_OPEN: Final = b"\0\x14\0\x0a"
 _CHANNEL_CLOSING: Final = frozenset({b"\0\x14\0\x28", b"\0\x14\0\x29"})  # channel.close, close-ok
+_CHANNEL_OPENING: Final = _CHANNEL_CLOSING | {b"\0\x14\0\x0b"}  # and open-ok
 # The states in which each peer may use a channel, and any channel at all. Rule 6 of `states` lets the client run ahead.
 _USABLE: Final = {
     Role.CLIENT: frozenset({ChannelState.OPEN, ChannelState.AWAIT_OPEN_OK}),
@@ -140,21 +155,26 @@ class Engine:
         self.max_message_size = max_message_size
         self.state = ConnectionState.AWAIT_HEADER
         self.channels: dict[int, ChannelState] = {}
-        self._outgoing: list[bytes] = []  # pieces of whole frames, until `data_to_send` takes them
+        self._outgoing: list[bytes | memoryview] = []  # pieces of whole frames, until `data_to_send` takes them
         self._peer = role.peer
         self._content_keys = _CONTENT_KEYS[role.peer]
-        self._plain = _PLAIN[role.peer]
-        self._held: list[bytes] = []  # input that is no whole frame yet
+        self._plain, self._decode = _PLAIN[role.peer], decode_method if role is Role.CLIENT else decode_client_method
+        self._held: list[bytes] = []  # input that is no whole frame yet, or ahead of the handshake
+        self._ran_ahead = False
         self._missing = 0  # how many more bytes to wait for before parsing that again
         self._deaf = False
+        self._halted = False  # deaf, or the answer of this side comes first (rule 5)
         self._offered = m.ConnectionTune(channel_max, frame_max)
         self._events: list[Event] = []
         self._assemblies: dict[int, Assembly] = {}
+        # Closed channels on which more may come from before the close; `channel_max` limits them.
+        self._late: set[int] = set()
         self._limit_payload(max(frame_max, HANDSHAKE_FRAME_MAX))
 
     def _limit_payload(self, frame_max: int) -> None:
         self._max_payload = frame_max - FRAME_OVERHEAD
-        self._max_whole_body = min(self._max_payload, self.max_message_size)
+        self._max_received = frame_max
+        self._max_whole_body = min(frame_max, self.max_message_size)
 
     # -- receiving ---------------------------------------------------------------------------------------------
 
@@ -163,10 +183,17 @@ class Engine:
         """True when the engine receives nothing any more: framing is lost, or the connection is closed."""
         return self._deaf
 
+    @property
+    def waiting(self) -> bool:
+        """True when the client ran ahead in the handshake, and what it sent can be received now."""
+        return self._ran_ahead and not self._halted and not self._deaf
+
     def receive_data(self, data: bytes) -> None:
         """Process what the transport read. Raises RemoteProtocolError when the peer broke the protocol."""
-        if self._deaf:
+        if self._halted or self._deaf:
+            self._hold(data)
             return
+        self._ran_ahead = False
         held = self._held
         if held:
             held.append(data)
@@ -182,18 +209,31 @@ class Engine:
                 held.append(data)
                 self._missing = 1
                 return
+            if self._halted:
+                self._hold(data[at:])
+                return
         self._receive_frames(data, at)
+
+    def _hold(self, data: bytes) -> None:
+        """Keep what must wait for this side's answer in the handshake."""
+        if self._deaf or not data:
+            return
+        self._ran_ahead = True
+        self._held.append(data)
+        self._missing = 0
+        if sum(map(len, self._held)) > MOST_AHEAD:
+            raise self._framing_lost(_METHOD, b"", f": more than {MOST_AHEAD} bytes before the end of the handshake")
 
     def _receive_frames(self, data: bytes, at: int) -> None:
         end, append, channels, assemblies = len(data), self._events.append, self.channels, self._assemblies
-        is_open, max_payload, content_keys = ChannelState.OPEN, self._max_payload, self._content_keys
+        is_open, max_received, content_keys = ChannelState.OPEN, self._max_received, self._content_keys
         size = 0
         try:
             while end - at >= FRAME_OVERHEAD:
                 kind, channel, size = FRAME_PREFIX.unpack_from(data, at)
                 stop = at + 7 + size
-                if size > max_payload:
-                    raise self._framing_lost(kind, b"", f": {{frame_too_large,{size},{max_payload}}}")
+                if size > max_received or (kind == _HEADER and size > self._max_payload):
+                    raise self._too_large(kind, size)
                 if stop >= end:
                     break
                 if data[stop] != 206:
@@ -211,9 +251,10 @@ class Engine:
                         self._begin_content(channel, data[start:stop])
                     else:
                         self._receive_method(channel, data[start:stop])
-                        if self._deaf:
+                        if self._halted:
+                            self._hold(data[stop + 1 :])
                             return
-                        max_payload = self._max_payload  # tune-ok changes it
+                        max_received = self._max_received  # tune-ok changes it
                 elif kind == _BODY or kind == _HEADER:
                     self._receive_content_frame(kind, channel, data[at : stop + 1])
                 elif kind != _HEARTBEAT or size:
@@ -228,7 +269,14 @@ class Engine:
             raise
         if at < end:
             self._held.append(data[at:] if at else data)
-            self._missing = at + (FRAME_OVERHEAD + size if end - at >= FRAME_OVERHEAD else FRAME_OVERHEAD) - end
+            if end - at < FRAME_PREFIX.size:
+                self._missing = at + FRAME_PREFIX.size - end
+                return
+            if end - at == FRAME_PREFIX.size:
+                kind, channel, size = FRAME_PREFIX.unpack_from(data, at)
+                if size > max_received or (kind == _HEADER and size > self._max_payload):
+                    raise self._too_large(kind, size)  # RabbitMQ does not wait for the payload either
+            self._missing = at + FRAME_OVERHEAD + size - end
 
     def events(self) -> list[Event]:
         """What was received since the last call, in order: (channel number, method or message)."""
@@ -291,6 +339,7 @@ class Engine:
             return -1
         if data[:8] in (PROTOCOL_HEADER, PROTOCOL_HEADER_0_9):
             self.state = ConnectionState.AWAIT_START
+            self._halted = True
             return 8
         self._end()
         self._outgoing.append(PROTOCOL_HEADER)  # specification 2.2.1: answer with the version that is spoken here
@@ -310,7 +359,7 @@ class Engine:
             return
         if channel in self._assemblies:
             raise self._content_expected(channel)
-        method = decode_method(payload, channel)
+        method = self._decode(payload, channel)
         if channel == 0:
             self._step_connection(self._peer, method)
         else:
@@ -327,11 +376,28 @@ class Engine:
         self._events.append((channel, method))
 
     def _drops(self, channel: int, payload: bytes) -> bool:
-        """True for a frame to drop by rule 3: the peer may have sent it before it received this side's close."""
-        key = payload[:4]
-        if self.state in CLOSED_BY[self.role] and not (channel == 0 and key in _CONNECTION_CLOSING):
+        """True for a frame to drop by rule 3; `payload` is a method's, or b"" for a content frame."""
+        key, connection, state = payload[:4], self.state, self.channels.get(channel)
+        if connection in CLOSED_BY[self.role]:
+            if not (channel == 0 and key in _CONNECTION_CLOSING):
+                return True
+        elif connection in CLOSED_BY[self._peer]:
             return True
-        return self.channels.get(channel) in CHANNEL_CLOSED_BY[self.role] and key not in _CHANNEL_CLOSING
+        if state in CHANNEL_CLOSED_BY[self.role]:
+            return key not in _CHANNEL_CLOSING
+        if state in CHANNEL_CLOSED_BY[self._peer]:
+            if key in self._content_keys:
+                self._late.add(channel)
+            elif key:
+                self._late.discard(channel)
+            return key != _CHANNEL_OPEN
+        if channel not in self._late:
+            return False
+        if self.role is Role.CLIENT:
+            return key not in _CHANNEL_OPENING
+        if key:
+            self._late.discard(channel)
+        return not key
 
     def _begin_content(self, channel: int, method: bytes) -> None:
         if channel in self._assemblies:
@@ -372,6 +438,9 @@ class Engine:
         """The error for another frame in place of a message's content; drops what came of the message."""
         return self._assemblies.pop(channel).unexpected()
 
+    def _too_large(self, kind: int, size: int) -> errors.RemoteProtocolError:
+        return self._framing_lost(kind, b"", f": {{frame_too_large,{size},{self._max_payload}}}")
+
     def _framing_lost(self, kind: int, payload: bytes, what: str) -> errors.RemoteProtocolError:
         self._deaf = True
         octets = "<<...>>" if payload.startswith(_SECRET) else _octets(payload)
@@ -394,18 +463,20 @@ class Engine:
             self._check_tuning("channel_max", method.channel_max, offered.channel_max, 0, method)
             self._tuned_to(method)
             # Without a limit for frames, the limit for bodies applies: a frame holds one body at most.
-            self._limit_payload(method.frame_max or max(self.max_message_size, HANDSHAKE_FRAME_MAX) + FRAME_OVERHEAD)
+            self._limit_payload(method.frame_max or max(self.max_message_size, HANDSHAKE_FRAME_MAX))
         if after is ConnectionState.CLOSED:
             self._end()
             return
         self.state = after
+        self._halted = after is ConnectionState.AWAIT_TUNE and self.role is Role.SERVER
         if after.value > ConnectionState.OPEN.value:
             self.channels.clear()  # from now on `_drops` decides about every frame
             self._assemblies.clear()
+            self._late.clear()
 
     def _end(self) -> None:
         self.state = ConnectionState.CLOSED
-        self._deaf = True
+        self._deaf = self._halted = True
         self._held.clear()
 
     def _tuned_to(self, method: m.ConnectionTune | m.ConnectionTuneOk) -> None:
@@ -438,8 +509,12 @@ class Engine:
             self._check_channel_number(channel)
         if after is ChannelState.CLOSED:
             del self.channels[channel]
+            if self.role is Role.CLIENT:
+                self._late.add(channel)
         else:
             self.channels[channel] = after
+            if after is ChannelState.OPEN:
+                self._late.discard(channel)
         if after is not ChannelState.OPEN:
             self._assemblies.pop(channel, None)
 
@@ -531,25 +606,33 @@ class Engine:
             raise too_long("a method", "arguments", len(method), self.frame_max)
         self._outgoing.append(method)
 
-    def send_frames(self, method: bytes, content: bytes) -> None:
+    def send_frames(self, method: bytes, content: Frames) -> None:
         """Send the encoded frame of a method, and the frames of its content."""
         frame_max = self.frame_max
         if len(method) > frame_max:
             raise too_long("a method", "arguments", len(method), frame_max)
+        if isinstance(content, LargeFrames):
+            self._outgoing += (method, *content.pieces)
+            return
         if len(content) > frame_max:
             check_frames(content, frame_max)
         self._outgoing += (method, content)
 
-    def send_deliveries(self, pieces: Sequence[bytes]) -> None:
+    def send_deliveries(self, pieces: Sequence[Frames]) -> None:
         """Send deliveries, all or none, each in four pieces: basic.deliver's frame in three, and the content's frames.
 
         The first three are a prefix of `deliver.DeliverPrefixes`, a delivery tag and an address: they always fit.
         """
         frame_max = self.frame_max
-        if pieces and max(map(len, pieces[3::4])) > frame_max:
+        if pieces and max(map(len, pieces[3::4])) > min(frame_max, LARGE):
             for frames in pieces[3::4]:
-                check_frames(frames, frame_max)
-        self._outgoing += pieces
+                if isinstance(frames, bytes):
+                    check_frames(frames, frame_max)
+            self._outgoing += chain.from_iterable(
+                piece.pieces if isinstance(piece, LargeFrames) else (piece,) for piece in pieces
+            )
+            return
+        self._outgoing += pieces  # type: ignore[arg-type]  # short frames: they are bytes
 
     def send_heartbeat(self) -> None:
         """Send a heartbeat. Raises LocalProtocolError before the protocol header and after the connection is closed."""
@@ -562,6 +645,21 @@ class Engine:
         data = b"".join(self._outgoing)
         self._outgoing.clear()
         return data
+
+    def pieces_to_send(self) -> list[bytes | memoryview]:
+        """As `data_to_send`, in pieces: the frames of a large message are not copied."""
+        pieces: list[bytes | memoryview] = []
+        small: list[bytes | memoryview] = []
+        for piece in self._outgoing:
+            if len(piece) < LARGE and type(piece) is bytes:
+                small.append(piece)
+            else:
+                pieces += (b"".join(small), piece)
+                small = []
+        self._outgoing.clear()
+        if small:
+            pieces.append(b"".join(small))
+        return pieces
 
     @property
     def pending(self) -> int:

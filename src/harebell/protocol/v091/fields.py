@@ -6,10 +6,12 @@ what the wire cannot hold.
 
 Type letters are RabbitMQ's, which differ from the specification's (its errata): t bool; b, B, s, u, I, i, l int8,
 uint8, int16, uint16, int32, uint32, int64 (L read as int64 too); f, d float, double; D decimal; S long string;
-A array; T timestamp in seconds; F table; V void; x byte array.
+A array; T timestamp in seconds; F table; V void; x byte array. A value whose type is not the one that its Python type
+is written as is read as one of the classes of `typed_values`: writing a table that was read gives the same bytes again,
+except that a key that came twice is there once, and that every true bool is 1.
 
-A short string is text in UTF-8. Bytes that are not UTF-8 survive a round trip as surrogate escapes. A long string in
-a table is str when it is UTF-8 and bytes when it is not.
+A short string is text in UTF-8. Bytes that are not UTF-8 survive a round trip as surrogate escapes; `client_text` says
+where a client may send them. A long string in a table is str when it is UTF-8 and bytes when it is not.
 """
 
 from __future__ import annotations
@@ -18,12 +20,14 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
-from struct import Struct
-from typing import Final, TypeAlias
+from struct import Struct, error as StructError
+from typing import Any, Final, TypeAlias
 
+from harebell.defaults import MAX_TABLE_DEPTH
 from harebell.errors import LocalProtocolError
+from harebell.protocol.v091.typed_values import TYPED, Int64, LongString, TypedNumber
 
-__all__ = ["FieldValue", "MAX_TABLE_DEPTH", "Table", "TableLike", "Timestamp", "read_table", "write_table"]
+__all__ = ["FieldValue", "Table", "TableLike", "Timestamp", "read_table", "write_table"]
 
 FieldValue: TypeAlias = (
     "bool | int | float | Decimal | str | bytes | datetime | list[FieldValue] | dict[str, FieldValue] | None"
@@ -35,11 +39,8 @@ TableLike: TypeAlias = Mapping[str, object]
 Timestamp: TypeAlias = datetime | int
 
 KEYS_REMEMBERED: Final = 1024  # keys of tables, ready for the wire: 256 bytes each at most
-MAX_TABLE_DEPTH: Final = 64  # x-death nests 2 deep, people's headers 3 or 4; recursion must end before Python's does
 
-_B, _b, _H, _h = Struct(">B"), Struct(">b"), Struct(">H"), Struct(">h")
-_I, _i, _Q, _q = Struct(">I"), Struct(">i"), Struct(">Q"), Struct(">q")
-_f, _d = Struct(">f"), Struct(">d")
+_B, _I, _i, _Q, _q, _d = Struct(">B"), Struct(">I"), Struct(">i"), Struct(">Q"), Struct(">q"), Struct(">d")
 
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -156,13 +157,22 @@ def _read_value(data: bytes, at: int, depth: int) -> tuple[FieldValue, int]:
         try:
             return raw.decode(), at
         except UnicodeDecodeError:
-            return raw, at
+            return LongString(raw), at
     if letter == 0x74:  # t
         return data[at] != 0, at + 1
-    number = _NUMBERS.get(letter)
-    if number is not None:
+    if letter == 0x49:  # I
+        whole: int = _i.unpack_from(data, at)[0]
+        return whole, at + 4
+    if letter == 0x64:  # d
+        real: float = _d.unpack_from(data, at)[0]
+        return real, at + 8
+    typed = _TYPED.get(letter)
+    if typed is not None:
+        number = typed.packing
         value: int | float = number.unpack_from(data, at)[0]
-        return value, at + number.size
+        if typed is Int64 and not -0x8000_0000 <= value < 0x8000_0000:
+            return value, at + 8  # written as l in any case
+        return typed(value), at + number.size
     if letter == 0x54:  # T
         return read_timestamp(data, at)
     if letter == 0x46:  # F
@@ -180,21 +190,7 @@ def _read_value(data: bytes, at: int, depth: int) -> tuple[FieldValue, int]:
     raise ValueError(f"unknown field type {chr(letter)!r}")
 
 
-_NUMBERS: Final = {
-    ord(letter): struct
-    for letter, struct in {
-        "I": _i,
-        "l": _q,
-        "L": _q,
-        "i": _I,
-        "b": _b,
-        "B": _B,
-        "s": _h,
-        "u": _H,
-        "d": _d,
-        "f": _f,
-    }.items()
-}
+_TYPED: Final[dict[int, TypedNumber]] = {ord(kind.letter): kind for kind in TYPED}
 
 
 def _read_array(data: bytes, at: int, depth: int) -> tuple[list[FieldValue], int]:
@@ -219,6 +215,8 @@ def _write_value(value: object, depth: int) -> bytes:
         return b"S" + _I.pack(len(raw)) + raw
     if isinstance(value, bool):  # before int: True is an int too
         return b"t\1" if value else b"t\0"
+    if type(value) in _WRITTEN_AS_TYPED:
+        return _write_typed(value)
     if isinstance(value, FarSeconds):
         return b"T" + write_timestamp(value)
     if isinstance(value, int):
@@ -232,7 +230,7 @@ def _write_value(value: object, depth: int) -> bytes:
     if isinstance(value, float):
         return b"d" + _d.pack(value)
     if isinstance(value, bytes | bytearray | memoryview):
-        return b"x" + write_longstr(bytes(value))
+        return (b"S" if isinstance(value, LongString) else b"x") + write_longstr(bytes(value))
     if isinstance(value, datetime):
         return b"T" + write_timestamp(value)
     if isinstance(value, dict):
@@ -248,6 +246,17 @@ def _write_value(value: object, depth: int) -> bytes:
         f"{type(value).__name__} {value!r} has no AMQP field type; use str, bytes, int, float, "
         "bool, None, Decimal, datetime, list or dict"
     )
+
+
+def _write_typed(value: Any) -> bytes:
+    try:
+        raw: bytes = value.letter + value.packing.pack(value)
+    except (StructError, OverflowError):
+        raise LocalProtocolError(f"{value} does not fit {type(value).__name__}") from None
+    return raw
+
+
+_WRITTEN_AS_TYPED: Final = frozenset(TYPED)
 
 
 def _write_decimal(value: Decimal) -> bytes:
@@ -273,7 +282,9 @@ _DECIMAL_MISFIT: Final = "{} does not fit an AMQP decimal (8-bit scale, 32-bit d
 # -- checking without decoding -----------------------------------------------------------------------------------
 
 # bytes of a value after its type letter
-_WIDTHS: Final = {letter: struct.size for letter, struct in _NUMBERS.items()} | {0x74: 1, 0x44: 5, 0x54: 8, 0x56: 0}
+_WIDTHS: Final = {letter: kind.packing.size for letter, kind in _TYPED.items()} | {
+    0x49: 4, 0x64: 8, 0x74: 1, 0x44: 5, 0x54: 8, 0x56: 0,
+}  # fmt: skip
 
 
 def skip_table(data: bytes, at: int, depth: int = 0, named: bool = True) -> int:

@@ -24,6 +24,7 @@ __all__ = [
     "append_headers",
     "header_frame_size",
     "replace_properties",
+    "replace_raw_properties",
     "replace_reply_to",
 ]
 
@@ -94,7 +95,11 @@ def replace_properties(frames: bytes, properties: Properties) -> bytes:
 
     Raises LocalProtocolError when a property does not fit its type.
     """
-    raw = encode_properties(properties)
+    return replace_raw_properties(frames, encode_properties(properties))
+
+
+def replace_raw_properties(frames: bytes, raw: bytes) -> bytes:
+    """The frames (header frame first) with these properties, given as flags and values."""
     size = _LENGTH.pack(HEADER_FIXED.size + len(raw))
     return b"".join((frames[:3], size, frames[7:FLAGS_AT], raw, frames[header_frame_size(frames) - 1 :]))
 

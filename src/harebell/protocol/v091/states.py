@@ -7,7 +7,8 @@ function.
 
 Rules:
 1. A connection opens in one order: header, start, start-ok, (secure, secure-ok)*, tune, tune-ok, open, open-ok.
-2. From start on, either peer may send connection.close; after it the sender ignores everything but close and close-ok.
+2. From start on, either peer may send connection.close. After it the sender ignores everything but close and close-ok,
+   and the other peer ignores what the sender still sends.
 3. If both close at once, each answers the other's close with close-ok; the state is closed when both have answered.
 4. A channel opens with open, open-ok and closes like a connection; after close-ok its number may be used again.
 5. Methods of other classes need an open connection and an open channel, and go in the directions of the specification.
@@ -19,20 +20,10 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final
 
+from harebell.protocol.roles import Role
 from harebell.protocol.v091 import methods as m
 
 __all__ = ["CHANNEL_TRANSITIONS", "CONNECTION_TRANSITIONS", "ChannelState", "ConnectionState", "Role"]
-
-
-class Role(Enum):
-    CLIENT = auto()
-    SERVER = auto()
-
-    __hash__ = object.__hash__
-
-    @property
-    def peer(self) -> Role:
-        return Role.SERVER if self is Role.CLIENT else Role.CLIENT
 
 
 class ConnectionState(Enum):

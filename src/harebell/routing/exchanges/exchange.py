@@ -22,7 +22,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
-from typing import ClassVar, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from harebell.routing.exchanges.headers_index import HeadersIndex
 from harebell.routing.exchanges.topic_matcher import TopicMatcher
@@ -37,10 +37,15 @@ __all__ = [
     "Exchange",
     "FanoutExchange",
     "HeadersExchange",
+    "NO_MESSAGE",
     "TopicExchange",
     "to_exchange",
     "to_queue",
 ]
+
+
+NO_MESSAGE: Final[Table] = {}
+"""In place of a part of a message, while the router asks for the route of a key and there is no message yet."""
 
 
 class Destination(NamedTuple):
@@ -88,6 +93,7 @@ class Dependence(Enum):
     KEY = "key"
     HEADERS = "headers"
     PROPERTIES = "properties"
+    MESSAGE = "message"
     CHANCE = "chance"
 
 
@@ -98,7 +104,7 @@ class Exchange(ABC):
     PreconditionFailed for arguments that the type does not allow.
     """
 
-    type: ClassVar[str]
+    type: str
 
     __slots__ = ("_bindings", "alternate", "arguments", "auto_delete", "depends_on", "durable", "internal", "name")
 
@@ -154,8 +160,9 @@ class Exchange(ABC):
     def match(self, routing_keys: Sequence[str], table: Table) -> Sequence[Destination]:
         """The destinations of a message with these keys (at least one), each once.
 
-        `table` is what `depends_on` names: the message's headers, or its properties by name (message_id,
-        correlation_id, timestamp). It may be empty for an exchange that depends on neither.
+        `table` is what `depends_on` names: the message's headers, its properties by name (message_id, correlation_id,
+        timestamp), or the whole message (headers, properties, body). It may be empty for an exchange that depends on
+        none of them. Raises PluginFailed where the type is not a built-in one.
         """
 
     @abstractmethod

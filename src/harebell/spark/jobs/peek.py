@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.types import BinaryType, LongType, StructType, TimestampType
 
 from harebell.client.blocking import connect
+from harebell.client.servers import HAREBELL, product_of
 from harebell.errors import ConsumerCancelled, DeadlineExceeded, InvalidArgument
 from harebell.spark.jobs.message_identity import DELIVERY_COUNTS, digest
 from harebell.spark.schema import Rows, row_schema
@@ -94,7 +95,7 @@ def peek(
 
 def browses(connection: Connection) -> bool:
     """Whether the broker supports `x-browse`. Others ignore unknown arguments and would deliver the messages."""
-    return connection.server_properties.get("product") == "Harebell"
+    return product_of(connection.server_properties) == HAREBELL
 
 
 def browse(channel: Channel, queue: str, most: int) -> Iterator[list[Delivery]]:
@@ -130,7 +131,7 @@ def give_back(connection: Connection, channel: Channel, queue: str, ready: int) 
 def refuse_often_delivered(queue: str, batch: list[Delivery]) -> None:
     for delivery in batch:
         headers = delivery.headers
-        count = max((n for name in DELIVERY_COUNTS if type(n := headers.get(name)) is int), default=0)
+        count = max((n for name in DELIVERY_COUNTS if isinstance(n := headers.get(name), int)), default=0)
         if count >= MAX_DELIVERIES:
             raise InvalidArgument(
                 f"a message of quorum queue '{queue}' was delivered {count} times already, and each look counts: "

@@ -31,6 +31,7 @@ from harebell.spark.queues.segments import is_acked, read_segment, writing
 from harebell.spark.queues.spool import Spool, Ticket
 from harebell.spark.schema import arrow_schema, project
 from harebell.spark.shares import even_shares, water_fill
+from harebell.synced_files import make_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,7 +119,7 @@ def agreed_limits(ticket: Ticket, limits: Callable[[], list[int | None]]) -> lis
         planned = json.dumps(limits())
         temporary = plan.with_name(f"plan.{os.getpid()}.{time.monotonic_ns()}.tmp")
         with writing(ticket.folder):
-            ticket.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(ticket.folder)
             temporary.write_text(planned)
             with contextlib.suppress(FileExistsError):
                 os.link(temporary, plan)

@@ -24,6 +24,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from harebell.spark.headers import TYPES
 from harebell.spark.queues.segments import mark_acked, read_segment
 from harebell.spark.queues.spool import Spool
 from harebell.spark.schema import PROPERTY_COLUMNS
@@ -53,8 +54,15 @@ def _lasting(headers: str | None) -> str | None:
     """The headers without those of a delivery, as a text that is the same for the same headers."""
     if headers is None:
         return None
-    table = {name: value for name, value in json.loads(headers).items() if name not in DELIVERY_HEADERS}
+    table = _without_delivery(json.loads(headers))
+    types = table.pop(TYPES, None)
+    if isinstance(types, dict) and (types := _without_delivery(types)):
+        table[TYPES] = types
     return json.dumps(table, sort_keys=True) if table else None
+
+
+def _without_delivery(table: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in table.items() if name not in DELIVERY_HEADERS}
 
 
 class KnownMessages:

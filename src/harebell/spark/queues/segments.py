@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from harebell.errors import SpoolError
+from harebell.synced_files import sync_folder
 
 __all__ = ["is_acked", "mark_acked", "read_segment", "write_once", "writing"]
 
@@ -81,15 +82,6 @@ def mark_acked(segment: Path) -> None:
 def is_acked(segment: Path) -> bool:
     """Whether the broker has surely taken the acknowledgement of this segment."""
     return segment.with_suffix(".acked").exists()
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes a new name in the folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager

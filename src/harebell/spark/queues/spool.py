@@ -40,6 +40,7 @@ from typing import Final
 from urllib.parse import quote
 
 from harebell.spark.queues.segments import writing
+from harebell.synced_files import make_folder
 
 try:
     import fcntl
@@ -105,7 +106,7 @@ class Ticket:
         Makes the folder. Raises SpoolError when that is refused.
         """
         with writing(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
         if fcntl is None:
             yield True
             return

@@ -27,6 +27,7 @@ from harebell.client.core.channel import ChannelCore
 from harebell.client.core.connection import ConnectionCore
 from harebell.client.core.consumer import ConsumerCore
 from harebell.client.core.slots import Slot, copy_of
+from harebell.client.servers import product_of
 from harebell.client.url import ConnectionParameters, parameters_of
 from harebell.defaults import GOODBYE_SECONDS
 from harebell.protocol.v091 import methods as m
@@ -87,9 +88,9 @@ class SocketReader:
         self.close()
 
     @property
-    def product(self) -> object:
-        """What the broker calls itself: "RabbitMQ", "Harebell"."""
-        return self._core.handshake.server_properties.get("product")
+    def product(self) -> str | None:
+        """The broker's product name: "RabbitMQ", "Harebell"."""
+        return product_of(self._core.handshake.server_properties)
 
     def consume(self, queue: str, prefetch: int, arguments: Table | None = None) -> None:
         """Subscribe, with at most `prefetch` unacknowledged messages. NotFound, AccessRefused, PreconditionFailed."""

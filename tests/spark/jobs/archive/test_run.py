@@ -19,6 +19,7 @@ from harebell.errors import DataLoss, InvalidArgument, NotFound
 from harebell.spark.jobs.archive import Archived, ArchivedQueue, Verified, archive, read, verify
 from tests.spark.conftest import RABBITMQ, Broker
 from tests.spark.jobs.filling import DAY, archive_of
+from tests.spark.preloaded import Interpreters
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -170,7 +171,7 @@ import sys
 from harebell.spark import session
 from harebell.spark.jobs.archive import archive
 
-url, path, *queues = sys.argv[1:]
+sys.executable, url, path, *queues = sys.argv[1:]  # the first starts Spark's workers
 spark = session("child", **{"spark.ui.enabled": "false"})
 print("ready", flush=True)
 archive(spark, url, queues, path, options={"maxMessagesPerTrigger": "500"})
@@ -180,7 +181,7 @@ archive(spark, url, queues, path, options={"maxMessagesPerTrigger": "500"})
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
-def test_killed_in_the_middle(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+def test_killed_in_the_middle(spark: SparkSession, interpreters: Interpreters, broker: Broker, tmp_path: Path) -> None:
     stream, work = broker.queue("stream"), broker.queue("classic")
     path = tmp_path / "archive"
     broker.numbered(stream, 4000)
@@ -189,7 +190,7 @@ def test_killed_in_the_middle(spark: SparkSession, broker: Broker, tmp_path: Pat
     for commits in (3, 11):  # while the stream is read, while the queue is drained
         with (tmp_path / "child.log").open("a") as output:
             child = subprocess.Popen(
-                [sys.executable, "-c", CHILD, broker.url, str(path), stream, work],
+                [sys.executable, "-c", CHILD, str(interpreters.executable), broker.url, str(path), stream, work],
                 stdout=output, stderr=output, start_new_session=True,
             )  # fmt: skip
         deadline = time.monotonic() + 240

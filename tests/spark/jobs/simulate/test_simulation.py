@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from harebell.cli.display import Display
 from harebell.cli.spark import diff as diff_command, simulate as simulate_command
 from harebell.cli.spark.simulate import Consumed, Node
 from harebell.cli.spark.simulate_input import Messages
+from harebell.cli.terminal.display import Display
 from harebell.errors import InvalidArgument
 from harebell.spark.jobs.diff import KeyChange, QueueChange, diff
 from harebell.spark.jobs.simulate.simulation import BindingLoad, KeyLoad, Simulation, simulate, topology_of

@@ -24,8 +24,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Writ
 
 from harebell.errors import InvalidArgument
 from harebell.spark.jobs.archive.layout import DataFile, data_file, folder_name, folder_of, key_prefix, stored_arrow
-from harebell.spark.jobs.archive.manifest import sync_folder
 from harebell.spark.jobs.archive.table import find_table
+from harebell.synced_files import make_folder, sync_folder
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -47,7 +47,7 @@ class FileWriter:
     def __init__(self, root: Path, folder: str) -> None:
         self._root = root
         self._path = f"{folder}/{uuid.uuid4().hex}.parquet"
-        (root / folder).mkdir(parents=True, exist_ok=True)
+        make_folder(root / folder)
         self._file = (root / self._path).open("wb")
         self._writer = pq.ParquetWriter(self._file, stored_arrow(), compression=COMPRESSION)
         self._rows = 0

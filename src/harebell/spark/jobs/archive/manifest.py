@@ -21,6 +21,7 @@ from typing import Any, Final, Self
 
 from harebell.errors import DataLoss
 from harebell.spark.jobs.archive.layout import OWN, DataFile, Format, Written, data_file
+from harebell.synced_files import make_folder, sync_folder
 
 __all__ = ["Manifest"]
 
@@ -82,7 +83,7 @@ class Manifest:
     @classmethod
     def make(cls, root: Path) -> Self:
         """The archive in that folder, made where there is none."""
-        (root / OWN / "log").mkdir(parents=True, exist_ok=True)
+        make_folder(root / OWN / "log")
         return cls(root)
 
     def files(self) -> list[DataFile]:
@@ -161,12 +162,3 @@ def _name(version: int, end: str = ".json") -> str:
 
 def _listed(files: Sequence[DataFile]) -> list[list[object]]:
     return [[file.path, file.rows, file.size] for file in files]
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes names in the folder outlast a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

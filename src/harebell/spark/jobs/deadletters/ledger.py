@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from harebell.errors import InvalidArgument
+from harebell.synced_files import make_folder, replace_file
 
 try:
     import fcntl
@@ -54,7 +55,7 @@ class Ledger:
         self._times: dict[bytes, float] = {}  # time of the last known state
 
     def __enter__(self) -> Self:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self._path.parent)
         self._lock = self._path.with_name(self._path.name + ".lock").open("w")
         try:
             self._hold()
@@ -168,12 +169,4 @@ class Ledger:
             for mark in counts.elements():
                 by_time.setdefault(self._times[mark], []).append(mark.hex())
             lines += [json.dumps({state: names, "time": when}) for when, names in by_time.items() for state in states]
-        self._replace(lines)
-
-    def _replace(self, lines: Iterable[str]) -> None:
-        temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
-        with temporary.open("w", encoding="utf-8") as file:
-            file.writelines(line + "\n" for line in lines)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self._path)
+        replace_file(self._path, (line + "\n" for line in lines))

@@ -181,7 +181,7 @@ def redriven_message(delivery: Delivery, place: Place, queue: str, mark: bytes, 
     if place[0] == "" or place[0] != (old.headers or {}).get("x-first-death-exchange", place[0]):
         headers.pop("CC", None)
     tried = headers.get("x-redriven")
-    headers["x-redriven"] = (tried if type(tried) is int else 0) + 1
+    headers["x-redriven"] = (tried if isinstance(tried, int) and not isinstance(tried, bool) else 0) + 1
     headers["x-redriven-from"] = queue
     headers["x-redriven-id"] = mark.hex()
     if again:

@@ -11,7 +11,6 @@ leaves uncertain is at most one chunk a task.
 from __future__ import annotations
 
 import json
-import os
 import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any, Final, Self
 from harebell.errors import InvalidArgument
 from harebell.spark.jobs.archive.layout import OWN
 from harebell.spark.jobs.archive.selection import Selection
+from harebell.synced_files import make_folder, replace_file
 
 __all__ = ["Ledger", "Pace", "QueuePlan", "ReplayPlan", "State", "Target"]
 
@@ -108,7 +108,7 @@ class Ledger:
         """Adds to the counts; they are on disk when it returns."""
         self.confirmed += confirmed
         self.repeated += repeated
-        write(self._path, {"confirmed": self.confirmed, "repeated": self.repeated})
+        _write(self._path, {"confirmed": self.confirmed, "repeated": self.repeated})
 
 
 class State:
@@ -123,10 +123,10 @@ class State:
     def create(self, plan: ReplayPlan) -> None:
         """Writes the plan. Raises InvalidArgument when a replay of that name is there."""
         try:
-            self.folder.mkdir(parents=True)
+            make_folder(self.folder, exist_ok=False)
         except FileExistsError:
             raise InvalidArgument(f"there is a replay '{self.name}' already; resume it, or give another name") from None
-        write(self.folder / "plan.json", plan.to_json())
+        _write(self.folder / "plan.json", plan.to_json())
 
     def plan(self) -> ReplayPlan:
         """The stored plan. Raises InvalidArgument when the replay does not exist."""
@@ -146,11 +146,5 @@ class State:
         return sum(ledger.confirmed for ledger in self.ledgers(tasks))
 
 
-def write(path: Path, values: dict[str, Any]) -> None:
-    """Writes the file atomically; it is on disk when this returns."""
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("w") as file:
-        json.dump(values, file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+def _write(path: Path, values: dict[str, Any]) -> None:
+    replace_file(path, [json.dumps(values)])

@@ -1,0 +1,150 @@
+"""Long work in slices, so that no client waits for the work of another one.
+
+A work is an iterator whose steps take a fraction of a millisecond each: a part of the input of one connection, some of
+a million deliveries that return to their queues. The works take turns, and after a turn of all of them the sockets are
+read again. A work that fits into one slice is done at once.
+
+A work has side effects in its steps only, and another work, or a client, may change anything between two of them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol, TypeAlias
+
+__all__ = ["CHECK", "SLICE", "Share", "Slices", "Work"]
+
+SLICE: Final = 0.002  # seconds of one work until the next one's turn
+TURN: Final = 0.003  # seconds of works until the sockets are read again
+DISCARD: Final = 512  # objects freed in one step
+CHECK: Final = 512  # operations of a share between two looks at the stopwatch
+
+Work: TypeAlias = Iterator[None]
+
+
+class _Container(Protocol):
+    """A list, a deque or a set of objects."""
+
+    def __len__(self) -> int: ...
+    def pop(self) -> object: ...
+
+
+class Share:
+    """The part of a slice that one queue has for its deliveries, or one connection for wide publications."""
+
+    __slots__ = ("_end", "_left", "_seconds", "_stopwatch")
+
+    def __init__(self, stopwatch: Callable[[], float], seconds: float = SLICE) -> None:
+        self._stopwatch, self._seconds = stopwatch, seconds
+        self._end, self._left = 0.0, CHECK
+
+    def begin(self) -> Share:
+        """Start anew."""
+        self._end, self._left = 0.0, CHECK
+        return self
+
+    def spend(self, count: int) -> bool:
+        """Count so many operations. Returns whether the share is used up."""
+        self._left -= count
+        if self._left > 0:
+            return False
+        now, self._left = self._stopwatch(), CHECK
+        if not self._end:
+            self._end = now + self._seconds
+        return now >= self._end
+
+
+class Slices:
+    """The works of a node.
+
+    call_soon   runs a callable in the broker's thread, after the sockets were read
+    stopwatch   seconds, to measure slices
+    end         called after each slice: ends the batch
+    fail        called with the error of a work that the disk refused
+    """
+
+    def __init__(
+        self,
+        call_soon: Callable[[Callable[[], None]], object],
+        stopwatch: Callable[[], float],
+        end: Callable[[], None],
+        fail: Callable[[OSError], None],
+    ) -> None:
+        self.stopwatch = stopwatch
+        self.share = Share(stopwatch)  # of a queue's deliveries
+        self.input_share = Share(stopwatch, TURN)  # of one connection's publications to many queues
+        self._call_soon, self._end, self._fail = call_soon, end, fail
+        self._works: deque[Work] = deque()
+        self._called = False
+        self._end_of_slice = 0.0  # of the work that runs now; 0: none
+
+    def run(self, work: Work) -> bool:
+        """Run a work: one slice at once, the rest in turns. Returns whether it is done. The caller ends the batch."""
+        if self._advance(work):
+            return True
+        self.later(work)
+        return False
+
+    @property
+    def idle(self) -> bool:
+        """Whether no work waits for its turn."""
+        return not self._works
+
+    def later(self, work: Work) -> None:
+        """Run a work in turns, none of it now."""
+        self._works.append(work)
+        self._call()
+
+    def discard(self, *containers: _Container) -> None:
+        """Free the objects in these containers, which nothing else uses."""
+        work = _discard(containers)
+        if sum(map(len, containers)) > DISCARD:
+            self.run(work)
+
+    def finish(self) -> None:
+        """Run all works to their ends: the broker stops."""
+        while self._works:
+            self._turn()
+
+    def _advance(self, work: Work) -> bool:
+        """Run one slice. Returns whether the work is done."""
+        stopwatch, outer = self.stopwatch, self._end_of_slice
+        end = self._end_of_slice = outer or stopwatch() + SLICE
+        try:
+            return all(stopwatch() < end for _ in work)
+        except OSError as error:
+            self._fail(error)
+            return True
+        finally:
+            self._end_of_slice = outer
+
+    def _call(self) -> None:
+        if not self._called:
+            self._called = True
+            self._call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._called = False
+        works = self._works
+        end = self.stopwatch() + TURN
+        try:
+            while works:
+                work = works.popleft()
+                if not self._advance(work):
+                    works.append(work)
+                self._end()
+                if self.stopwatch() >= end:
+                    break
+        finally:
+            if works:
+                self._call()
+
+
+def _discard(containers: tuple[_Container, ...]) -> Work:
+    for container in containers:
+        pop = container.pop
+        while container:
+            for _ in range(min(DISCARD, len(container))):
+                pop()
+            yield

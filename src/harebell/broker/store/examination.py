@@ -1,0 +1,154 @@
+"""The examination of a data folder that no broker uses: what is damaged in it. Nothing is changed.
+
+The logs are read by the code of a start, over files that are only looked at.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from harebell.broker.store.catalog.catalog import CatalogError, Contents, read_contents
+from harebell.broker.store.catalog.check import (
+    CATALOG,
+    COPY,
+    SEAL,
+    Inspection,
+    check_catalog,
+    inspect_catalog,
+    message_folders,
+)  # fmt: skip
+from harebell.broker.store.catalog.seal import read_seal
+from harebell.broker.store.files import Damage
+from harebell.broker.store.group_commit import GroupCommit
+from harebell.broker.store.inventory import missing_files
+from harebell.broker.store.queue_log.recovery import Recovery
+from harebell.broker.store.stream_log.log import StreamLog
+
+__all__ = ["Finding", "candidates", "examine"]
+
+
+class Finding(NamedTuple):
+    """A line of the report. `bad`: something is lost, or the start is refused."""
+
+    bad: bool
+    text: str
+
+
+class _OnlyLooks:
+    """Files that are read and never changed: a write goes nowhere."""
+
+    def open(self, path: str, flags: int, mode: int = 0o777, /) -> int:
+        if flags & os.O_CREAT and not Path(path).exists():
+            path = os.devnull
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def close(self, fd: int, /) -> None:
+        os.close(fd)
+
+    def lseek(self, fd: int, offset: int, whence: int, /) -> int:
+        return os.lseek(fd, offset, whence)
+
+    def pread(self, fd: int, length: int, offset: int, /) -> bytes:
+        return os.pread(fd, length, offset)
+
+    def pwrite(self, fd: int, data: bytes | memoryview, offset: int, /) -> int:
+        return len(data)
+
+    def listdir(self, path: str, /) -> list[str]:
+        return [each.name for each in Path(path).iterdir()]
+
+    def ftruncate(self, fd: int, length: int, /) -> None: ...
+    def fsync(self, fd: int, /) -> None: ...
+    def fdatasync(self, fd: int, /) -> None: ...
+    def unlink(self, path: str, /) -> None: ...
+    def replace(self, source: str, destination: str, /) -> None: ...
+    def mkdir(self, path: str, mode: int = 0o777, /) -> None: ...
+    def rmdir(self, path: str, /) -> None: ...
+
+
+def candidates(data: Path) -> list[Inspection]:
+    """The catalog and its copy, the one to use first: whole ones, that which the seal names, the newest."""
+    try:
+        seal = read_seal(data / SEAL)
+    except OSError:
+        seal = None
+    found = []
+    for name in (CATALOG, COPY):
+        try:
+            found.append(inspect_catalog(data / name))
+        except CatalogError as error:  # of a newer version
+            found.append(Inspection(data / name, str(error.strerror)))
+
+    def rank(each: Inspection) -> tuple[bool, bool, int]:
+        own = each.seal
+        return (
+            each.problem is not None,
+            own is None or seal is None or own.identity != seal.identity,
+            -own.generation if own else 0,
+        )
+
+    return sorted(found, key=rank)
+
+
+def examine(data: Path) -> Iterator[Finding]:
+    """Examine the folder, which is locked by the caller. OSError when it cannot be read at all."""
+    try:
+        check_catalog(data / CATALOG)
+    except CatalogError as error:
+        yield Finding(True, (error.strerror or str(error)).partition(". Nothing was changed")[0])
+        for each in candidates(data):
+            yield Finding(False, _describe(each))
+    else:
+        yield Finding(False, _describe(inspect_catalog(data / CATALOG)))
+    best = candidates(data)[0]
+    contents = None if best.problem is not None else read_contents(best.path)
+    owners = _owners(contents)
+    for missing in missing_files(data):
+        if missing.folder in owners or missing.folder.startswith("delays/"):
+            yield Finding(True, f"{missing.path} is {missing.how}{owners.get(missing.folder, '')}")
+    for folder in message_folders(data):
+        if not (data / folder).is_dir():
+            yield Finding(True, f"{folder} is no folder{owners.get(folder, '')}")
+            continue
+        if folder not in owners and not folder.startswith("delays/"):
+            yield Finding(contents is None, f"{folder} belongs to no queue")
+        yield from _examine_log(data, folder, owners.get(folder, ""))
+
+
+def _describe(found: Inspection) -> str:
+    if found.problem is not None:
+        return f"{found.path.name}: {found.problem}"
+    changes = f"{found.seal.generation} changes" if found.seal else "an older version"
+    return f"{found.path.name}: whole by itself, {changes}, {found.records} records"
+
+
+def _owners(contents: Contents | None) -> dict[str, str]:
+    """What to say of a folder: its queue."""
+    if contents is None:
+        return {}
+    return {folder: f" (queue '{name}' in vhost '{vhost}')" for (vhost, name), folder in contents.folders.items()}
+
+
+def _examine_log(data: Path, folder: str, owner: str) -> Iterator[Finding]:
+    damages: list[Damage]
+    try:
+        if folder.startswith("streams/"):
+            commit = GroupCommit(lambda call: call(), lambda: None, lambda error: None, sync=False)
+            stream = StreamLog(data / folder, commit, clean=True, files=_OnlyLooks())
+            damages, cut = stream.damages, stream.cut
+            stream.close()
+        else:
+            log = Recovery(str(data / folder), _OnlyLooks(), suspect=False)
+            damages, cut = log.damages, log.cut
+    except (OSError, ValueError) as error:
+        yield Finding(True, f"{folder}{owner} cannot be read: {error}")
+        return
+    for each in damages:
+        path = each.path.removeprefix(f"{data}/")
+        loss = f"at most {each.lost} messages are lost" if path.endswith(".log") else "messages may come again"
+        yield Finding(True, f"{path}{owner}: {each.size} bytes at {each.at} cannot be read: {loss}")
+    if cut:
+        yield Finding(False, f"{folder}{owner}: {cut} bytes of a torn record at its end will be cut")

@@ -1,0 +1,304 @@
+"""The journal of one durable queue, between its messages and its log on disk.
+
+Delayed exchanges store the messages that they hold in one too.
+
+- Persistent messages go into the log; transient ones stay in memory, and end with the process.
+- A message that leaves the queue is settled. Where something else has to be durable first (a dead letter, the rest of a
+  transaction), the queue waits for the disk (`Batch.when_safe`) before it settles the message.
+- A long backlog stays on disk: once `ready` has PAGE_MESSAGES or takes about PAGE_BYTES, new messages are only written,
+  and are read again when the queue reaches them. Transient messages are then written too, with a flag.
+- Paged messages are read in two forms. A drain goes from the file to the consumer (`read_ahead`, `ahead`): a message is
+  a slice of the bytes read, without an object of its own. Any other use takes records (`next_run`).
+- A restart finds all messages that are not settled, and a mark on those that may have been delivered.
+
+It knows messages and files, but no consumers.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from harebell.broker.message import STORED_CHANNEL, Address, Held, MarkedMessage, Message
+from harebell.broker.store.queue_log.cursor import QueueCursor
+from harebell.broker.store.queue_log.log import QueueLog
+from harebell.broker.store.queue_log.records import TRANSIENT, Stored
+from harebell.defaults import FRAME_MAX
+from harebell.protocol.v091 import Content
+from harebell.protocol.v091.content import stored_content
+
+__all__ = ["Journal"]
+
+log = logging.getLogger("harebell.broker.journal")
+
+PAGE_MESSAGES: Final = 16_384
+PAGE_BYTES: Final = 64 * 1024 * 1024
+RUN: Final = 2048  # messages read back at a time
+MAX_ADDRESSES: Final = 1024
+NOTHING: Final[tuple[tuple[Address, bytes], ...]] = ()
+MAX_MARKS: Final = 0xFFFF  # the log's limit; a few thousand keys
+
+
+class Journal:
+    """A queue's journal. `name` is the queue, for log lines; `changed` is called at the first write after each `flush`.
+
+    next   the position that the next message gets, where the queue is plain
+    paged  the number of messages that are only on disk, all of them behind those in memory
+    page_at  the position of the first of these
+    ahead  the first `ahead_count` of them, plain and without a gap: address and frames of each
+    """
+
+    def __init__(self, name: str, queue_log: QueueLog, changed: Callable[[], None], now: Callable[[], int]) -> None:
+        self.log = queue_log
+        self.next = queue_log.next_position
+        self.paged = self.page_at = 0
+        self._name = name
+        self._changed, self._now = changed, now
+        self._dirty = self._syncs_settlements = False
+        self._used = False  # whether anything was ever stored
+        self._idle = True  # whether nothing was written since the last `rest`
+        self._cursor: QueueCursor | None = None
+        self.ahead: Iterator[tuple[Address, bytes]] = iter(NOTHING)
+        self.ahead_count = 0
+        self._records: deque[Stored] = deque()  # read from the log, but not requested yet
+        self._addresses = Addresses()
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def store(self, position: int, message: Message, deadline: int = 0, *, paged: bool = False) -> None:
+        """Store a message at this position. `deadline` is in milliseconds of the node's clock, 0: none."""
+        content = message.content
+        persistent = content.persistent
+        if not persistent and not paged:
+            return
+        frames = content.frames
+        if content.channel != STORED_CHANNEL or len(frames) > FRAME_MAX:
+            frames = content.recut(STORED_CHANNEL, FRAME_MAX)
+        expiry = 0 if not deadline else _wall_clock() + deadline - self._now()
+        marks = b"" if type(message) is Message else _encode_marks(message)
+        self.log.append(position, message.address.wire, frames, expiry, 0 if persistent else TRANSIENT, marks)
+        if not self._dirty:
+            self._used = True
+            self._touch()
+
+    def page_out(self, position: int, message: Message) -> None:
+        """Write a message without keeping it in memory; only when there are `paged` messages, or after `is_full`."""
+        self.store(position, message, paged=True)
+        if not self.paged:
+            self._forget_page()
+            self.page_at = position
+        self.paged += 1
+
+    @staticmethod
+    def is_full(count: int, message: Message) -> bool:
+        """Whether `count` messages like this one reach the limit of memory."""
+        return count >= PAGE_MESSAGES or count * len(message.content.frames) > PAGE_BYTES
+
+    def settle(self, position: int, count: int = 1) -> None:
+        """Settle `count` messages from `position` on."""
+        if self._used:
+            self.log.settle(position, count)
+            self._touch()
+
+    def settle_many(self, positions: Sequence[int]) -> None:
+        """Settle the messages at these positions, which are in order."""
+        if self._used and positions:
+            self.log.settle_many(positions)
+            self._touch()
+
+    def fed(self, position: int, count: int, no_ack: bool) -> None:
+        """Note that `count` messages from `position` on went to a consumer."""
+        if self._used and count:
+            if no_ack:
+                self.log.settle(position, count)
+            else:
+                self.log.delivered(position + count)
+            self._touch()
+
+    def returned(self, held: Held) -> None:
+        """Note that a message came back."""
+        if self._used:
+            self.log.returned(held.position, held.count)
+            self._touch()
+
+    def _touch(self) -> None:
+        if not self._dirty:
+            self._dirty, self._idle = True, False
+            self._changed()
+
+    def flush(self) -> int:
+        """Write the batch. Returns the ticket of the sync that will cover it. OSError when the disk refuses."""
+        self._dirty = False
+        ticket = self.log.flush()
+        if self._syncs_settlements:
+            ticket = max(ticket, self.log.sync_settled())
+            self._syncs_settlements = False
+        return ticket
+
+    def sync_settlements(self) -> None:
+        """Let the sync of the next `flush` cover the settlements too, those that were written before included."""
+        if self._used:
+            self._syncs_settlements = True
+            self._touch()
+
+    # -- reading back --------------------------------------------------------------------------------------------
+
+    def read_ahead(self) -> int:
+        """Read the next paged messages into `ahead`, if they are plain and flushed. Returns their number.
+
+        They stay paged until `fed_ahead`. OSError when the disk refuses.
+        """
+        if not self.ahead_count and self.paged and not self._records:
+            if self._cursor is None:
+                self._cursor = self.log.read(self.page_at)
+            first, addresses, frames = self._cursor.read_run(self.paged, self._addresses)
+            if frames:
+                self.page_at = first
+                self.ahead, self.ahead_count = zip(addresses, frames, strict=True), len(frames)
+        return self.ahead_count
+
+    def fed_ahead(self, count: int, no_ack: bool) -> None:
+        """Note that the first `count` messages of `ahead` went to a consumer."""
+        self.fed(self.page_at, count, no_ack)
+        self.ahead_count -= count
+        self.paged -= count
+        self.page_at += count
+        if not self.paged:
+            self._forget_page()
+
+    def next_run(self) -> list[Stored]:
+        """The next of the paged messages: a run without gaps, or a run of those that may have been delivered before.
+
+        They are no longer paged. Only flushed messages are read; [] at their end. OSError when the disk refuses.
+        """
+        if self.ahead_count:
+            self._forget_page()
+        records = self._records
+        if not records:
+            if self._cursor is None:
+                self._cursor = self.log.read(self.page_at)
+            records.extend(self._cursor.read(min(RUN, self.paged)))
+        run: list[Stored] = []
+        while records:
+            if run and (records[0].delivered or run[0].delivered or records[0].position != run[-1].position + 1):
+                break
+            run.append(records.popleft())
+        if run:
+            self.paged -= len(run)
+            self.page_at = run[-1].position + 1
+        if not self.paged:
+            self._forget_page()
+        return run
+
+    def peek(self, position: int, count: int) -> list[Held]:
+        """Read up to `count` paged messages from that position on, without taking them out."""
+        cursor = self.log.read(max(position, self.page_at))
+        try:
+            return [self.held(stored) for stored in cursor.read(count)]
+        finally:
+            cursor.close()
+
+    def settle_paged(self) -> None:
+        """Settle all paged messages."""
+        if self.paged:
+            self.settle(self.page_at, self.next - self.page_at)
+            self.forget_paged()
+
+    def forget_paged(self) -> int:
+        """Drop the record of paged messages. Returns their number."""
+        count, self.paged = self.paged, 0
+        self._forget_page()
+        return count
+
+    def _forget_page(self) -> None:
+        self._records.clear()
+        self.ahead, self.ahead_count = iter(NOTHING), 0
+        if self._cursor is not None:
+            self._cursor.close()
+            self._cursor = None
+
+    def message(self, stored: Stored) -> Message:
+        """The message of a record in the log."""
+        address = self._addresses[stored.address]
+        content = stored_content(STORED_CHANNEL, stored.frames)
+        return _decode_marks(stored.marks, address, content) if stored.marks else Message(address, content)
+
+    def held(self, stored: Stored) -> Held:
+        """The message with its place, its deadline, and how often it came back: at least once, if it was delivered."""
+        deadline = 0
+        if stored.expiry:
+            deadline = max(1, self._now() + stored.expiry - _wall_clock())
+        held = Held(self.message(stored), stored.position, deadline)
+        if stored.delivered:
+            held.count = max(1, stored.delivery_count)
+        return held
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    def recover(self, *, suspect: bool) -> bool:
+        """Recover the log; all of its messages are paged. Returns whether any of them expires."""
+        self.log.recover(suspect=suspect)
+        self.paged, self.page_at, self.next = self.log.count, self.log.first, self.log.next_position
+        self._used = self.paged > 0
+        if self.log.cut:
+            log.warning("%s: cut %d bytes of a torn record at its end", self._name, self.log.cut)
+        for damage in self.log.damages:
+            log.error(
+                "%s: %s is damaged: %d bytes at %d cannot be read, with at most %d messages (positions %d to %d)",
+                self._name, damage.path, damage.size, damage.at, damage.lost, *damage.positions,
+            )  # fmt: skip
+        return self.log.expires
+
+    def rest(self) -> None:
+        """If nothing was written since the last call, sync the settlements and close the files."""
+        if self._idle and self._used and not self._dirty:
+            self.log.sync_settled()
+            self.log.rest()
+        self._idle = True
+
+    def close(self) -> None:
+        """Write and sync everything."""
+        self._forget_page()
+        self.log.close()
+
+    def delete(self) -> None:
+        self._forget_page()
+        self.log.delete()
+
+
+class Addresses(dict[bytes, Address]):
+    """Addresses by their wire form, for the most recent ones."""
+
+    def __missing__(self, wire: bytes) -> Address:
+        if len(self) >= MAX_ADDRESSES:
+            self.clear()
+        address = self[wire] = Address.read(wire)
+        return address
+
+
+def _wall_clock() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _encode_marks(message: Message) -> bytes:
+    """The parts of a MarkedMessage beside its address and content, in bytes."""
+    marks = {"keys": message.keys, "bcc": message.bcc, "died": message.died, "ttl": message.ttl}
+    data = json.dumps({name: value for name, value in marks.items() if value}).encode()
+    return data if len(data) <= MAX_MARKS else json.dumps({"died": message.died}).encode()
+
+
+def _decode_marks(marks: bytes, address: Address, content: Content) -> MarkedMessage:
+    told = json.loads(marks)
+    keys = told.get("keys")
+    return MarkedMessage(
+        address,
+        content,
+        None if keys is None else tuple(keys),
+        tuple(told.get("bcc", ())),
+        died=told.get("died", False),
+        ttl=told.get("ttl"),
+    )

@@ -1,0 +1,1 @@
+"""The log of one stream queue: its folder, its segments and their records."""

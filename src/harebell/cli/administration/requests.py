@@ -1,0 +1,213 @@
+"""Sends administration requests for `harebell users`, `vhosts` and `permissions`, and prints the answers.
+
+Rules: a running broker gets the request over AMQP, with the login of the URL. Where no broker runs, the command locks
+the data folder and starts a broker without a port on it. Passwords are read here and sent as hashes. A request to
+RabbitMQ is refused; the error names the command that does the same there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, cast
+
+from cyclopts import Parameter
+from rich.table import Table
+from rich.text import Text
+
+from harebell.broker.auth.passwords import SCRYPT
+from harebell.broker.auth.users import SCRAM_KEYS, make_user
+from harebell.broker.plugins import Plugin
+from harebell.cli.server.options import read_settings
+from harebell.cli.server.plugins import load_plugins
+from harebell.cli.server_name import server_name
+from harebell.cli.terminal.consoles import new_console
+from harebell.cli.terminal.output import say, say_json
+from harebell.client.blocking import Connection, connect
+from harebell.client.messages import Message
+from harebell.client.servers import product_of
+from harebell.errors import AmqpError, HarebellError, InvalidArgument, NotFound, Unroutable
+
+__all__ = ["Target", "AsJson", "Password", "Vhost", "ask", "hashes", "say", "show"]
+
+DEFAULT_URL: Final = "amqp://guest:guest@127.0.0.1:5672/"
+REPLIES: Final = "amq.rabbitmq.reply-to"
+RABBITMQCTL: Final[Mapping[str, str]] = {
+    "set-password": "change_password",
+    "set-tags": "set_user_tags",
+    "set-permission": "set_permissions",
+    "clear-permission": "clear_permissions",
+    "set-topic-permission": "set_topic_permissions",
+    "clear-topic-permission": "clear_topic_permissions",
+}
+"""RabbitMQ's names of the operations that it names differently."""
+
+
+class Refused(HarebellError):
+    """The broker refused the request; the text says why."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Target:
+    """The broker to administer: the URL of a running one, or the data folder of a stopped one."""
+
+    url: Annotated[
+        str | None,
+        Parameter(help=f"The broker, with the login of an administrator. [env: HAREBELL_URL; default: {DEFAULT_URL}]"),
+    ] = None
+    data: Annotated[Path | None, Parameter(help="The data folder of a broker that does not run, instead of --url.")] = (
+        None
+    )
+    timeout: Annotated[float, Parameter(help="Seconds for the broker to answer.")] = 10.0
+    plugins: Annotated[
+        str | None,
+        Parameter(
+            help="Plug-ins of exchanges in a data folder or a file, as `harebell serve` takes them; it has theirs."
+        ),
+    ] = None
+
+    def load_plugins(self) -> tuple[Plugin, ...]:
+        """The plug-ins that are named here, else those of `harebell serve`."""
+        settings, _ = read_settings({"plugins": self.plugins})
+        return load_plugins(settings.config.plugins or ())
+
+
+AsJson = Annotated[bool, Parameter(name="--json", negative=(), help="Print JSON.")]
+Vhost = Annotated[str, Parameter(help="The virtual host.")]
+Password = Annotated[
+    str | None,
+    Parameter(help="File whose first line is the password; -: standard input.", allow_leading_hyphen=True),
+]
+
+
+def ask(target: Target | None, do: str, **fields: object) -> Any:
+    """The answer to a request of `harebell.broker.operations.administration`. Fields that are None are left out."""
+    target = target or Target()
+    request = {"do": do, **{name: value for name, value in fields.items() if value is not None}}
+    if target.data is None:
+        return _ask_broker(target.url or os.environ.get("HAREBELL_URL") or DEFAULT_URL, target.timeout, request)
+    if target.url is not None:
+        raise InvalidArgument("give either --url, for a broker that runs, or --data, for one that does not")
+    return asyncio.run(_ask_folder(target.data, request, target.load_plugins()))
+
+
+def _ask_broker(url: str, timeout: float, request: Mapping[str, object]) -> Any:
+    with connect(url, timeout=timeout, recovery=None) as connection:
+        server, peer = server_name(connection.server_properties), connection.parameters.peer
+        if product_of(connection.server_properties) == "RabbitMQ":
+            do = str(request["do"])
+            command = RABBITMQCTL.get(do, do.replace("-", "_"))
+            raise Refused(f"{server} at {peer} is not administered over AMQP: use `rabbitmqctl {command}` there")
+        try:
+            answer = _exchange(connection, request, timeout)
+        except NotFound as error:
+            raise Refused(f"{server} at {peer} cannot be administered over AMQP: {error}") from error
+    if isinstance(answer, dict) and "error" in answer:
+        raise Refused(answer["reason"].partition(" - ")[2] or answer["reason"])
+    return answer
+
+
+def _exchange(connection: Connection, request: Mapping[str, object], timeout: float) -> Any:
+    channel = connection.channel()
+    channel.confirm_select()
+    body = json.dumps(request).encode()
+    with channel.consume(REPLIES, no_ack=True) as replies:
+        try:
+            channel.publish(Message(body, reply_to=REPLIES), "amq.system", "amq.administer", mandatory=True)
+        except Unroutable:
+            raise NotFound("it has no service amq.administer") from None
+        arrived = replies.receive(1, timeout=timeout)
+    if not arrived:
+        raise Refused(f"no answer came within {timeout:g} seconds: whether it was done is not known")
+    return json.loads(arrived[0].body)
+
+
+async def _ask_folder(folder: Path, request: Mapping[str, object], plugins: Sequence[Plugin]) -> Any:
+    from harebell.broker.net.server import Broker
+    from harebell.broker.node import CATALOG
+    from harebell.broker.operations.administration import administer
+
+    if not (folder / CATALOG).is_file():
+        raise Refused(f"{folder} is no data folder of a broker: `harebell serve --data {folder}` makes one")
+    broker = Broker(port=None, data=folder, plugins=plugins)
+    try:
+        async with broker:
+            answer = administer(broker.node, dict(request))
+            broker.node.save()
+            return answer
+    except BlockingIOError:
+        raise Refused(f"{folder} is in use by a broker that runs: ask that one, with --url") from None
+    except OSError as error:
+        raise Refused(f"{folder} cannot be used: {error}") from error
+    except AmqpError as error:
+        raise Refused(error.detail) from error
+
+
+def hashes(name: str, password_file: str | None, algorithm: str | None, *, scram: bool) -> dict[str, object]:
+    """The fields of a request that describe a password; prompts for the password unless a file has it."""
+    user = make_user(name, _read_password(name, password_file), (), algorithm or SCRYPT, scram=scram)
+    return {
+        "password_hash": user.password_hash,
+        "hashing_algorithm": user.hashing_algorithm,
+        "scram_sha_256": user.extra.get(SCRAM_KEYS),
+    }
+
+
+def _read_password(name: str, file: str | None) -> str:
+    if file == "-":
+        return _line(sys.stdin.readline(), "standard input")
+    if file is not None:
+        try:
+            return _line(Path(file).read_text(encoding="utf-8"), file)
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidArgument(f"--password-file {file} cannot be read: {error}") from error
+    if not _at_terminal():
+        raise InvalidArgument("there is no terminal to ask for a password: give --password-file FILE, or - for a pipe")
+    password = getpass.getpass(f"Password of {name}: ")
+    if password != getpass.getpass("The same again: "):
+        raise InvalidArgument("that was not the same twice: nothing was changed")
+    return password
+
+
+def _at_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
+def _line(text: str, where: str) -> str:
+    line = text.partition("\n")[0].removesuffix("\r")
+    if not line:
+        raise InvalidArgument(f"there is no password in {where}: its first line is empty")
+    return line
+
+
+def show(records: Sequence[Mapping[str, object]], columns: Sequence[str], *, as_json: bool) -> int:
+    """Print the records: these fields as a table, or all fields as JSON."""
+    if as_json:
+        return say_json(records, indent=2)
+    table = Table(show_edge=False, pad_edge=False)
+    for column in columns:
+        table.add_column(column.replace("_", " "), overflow="fold")
+    for record in records:
+        table.add_row(*(Text(_cell(record.get(column))) for column in columns))
+    new_console().print(table)
+    return 0
+
+
+def _cell(value: object) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case list():
+            return ", ".join(map(str, value))
+        case dict():
+            return ", ".join(f"{name}={each}" for name, each in cast("dict[str, object]", value).items())
+    return str(value)

@@ -1,0 +1,136 @@
+"""A queue whose messages move into a backlog in steps: meanwhile it gives what a queue gives that has one."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, strategies as st
+
+from harebell.broker.queues import classic
+from harebell.broker.queues.classic import ClassicQueue
+from harebell.protocol.v091 import methods as m
+from harebell.routing.policies import Policy
+from tests.broker.kit import Client, NodeKit
+
+COUNT = 12
+STEPS = ("publish", "expire", "get", "return", "reject", "turn", "purge", "count", "browse")
+
+
+def turn(kit: NodeKit) -> None:
+    if not kit.node.batch.slices.idle:
+        kit.node.batch.slices._turn()
+
+
+def queue_of(kit: NodeKit) -> ClassicQueue:
+    queue = kit.node.vhosts["/"].queues["q"]
+    assert isinstance(queue, ClassicQueue)
+    return queue
+
+
+def filled(kit: NodeKit, durable: bool) -> Client:
+    client = kit.client()
+    client.call(m.QueueDeclare("q", durable=durable), m.QueueDeclareOk)
+    for number in range(COUNT):
+        client.publish("q", b"%d" % number, delivery_mode=1 + durable)
+    client.get("q", no_ack=False)
+    client.send(1, m.BasicNack(0, multiple=True, requeue=True))
+    return client
+
+
+def play(kit: NodeKit, script: list[str], durable: bool, step: float) -> list[object]:
+    """What a client gets that fills a queue, gives it a message that expires, and goes on with the script."""
+    client, seen = filled(kit, durable), list[object]()
+    kit.stopwatch.step = step
+    for number, act in enumerate(("expire", *script)):
+        match act:
+            case "publish":
+                client.publish("q", b"%d later" % number, delivery_mode=1 + durable)
+            case "expire":
+                client.publish("q", b"%d expires" % number, expiration="500", delivery_mode=1 + durable)
+            case "get":
+                got = client.get("q")
+                seen.append(got and got.body)
+            case "return" | "reject":
+                got = client.get("q", no_ack=False)
+                seen.append(got and got.body)
+                client.send(1, m.BasicNack(0, multiple=True, requeue=act == "return"))
+            case "turn":
+                turn(kit)
+            case "purge":
+                seen.append(kit.node.vhosts["/"].queues["q"].purge())
+            case "count":
+                seen.append(client.count("q"))
+            case "browse":
+                queue_of(kit).finish_enriching()
+    kit.node.batch.slices.finish()
+    kit.stopwatch.step = 0.0
+    assert queue_of(kit).contents is queue_of(kit).backlog
+    seen.append(client.count("q"))
+    kit.pass_time(2000)
+    while (left := client.get("q")) is not None:
+        seen.append(left.body)
+    return seen
+
+
+@given(st.lists(st.sampled_from(STEPS), max_size=25), st.booleans())
+def test_a_queue_that_moves_into_a_backlog(script: list[str], durable: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(classic, "MOVED", 1)
+        outcomes = []
+        for step in (0.0, 1.0):
+            kit = NodeKit(Path(folder, str(step)))
+            outcomes.append(play(kit, script, durable, step))
+            kit.stop()
+    assert outcomes[0] == outcomes[1]
+
+
+def test_others_have_their_turns_while_messages_move(kit: NodeKit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classic, "MOVED", 1)
+    client = filled(kit, durable=False)
+    kit.stopwatch.step = 1.0
+    kit.node.vhosts["/"].policies.set(Policy("/", "p", "q", {"message-ttl": 60_000}))
+    queue = queue_of(kit)
+    assert queue.backlog is None
+    for left in range(COUNT - 2):
+        client.publish("q", b"new")
+        assert client.count("q") == COUNT + left + 1
+        turn(kit)
+    kit.node.batch.slices.finish()
+    kit.stopwatch.step = 0.0
+    assert queue.backlog is not None
+    kit.pass_time(60_000)
+    assert client.count("q") == COUNT, "the new ones expire, the old ones came without a time to live"
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_queue_that_is_deleted_meanwhile(kit: NodeKit, monkeypatch: pytest.MonkeyPatch, *, durable: bool) -> None:
+    monkeypatch.setattr(classic, "MOVED", 1)
+    client = filled(kit, durable)
+    kit.stopwatch.step = 1.0
+    client.publish("q", b"", expiration="1000")
+    client.send(1, m.QueueDelete("q"))
+    kit.node.batch.slices.finish()
+    client.receive()
+    assert [ok.message_count for ok in client.take(m.QueueDeleteOk)] == [COUNT + 1]
+    kit.stopwatch.step = 0.0
+    client.call(m.QueueDeclare("q"), m.QueueDeclareOk)
+    assert client.count("q") == 0
+
+
+def test_a_limit_that_is_new_drops_in_steps(kit: NodeKit) -> None:
+    client = kit.client()
+    client.call(m.QueueDeclare("q"), m.QueueDeclareOk)
+    for number in range(400):
+        client.publish("q", b"%d" % number)
+    kit.stopwatch.step = 1.0
+    kit.node.vhosts["/"].policies.set(Policy("/", "p", "q", {"max-length": 3}))
+    seen = []
+    while not kit.node.batch.slices.idle:
+        seen.append(client.count("q"))
+        turn(kit)
+    kit.stopwatch.step = 0.0
+    assert len(set(seen)) > 3, "it takes more slices"
+    assert [message.body for _ in range(3) if (message := client.get("q")) is not None] == [b"397", b"398", b"399"]
+    assert client.count("q") == 0

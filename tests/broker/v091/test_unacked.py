@@ -1,0 +1,150 @@
+"""Deliveries that return to their queue in several steps: whatever returns them, newer messages come after them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from harebell.broker.v091 import connection
+from harebell.protocol.v091 import methods as m
+from tests.broker.kit import Client, NodeKit, cut_finely
+
+BODIES = [b"%d" % number for number in range(6)]
+NEW = b"new"
+TIMEOUT = 1000
+
+
+def nack(kit: NodeKit, client: Client) -> None:
+    client.send(1, m.BasicNack(0, multiple=True, requeue=True))
+
+
+def nack_up_to_the_last(kit: NodeKit, client: Client) -> None:
+    client.send(1, m.BasicNack(len(BODIES), multiple=True, requeue=True))
+
+
+def recover(kit: NodeKit, client: Client) -> None:
+    client.send(1, m.BasicRecover(requeue=True))
+
+
+def redeliver(kit: NodeKit, client: Client) -> None:
+    client.send(1, m.BasicRecover(requeue=False))
+
+
+def close_the_channel(kit: NodeKit, client: Client) -> None:
+    client.send(1, m.ChannelClose(200, "bye", 0, 0))
+
+
+def leave(kit: NodeKit, client: Client) -> None:
+    client.connection.lost()
+    kit.clients.remove(client)
+
+
+def commit(kit: NodeKit, client: Client) -> None:
+    client.send(1, m.TxSelect())
+    nack(kit, client)
+    for _ in kit_calls(kit):
+        pass
+    client.send(1, m.TxCommit())
+
+
+def run_out_of_time(kit: NodeKit, client: Client) -> None:
+    kit.pass_time(TIMEOUT // 2)  # so that the node has seen the deliveries
+    kit.stopwatch.step = 1.0
+    kit.clock.now += TIMEOUT
+    kit.node.run_timers()
+
+
+WAYS: list[Callable[[NodeKit, Client], None]] = [
+    nack,
+    nack_up_to_the_last,
+    recover,
+    redeliver,
+    close_the_channel,
+    leave,
+    commit,
+    run_out_of_time,
+]
+
+
+def got(client: Client) -> None:
+    for _ in BODIES:
+        client.send(1, m.BasicGet("q"))
+
+
+def consumed(client: Client) -> None:
+    client.send(1, m.BasicQos(0, len(BODIES)))
+    client.send(1, m.BasicConsume("q", "c"))
+
+
+def consumed_and_cancelled(client: Client) -> None:
+    consumed(client)
+    client.send(1, m.BasicCancel("c"))
+
+
+def kit_calls(kit: NodeKit) -> Iterator[None]:
+    """Run what the loop would run, one call at a time."""
+    while not kit.calls.empty():
+        kit.calls.get()()
+        yield
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("take", [got, consumed, consumed_and_cancelled])
+@pytest.mark.parametrize("after", [0, 3, 7, 10])
+def test_newer_messages_do_not_overtake(
+    kit: NodeKit,
+    monkeypatch: pytest.MonkeyPatch,
+    way: Callable[[NodeKit, Client], None],
+    take: Callable[[Client], None],
+    after: int,
+) -> None:
+    holder, other, third = kit.client(), kit.client(), kit.client()
+    holder.declare(x_consumer_timeout=TIMEOUT)
+    for body in BODIES:
+        holder.publish("q", body)
+    take(holder)
+    holder.events.clear()
+    other.send(1, m.BasicConsume("q", "o", no_ack=True))
+    cut_finely(monkeypatch)
+    monkeypatch.setattr(connection, "PIECE", 1 << 16)  # a publication is read at once
+    if way is not run_out_of_time:
+        kit.stopwatch.step = 1.0
+    way(kit, holder)
+    steps = kit_calls(kit)
+    for _, _ in zip(range(after), steps, strict=False):
+        pass
+    third.publish("q", NEW)
+    for _ in steps:
+        pass
+    shares = []
+    for client in (holder, other):
+        client.receive()
+        shares.append([body for _, _, body in client.deliveries()])
+    assert sorted(shares[0] + shares[1]) == [*BODIES, NEW]
+    for share in shares:
+        in_order = sorted(share)
+        assert share in (in_order, in_order[-1:] + in_order[:-1])  # the new one may have come before the first return
+    if take is not consumed or way not in (nack, nack_up_to_the_last, recover, redeliver, commit):
+        assert shares[0] == []  # else a consumer is left to share them
+
+
+def test_rejected_deliveries_are_dead_lettered_a_few_at_a_time(kit: NodeKit, client: Client) -> None:
+    client.declare("dead")
+    client.declare("q", x_dead_letter_exchange="", x_dead_letter_routing_key="dead")
+    for number in range(600):
+        client.publish("q", b"%d" % number)
+    client.send(1, m.BasicConsume("q", "c"))
+    other = kit.client()
+    kit.stopwatch.step = 1.0
+    client.send(1, m.BasicNack(0, multiple=True, requeue=False))
+    counts = []
+    while not kit.node.batch.slices.idle:
+        counts.append(other.count("dead"))
+        kit.node.batch.slices._turn()
+    kit.stopwatch.step = 0.0
+    assert len(set(counts)) > 600 // 16
+    assert other.count("dead") == 600
+    assert [message.body for _ in range(600) if (message := other.get("dead")) is not None] == [
+        b"%d" % number for number in range(600)
+    ]

@@ -1,0 +1,259 @@
+"""Messages on their way to the broker: returned, refused, cut off, late. Each ends in one result, and none twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Coroutine
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, strategies as st
+
+from harebell import errors
+from harebell.channels import ChannelLayer, embedded, publishing
+from harebell.channels.connection import LayerConnection
+from harebell.channels.names import Names
+from harebell.channels.publishing import PendingPublish, Publisher
+from harebell.client.channel import Channel
+from harebell.client.messages import Returned
+from harebell.testing import FaultProxy
+from tests.channels.conftest import Make, until
+
+HELLO = {"type": "hello"}
+
+
+@pytest.fixture
+async def far(broker_url: str, prefix: str, proxy: FaultProxy, proxied_url: str) -> AsyncIterator[ChannelLayer]:
+    """A layer behind a proxy."""
+    layer = ChannelLayer(proxied_url, prefix=prefix, timeout=15)
+    yield layer
+    await layer.close()
+
+
+async def published(proxy: FaultProxy, before: int) -> None:
+    """Wait until the proxy has forwarded more to the broker than that."""
+
+    async def more() -> bool:
+        return proxy.forwarded("to_server") > before
+
+    await until(more)
+
+
+@pytest.mark.parametrize("channel", ["work", "specific.other!there"])
+async def test_a_queue_that_vanished_is_declared_and_gets_the_message(
+    layer: ChannelLayer, amqp: Channel, names: Names, channel: str
+) -> None:
+    for number in range(3):
+        await layer.send(channel, {"type": "x", "n": number})
+        assert (await amqp.queue_declare(names.queue(channel), passive=True)).message_count == 1
+        await amqp.queue_delete(names.queue(channel))
+    await asyncio.gather(*(layer.send(channel, {"type": "x", "n": number}) for number in range(20)))
+    assert (await amqp.queue_declare(names.queue(channel), passive=True)).message_count == 20
+
+
+async def test_messages_keep_their_order_when_their_queue_vanished(
+    layer: ChannelLayer, amqp: Channel, names: Names
+) -> None:
+    await layer.send("work", HELLO)
+    await amqp.queue_delete(names.queue("work"))
+    await asyncio.gather(*(layer.send("work", {"type": "x", "n": number}) for number in range(50)))
+    assert [(await layer.receive("work"))["n"] for _ in range(50)] == list(range(50))
+
+
+class SlowBroker:
+    """A layer's connection to a broker with one queue, which answers one publication at a time, when it is told to."""
+
+    client_id = "c"
+    on_harebell = True
+    is_open = may_publish = True
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.settings = SimpleNamespace(timeout=60)
+        self.names = SimpleNamespace(queue=lambda channel: channel, groups="groups")
+        self.thread = self.publishing = self
+        self.exists = self.declared = True
+        self.in_flight: deque[tuple[PendingPublish, bytes]] = deque()
+        self.queue: list[int] = []
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        self.tasks.append(self.loop.create_task(coroutine))
+
+    async def ready(self) -> None: ...
+    async def drain(self, timeout: float) -> None: ...
+
+    def is_declared(self, channel: str) -> bool:
+        return self.declared
+
+    def undeclared(self, channel: str) -> None:
+        self.declared = False
+
+    async def declare(self, channel: str) -> None:
+        await asyncio.sleep(0)
+        self.exists = self.declared = True
+
+    def publish_nowait(self, body: bytes, exchange: str, key: str, *, waiter: PendingPublish, **_: object) -> None:
+        self.in_flight.append((waiter, body))
+
+    def answer(self) -> None:
+        if self.in_flight:
+            waiter, body = self.in_flight.popleft()
+            if self.exists:
+                self.queue.append(int(body))
+            else:
+                waiter.returned(0, cast(Returned, None))
+            waiter.settle(0, True)
+
+
+class Outcomes:
+    """Answers of several messages."""
+
+    def __init__(self) -> None:
+        self.results: list[BaseException | None] = []
+
+    def give(self, result: None) -> None:
+        self.results.append(None)
+
+    def fail(self, error: BaseException) -> None:
+        self.results.append(error)
+
+
+@given(st.lists(st.sampled_from(["send", "send", "send", "answer", "answer", "turn", "delete"]), max_size=60))
+def test_returned_messages_keep_their_order_whenever_their_answers_come(script: list[str]) -> None:
+    async def run() -> None:
+        broker = SlowBroker()
+        publisher = Publisher(cast(LayerConnection, broker))
+        outcomes, sent = Outcomes(), 0
+        for step in script:
+            if step == "send":
+                publisher.send("work", b"%d" % sent, outcomes)
+                sent += 1
+            elif step == "answer":
+                broker.answer()
+            elif step == "turn":
+                await asyncio.sleep(0)
+            else:  # another process deletes the queue, and what is in it
+                broker.exists = False
+                broker.queue.clear()
+        while broker.in_flight or not all(task.done() for task in broker.tasks):
+            broker.answer()
+            await asyncio.sleep(0)
+        assert broker.queue == sorted(broker.queue)
+        assert outcomes.results == [None] * sent
+
+    asyncio.run(run())
+
+
+async def test_a_queue_that_always_vanishes_ends_in_an_error(
+    layer: ChannelLayer, amqp: Channel, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "MOST_TRIES", 0)
+    await layer.send("work", HELLO)
+    await amqp.queue_delete(names.queue("work"))
+    with pytest.raises(errors.DeadlineExceeded, match="the queue of 'work' vanishes as fast as it is made"):
+        await layer.send("work", HELLO)
+    await layer.send("work", HELLO)  # it is known not to be declared
+    assert await layer.receive("work") == HELLO
+
+
+async def test_a_full_queue_refuses_one_and_takes_the_next(make: Make) -> None:
+    layer = make(capacity=2)
+    results = await asyncio.gather(*(layer.send("work", HELLO) for _ in range(5)), return_exceptions=True)
+    assert [result is None for result in results] == [True, True, False, False, False]
+    assert layer.statistics()["full"] == 3
+    await layer.receive("work")
+    await layer.send("work", HELLO)
+
+
+@pytest.mark.parametrize("channel, repeatable", [("work", False), ("specific.other!there", True)])
+async def test_a_connection_lost_before_the_confirm(
+    far: ChannelLayer, proxy: FaultProxy, amqp: Channel, names: Names, channel: str, repeatable: bool
+) -> None:
+    await far.send(channel, HELLO)
+    connection = far.runtime.connection
+    repeatable = repeatable or connection.on_harebell  # its queues recognise duplicates
+    proxy.stall("to_client")
+    before = proxy.forwarded("to_server")
+    sending = asyncio.create_task(far.send(channel, HELLO))
+    await published(proxy, before)
+
+    async def arrived() -> bool:
+        return (await amqp.queue_declare(names.queue(channel), passive=True)).message_count >= 2
+
+    await until(arrived)
+    proxy.cut()
+    proxy.resume()
+    if repeatable:
+        await sending
+    else:
+        with pytest.raises(errors.PublishOrphaned, match=f"message to {channel!r}: it may or may not have arrived"):
+            await sending
+    await far.send(channel, HELLO)  # after the second copy, if there is one
+    count = (await amqp.queue_declare(names.queue(channel), passive=True)).message_count
+    copies = repeatable and not (connection.on_harebell and channel == "work")
+    assert count == 3 + copies
+
+
+async def test_a_broker_that_does_not_answer(far: ChannelLayer, proxy: FaultProxy, prefix: str) -> None:
+    layer = ChannelLayer(far.runtime.settings.urls[0], prefix=prefix, timeout=1)
+    await layer.send("work", HELLO)
+    with proxy.stalled():
+        for send in (layer.send("work", HELLO), layer.group_send("g", HELLO)):
+            with pytest.raises(errors.DeadlineExceeded, match="not confirmed within 1 s: it may or may not arrive"):
+                await send
+    await layer.send("other", HELLO)  # the late confirms disturb no later message
+    assert await layer.receive("other") == HELLO
+    await layer.close()
+
+
+async def test_messages_that_wait_for_a_connection_end_with_the_layer(far: ChannelLayer, proxy: FaultProxy) -> None:
+    proxy.stall()
+    sends = [asyncio.ensure_future(far.send("work", HELLO)) for _ in range(3)]
+    sends.append(asyncio.ensure_future(far.group_send("g", HELLO)))
+    await proxy.wait_connections(1)
+    await far.close()
+    proxy.resume()
+    for send in sends:
+        with pytest.raises(errors.ChannelClosed, match="closed"):
+            async with asyncio.timeout(10):
+                await send
+    await asyncio.wait_for(proxy.wait_connections(0), 10)
+
+
+async def test_messages_on_their_way_end_with_the_layer(far: ChannelLayer, proxy: FaultProxy) -> None:
+    await far.send("work", HELLO)
+    proxy.stall("to_client")
+    before = proxy.forwarded("to_server")
+    sends = [
+        asyncio.ensure_future(far.send("specific.other!there", HELLO)),
+        asyncio.ensure_future(far.send("work", HELLO)),
+    ]
+    await published(proxy, before)
+    closing = asyncio.create_task(far.close())
+    await asyncio.sleep(0)
+    proxy.cut()
+    proxy.resume()
+    await closing
+    for send in sends:
+        with pytest.raises(errors.HarebellError):
+            async with asyncio.timeout(20):
+                await send
+
+
+async def test_a_broker_that_is_not_installed(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def missing() -> str:
+        raise ImportError("no harebell.broker here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(embedded, "url", missing)
+        layer = ChannelLayer("embedded://", prefix=prefix)
+        for call in (layer.send("work", HELLO), layer.receive("work"), layer.group_send("g", HELLO)):
+            with pytest.raises(ImportError, match=r"no harebell\.broker here"):
+                async with asyncio.timeout(10):
+                    await call
+    await layer.send("work", HELLO)  # each call tries again
+    assert await layer.receive("work") == HELLO
+    await layer.close()

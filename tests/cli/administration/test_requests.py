@@ -1,0 +1,106 @@
+"""Whom `harebell users`, `vhosts` and `permissions` ask: a broker that runs, a data folder, and nobody else."""
+
+from __future__ import annotations
+
+import getpass
+from pathlib import Path
+
+import pytest
+
+from harebell.client.blocking import connect
+from harebell.testing.rabbitmq import RabbitMQ
+from tests.cli.administering import Command, runner
+from tests.wire import BrokerThread
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command; nothing listens where its environment points."""
+    return runner(monkeypatch, capsys)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Of a broker that was stopped."""
+    with BrokerThread(tmp_path):
+        pass
+    return tmp_path
+
+
+def test_a_data_folder(alone: Command, folder: Path) -> None:
+    at = ("--data", folder)
+    assert alone("users", "add", "orders", "--password-file", "-", *at, stdin="secret\n").status == 0
+    assert alone("vhosts", "add", "shop", *at).status == 0
+    assert alone("permissions", "set", "orders", "--vhost", "shop", *at).status == 0
+    assert alone("users", "delete", "guest", *at).status == 0
+    assert [user["name"] for user in alone("users", "list", "--json", *at).json] == ["orders"]
+    assert "no user 'x'" in alone("users", "delete", "x", *at).error
+    with BrokerThread(folder) as broker:
+        connect(f"amqp://orders:secret@127.0.0.1:{broker.port}/shop").close()
+        in_use = alone("users", "list", *at)
+        assert (in_use.status, "in use by a broker that runs: ask that one, with --url" in in_use.error) == (1, True)
+
+
+def test_no_data_folder(alone: Command, tmp_path: Path) -> None:
+    refused = alone("users", "list", "--data", tmp_path / "none")
+    assert (refused.status, "is no data folder of a broker" in refused.error) == (1, True)
+    assert not (tmp_path / "none").exists()
+
+
+def test_two_places(alone: Command, folder: Path) -> None:
+    refused = alone("users", "list", "--data", folder, "--url", "amqp://127.0.0.1:1/")
+    assert (refused.status, "either --url" in refused.error) == (1, True)
+
+
+def test_nobody_there(alone: Command) -> None:
+    refused = alone("users", "list")
+    assert (refused.status, refused.error.count("\n")) == (1, 1)
+    assert "127.0.0.1:1" in refused.error
+
+
+def test_the_url_wins_over_the_environment(alone: Command, broker: BrokerThread) -> None:
+    assert alone("users", "list", "--json", "--url", broker.broker.url).json[0]["name"] == "guest"
+
+
+def test_who_is_no_administrator(run: Command, broker: BrokerThread) -> None:
+    run("users", "add", "orders", "--password-file", "-", stdin="pw")
+    run("permissions", "set", "orders")
+    refused = run("users", "list", "--url", f"amqp://orders:pw@127.0.0.1:{broker.port}/")
+    assert (refused.status, "'orders' is no administrator" in refused.error) == (1, True)
+    run("users", "set-tags", "orders", "administrator")
+    run("permissions", "set", "orders", "--write", "^q$")
+    refused = run("users", "list", "--url", f"amqp://orders:pw@127.0.0.1:{broker.port}/")
+    assert (refused.status, "amq.system" in refused.error) == (1, True)
+    run("users", "delete", "orders")
+
+
+def test_a_password_is_asked_for_twice(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    typed = iter(["secret", "secret", "one", "other", ""])
+    prompts: list[str] = []
+
+    def ask(prompt: str) -> str:
+        prompts.append(prompt)
+        return next(typed)
+
+    monkeypatch.setattr(getpass, "getpass", ask)
+    monkeypatch.setattr("harebell.cli.administration.requests._at_terminal", lambda: True)
+    assert run("users", "add", "typed").status == 0
+    assert prompts == ["Password of typed: ", "The same again: "]
+    assert "not the same twice" in run("users", "set-password", "typed").error
+    monkeypatch.setattr(getpass, "getpass", lambda prompt: "")
+    assert "a password cannot be empty" in run("users", "set-password", "typed").error
+    run("users", "delete", "typed")
+
+
+def test_rabbitmq_has_its_own_command(alone: Command, rabbitmq: RabbitMQ) -> None:
+    url = ("--url", f"amqp://guest:guest@127.0.0.1:{rabbitmq.port}/")
+    for arguments, command in (
+        (("users", "list"), "list_users"),
+        (("users", "set-tags", "x", "y"), "set_user_tags"),
+        (("vhosts", "add", "x"), "add_vhost"),
+        (("permissions", "set", "x"), "set_permissions"),
+    ):
+        refused = alone(*arguments, *url)
+        assert refused.status == 1
+        assert "RabbitMQ" in refused.error
+        assert f"`rabbitmqctl {command}`" in refused.error

@@ -1,0 +1,165 @@
+"""`harebell data check` and `harebell data repair`: what they say, and that the broker starts again."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harebell.broker.store.catalog.check import CATALOG, COPY, SEAL, CatalogError
+from harebell.broker.store.data_folder import hold_folder, mark_running, mark_stopped
+from harebell.cli.server.data import Unusable, check, repair
+from harebell.routing.definitions import User
+from tests.broker.kit import NodeKit
+
+WAL = f"{CATALOG}-wal"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A broker that was killed: its declarations are in the journal of the catalog."""
+    first = tmp_path / "first"
+    mark_running_in(first)
+    kit = NodeKit(first)
+    fill(kit, "early")
+    kit.stop()
+    mark_stopped(first)
+    mark_running(first)
+    kit = NodeKit(first)
+    fill(kit, "late")
+    kit.node.users.put(User("someone", ""))
+    kit.node.users.remove("guest")
+    kit.node.batch.end()
+    folder = shutil.copytree(first, tmp_path / "data")
+    kit.stop()
+    return folder
+
+
+def mark_running_in(folder: Path) -> None:
+    folder.mkdir()
+    mark_running(folder)
+
+
+def fill(kit: NodeKit, name: str) -> None:
+    client = kit.client()
+    client.declare(name)
+    client.declare(f"{name} stream", x_queue_type="stream")
+    for number in range(3):
+        client.publish(name, b"%d" % number, delivery_mode=2)
+        client.publish(f"{name} stream", b"%d" % number, delivery_mode=2)
+
+
+def contents(data: Path) -> dict[str, int]:
+    """The queues with their messages, after a start."""
+    kit = NodeKit(data, last_stop=mark_running(data))
+    found = {name: queue.message_count for name, queue in kit.node.vhosts["/"].queues.items()}
+    kit.stop()
+    mark_stopped(data)
+    return found
+
+
+EVERYTHING = {"early": 3, "early stream": 3, "late": 3, "late stream": 3}
+
+
+def test_a_folder_that_is_whole(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file() and path.suffix != ".sqlite-shm"}
+    assert check(data=data) == 0
+    out = capsys.readouterr().out
+    assert "catalog.sqlite: whole by itself" in out
+    assert "nothing is damaged" in out
+    assert repair(data=data) == 0
+    assert capsys.readouterr().out == "the catalog is whole and the newest: there is nothing to mend\n"
+    for path, was in before.items():
+        assert path.name.endswith("-shm") or path.read_bytes() == was, f"{path} was changed"
+    assert contents(data) == EVERYTHING
+
+
+def flip(path: Path) -> None:
+    text = bytearray(path.read_bytes())
+    text[len(text) // 2] ^= 1
+    path.write_bytes(text)
+
+
+def misspell(data: Path) -> None:
+    """A byte of a record changes in a catalog whose broker was stopped: SQLite does not notice."""
+    mark_running(data)
+    NodeKit(data).stop()
+    mark_stopped(data)
+    text = (data / CATALOG).read_bytes()
+    assert b"early stream" in text
+    (data / CATALOG).write_bytes(text.replace(b"early stream", b"early strean"))
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "a bit of the journal": lambda data: flip(data / WAL),
+    "a bit of the catalog": misspell,
+    "the journal is gone": lambda data: (data / WAL).unlink(),
+    "the catalog is gone": lambda data: (data / CATALOG).unlink(),
+    "the catalog is empty": lambda data: (data / CATALOG).write_bytes(b""),
+    "the seal is gone": lambda data: (data / SEAL).unlink(),
+    "the seal is garbage": lambda data: (data / SEAL).write_bytes(b"?" * 2000),
+    "an older catalog": lambda data: (data / COPY).rename(data / CATALOG) and (data / WAL).rename(data / "away"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_catalog_is_mended(data: Path, damage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """All messages are there again: in their queues, or in queues with new names where the declarations are lost."""
+    DAMAGES[damage](data)
+    with pytest.raises(CatalogError, match="harebell data repair"):
+        NodeKit(data)
+    assert check(data=data) == 1
+    assert "LOST" in capsys.readouterr().out
+    assert repair(data=data) == 0
+    done = capsys.readouterr().out
+    assert "what was there is in damaged-" in done
+    assert any(path.is_dir() and path.name in done for path in data.iterdir())
+    found = contents(data)
+    assert sum(found.values()) == sum(EVERYTHING.values())
+    assert len(found) == len(EVERYTHING)
+    assert found["early"] == 3
+    lost = set(EVERYTHING) - set(found)
+    made = set(found) - set(EVERYTHING)
+    assert len(made) == len(lost)
+    for queue in made:
+        assert f"are in queue '{queue}' of vhost '/'" in done
+    if lost:
+        assert "later changes to queues, bindings, users or policies are lost" in done
+    assert check(data=data) == 0
+    assert contents(data) == found
+
+
+def test_no_whole_catalog(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (data / CATALOG).unlink()
+    (data / COPY).write_bytes(b"")
+    with pytest.raises(Unusable, match="restore the folder from a backup"):
+        repair(data=data)
+    assert not (data / CATALOG).exists()
+    assert repair(data=data, new_catalog=True) == 0
+    assert "harebell users add" in capsys.readouterr().out
+    found = contents(data)
+    assert sorted(found.values()) == [3, 3, 3, 3]
+    assert all(name.startswith("recovered-") for name in found)
+
+
+def test_damaged_messages_are_named(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for kind in ("queues", "streams"):
+        for segment in (data / kind).glob("*/*.log"):
+            flip(segment)
+    assert check(data=data) == 1
+    out = capsys.readouterr().out
+    for queue in ("early", "late", "early stream", "late stream"):
+        assert f"(queue '{queue}' in vhost '/'): " in out
+    folder = next((data / "queues").iterdir())
+    shutil.rmtree(folder)
+    assert check(data=data) == 1
+    assert f"queues/{folder.name}/00000000000000000000.log is gone" in capsys.readouterr().out
+
+
+def test_folders_that_cannot_be(tmp_path: Path, data: Path) -> None:
+    with pytest.raises(Unusable, match="is no data folder"):
+        check(data=tmp_path / "nowhere")
+    with hold_folder(data), pytest.raises(Unusable, match="in use by a broker"):
+        repair(data=data)

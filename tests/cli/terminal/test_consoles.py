@@ -1,0 +1,65 @@
+"""Consoles show text of a broker as text: in lines, tables and bars."""
+
+from __future__ import annotations
+
+import pytest
+from rich.table import Table
+from rich.text import Text
+
+from harebell.cli.administration.requests import show
+from harebell.cli.terminal.consoles import new_console
+from harebell.cli.terminal.display import Display
+
+EVIL = "orders\x1b[2J\x1b]0;title\x07\x9b31m\u202e\x7f"
+
+
+def test_a_line_and_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    console = new_console(width=200)
+    table = Table("name", "text")
+    table.add_row(EVIL, Text(EVIL))
+    console.print(EVIL)
+    console.print(table)
+    printed = capsys.readouterr().out
+    assert all(line.isprintable() for line in printed.split("\n"))
+    assert printed.count("orders\\x1b[2J") == 3
+
+
+def test_a_display(capsys: pytest.CaptureFixture[str]) -> None:
+    display = Display(new_console(width=200))
+    display.say(EVIL)
+    with display.stage(EVIL):
+        pass
+    with display.bars((EVIL, 3, lambda: 3)):
+        pass
+    printed = capsys.readouterr().out
+    assert all(line.isprintable() for line in printed.split("\n"))
+    assert printed.count("orders\\x1b[2J") == 3
+
+
+def test_colours_pass(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    new_console(width=100).print("[red]alarm[/red]", EVIL)
+    printed = capsys.readouterr().out
+    assert "\x1b[31malarm" in printed
+    assert "\x1b[2J" not in printed
+
+
+def test_lists_of_administration(capsys: pytest.CaptureFixture[str]) -> None:
+    for as_json in (False, True):
+        show([{"name": EVIL, "tags": [EVIL], "limits": {EVIL: 1}}], ("name", "tags", "limits"), as_json=as_json)
+    assert all(line.isprintable() for line in capsys.readouterr().out.split("\n"))
+
+
+def test_a_display_that_moves(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    display = Display(new_console(width=200))
+    with display.stage(EVIL):
+        pass
+    with display.bars((EVIL, 3, lambda: 3)):
+        pass
+    printed = capsys.readouterr().out
+    assert "orders\\x1b[2J" in printed
+    assert "\x1b[2J" not in printed
+    assert "\x1b]0;" not in printed

@@ -1,0 +1,59 @@
+"""Printed text steers no terminal, whatever a broker calls its things."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+import harebell.cli
+from harebell.cli import main
+from harebell.cli.terminal.output import say, say_json
+
+COMMANDS = Path(str(harebell.cli.__file__)).parent
+EVIL = "orders\x1b[2J\x1b]0;title\x07\x9b31m\r\n\0\u202e\x7f"
+TEXTS = st.one_of(st.just(EVIL), st.text(st.characters(exclude_categories=())))
+
+
+@settings(suppress_health_check=(HealthCheck.function_scoped_fixture,))
+@given(TEXTS)
+def test_lines_are_printable(capsys: pytest.CaptureFixture[str], text: str) -> None:
+    assert say(text) == 0
+    printed = capsys.readouterr().out
+    assert all(line.isprintable() for line in printed.split("\n"))
+    assert printed.count("\n") == text.count("\n") + 1
+
+
+@settings(suppress_health_check=(HealthCheck.function_scoped_fixture,))
+@given(TEXTS, st.sampled_from([None, 2]))
+def test_json_stays_json(capsys: pytest.CaptureFixture[str], text: str, indent: int | None) -> None:
+    value = {"name": text, text: [text, 1]}
+    assert say_json(value, indent=indent) == 0
+    printed = capsys.readouterr().out
+    assert all(line.isprintable() for line in printed.split("\n"))
+    assert json.loads(printed) == value
+
+
+def test_what_is_printable_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    say("orders é 東\nnext")
+    say_json(["orders é 東"])
+    assert capsys.readouterr().out == 'orders é 東\nnext\n["orders é 東"]\n'
+
+
+def test_an_error_is_printable(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main.fail(f"no queue '{EVIL}'")
+    assert "\x1b" not in (printed := capsys.readouterr().err)
+    assert "no queue 'orders\\x1b[2J" in printed
+
+
+def test_nothing_is_printed_another_way() -> None:
+    for path in COMMANDS.rglob("*.py"):
+        text, name = path.read_text(), path.relative_to(COMMANDS).as_posix()
+        if name != "terminal/output.py":
+            assert not re.search(r"(?<![\w.])print\(|stdout\.write|stderr\.write", text), f"{path}: use say"
+        if name != "terminal/consoles.py":
+            assert not re.search(r"(?<!\w)Console\(", text), f"{path}: use new_console"

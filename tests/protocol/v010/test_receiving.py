@@ -1,0 +1,214 @@
+"""The receiving half alone: numbers, completions, what is known, what is saved."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+
+from harebell import errors
+from harebell.protocol.v010 import receiving as module
+from harebell.protocol.v010.receiving import ReceivingHalf
+from harebell.protocol.v010.values import MAX_RANGES
+
+WRAP = 1 << 32
+
+
+def half(count: int, first: int = 0, **limits: int) -> ReceivingHalf:
+    receiving = ReceivingHalf(**limits)
+    receiving.command_point(first, 0)
+    assert [receiving.receive() for _ in range(count)] == list(range(first, first + count))
+    return receiving
+
+
+@pytest.mark.parametrize("first", [0, 7, WRAP - 2])
+def test_every_command_is_executed_once(first: int) -> None:
+    receiving = half(5, first)
+    assert receiving.expected() == (((first + 5) % WRAP,) * 2,)
+    receiving.complete(first, first + 2)
+    receiving.detached()
+    receiving.command_point((first + 1) % WRAP, 0)
+    assert [receiving.receive() for _ in range(6)] == [None] * 4 + [first + 5, first + 6]
+    assert (receiving.mark, receiving.incomplete) == (first + 3, 4)
+
+
+def test_a_command_needs_a_command_point() -> None:
+    receiving = ReceivingHalf()
+    assert (receiving.expected(), receiving.save(), receiving.incomplete) == ((), bytes(25), 0)
+    for _ in range(2):
+        with pytest.raises(errors.RemoteProtocolError, match=r"before session\.command-point") as caught:
+            receiving.receive()
+        assert (caught.value.reply_code, caught.value.scope) == (409, "channel")
+        receiving.command_point(0, 0)
+        receiving.receive()
+        receiving.detached()
+    with pytest.raises(errors.RemoteProtocolError, match="octet 3 of a command") as caught:
+        receiving.command_point(0, 3)
+    assert caught.value.reply_code == 540
+
+
+def test_a_command_point_leaves_nothing_out() -> None:
+    receiving = half(3)
+    with pytest.raises(errors.RemoteProtocolError, match="command-point 5 leaves out commands 3 to 4") as caught:
+        receiving.command_point(5, 0)
+    assert (caught.value.reply_code, caught.value.scope) == (542, "channel")
+    receiving.gap(((3, 3),))
+    with pytest.raises(errors.RemoteProtocolError, match="leaves out commands 4 to 4"):
+        receiving.command_point(5, 0)
+    receiving.gap(((4, 9), (1, 1)))
+    receiving.command_point(10, 0)
+    assert receiving.receive() == 10
+    assert receiving.expected() == ((11, 11),)
+    assert receiving.unknown() == [((1, 1), (3, 9))]
+    receiving.complete(1)
+    receiving.gap(((20, 29),))
+    assert receiving.expected() == ((11, 11),)
+    receiving.gap(((11, 19),))
+    assert receiving.expected() == ((30, 30),)
+
+
+def test_a_million_ranges_of_gaps_are_refused_early() -> None:
+    receiving = half(0)
+    with pytest.raises(errors.RemoteProtocolError, match="more than 65536 ranges"):
+        for start in range(1, 2_000_000, 2 * MAX_RANGES):
+            receiving.gap(tuple((n, n) for n in range(start, start + 2 * MAX_RANGES, 2)))
+    assert len(receiving._complete) <= 65_537
+
+
+def test_gaps_are_bounded_and_need_a_command_point() -> None:
+    with pytest.raises(errors.RemoteProtocolError, match="gap before"):
+        ReceivingHalf().gap(((0, 1),))
+    receiving = half(0, max_incomplete=100)
+    with pytest.raises(errors.RemoteProtocolError, match="more than 100 ranges"):
+        receiving.gap(tuple((n, n) for n in range(10, 1000, 2)))
+    with pytest.raises(errors.RemoteProtocolError, match="run backwards"):
+        receiving.gap(((3, 1),))
+
+
+def test_who_waits_for_a_completion() -> None:
+    receiving = ReceivingHalf()
+    receiving.command_point(0, 0)
+    for sync in (False, True, False, True):
+        receiving.receive(sync)
+    receiving.complete(0)
+    receiving.complete(2)
+    assert not receiving.due
+    receiving.complete(1)
+    assert receiving.due
+    assert receiving.completed() == [((0, 2),)]
+    assert (receiving.due, receiving.fresh) == (False, 0)
+    receiving.command_point(1, 0)
+    assert receiving.receive(True) is None
+    assert receiving.due  # complete before: the answer was lost
+    receiving.completed()
+    receiving.command_point(3, 0)
+    assert receiving.receive(True) is None
+    assert not receiving.due
+    receiving.complete(3)
+    assert receiving.due
+    assert receiving.fresh == 1
+
+
+def test_execution_sync_waits_for_those_before_it() -> None:
+    receiving = half(3)
+    for number in (3, 4):
+        assert receiving.receive(True) == number
+        receiving.complete_in_order(number)
+    receiving.complete(0, 1)
+    assert (receiving.mark, receiving.due) == (2, False)
+    receiving.complete(2)
+    assert (receiving.mark, receiving.due, receiving.incomplete) == (5, True, 0)
+    assert receiving.receive() == 5
+    receiving.complete_in_order(5)
+    assert receiving.mark == 6
+
+
+def test_what_is_known_is_not_reported_again() -> None:
+    receiving = half(10)
+    receiving.complete(0, 7)
+    receiving.known_completed(((2, 3),))
+    assert receiving.unknown() == [((0, 1), (4, 7))]
+    receiving.known_completed(((0, 1), (5, 9)))
+    assert receiving.unknown() == [((4, 4),)]
+    receiving.complete(8)
+    assert receiving.unknown() == [((4, 4), (8, 8))]  # what is known before it is complete is not believed
+    receiving.known_completed(((0, 8),))
+    assert receiving.unknown() == [()]
+    with pytest.raises(errors.RemoteProtocolError, match=r"session.known-completed: commands 3 to 1 run backwards"):
+        receiving.known_completed(((3, 1),))
+
+
+def test_what_is_known_out_of_order_is_bounded() -> None:
+    receiving = half(20_000)
+    receiving.complete(0, 19_999)
+    for start in range(1, 20_000, 4000):
+        receiving.known_completed(tuple((n, n) for n in range(start, start + 4000, 2)))
+    assert len(receiving._known) == module.MAX_KNOWN
+    receiving.known_completed(((0, 19_999),))
+    assert receiving.unknown() == [()]
+
+
+def test_reports_fit_the_wire() -> None:
+    receiving = half(40_000)
+    for number in range(1, 40_000, 2):
+        receiving.complete(number)
+    sets = receiving.completed()
+    assert [len(ranges) for ranges in sets] == [MAX_RANGES, MAX_RANGES, 20_000 - 2 * MAX_RANGES]
+    assert sets[1][0] == (2 * MAX_RANGES + 1,) * 2
+
+
+def test_the_number_of_incomplete_commands_is_bounded() -> None:
+    receiving = half(10, max_incomplete=10)
+    with pytest.raises(errors.RemoteProtocolError, match="more than 10 commands are not complete") as caught:
+        receiving.receive()
+    assert (caught.value.reply_code, caught.value.scope) == (506, "channel")
+    receiving = half(10, max_incomplete=10)
+    receiving.complete(5)
+    receiving.receive()
+
+
+def test_a_saved_half_expects_what_was_not_complete() -> None:
+    receiving = half(8, WRAP - 3)
+    receiving.complete(WRAP - 3, WRAP - 1)
+    receiving.complete(WRAP + 1)
+    receiving.complete(WRAP + 4)
+    receiving.known_completed(((WRAP - 3, WRAP - 3),))
+    raw = receiving.save()
+    assert len(raw) == 25 + 2 * 16
+    loaded = ReceivingHalf.load(raw)
+    assert loaded.expected() == ((0, 0), (2, 3), (5, 5))
+    assert loaded.unknown() == [((WRAP - 2, WRAP - 1), (1, 1), (4, 4))]
+    loaded.recovered(WRAP + 2)
+    loaded.command_point(0, 0)
+    assert [loaded.receive(True) for _ in range(6)] == [WRAP, None, None, WRAP + 3, None, WRAP + 5]
+    assert loaded.incomplete == 3
+    assert ReceivingHalf.load(loaded.save()).expected() == ((0, 0), (3, 3), (5, 6))
+    empty = ReceivingHalf()
+    empty.recovered(9, 7)
+    assert empty.expected() == ((7, 8), (10, 10))
+    assert empty.unknown() == [((9, 9),)]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"", bytes(24), b"\1" + bytes(24), bytes(26), b"\0" + bytes(7) + b"\2" + bytes(16),
+     bytes(24) + b"\x09" + bytes(15) + b"\0", bytes(24) + b"\x09" + (5).to_bytes(8, "big") + (9).to_bytes(8, "big")],
+)  # fmt: skip
+def test_what_was_not_saved_by_us(raw: bytes) -> None:
+    with pytest.raises(ValueError, match="no saved session"):
+        ReceivingHalf.load(raw)
+
+
+@given(st.integers(0, 1 << 33), st.sets(st.integers(0, 30)), st.integers(1, 31))
+def test_saved_and_loaded(first: int, complete: set[int], count: int) -> None:
+    receiving = ReceivingHalf()
+    receiving.command_point(first % WRAP, 0)
+    base = first % WRAP
+    for _ in range(count):
+        receiving.receive()
+    for offset in complete:
+        if offset < count:
+            receiving.complete(base + offset)
+    loaded = ReceivingHalf.load(receiving.save())
+    loaded.command_point(base, 0)
+    executed = [loaded.receive() for _ in range(count)]
+    assert executed == [None if offset in complete else base + offset for offset in range(count)]
