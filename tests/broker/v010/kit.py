@@ -7,7 +7,9 @@ from typing import Any, TypeVar
 from harebell.broker.v010.connection import Connection
 from harebell.broker.v010.sessions import Sessions
 from harebell.protocol.v010 import (
+    AttachmentState,
     Command,
+    ConnectionState,
     Content,
     Control,
     DeliveryProperties,
@@ -49,7 +51,10 @@ class Kit(NodeKit):
 
 
 class Peer:
-    """One connection, logged in. `closed` is the broker's connection.close."""
+    """One connection, logged in. `closed` is the broker's connection.close.
+
+    sends, takes  bytes until the transport is cut in that direction; None: it is not
+    """
 
     def __init__(self, kit: Kit, *, vhost: str = "/", user: str = "guest", frame: int = 65_535) -> None:
         self.kit = kit
@@ -61,13 +66,19 @@ class Peer:
         self.events: list[tuple[int, object]] = []
         self.closed: k.ConnectionClose | None = None
         self.lost = False
+        self.sends: int | None = None
+        self.takes: int | None = None
+        self.sent = self.taken = 0
         self.engine.send_header()
         self.pump()
         kit.node.run_timers()
         self.control(0, k.ConnectionStartOk({}, "PLAIN", f"\0{user}\0{user}".encode(), "en_US"))
-        kit.run_syncs()
         kit.node.run_timers()
         self.receive()
+        while self.closed is None and self.engine.state is ConnectionState.AWAIT_TUNE:
+            kit.run_sync()  # a password is verified by another thread
+            kit.node.run_timers()
+            self.receive()
         if self.closed is None:
             self.control(0, k.ConnectionTuneOk(100, frame, 0))
             self.control(0, k.ConnectionOpen(vhost))
@@ -79,7 +90,14 @@ class Peer:
     def pump(self) -> None:
         """Send what the engine has, and receive the answers."""
         while not self.lost and (data := self.engine.data_to_send()):
+            if self.sends is not None:
+                data = data[: self.sends]
+                self.sends -= len(data)
+            self.sent += len(data)
             self.connection.receive_data(data)
+            if self.sends == 0:
+                self.lose()
+                return
             self.receive()
             self.kit.run_syncs()
             self.receive()
@@ -89,6 +107,10 @@ class Peer:
             return
         data = bytes(self.transport.written)
         self.transport.written.clear()
+        if self.takes is not None:
+            data = data[: self.takes]
+            self.takes -= len(data)
+        self.taken += len(data)
         self.engine.receive_data(data)
         for channel, event in self.engine.events():
             self.events.append((channel, event))
@@ -97,20 +119,30 @@ class Peer:
                 self.engine.send_control(0, k.ConnectionCloseOk())
             elif channel in self.sessions:
                 self.sessions[channel].hear(event)
-        if self.engine.pending:
+        if self.takes == 0:
+            self.lose()
+        elif self.engine.pending:
             self.pump()
 
     def lose(self) -> None:
         """End the transport."""
         self.lost = True
         self.connection.lost()
+        self.kit.run_syncs()
         for client in self.sessions.values():
+            client.attached = False
             client.state.detached()
 
     def session(
         self, name: bytes = b"s", channel: int = 0, *, state: State[Any] | None = None, force: bool = False
     ) -> Client:
         client = Client(self, name, channel, state)
+        for old in [each for peer in self.kit.peers for each in peer.sessions.values() if each.state is state]:
+            client.complete, client.results = old.complete, old.results
+            client.accepted, client.rejected = old.accepted, old.rejected
+            if not old.moved:
+                old.moved = True
+                old.state.detached()
         self.sessions[channel] = client
         self.control(channel, k.SessionAttach(name, force))
         return client
@@ -123,6 +155,7 @@ class Client:
         self.peer, self.name, self.channel = peer, name, channel
         self.state: State[Any] = State(name) if state is None else state
         self.completes = True
+        self.moved = False  # another connection goes on with the state
         self.attached = False
         self.detached: int | None = None
         self.timeout: int | None = None
@@ -140,7 +173,11 @@ class Client:
             case k.SessionAttached():
                 self.attached = True
                 for control in self.state.attached():
-                    engine.send_control(channel, control)
+                    self._control(control)
+            case k.SessionDetached() if event.name not in (b"", self.name):
+                pass
+            case k.SessionDetached() if self.moved:
+                self.attached, self.detached = False, event.code
             case k.SessionDetached():
                 self.attached, self.detached = False, event.code
                 self.state.detached()
@@ -156,9 +193,9 @@ class Client:
                 number = self.state.receiving.receive(event.sync)
                 if number is not None:
                     self._take(number, event)
-        if self.attached:
+        if self.attached and not self.peer.lost:
             for control in self.state.due():
-                engine.send_control(channel, control)
+                self._control(control)
 
     def _react(self, control: Control) -> None:
         reaction = self.state.receive_control(control)
@@ -167,12 +204,16 @@ class Client:
         self.lost |= reaction.lost
         if reaction.lost:
             for each in self.state.start_over()[0]:
-                self.peer.engine.send_control(self.channel, each)
+                self._control(each)
         for said in reaction.to_send:
             if isinstance(said, Again):
                 self._put(said.item)
             else:
-                self.peer.engine.send_control(self.channel, said)
+                self._control(said)
+
+    def _control(self, control: Control) -> None:
+        if self.peer.engine.attachments.get(self.channel) is AttachmentState.ATTACHED:
+            self.peer.engine.send_control(self.channel, control)
 
     def _take(self, number: int, event: Command | Content) -> None:
         match event:
@@ -204,7 +245,7 @@ class Client:
 
     def send(self, item: Any) -> int:
         number = self.state.sending.send(item, 100)
-        if self.attached and self.state.ready:
+        if self.attached and self.state.ready and not self.peer.lost:
             self._put(item)
             self.peer.pump()
         return number
@@ -260,8 +301,10 @@ class Client:
 
     def report(self) -> None:
         """Send the completions of the transfers so far."""
+        if not self.attached or self.peer.lost:
+            return
         for control in self.state.due(idle=True):
-            self.peer.engine.send_control(self.channel, control)
+            self._control(control)
         self.peer.pump()
 
     def finish(self, *numbers: int) -> None:
