@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from harebell.broker.auth.users import make_user
 from harebell.broker.v010.connection import Connection
 from harebell.broker.v010.sessions import Sessions
 from harebell.protocol.v010 import (
@@ -22,10 +23,17 @@ from harebell.protocol.v010 import (
 )
 from harebell.protocol.v010.codec import unpack_struct
 from harebell.protocol.v010.session import Again, Session as State
+from harebell.routing.definitions import Permission
 from tests.broker.kit import FakeTransport, NodeKit
 
 ALL = 0xFFFF_FFFF
 S = TypeVar("S", bound=Struct)
+
+
+def add_user(kit: NodeKit, name: str, pattern: str = ".*") -> None:
+    """A user with that word as the password too, who may use what the pattern matches."""
+    kit.node.users.put(make_user(name, name))
+    kit.node.users.set_permission(Permission("/", name, pattern, pattern, pattern))
 
 
 class Kit(NodeKit):
@@ -154,7 +162,7 @@ class Client:
     def __init__(self, peer: Peer, name: bytes, channel: int, state: State[Any] | None) -> None:
         self.peer, self.name, self.channel = peer, name, channel
         self.state: State[Any] = State(name) if state is None else state
-        self.completes = True
+        self.completes = self.answers = True  # what it completes: transfers, and other commands
         self.moved = False  # another connection goes on with the state
         self.attached = False
         self.detached: int | None = None
@@ -233,7 +241,8 @@ class Client:
             case c.MessageReject():
                 for low, high in event.transfers:
                     self.rejected.update(dict.fromkeys(range(low, high + 1), event.code))
-        self.state.receiving.complete(number)
+        if self.answers:
+            self.state.receiving.complete(number)
 
     # -- sending -------------------------------------------------------------------------------------------------
 

@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from harebell.broker.auth.users import make_user
-from harebell.protocol.v010 import Command, commands as c, controls as k
+from harebell.protocol.v010 import Command, Control, commands as c, controls as k
 from harebell.protocol.v010.domains import DetachCode, ErrorCode
 from harebell.protocol.v010.session import Session as State
-from harebell.routing.definitions import Permission
-from tests.broker.v010.kit import Client, Kit, Peer
-
-
-@pytest.fixture
-def kit(tmp_path: Path) -> Iterator[Kit]:
-    kit = Kit(tmp_path, sync=False)
-    yield kit
-    kit.sessions.close()
-    kit.stop()
-
-
-def add_user(kit: Kit, name: str) -> None:
-    kit.node.users.put(make_user(name, name))
-    kit.node.users.set_permission(Permission("/", name, ".*", ".*", ".*"))
-
+from tests.broker.v010.kit import Client, Kit, Peer, add_user
 
 # -- rules of the class session, by their names -------------------------------------------------------------------
 
@@ -342,9 +325,10 @@ class Run:
         self.accepted: set[int] = set()
         self.losses = 0
         self.first: Peer | None = None
+        self.begun = (0, 0)  # bytes of the first connection, each way, when it had attached
         self.client = self._attach(sends, takes)
         assert self.first is not None
-        self.begun = self.first.sent, self.first.taken  # bytes by then
+        self.begun = self.first.sent, self.first.taken
 
     def _attach(self, sends: int | None = None, takes: int | None = None) -> Client:
         peer = self.kit.peer()
@@ -431,6 +415,6 @@ def test_a_cut_after_every_octet_changes_nothing(kit: Kit, durable: bool) -> Non
         outcome(kit, None, at, durable)
 
 
-def _control(control: k.Control) -> bytes:
+def _control(control: Control) -> bytes:
     payload = control.encode()
     return b"\x0f\x00" + (12 + len(payload)).to_bytes(2, "big") + bytes(8) + payload

@@ -37,6 +37,7 @@ from harebell.broker.v010.subscription import Entry, SentTransfer, Subscription,
 from harebell.broker.v010.topology import HANDLERS as TOPOLOGY_HANDLERS, Topology, table_of
 from harebell.broker.v010.transactions import Transactions
 from harebell.errors import (
+    AccessRefused,
     AmqpError,
     LocalProtocolError,
     NotAllowed,
@@ -46,6 +47,7 @@ from harebell.errors import (
     RemoteProtocolError,
     ResourceDeleted,
     ResourceError,
+    ResourceLocked,
     WrongArgument,
 )
 from harebell.protocol.v010 import (
@@ -549,7 +551,10 @@ class Session:
             arguments[BROWSE] = True
         queue.check_consume(False, 1)
         subscription = Subscription(self, queue, command, arguments)
-        queue.add_consumer(subscription)
+        try:
+            queue.add_consumer(subscription)
+        except AccessRefused as error:  # 0-9-1's code for a queue with an exclusive consumer
+            raise ResourceLocked(error.detail) from None
         self.subscriptions[tag] = subscription
         self.node.events.consumer_created(subscription)
         return None
