@@ -370,8 +370,10 @@ class Option:
         return isinstance(self.kind, Hosts)
 
     def shown(self, value: object) -> str:
-        """A value as a text; for an option that is a whole number, None is "unlimited"."""
-        return "unlimited" if value is None and isinstance(self.kind, Whole) else shown(value)
+        """A value as a text. A whole number is plain, without the unit of a size, and None is "unlimited"."""
+        if isinstance(self.kind, Whole):
+            return "unlimited" if value is None else str(value)
+        return shown(value)
 
 
 def _options() -> tuple[Option, ...]:

@@ -285,6 +285,7 @@ class Broker(Administration):
             await self._wait(drained, DRAIN_SECONDS)
             if self._sessions is not None:
                 self._sessions.close()
+                self._sessions = None
             self._node.stop()
             if not await self._all_gone(CLOSE_OK_SECONDS):
                 for transport in tuple(self._transports):

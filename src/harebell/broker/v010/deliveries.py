@@ -51,12 +51,22 @@ class Deliveries:
         self.browsed: dict[int, Entry] = {}
         self.watched = False
 
-    def completed(self, ranges: Iterable[tuple[int, int]]) -> None:
+    def windowed(self, ranges: Iterable[tuple[int, int]]) -> list[int]:
+        """The transfers in these ranges whose completion gives credit back."""
+        return select(self.windows, ranges)
+
+    def completed(self, numbers: Iterable[int]) -> None:
         """Give back the credit of transfers that the client has completed."""
         windows = self.windows
-        for number in select(windows, ranges):
+        for number in numbers:
             subscription, size, epoch = windows.pop(number)
             subscription.completed(size, epoch)
+
+    def completing(self, numbers: Sequence[int]) -> Work:
+        """As `completed`, in steps."""
+        for start in range(0, len(numbers), SHARE):
+            self.completed(number for number in numbers[start : start + SHARE] if number in self.windows)
+            yield
 
     def shares(self, numbers: Sequence[int]) -> Iterator[dict[int, Entry]]:
         """Take the deliveries with these numbers out of the table, a share at a time."""

@@ -1,8 +1,8 @@
 """The publishing side of a session: from message.transfer to queues, and what the client is told of it.
 
 A publisher sends the same command and the same delivery-properties again and again, so their bytes are the key of a
-cache of routes (`Target`), which is emptied when the topology changes. Message-properties are read once for each
-different value that a target meets.
+cache of routes (`Target`), which is emptied when the topology changes. Often the whole header is the same: then its
+frame is the key of what is known of it (`_Known`), and nothing of the message is read.
 
 A message that no queue takes (the router has tried alternate exchanges) is dropped where its discard-unroutable is set,
 rejected where its accept-mode is explicit and was given, and else dropped: so do Qpid's brokers, whose clients leave
@@ -31,9 +31,9 @@ from harebell.broker.vhost import VirtualHost
 from harebell.errors import AccessRefused, ResourceError
 from harebell.protocol.v010 import Command, Content, commands as c, structs as s
 from harebell.protocol.v010.codec import decode_struct
-from harebell.protocol.v010.content import DELIVERY, MESSAGE
+from harebell.protocol.v010.content import DELIVERY
 from harebell.protocol.v010.domains import AcceptMode, RejectCode
-from harebell.protocol.v010.frames import LARGEST_FRAME
+from harebell.protocol.v010.frames import FRAME_HEADER, LARGEST_FRAME
 from harebell.protocol.v091 import Properties, Table
 from harebell.routing import SYSTEM_EXCHANGE, Route
 from harebell.routing.exchanges.exchange import Dependence
@@ -42,8 +42,9 @@ __all__ = ["MAX_HEADER", "Publisher", "Target"]
 
 MAX_HEADER: Final = 120 << 10  # bytes of a header segment: converted, it has to fit one frame of 0-9-1
 MAX_TARGETS: Final = 4096  # of one session
-MAX_KNOWN: Final = 32  # different message-properties that a target remembers
-MAX_KNOWN_SIZE: Final = 512  # bytes of each
+MAX_KNOWN: Final = 256  # different headers that a session remembers
+MAX_KNOWN_SIZE: Final = 1024  # bytes of each
+_WHOLE_HEADERS: Final = frozenset({b"\x03\x02", b"\x07\x02"})  # flags and type of the only frame of a header
 
 
 class PublisherSession(Requester, Channel, Protocol):
@@ -71,11 +72,10 @@ class Target:
     """The route of a command and its delivery-properties, valid until the topology changes.
 
     delivery  the delivery-properties to store, encoded; None: as they came
-    known     by encoded message-properties that have no effect: whether 0-9-1 can say the same
     """
 
     __slots__ = (
-        "address", "count", "delivery", "direct", "explicit", "immediate", "known", "per_message", "queues", "service",
+        "address", "count", "delivery", "direct", "explicit", "immediate", "per_message", "queues", "service",
         "stored", "told", "ttl",
     )  # fmt: skip
 
@@ -105,8 +105,21 @@ class Target:
         if properties.exchange != self.address.exchange or properties.redelivered:
             properties.exchange, properties.redelivered = self.address.exchange, False
             self.delivery = properties.encode()
-        self.known: dict[bytes, bool] = {}
         self.count = 0
+
+
+class _Known:
+    """What is known of a command and a header frame: their target, and whether 0-9-1 can say the same.
+
+    head  the header frame to store; None: as it came
+    """
+
+    __slots__ = ("exact", "head", "target")
+
+    def __init__(self, target: Target, exact: bool, head: bytes | None) -> None:
+        self.target = target
+        self.exact = exact
+        self.head = head
 
 
 class Publisher:
@@ -115,6 +128,7 @@ class Publisher:
     def __init__(self, session: PublisherSession) -> None:
         self._session = session
         self._targets: dict[tuple[bytes, bytes], Target] = {}
+        self._known: dict[tuple[bytes, bytes], _Known] = {}
         self._topology = session.vhost.router.version
 
     def publish(self, number: int, content: Content) -> None:
@@ -122,15 +136,15 @@ class Publisher:
         session = self._session
         if self._topology != session.vhost.router.version:
             self._forget_targets()
-        structs = dict(content.structs())
-        delivery = structs.get(DELIVERY, b"\0\0")
-        command = content.command
-        target = self._targets.get((command[4:], delivery))
-        if target is None:
-            target = self._resolve(content, delivery)
-        exact = self._check(target, content, structs)
-        if target.delivery is not None:
-            content = content.with_delivery(target.delivery, LARGEST_FRAME)
+        frames = content.frames
+        size = int.from_bytes(frames[2:4], "big")  # of the first frame, which nearly always has the whole header
+        known = self._known.get((content.command, frames[:size]))
+        if known is None:
+            target, exact, content = self._read(content, size)
+        else:
+            target, exact = known.target, known.exact
+            if known.head is not None:
+                content = Content(content.channel, content.command, known.head + frames[size:], content.body_size)
         message, queues = self._routed(target, content, exact)
         if not queues:
             session.completions.add(number, self._unroutable(target), stored=False)
@@ -205,6 +219,7 @@ class Publisher:
     def _forget_targets(self) -> None:
         self.flush_counts()
         self._targets.clear()
+        self._known.clear()
         self._topology = self._session.vhost.router.version
 
     # -- routing -------------------------------------------------------------------------------------------------
@@ -234,23 +249,32 @@ class Publisher:
         self._targets[content.command[4:], delivery] = target
         return target
 
-    def _check(self, target: Target, content: Content, structs: dict[int, bytes]) -> bool:
-        """Raise for a malformed header. Returns whether 0-9-1 can say the same, where that may matter."""
-        raw = structs.get(MESSAGE, b"")
-        plain = len(structs) == (MESSAGE in structs) + (DELIVERY in structs)
-        if plain and raw in target.known:
-            return target.known[raw]
+    def _read(self, content: Content, size: int) -> tuple[Target, bool, Content]:
+        """Read and check command and header. Returns the target, and the message as it is stored.
+
+        The second value says whether 0-9-1 can say the same, where that may matter.
+        """
+        structs = dict(content.structs())
+        delivery = structs.get(DELIVERY, b"\0\0")
+        target = self._targets.get((content.command[4:], delivery))
+        if target is None:
+            target = self._resolve(content, delivery)
         content.check()
         if len(content.frames) - content.body_size > MAX_HEADER:
             raise ResourceError(f"a header of more than {MAX_HEADER} bytes")
         properties = content.message_properties
         self._check_user(properties.user_id)
         exact = is_exact(content) if target.stored else True
-        if plain and len(raw) <= MAX_KNOWN_SIZE and not _differs_each_time(properties):
-            if len(target.known) >= MAX_KNOWN:
-                target.known.clear()
-            target.known[raw] = exact
-        return exact
+        stored, head = content, None
+        if target.delivery is not None:
+            stored = content.with_delivery(target.delivery, LARGEST_FRAME)
+            head = stored.frames[: int.from_bytes(stored.frames[2:4], "big")]
+        small = FRAME_HEADER < size <= MAX_KNOWN_SIZE and content.frames[:2] in _WHOLE_HEADERS
+        if small and not _differs_each_time(properties, content):
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            self._known[content.command, content.frames[:size]] = _Known(target, exact, head)
+        return target, exact, stored
 
     def _check_user(self, user_id: bytes | None) -> None:
         session = self._session
@@ -301,5 +325,7 @@ def _outcome(target: Target, accepted: bool) -> int:
     return RejectCode.UNSPECIFIED if target.explicit else REFUSED
 
 
-def _differs_each_time(properties: s.MessageProperties) -> bool:
-    return properties.message_id is not None or properties.correlation_id is not None
+def _differs_each_time(properties: s.MessageProperties, content: Content) -> bool:
+    if properties.message_id is not None or properties.correlation_id is not None:
+        return True
+    return content.delivery_properties.timestamp is not None

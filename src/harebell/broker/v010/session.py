@@ -73,6 +73,7 @@ __all__ = ["Sent", "Session"]
 MOST_UNCOMPLETED: Final = 49_152  # commands not complete at the client, above which it gets no transfers
 MOST_COMMANDS: Final = 65_536  # ..., above which it gets no answers either
 MOST_BYTES: Final = 64 << 20  # bytes of transfers that are kept to be sent again, above which the client gets no more
+MANY: Final = 4096  # transfers whose completion is processed in slices
 REPLAYED: Final = 64  # commands sent again in one step
 COMMAND_BYTES: Final = 64  # about the size of a command without content
 FEW: Final = 16  # subscriptions that end in one slice for certain
@@ -209,7 +210,11 @@ class Session:
             for said in reaction.to_send:
                 self._say(said)
         if reaction.complete:
-            self.deliveries.completed(reaction.complete)
+            numbers = self.deliveries.windowed(reaction.complete)
+            if len(numbers) > MANY:
+                self.work_on(control, self.deliveries.completing(numbers))
+            else:
+                self.deliveries.completed(numbers)
         if self._state.ready and not was_ready:
             self.schedule()
         self.connection.reports(self.number)

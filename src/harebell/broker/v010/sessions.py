@@ -11,8 +11,9 @@ After a restart of the broker every session is new.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from harebell.broker.node import Node
 from harebell.broker.slices import Work
@@ -26,7 +27,8 @@ __all__ = ["Sessions"]
 log = logging.getLogger("harebell.broker.session")
 
 Key: TypeAlias = "tuple[VirtualHost, str, bytes]"
-FOREVER = 0xFFFF_FFFF  # seconds: how a request for no end is counted
+
+FOREVER: Final = 0xFFFF_FFFF  # seconds: how a request for no end is counted
 
 
 class Sessions:
@@ -37,6 +39,8 @@ class Sessions:
         self._sessions: dict[Key, Session] = {}
         self._expiries: dict[Session, Timer] = {}  # of detached ones
         self._held: dict[Session, int] = {}  # bytes of these
+        self._bytes: Counter[str] = Counter()  # ..., by user
+        self._lasting: Counter[str] = Counter()  # sessions with a timeout, by user
         self._closing = False
 
     def find(self, connection: Link, name: bytes) -> Session | None:
@@ -55,7 +59,7 @@ class Sessions:
         timer = self._expiries.pop(session, None)
         if timer is not None:
             timer.cancel()
-        self._held.pop(session, None)
+        self._bytes[session.user] -= self._held.pop(session, 0)
         self._node.detached.discard(session)
 
     def grant(self, session: Session, asked: int | None) -> int:
@@ -64,14 +68,14 @@ class Sessions:
         most = int(limits.session_timeout)
         granted = min(FOREVER if asked is None else asked, most)
         if granted and not session.timeout:
-            lasting = [each for each in self._sessions.values() if each.timeout and not each.ended]
-            if limits.max_sessions is not None and len(lasting) >= limits.max_sessions:
-                log.warning("%s is granted no timeout: %d sessions last already", session.name, len(lasting))
+            lasting, own = self._lasting.total(), self._lasting[session.user]
+            if limits.max_sessions is not None and lasting >= limits.max_sessions:
+                log.warning("%s is granted no timeout: %d sessions last already", session.name, lasting)
                 granted = 0
-            own = sum(each.user == session.user for each in lasting)
             if limits.max_sessions_per_user is not None and own >= limits.max_sessions_per_user:
                 log.warning("%s is granted no timeout: %d of the user last already", session.name, own)
                 granted = 0
+        self._lasting[session.user] += (granted > 0) - (session.timeout > 0)
         session.timeout = granted
         return granted
 
@@ -82,14 +86,14 @@ class Sessions:
             yield from self.end(session)
             return
         timers = self._node.timers
-        self._held[session] = session.kept_bytes
+        size = self._held[session] = session.kept_bytes
+        self._bytes[session.user] += size
         self._expiries[session] = timers.at(timers.now() + 1000 * session.timeout, lambda: self._expire(session))
         self._node.detached.add(session)
 
     def _has_memory(self, session: Session) -> bool:
         most, size = self._node.limits.session_memory, session.kept_bytes
-        own = sum(held for each, held in self._held.items() if each.user == session.user)
-        if size + sum(self._held.values()) <= most and size + own <= most // 2:
+        if size + self._bytes.total() <= most and size + self._bytes[session.user] <= most // 2:
             return True
         log.warning("%s ends with its connection: sessions without one hold too many bytes", session.name)
         return False
@@ -108,6 +112,10 @@ class Sessions:
         key = (session.vhost, session.user, session.session_name)
         if self._sessions.get(key) is session:
             del self._sessions[key]
+            self._lasting[session.user] -= session.timeout > 0
+            for counter in (self._lasting, self._bytes):
+                if not counter[session.user]:
+                    del counter[session.user]
 
     def detached(self) -> Iterator[Session]:
         """The sessions that wait for another connection."""
