@@ -61,6 +61,7 @@ ELSEWHERE: Final[dict[str, str]] = {
     "broker/v010/deliveries.py": "broker/v010/test_subscription.py",
     "broker/v010/handshake.py": "broker/v010/test_connection.py",
     "broker/v010/link.py": "broker/v010/test_connection.py",
+    "broker/v010/message_commands.py": "broker/v010/test_subscription.py",
     "broker/v010/refusals.py": "broker/v010/test_connection.py",
     "broker/v010/sessions.py": "broker/v010/test_session.py",
     "broker/v091/cached_targets.py": "broker/operations/test_statistics.py",

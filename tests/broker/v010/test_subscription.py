@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harebell.broker.store.queue_log import journal
 from harebell.protocol.v010 import Command, Content, commands as c, structs as s
 from tests.broker.v010.kit import ALL, Client, Kit
 
@@ -366,3 +367,27 @@ def test_lists_show_subscriptions(client: Client, kit: Kit) -> None:
     assert (session.unconfirmed, session.uncommitted) == (0, 0)
     assert session.counts.deliver == 1
     assert session.counts.publish == 1
+
+
+@pytest.mark.parametrize("size", [ALL, 30])
+@pytest.mark.parametrize("accept_mode", [0, 1])
+def test_a_backlog_on_disk(kit: Kit, monkeypatch: pytest.MonkeyPatch, size: int, accept_mode: int) -> None:
+    """A long backlog goes from the file to the subscriber; byte credit stops it between two messages."""
+    monkeypatch.setattr(journal, "PAGE_MESSAGES", 2)
+    client = kit.peer().session()
+    client.call(c.QueueDeclare("q", durable=True))
+    for number in range(12):
+        client.publish("q", b"%02d" % number, delivery_mode=2)
+    queue: Any = kit.node.vhosts["/"].queues["q"]
+    assert queue.journal.paged
+    client.subscribe("q", size=size, accept_mode=accept_mode)
+    taken: list[tuple[int, Content]] = []
+    for _ in range(14):
+        taken += client.taken()
+        client.report()
+    assert [content.body for _, content in taken] == [b"%02d" % number for number in range(12)]
+    assert not any(content.delivery_properties.redelivered for _, content in taken)
+    if accept_mode == 0:
+        assert client.peer.connection.channels[0].unacked_count == 12
+        client.call(c.MessageAccept(((taken[0][0], taken[-1][0]),)))
+    assert client.ask(c.QueueQuery("q"), s.QueueQueryResult).message_count == 0

@@ -1,8 +1,9 @@
 """The broker's side of a session: commands are executed once, completed and answered; it outlives its connection.
 
-A handler is found by the type of the command (`HANDLERS`, at the end; `topology` handles declarations). It raises
-AmqpError to refuse: then the session ends with execution.exception and session.detach. `publisher` publishes,
-`deliveries` has the deliveries, `completions` what waits for the disk, `transactions` what waits for a commit.
+A handler is found by the type of the command (`HANDLERS`, at the end; `topology` handles declarations,
+`message_commands` subscriptions and deliveries). It raises AmqpError to refuse: then the session ends with
+execution.exception and session.detach. `publisher` publishes, `deliveries` has the deliveries, `completions` what waits
+for the disk, `transactions` what waits for a commit.
 
 While the session has no connection, nothing is delivered to it, its deliveries stay with it, and what it executes goes
 on; what it has sent and has yet to report is kept (`protocol.v010.session`), and sent when it is attached again.
@@ -13,42 +14,34 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from harebell.broker.connections.consume_arguments import check_consume_arguments
 from harebell.broker.connections.consumer_timeouts import ConsumerTimeouts
-from harebell.broker.connections.settling import SHARE
 from harebell.broker.counts import ChannelCounts
 from harebell.broker.forwarding import Sink
 from harebell.broker.message import Message
 from harebell.broker.operations.leases import LeaseRequest
 from harebell.broker.queues.base import Queue
-from harebell.broker.queues.browse import BROWSE, View
-from harebell.broker.queues.classic import ClassicQueue
-from harebell.broker.rules.limits import check_consumers
 from harebell.broker.slices import Work
 from harebell.broker.timers import Timers
 from harebell.broker.v010.commands import LATER, Outcome
 from harebell.broker.v010.completions import Completions
-from harebell.broker.v010.deliveries import MOST_BROWSED, Deliveries, select
+from harebell.broker.v010.deliveries import MOST_BROWSED, Deliveries
 from harebell.broker.v010.link import Link
+from harebell.broker.v010.message_commands import HANDLERS as MESSAGE_HANDLERS, MessageCommands
 from harebell.broker.v010.messages import Outgoing
 from harebell.broker.v010.publisher import Publisher, Target
 from harebell.broker.v010.refusals import exception
 from harebell.broker.v010.subscription import Entry, SentTransfer, Subscription, Window
-from harebell.broker.v010.topology import HANDLERS as TOPOLOGY_HANDLERS, Topology, table_of
+from harebell.broker.v010.topology import HANDLERS as TOPOLOGY_HANDLERS, Topology
 from harebell.broker.v010.transactions import Transactions
 from harebell.errors import (
-    AccessRefused,
     AmqpError,
     LocalProtocolError,
     NotAllowed,
-    NotFound,
     NotImplemented as NotImplemented540,
     PreconditionFailed,
     RemoteProtocolError,
     ResourceDeleted,
     ResourceError,
-    ResourceLocked,
-    WrongArgument,
 )
 from harebell.protocol.v010 import (
     AttachmentState,
@@ -60,13 +53,10 @@ from harebell.protocol.v010 import (
     commands as c,
     controls as k,
 )
-from harebell.protocol.v010.domains import AcceptMode, AcquireMode
 from harebell.protocol.v010.frames import command_frames
 from harebell.protocol.v010.sending import SendingHalf
-from harebell.protocol.v010.serial import narrow, narrow_ranges, wide_ranges
+from harebell.protocol.v010.serial import narrow
 from harebell.protocol.v010.session import Again, Session as State
-from harebell.protocol.v010.structs import Acquired
-from harebell.protocol.v010.values import MAX_RANGES, Ranges
 
 __all__ = ["Sent", "Session"]
 
@@ -117,6 +107,7 @@ class Session:
         self._state: State[Sent] = State(name, SendingHalf(max_commands=MOST_COMMANDS, max_bytes=1 << 62))
         self._new = True  # it had no state when it was attached last
         self._topology = Topology(self)
+        self._messages = MessageCommands(self, self._topology)
         self._timeouts = ConsumerTimeouts(self.deliveries)
         self._behind: list[Sent] | None = None  # sent while commands of earlier are being sent again
         self._deleting: set[Queue] = set()
@@ -245,6 +236,11 @@ class Session:
             for control in controls:
                 self._control(control)
 
+    @property
+    def next_number(self) -> int:
+        """The number of the broker's next command."""
+        return self._state.sending.next
+
     def schedule(self) -> None:
         """Let the queues of all subscriptions deliver."""
         for subscription in self.subscriptions.values():
@@ -300,12 +296,13 @@ class Session:
             self.fail(error.answer, number, _known(command))
 
     def _handle(self, number: int, command: Command) -> None:
-        handler = HANDLERS.get(type(command))
-        declaring = TOPOLOGY_HANDLERS.get(type(command)) if handler is None else None
+        kind = type(command)
         outcome: Outcome
-        if handler is not None:
+        if (handler := HANDLERS.get(kind)) is not None:
             outcome = handler(self, number, command)
-        elif declaring is not None:
+        elif (of_messages := MESSAGE_HANDLERS.get(kind)) is not None:
+            outcome = of_messages(self._messages, number, command)
+        elif (declaring := TOPOLOGY_HANDLERS.get(kind)) is not None:
             outcome = declaring(self._topology, number, command)
         else:
             raise NotImplemented540(f"{command.NAME} is not implemented")
@@ -457,7 +454,7 @@ class Session:
         try:
             for subscription in tuple(self.subscriptions.values()):
                 if not subscription.cancelled:
-                    self._remove(subscription)
+                    self.remove(subscription)
                     yield
             self.transactions.rollback()
             deliveries = self.deliveries
@@ -475,7 +472,8 @@ class Session:
                 queue.owner, queue.exclusive = None, False
         self.exclusive_queues.clear()
 
-    def _remove(self, subscription: Subscription) -> None:
+    def remove(self, subscription: Subscription) -> None:
+        """End a subscription."""
         self._forget(subscription)
         subscription.queue.remove_consumer(subscription)
 
@@ -520,7 +518,7 @@ class Session:
             timeout = next(iter(found.values()))
             self.fail(PreconditionFailed(f"a delivery was not accepted, released or rejected within {timeout} ms"))
 
-    # -- the classes execution and message -----------------------------------------------------------------------
+    # -- the class execution -----------------------------------------------------------------------------------
 
     def _sync(self, number: int, command: c.ExecutionSync) -> Outcome:
         self._state.receiving.complete_in_order(number)
@@ -533,123 +531,6 @@ class Session:
     def _failed(self, number: int, command: c.ExecutionException) -> Outcome:
         """The client could not execute a command of the broker: the session ends."""
         raise NotAllowed(f"the client has failed: {command.error_code} {command.description or ''}")
-
-    def _subscribe(self, number: int, command: c.MessageSubscribe) -> Outcome:
-        tag = command.destination or ""
-        queue = self._topology.queue(command.queue, "message.subscribe")
-        if tag in self.subscriptions:
-            raise NotAllowed(f"message.subscribe: there is a subscription '{tag}' already")
-        if command.resume_id is not None:
-            raise NotImplemented540("message.subscribe: resume-id is not implemented")
-        if command.accept_mode not in tuple(AcceptMode) or command.acquire_mode not in tuple(AcquireMode):
-            raise WrongArgument("message.subscribe: unknown accept-mode or acquire-mode")
-        if self.transactions.selected and command.accept_mode == AcceptMode.NONE:
-            raise NotAllowed("message.subscribe: accept-mode none in a transactional session")
-        check_consumers(self.node.limits, len(self.subscriptions))
-        self.access.read_queue("consume", queue.name)
-        arguments = table_of(command.arguments, "message.subscribe")
-        if BROWSE in arguments:
-            raise WrongArgument(f"message.subscribe: acquire-mode not-acquired browses, not the argument '{BROWSE}'")
-        check_consume_arguments(arguments, queue.type, str(queue), exclusive=command.exclusive)
-        if command.acquire_mode == AcquireMode.NOT_ACQUIRED and isinstance(queue, ClassicQueue):
-            queue = View(queue)
-            arguments[BROWSE] = True
-        queue.check_consume(False, 1)
-        subscription = Subscription(self, queue, command, arguments)
-        try:
-            queue.add_consumer(subscription)
-        except AccessRefused as error:  # 0-9-1's code for a queue with an exclusive consumer
-            raise ResourceLocked(error.detail) from None
-        self.subscriptions[tag] = subscription
-        self.node.events.consumer_created(subscription)
-        return None
-
-    def _cancel(self, number: int, command: c.MessageCancel) -> Outcome:
-        self._remove(self._subscription(command.destination, command))
-        return None
-
-    def _flow(self, number: int, command: c.MessageFlow) -> Outcome:
-        self._subscription(command.destination, command).flow(command.unit, command.value)
-        return None
-
-    def _set_flow_mode(self, number: int, command: c.MessageSetFlowMode) -> Outcome:
-        self._subscription(command.destination, command).set_mode(command.flow_mode)
-        return None
-
-    def _stop(self, number: int, command: c.MessageStop) -> Outcome:
-        self._subscription(command.destination, command).stop()
-        return None
-
-    def _flush(self, number: int, command: c.MessageFlush) -> Outcome:
-        subscription = self._subscription(command.destination, command)
-        self.work(number, command, self._flushing(number, subscription))
-        return LATER
-
-    def _flushing(self, number: int, subscription: Subscription) -> Work:
-        """Deliver what is there and what the credit covers, then take the rest of the credit away."""
-        queue = subscription.queue
-        while not queue.deleted and not queue.deliver_share():
-            yield
-        subscription.stop()
-        self.complete(number, number)
-
-    def _subscription(self, tag: str | None, command: Command) -> Subscription:
-        subscription = self.subscriptions.get(tag or "")
-        if subscription is None:
-            raise NotFound(f"{command.NAME}: there is no subscription '{tag or ''}'")
-        return subscription
-
-    def _numbers(self, ranges: Ranges, table: dict[int, Any], command: Command) -> list[int]:
-        """The deliveries of the table that a command names."""
-        try:
-            return select(table, wide_ranges(ranges, self._state.sending.next))
-        except ValueError as error:
-            raise WrongArgument(f"{command.NAME}: {error}") from None
-
-    def _settle(self, number: int, command: Command, count: int, work: Work) -> Outcome:
-        """Settle deliveries: few at once, many in slices."""
-        if count > SHARE:
-            self.work(number, command, self._settling(number, work))
-            return LATER
-        for _ in work:
-            pass
-        return None
-
-    def _settling(self, number: int, work: Work) -> Work:
-        yield from work
-        self.complete(number, number)
-
-    def _accept(self, number: int, command: c.MessageAccept) -> Outcome:
-        deliveries = self.deliveries
-        numbers = self._numbers(command.transfers, deliveries.entries, command)
-        if self.transactions.selected:
-            for share in deliveries.shares(numbers):
-                self.transactions.accept(share)
-            return None
-        return self._settle(number, command, len(numbers), deliveries.accepting(deliveries.shares(numbers)))
-
-    def _reject(self, number: int, command: c.MessageReject) -> Outcome:
-        deliveries = self.deliveries
-        numbers = self._numbers(command.transfers, deliveries.entries, command)
-        return self._settle(number, command, len(numbers), deliveries.rejecting(deliveries.shares(numbers)))
-
-    def _release(self, number: int, command: c.MessageRelease) -> Outcome:
-        deliveries = self.deliveries
-        numbers = self._numbers(command.transfers, deliveries.entries, command)
-        counted = command.set_redelivered
-        work = deliveries.releasing(deliveries.shares(numbers), failed=False, counted=counted)
-        return self._settle(number, command, len(numbers), work)
-
-    def _acquire(self, number: int, command: c.MessageAcquire) -> Outcome:
-        numbers = self._numbers(command.transfers, self.deliveries.browsed, command)
-        self.work(number, command, self._acquiring(number, numbers))
-        return LATER
-
-    def _acquiring(self, number: int, numbers: list[int]) -> Work:
-        acquired: list[int] = []
-        yield from self.deliveries.acquiring(numbers, acquired)
-        pairs = [(each, each) for each in sorted(acquired)[:MAX_RANGES]]
-        self.result(number, Acquired(narrow_ranges(pairs)))
 
     # -- the class tx --------------------------------------------------------------------------------------------
 
@@ -711,16 +592,6 @@ HANDLERS: Final[dict[type[Command], Handler]] = {
     c.ExecutionSync: Session._sync,
     c.ExecutionResult: Session._answered,
     c.ExecutionException: Session._failed,
-    c.MessageAccept: Session._accept,
-    c.MessageReject: Session._reject,
-    c.MessageRelease: Session._release,
-    c.MessageAcquire: Session._acquire,
-    c.MessageSubscribe: Session._subscribe,
-    c.MessageCancel: Session._cancel,
-    c.MessageSetFlowMode: Session._set_flow_mode,
-    c.MessageFlow: Session._flow,
-    c.MessageFlush: Session._flush,
-    c.MessageStop: Session._stop,
     c.TxSelect: Session._tx_select,
     c.TxCommit: Session._tx_commit,
     c.TxRollback: Session._tx_rollback,
