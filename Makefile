@@ -17,6 +17,8 @@ MEASURED := broker client bridge testing channels
 MODULES := config errors lazy
 # and of these by all of their own tests.
 SLOWLY := spark cli
+# Tests that wait for servers leave time for one more process than there are cores.
+PROCESSES := -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1))) --dist worksteal
 SEED ?= $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
 
 # What is left for `others`: the other stages run the rest.
@@ -77,8 +79,8 @@ servers:
 
 others: seed := $(SEED)
 others:
-	@echo "test: pytest, one process for each core, in the order of \`make test SEED=$(seed)\`"
-	@$(BIN)/python -m pytest -n logical --dist worksteal --seed $(seed) $(if $(PYTEST_ARGS),$(PYTEST_ARGS),$(REST))
+	@echo "test: pytest, one process more than there are cores, in the order of \`make test SEED=$(seed)\`"
+	@$(BIN)/python -m pytest $(PROCESSES) --seed $(seed) $(if $(PYTEST_ARGS),$(PYTEST_ARGS),$(REST))
 
 slowly:
 	@echo "test: $(SLOWLY), and coverage, 90 % each"
@@ -104,7 +106,7 @@ pure: $(STAMP)
 
 measured: $(STAMP)
 	@echo "coverage: $(MEASURED) $(MODULES), 90 % each"
-	@$(QUIETLY) $(BIN)/python -m pytest -q -n logical --dist worksteal $(PROFILE) $(ORDER) $(SERVERLESS) \
+	@$(QUIETLY) $(BIN)/python -m pytest -q $(PROCESSES) $(PROFILE) $(ORDER) $(SERVERLESS) \
 		$(MEASURED:%=--cov=harebell.%) $(MODULES:%=--cov=harebell.%) --cov-report= \
 		$(MEASURED:%=tests/%) $(MODULES:%=tests/test_%.py)
 	$(call gate,$(MEASURED) $(MODULES))
