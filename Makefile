@@ -10,15 +10,19 @@ PROFILE := $(QUICK)
 SERVERLESS := -m "not spark and not rabbitmq and not slow"
 # A process that a test kills leaves a file that coverage cannot read, and warns of.
 QUIETLY := PYTHONWARNINGS="ignore:Data file"
-# Of these 90 % of the lines and branches are reached by their own tests that start no server,
+# Of these all lines and branches are reached by their own tests that start no server,
+PURE := protocol routing
+# of these 90 % of the lines and branches are reached by their own tests that start no server,
 MEASURED := broker client bridge testing channels
 MODULES := config errors lazy
 # and of these by all of their own tests.
 SLOWLY := spark cli
+# Tests that wait for servers leave time for one more process than there are cores.
+PROCESSES := -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1))) --dist worksteal
 SEED ?= $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
 
 # What is left for `others`: the other stages run the rest.
-REST := --not-measured "$(MEASURED) $(MODULES:%=test_%.py)" --leave-out "$(SLOWLY)"
+REST := --not-measured "$(PURE) $(MEASURED) $(MODULES:%=test_%.py)" --leave-out "$(SLOWLY)"
 
 # The parts of `make test` after `lint`: each is run, whatever became of the others.
 STAGES := pure measured others slowly
@@ -33,7 +37,7 @@ define gate
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test lint generate coverage $(STAGES) pythons torture bench clean
+.PHONY: help setup demo quick test servers lint generate coverage $(STAGES) pythons torture bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,16 +68,19 @@ lint: setup ## check style (ruff), types (mypy --strict) and the arrows between 
 
 test: seed := $(SEED)
 test: setup ## install the test servers where that is possible, then lint and run every test once, most with coverage
-	@tools/test_servers.sh
-	@$(MAKE) --no-print-directory lint
+	@echo "test: test servers and lint, side by side"
+	@$(MAKE) --no-print-directory -j2 --output-sync=target servers lint
 	@failed=; for stage in $(if $(PYTEST_ARGS),others,$(STAGES)); do \
 		$(MAKE) --no-print-directory $$stage SEED=$(seed) PROFILE= ORDER="--seed $(seed)" || failed="$$failed $$stage"; \
 	done; [ -z "$$failed" ] || { echo "test: FAILED:$$failed, see above (make test SEED=$(seed))"; exit 1; }
 
+servers:
+	@tools/test_servers.sh
+
 others: seed := $(SEED)
 others:
-	@echo "test: pytest, one process for each core, in the order of \`make test SEED=$(seed)\`"
-	@$(BIN)/python -m pytest -n logical --dist worksteal --seed $(seed) $(if $(PYTEST_ARGS),$(PYTEST_ARGS),$(REST))
+	@echo "test: pytest, one process more than there are cores, in the order of \`make test SEED=$(seed)\`"
+	@$(BIN)/python -m pytest $(PROCESSES) --seed $(seed) $(if $(PYTEST_ARGS),$(PYTEST_ARGS),$(REST))
 
 slowly:
 	@echo "test: $(SLOWLY), and coverage, 90 % each"
@@ -93,13 +100,13 @@ coverage: setup pure measured ## all lines and branches of protocol and routing 
 
 pure: $(STAMP)
 	@echo "coverage: protocol and routing, 100 %"
-	@$(QUIETLY) $(BIN)/python -m pytest -q -n logical $(QUICK) $(SERVERLESS) --cov=harebell.protocol --cov=harebell.routing \
-		--cov-report= tests/protocol tests/routing
+	@$(QUIETLY) $(BIN)/python -m pytest -q -n logical --dist worksteal $(PROFILE) $(ORDER) $(SERVERLESS) \
+		$(PURE:%=--cov=harebell.%) --cov-report= $(PURE:%=tests/%)
 	@$(BIN)/coverage report --fail-under=100
 
 measured: $(STAMP)
 	@echo "coverage: $(MEASURED) $(MODULES), 90 % each"
-	@$(QUIETLY) $(BIN)/python -m pytest -q -n logical --dist worksteal $(PROFILE) $(ORDER) $(SERVERLESS) \
+	@$(QUIETLY) $(BIN)/python -m pytest -q $(PROCESSES) $(PROFILE) $(ORDER) $(SERVERLESS) \
 		$(MEASURED:%=--cov=harebell.%) $(MODULES:%=--cov=harebell.%) --cov-report= \
 		$(MEASURED:%=tests/%) $(MODULES:%=tests/test_%.py)
 	$(call gate,$(MEASURED) $(MODULES))

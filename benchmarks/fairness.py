@@ -184,6 +184,22 @@ def pipelined(make: Callable[[str, int], m.Method], count: int = MANY, *, queues
     return prepare
 
 
+def auto_deleted(port: int, scale: float) -> Work:
+    peer, name = Loader(port), unique("auto-delete")
+    peer.call(m.ExchangeDeclare(name, "direct", durable=True), m.ExchangeDeclareOk)
+    peer.call(m.QueueDeclare(name, durable=True, auto_delete=True), m.QueueDeclareOk)
+    peer.call(m.BasicConsume(name, "c"), m.BasicConsumeOk)
+    peer.socket.sendall(peer.encoded(m.QueueBind(name, name, str(number)) for number in range(int(20_000 * scale))))
+    peer.sync()
+
+    def work() -> None:
+        peer.call(m.BasicCancel("c"), m.BasicCancelOk)
+        peer.sync()
+        peer.close()
+
+    return work
+
+
 def delete_first(peer: Loader, name: str) -> None:
     peer.call(m.QueueDelete(f"{name}-0"), m.QueueDeleteOk)
 
@@ -446,6 +462,11 @@ ROWS: dict[str, Row] = {
         lambda name, number: m.QueueBind(f"{name}-0", name, str(number)), 20_000, queues=1,
         then=delete_first,
     ),
+    "deletes an unused queue of 20,000 bindings": pipelined(
+        lambda name, number: m.QueueBind(f"{name}-0", name, str(number)), 20_000, queues=1,
+        then=lambda peer, name: peer.write(m.QueueDelete(f"{name}-0", if_unused=True)),
+    ),
+    "leaves an auto-delete queue of 20,000 bindings": auto_deleted,
     "deletes an exchange of 20,000 bindings": pipelined(
         lambda name, number: m.QueueBind(f"{name}-0", name, str(number)), 20_000, queues=1,
         then=lambda peer, name: peer.write(m.ExchangeDelete(name)),

@@ -13,7 +13,7 @@ from harebell.broker import batch
 from harebell.broker.operations.startup import start_node
 from harebell.broker.store.data_folder import LastStop
 from harebell.broker.store.open_files import LEAST
-from tests.broker.kit import Client, Clock
+from tests.broker.kit import Client, Clock, Stopwatch
 from tests.broker.store.faults import Disk, HandCommit
 
 __all__ = ["DiskNode"]
@@ -37,7 +37,7 @@ class DiskNode:
         with patch.object(batch, "GroupCommit", commit):
             self.node = start_node(
                 Path(self.folder.name), lambda call: call(), clock=Clock(), last_stop=last_stop, files=self.disk,
-                open_files=LEAST,
+                open_files=LEAST, stopwatch=Stopwatch(),
             )  # fmt: skip
         self.client = Client(self.node)
 

@@ -30,7 +30,7 @@ from harebell.broker.store.open_files import LEAST
 from harebell.broker.store.queue_log import journal
 from harebell.broker.store.queue_log.log import QueueLog
 from harebell.protocol.v091 import Content, Properties, Table, methods as m
-from tests.broker.kit import Client, Clock
+from tests.broker.kit import Client, Clock, Stopwatch
 from tests.broker.store.faults import Died, Disk, HandCommit
 
 PAGE: Final = 4  # messages of a queue in memory, so that there is paging
@@ -132,6 +132,7 @@ class Crashes(RuleBasedStateMachine):
                 last_stop=last_stop,
                 files=self.disk,
                 open_files=LEAST,  # fewer than it has files
+                stopwatch=Stopwatch(),
             )
         self.publisher, self.committer, self.consumer, self.browser = (Client(self.node) for _ in range(4))
         self.publisher.send(1, m.ConfirmSelect())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 
 import pytest
@@ -12,7 +13,7 @@ from harebell.routing.policies import ApplyTo, Policy
 from harebell.testing.rabbitmq import RabbitMQ
 from tests.differential.conftest import named
 from tests.differential.delivery import drain
-from tests.differential.driver import Peer, Step, Until, delete_all, run
+from tests.differential.driver import Peer, Step, Until, delete_all, play_until_same, run
 from tests.differential.scripts import (
     DEAD,
     QUORUM,
@@ -125,12 +126,20 @@ def set_policy(function: str, each: Policy) -> str:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_same_policy(ports: tuple[int, int], name: str) -> None:
-    peers = [Peer(port) for port in ports]
-    try:
-        run(SCRIPTS[name], *peers)
-        assert peers[0].trace == peers[1].trace
-    finally:
-        for port, peer in zip(ports, peers, strict=True):
-            peer.close()
+    def clean() -> None:
+        for port in ports:
             with Wire(port).log_in() as wire:
                 delete_all(wire, *named(SCRIPTS[name]))
+
+    def once() -> tuple[Peer, Peer]:
+        clean()
+        ours, theirs = map(Peer, ports)
+        opened.callback(ours.close)
+        opened.callback(theirs.close)
+        run(SCRIPTS[name], ours, theirs)
+        return ours, theirs
+
+    with ExitStack() as last, ExitStack() as opened:
+        last.callback(clean)
+        ours, theirs = play_until_same(once)
+        assert ours.trace == theirs.trace

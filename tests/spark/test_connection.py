@@ -11,6 +11,7 @@ import pytest
 from harebell import errors
 from harebell.spark import connection as connecting
 from harebell.spark.connection import TRANSIENT, Link, probe_family, retrying
+from tests.replaced_time import replace_time
 
 
 class Channel:
@@ -72,8 +73,12 @@ def test_other_refusals_are_final(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_retrying_gives_up_when_the_time_is_up_and_at_once_for_other_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: clock[0])
-    monkeypatch.setattr("time.sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    replace_time(
+        monkeypatch,
+        connecting,
+        monotonic=lambda: clock[0],
+        sleep=lambda seconds: clock.__setitem__(0, clock[0] + seconds),
+    )
     calls = []
 
     def away() -> None:
@@ -95,7 +100,7 @@ def test_retrying_gives_up_when_the_time_is_up_and_at_once_for_other_errors(monk
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOENT, errno.EACCES])
 def test_what_a_disk_refuses_is_not_cured_by_trying_again(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("it waited"))
+    replace_time(monkeypatch, connecting, sleep=lambda seconds: pytest.fail("it waited"))
 
     def full() -> None:
         raise OSError(number, "the disk")

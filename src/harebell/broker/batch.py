@@ -131,7 +131,7 @@ class Batch:
         self.rearm: Callable[[], None] = _nothing
         self._timers = timers
         self._on_failed = on_failed
-        self._ending = False
+        self._ending = self._sweeping = False
         self._ticket = 0  # of the sync that covers the batch's data
         self._last_ticket = 0  # of any batch
         self._seconds_per_writer = FIRST_WRITE  # as the last writes took
@@ -272,11 +272,24 @@ class Batch:
                     self.catalog.rollback()
                     return
                 self.catalog.commit()
+                self.sweep()
                 done, self.after_commit = self.after_commit, []
                 for callback in done:
                     callback()
             except OSError as error:
                 self.fail(error)
+
+    def sweep(self) -> None:
+        """Remove in slices what the catalog still has of queues and exchanges that are deleted."""
+        if self.catalog.unswept and not self._sweeping:
+            self._sweeping = True
+            self.slices.later(self._sweep())
+
+    def _sweep(self) -> Work:
+        try:
+            yield from self.catalog.sweep()
+        finally:
+            self._sweeping = False
 
     def _synced(self) -> None:
         """Act on a finished group commit: readers may see its data, and waiting publications are confirmed."""

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from harebell.broker.queues import classic
 from harebell.broker.queues.classic import ClassicQueue
@@ -74,6 +74,7 @@ def play(kit: NodeKit, script: list[str], durable: bool, step: float) -> list[ob
     return seen
 
 
+@example(script=["purge", "expire", "return"], durable=False)
 @given(st.lists(st.sampled_from(STEPS), max_size=25), st.booleans())
 def test_a_queue_that_moves_into_a_backlog(script: list[str], durable: bool) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:

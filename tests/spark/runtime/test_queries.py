@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from harebell.spark.runtime import queries
 from harebell.spark.runtime.queries import follow, rows_read, start_query
+from tests.replaced_time import replace_time
 
 LATE = RuntimeError("[STREAM_FAILED] ... Python worker failed to connect back. ... Current State: INITIALIZING")
 
@@ -76,7 +78,7 @@ def test_an_interrupt_stops_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("time.sleep", interrupt)
+    replace_time(monkeypatch, queries, sleep=interrupt)
     query = FakeQuery(["Initializing sources", "Initializing sources"])
     with pytest.raises(KeyboardInterrupt):
         start_query(lambda: query)

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from harebell.errors import ConnectionLost, DataLoss, DeadlineExceeded
+from harebell.spark import connection as connecting
 from harebell.spark.options import SourceOptions, source_options
 from harebell.spark.streams import bounds, range_reader
 from harebell.spark.streams.bounds import BoundsReader
 from harebell.spark.streams.offsets import UNKNOWN, Range
 from harebell.spark.streams.range_reader import read_range
+from tests.replaced_time import replace_time
 from tests.spark.fakes import FakeStream
 
 
@@ -46,7 +48,7 @@ def test_exactly_the_range_is_read(monkeypatch: pytest.MonkeyPatch, start: int, 
 
 @pytest.mark.parametrize("life", [1, 2, 3])
 def test_a_lost_connection_is_resumed_without_a_gap_or_a_copy(monkeypatch: pytest.MonkeyPatch, life: int) -> None:
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    replace_time(monkeypatch, range_reader, connecting, sleep=lambda seconds: None)
     stream = use(monkeypatch, FakeStream(0, 200, life=life * 2))
     stream.refuse = 1
     assert read(5, 180) == list(range(5, 180))
@@ -208,7 +210,7 @@ def test_an_emptied_stream_counts_0_for_a_while_after_a_start(monkeypatch: pytes
     def sleep(seconds: float) -> None:
         stream.count_lag = 0
 
-    monkeypatch.setattr("time.sleep", sleep)
+    replace_time(monkeypatch, bounds, sleep=sleep)
     monkeypatch.setattr(bounds, "_FIRST_WAIT", 0.0)
     monkeypatch.setattr(bounds, "_DISAGREEMENT", 0.0)
     asking = BoundsReader(options(readTimeout="30"))
@@ -221,7 +223,7 @@ def test_an_end_before_what_was_reached_is_doubted(monkeypatch: pytest.MonkeyPat
     def sleep(seconds: float) -> None:
         stream.numbers.append(len(stream.numbers))
 
-    monkeypatch.setattr("time.sleep", sleep)
+    replace_time(monkeypatch, bounds, sleep=sleep)
     asking = BoundsReader(options(readTimeout="30"))
     assert asking.of(["s"], reached={"s": 53})["s"].tail == 53
     assert asking.of(["s"], reached={"s": 53})["s"].tail == 53  # at once

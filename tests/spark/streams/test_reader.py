@@ -17,6 +17,7 @@ from harebell.spark.streams import reader as stream_reader
 from harebell.spark.streams.bounds import StreamBounds
 from harebell.spark.streams.offsets import UNKNOWN
 from harebell.spark.streams.reader import RangePartition, StreamQueueReader, StreamQueueStreamReader
+from tests.replaced_time import replace_time
 
 
 class Table:
@@ -78,7 +79,7 @@ def test_limits_by_messages_and_by_bytes(make: Make) -> None:
 
 def test_a_batch_waits_for_enough_messages_but_not_for_ever(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = 100.0
-    monkeypatch.setattr("time.monotonic", lambda: clock)
+    replace_time(monkeypatch, stream_reader, monotonic=lambda: clock)
     reader, table = make({"queue": "a", "minMessagesPerTrigger": "10", "maxTriggerDelay": "60"}, a=(0, 4))
     start = reader.initialOffset()
     assert reader.latestOffset(start, ALL) == start
@@ -228,7 +229,7 @@ def test_a_stream_that_was_declared_again_is_an_error_or_begins_anew(make: Make)
 
 def test_queues_that_come_later_are_read_from_their_beginning(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = 100.0
-    monkeypatch.setattr("time.monotonic", lambda: clock)
+    replace_time(monkeypatch, stream_reader, monotonic=lambda: clock)
     reader, table = make({"startingOffsets": "latest"}, a=(0, 10))
     start = reader.initialOffset()
     assert start == {"a": {"base": 10, "next": 10}}

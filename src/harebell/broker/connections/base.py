@@ -150,7 +150,7 @@ class BaseConnection(ABC, Generic[E]):
         """Process a read: at once if it is short, else a piece at once and the others in slices."""
         self.recv_oct += len(data)
         self.recv_cnt += 1
-        if self._unread or len(data) > PIECE:
+        if self._unread.pieces or len(data) > PIECE:
             self._unread.add(data)
             self._unread.go_on()
             self.pause_or_resume()
@@ -301,7 +301,7 @@ class BaseConnection(ABC, Generic[E]):
             self.held
             or self.choked
             or self.busy
-            or self._unread
+            or self._unread.pieces
             or self.waiting.size > WAITING_BYTES
             or self.node.draining
         )

@@ -22,11 +22,12 @@ class UnreadInput:
 
     process  called with each piece
     end      called after the pieces of a batch
+    pieces   those that are not processed
     held_up  whether something else has to be waited for before the next piece
     done     called when the work has processed all, or is held up
     """
 
-    __slots__ = ("_done", "_end", "_held_up", "_pieces", "_process", "_slices", "reading")
+    __slots__ = ("_done", "_end", "_held_up", "_process", "_slices", "pieces", "reading")
 
     def __init__(
         self,
@@ -38,18 +39,15 @@ class UnreadInput:
     ) -> None:
         self.reading = False
         self._slices, self._process, self._end, self._held_up, self._done = slices, process, end, held_up, done
-        self._pieces: deque[bytes] = deque()
-
-    def __bool__(self) -> bool:
-        return bool(self._pieces)
+        self.pieces: deque[bytes] = deque()
 
     def add(self, data: bytes) -> None:
         """Append a read."""
-        self._pieces.extend(data[start : start + PIECE] for start in range(0, len(data), PIECE))
+        self.pieces.extend(data[start : start + PIECE] for start in range(0, len(data), PIECE))
 
     def go_on(self) -> None:
         """Process the pieces, the first one at once if no other work waits for its turn."""
-        if self._pieces and not self.reading and not self._held_up():
+        if self.pieces and not self.reading and not self._held_up():
             self.reading = True
             if self._slices.idle:
                 self._slices.run(self._read())
@@ -58,10 +56,10 @@ class UnreadInput:
 
     def clear(self) -> None:
         """Drop the pieces: the connection has ended."""
-        self._pieces.clear()
+        self.pieces.clear()
 
     def _read(self) -> Work:
-        pieces, stopwatch, held_up = self._pieces, self._slices.stopwatch, self._held_up
+        pieces, stopwatch, held_up = self.pieces, self._slices.stopwatch, self._held_up
         try:
             while pieces and not held_up():
                 late, size = stopwatch() + SLICE, 0

@@ -45,6 +45,7 @@ def recover(node: Node) -> None:
         _begin(node)
     _adopt_streams(node)
     node.catalog.commit()
+    node.batch.sweep()
     node.keep_copy()
     known = {folder for vhost in node.vhosts.values() for folder in vhost.folders.values()}
     for folder in (*node.store.streams.folders(), *node.store.queue_folders()):
@@ -215,5 +216,6 @@ def _adopt_streams(node: Node) -> None:
                 str(node.catalog.path),
             )  # fmt: skip
     node.catalog.commit()
+    node.batch.sweep()
     for stream in adopted:
         stream.declaration.unlink()

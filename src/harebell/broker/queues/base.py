@@ -310,7 +310,7 @@ class Queue(ABC):
         """Remove a consumer; an auto-delete queue is deleted with its last one."""
         if self.consumers.remove(consumer) and not self.deleted:
             if self.auto_delete and not self.consumers and not self.ends_with_owner:
-                self.vhost.delete_queue(self)
+                self._unused()
             else:
                 self.renew_lease()
                 self.schedule()  # with a single active consumer, another one is active now
@@ -323,9 +323,10 @@ class Queue(ABC):
             self._lease = None
         expires = self.settings.expires
         if expires is not None and not self.consumers:
-            self._lease = self.timers.at(self.timers.now() + expires, self._lease_over)
+            self._lease = self.timers.at(self.timers.now() + expires, self._unused)
 
-    def _lease_over(self) -> None:
+    def _unused(self) -> None:
+        """Delete the queue: its last consumer has left it, or its lease is over."""
         if not self.deleted:
             self.batch.slices.run(self.vhost.deleting((self,)))
 

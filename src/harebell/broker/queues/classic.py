@@ -272,7 +272,7 @@ class ClassicQueue(Queue):
     def deliver_share(self) -> bool:
         if self.on_hold:
             return True
-        if not self.drop_expired():
+        if self.expiry is not None and not self.expiry.drop_expired():
             return False
         share, traced = self.batch.slices.share.begin(), self.vhost.trace is not None
         done = self._deliver_traced(share) if traced else self.contents.deliver(self.consumers, share)

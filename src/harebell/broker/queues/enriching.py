@@ -1,12 +1,14 @@
 """The contents of a queue while its messages move from a line into a backlog, in steps.
 
 A message that may leave from the middle needs a backlog, and the queue may hold a million others by then. Those that
-have moved are before all others, so a consumer gets from the backlog first. New messages go to the end of the line.
+have moved are before all others, so who takes messages takes them from the backlog, and when that is empty, some more
+move. New messages go to the end of the line.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from harebell.broker.message import Held, Message
 from harebell.broker.queues.backlog import Backlog
@@ -16,6 +18,8 @@ from harebell.broker.queues.turns import Consumers
 from harebell.broker.slices import Share
 
 __all__ = ["Enriching"]
+
+FEW: Final = 64  # messages that move for consumers at once
 
 
 class Enriching:
@@ -63,16 +67,21 @@ class Enriching:
         return not line.count
 
     def pop(self) -> Held | None:
-        return self.backlog.pop() or self.line.pop()
+        if not self.backlog.count:
+            self.move(1)  # one that leaves the line by itself would come back without a deadline
+        return self.backlog.pop()
 
     def put_back(self, held: Held) -> None:
         held.priority = self._priority(held.message)
         self.backlog.put_back(held)
 
     def deliver(self, consumers: Consumers, share: Share) -> bool:
-        if not self.backlog.deliver(consumers, share):
-            return False
-        return self.backlog.count > 0 or self.line.deliver(consumers, share)
+        backlog, line = self.backlog, self.line
+        while backlog.deliver(consumers, share):
+            if backlog.count or not line.count:
+                return True
+            self.move(FEW)
+        return False
 
     def is_ready(self, held: Held) -> bool:
         return self.line.is_ready(held)

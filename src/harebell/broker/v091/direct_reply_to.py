@@ -19,6 +19,7 @@ from harebell.broker.vhost import VirtualHost
 from harebell.errors import LocalProtocolError
 from harebell.protocol.v091.fields import write_shortstr
 from harebell.protocol.v091.fitting import fitting_frames
+from harebell.protocol.v091.large_frames import Frames
 from harebell.routing.settings import QueueSettings
 
 __all__ = ["PSEUDO_QUEUE", "WIRE_NAME", "ReplyQueue"]
@@ -48,12 +49,15 @@ class ReplyQueue(Queue):
     def publish(self, message: Message) -> bool:
         consumer = self.consumer
         if consumer is not None and not consumer.cancelled:
-            channel = consumer.channel
-            try:
-                frames = fitting_frames(message.content, channel.number, channel.connection.engine.frame_max)
-            except LocalProtocolError:
-                channel.refuse_delivery(self, 0, message.content.frames)
-                return True
+            channel, content = consumer.channel, message.content
+            frames: Frames = content.frames
+            frame_max = channel.connection.engine.frame_max
+            if content.channel != channel.number or len(frames) > frame_max:
+                try:
+                    frames = fitting_frames(content, channel.number, frame_max)
+                except LocalProtocolError:
+                    channel.refuse_delivery(self, 0, content.frames)
+                    return True
             consumer.send(0, None, message.address.fresh, frames)
         return True
 

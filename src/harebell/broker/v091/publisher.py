@@ -294,7 +294,8 @@ class Publisher:
         if flags & REPLY_TO and self._channel.replies is not None:
             frames = replace_reply_to(content.frames, WIRE_NAME, self._channel.replies.wire_name)
             if frames is not None:
-                self._check_fits(target, frames)
+                if len(frames) > self._connection.engine.frame_max:
+                    self._check_fits(target, frames)
                 content = Content(content.channel, content.method, frames, content.body_size)
                 raw = content.raw_properties
         if flags & USER_ID or (flags & HEADERS and _COPIES in raw) or (flags & REPLY_TO and WIRE_NAME in raw):

@@ -624,7 +624,8 @@ class Engine:
         The first three are a prefix of `deliver.DeliverPrefixes`, a delivery tag and an address: they always fit.
         """
         frame_max = self.frame_max
-        if pieces and max(map(len, pieces[3::4])) > min(frame_max, LARGE):
+        longest = len(pieces[3]) if len(pieces) == 4 else max(map(len, pieces[3::4]), default=0)
+        if longest > frame_max or longest > LARGE:
             for frames in pieces[3::4]:
                 if isinstance(frames, bytes):
                     check_frames(frames, frame_max)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from harebell.broker.store.catalog.catalog import SCHEMA, Catalog, CatalogError
+from harebell.broker.store.catalog.catalog import FEW, SCHEMA, Catalog, CatalogError
+from harebell.broker.store.catalog.check import inspect_catalog
 from harebell.broker.store.catalog.json_values import decode_value, encode_value
 from harebell.protocol.v091.fields import Table, read_table, write_table
 from harebell.routing.definitions import (
@@ -280,3 +281,94 @@ def test_what_has_no_place_in_a_table() -> None:
         encode_value({"a": {1}})
     with pytest.raises(ValueError, match="unknown kind of value: later"):
         decode_value('{"!": ["later", 1]}')
+
+
+MANY = 3 * FEW + 10
+
+
+def bound(number: int, source: str = "amq.topic", kind: str = "queue", name: str = "q") -> BindingDefinition:
+    return BindingDefinition("/", source, name, kind, f"key {number}", {})
+
+
+def many(catalog: Catalog) -> None:
+    catalog.put_vhost(VirtualHost("/"))
+    for name in ("q", "other"):
+        catalog.put_queue(QueueDefinition("/", name))
+    catalog.put_exchange(ExchangeDefinition("/", "e", "topic"))
+    for number in range(MANY):
+        catalog.put_binding(bound(number))
+        catalog.put_binding(bound(number, source="e", name="other"))
+        catalog.put_binding(bound(number, kind="exchange", name="e"))
+    catalog.put_binding(bound(0, name="other"))
+    catalog.commit()
+
+
+KEPT = [bound(0, name="other")]  # of those, by what is deleted below
+OF_QUEUE = [bound(number) for number in range(MANY)]
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 3, 4, 100])
+def test_many_bindings_go_with_their_queue_and_exchange_at_once_and_are_removed_in_steps(
+    path: Path, steps: int
+) -> None:
+    """Whenever the process ends, they are gone; what is bound anew meanwhile stays."""
+    catalog = Catalog.open(path)
+    many(catalog)
+    catalog.remove_queue("/", "q")
+    catalog.remove_exchange("/", "e")
+    catalog.commit()
+    assert list(catalog.load().definitions.bindings) == KEPT
+    catalog.put_queue(QueueDefinition("/", "q"))
+    again = [bound(5), bound(MANY - 1), bound(MANY)]
+    for binding in again[:2]:
+        catalog.put_binding(binding)
+    catalog.commit()
+    sweep = catalog.sweep()
+    for _ in range(steps):
+        next(sweep, None)
+        catalog.commit()
+    catalog.put_binding(again[2])
+    catalog.commit()
+    assert list(catalog.load().definitions.bindings) == KEPT + again
+    catalog._connection.close()  # as a kill leaves it
+    catalog = Catalog.open(path)
+    assert list(catalog.load().definitions.bindings) == KEPT + again
+    assert catalog.unswept == (steps < 100)
+    for _ in catalog.sweep():
+        catalog.commit()
+    assert list(catalog.load().definitions.bindings) == KEPT + again
+    assert not catalog.unswept
+    catalog.close()
+    assert inspect_catalog(path).problem is None
+    assert inspect_catalog(path).records == 1 + 2 + 1 + 3  # the virtual host, its queues, bindings
+
+
+def test_a_deletion_that_is_not_committed_takes_no_binding(path: Path) -> None:
+    catalog = Catalog.open(path)
+    many(catalog)
+    before = catalog.load()
+    catalog.remove_queue("/", "q")
+    catalog.rollback()
+    assert catalog.load() == before
+    assert list(catalog.sweep()) == []
+    assert catalog.load() == before
+    catalog.close()
+
+
+def test_a_queue_that_is_deleted_twice_with_many_bindings(path: Path) -> None:
+    catalog = Catalog.open(path)
+    many(catalog)
+    for _ in range(2):
+        catalog.remove_queue("/", "q")
+        catalog.put_queue(QueueDefinition("/", "q"))
+        for binding in OF_QUEUE:
+            catalog.put_binding(binding)
+        catalog.commit()
+        assert [each for each in catalog.load().definitions.bindings if each.destination == "q"] == OF_QUEUE
+    catalog.remove_vhost("/")
+    catalog.commit()
+    assert catalog.load().definitions == Definitions()
+    for _ in catalog.sweep():
+        catalog.commit()
+    catalog.close()
+    assert inspect_catalog(path).records == 0

@@ -8,6 +8,9 @@ whole transaction, and the following `commit` fails too.
 A catalog that is not certainly whole and the newest is an error, never an empty catalog: `check` compares it
 with its seal before it is opened. A new one is written under another name and renamed. Records are stored as JSON
 (`json_values`); a newer schema is refused, an older one is migrated.
+
+The many bindings of a queue or an exchange that is deleted are not removed with it: a record of the section "removed"
+makes them void, in the same transaction, and `sweep` removes them in steps later.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from harebell.broker.store.catalog.check import (
     APPLICATION,
@@ -83,6 +86,9 @@ _SECTIONS: Final[dict[str, tuple[Callable[..., Record], tuple[str, ...]]]] = {
     ),
 }
 
+REMOVED: Final = "removed"  # the section of what makes bindings void: those of one source or target, up to a number
+FEW: Final = 256  # bindings that are removed at once, and in one step of `sweep`
+
 _CREATE: Final = """
 CREATE TABLE records (
     section TEXT NOT NULL,  -- as in a definitions file
@@ -99,6 +105,8 @@ CREATE INDEX sources ON records (source, vhost, section) WHERE source IS NOT NUL
 CREATE INDEX targets ON records (target, vhost) WHERE target IS NOT NULL;
 """
 
+_INSERT: Final = "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+
 _STATE: Final = """
 CREATE TABLE state (
     one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -111,12 +119,17 @@ CREATE TABLE state (
 _MIGRATIONS: Final[dict[int, str]] = {
     1: "",  # the segments of streams have seeds and marks since (stream_log.records); no older version may write there
     2: _STATE,
+    3: "",  # the section "removed" since: older versions would bind what it makes void
 }
 """The SQL statements that migrate a catalog of that schema to the next one."""
 
 
 class Catalog:
-    """An open catalog. `changed`: a transaction is open, and `commit` will write it. `seal` is that of its contents."""
+    """An open catalog. `seal` is that of its contents.
+
+    changed  a transaction is open, and `commit` will write it
+    unswept  there may be void bindings, which `sweep` removes
+    """
 
     def __init__(
         self, path: Path, connection: sqlite3.Connection, seal: Seal | None = None, file: SealFile | None = None
@@ -131,6 +144,7 @@ class Catalog:
         self._failed: CatalogError | None = None  # the error that spoiled the transaction
         with self._errors():
             self._number: int = connection.execute("SELECT coalesce(max(number), 0) FROM records").fetchone()[0]
+        self.unswept = bool(self._rows("section = ? LIMIT 1", REMOVED))
 
     @classmethod
     def in_memory(cls) -> Catalog:
@@ -229,7 +243,7 @@ class Catalog:
             self._change_of_digest -= sum(map(digest_of, rows))
         self._change(f"DELETE FROM records WHERE {condition}", *values)
 
-    def _rows(self, condition: str, *values: object) -> list[tuple[object, ...]]:
+    def _rows(self, condition: str, *values: object) -> list[tuple[Any, ...]]:
         with self._errors():
             return self._connection.execute(f"SELECT * FROM records WHERE {condition}", values).fetchall()
 
@@ -270,9 +284,10 @@ class Catalog:
         """Load everything, each section in the order in which its records were first put."""
         found: dict[str, list[object]] = {section: [] for section in _SECTIONS}
         folders: dict[tuple[str, str], str] = {}
-        with self._errors():
-            rows = self._connection.execute("SELECT section, record, folder FROM records ORDER BY number").fetchall()
-        for section, text, folder in rows:
+        void = self._void()
+        for section, _, vhost, source, target, text, folder, number in self._rows("true ORDER BY number"):
+            if section == REMOVED or (section == "bindings" and void and void(vhost, source, target, number)):
+                continue
             try:
                 values = decode_value(text)
                 record = _SECTIONS[section][0](**values)  # type: ignore[arg-type]
@@ -338,8 +353,8 @@ class Catalog:
     def remove_exchange(self, vhost: str, name: str) -> None:
         """Remove the exchange and the bindings from it and to it."""
         self._remove("exchanges", vhost, name)
-        self._delete("source = ? AND vhost = ? AND section = 'bindings'", encode_value(name), encode_value(vhost))
-        self._remove_bindings_to("exchange", vhost, name)
+        self._remove_bindings(vhost, "source", name)
+        self._remove_bindings(vhost, "target", ["exchange", name])
 
     def put_queue(self, queue: QueueDefinition, folder: str | None = None) -> None:
         """Add or replace a queue. `folder`: that of its messages, below the data folder; None when it stores none."""
@@ -348,7 +363,21 @@ class Catalog:
     def remove_queue(self, vhost: str, name: str) -> None:
         """Remove the queue and the bindings to it."""
         self._remove("queues", vhost, name)
-        self._remove_bindings_to("queue", vhost, name)
+        self._remove_bindings(vhost, "target", ["queue", name])
+
+    def sweep(self) -> Iterator[None]:
+        """Remove the void bindings, some at each step; what was put since is not among them."""
+        while removed := self._rows("section = ? LIMIT 1", REMOVED):
+            _, key, vhost, source, target, _, _, number = removed[0]
+            end, value = ("target", target) if source is None else ("source", source)
+            void = f"{end} = ? AND vhost = ? AND section = 'bindings' AND number < ? LIMIT {FEW}"
+            found = self._rows(void, value, vhost, number)
+            for row in found:
+                self._delete("section = ? AND key = ?", *row[:2])
+            if len(found) < FEW:
+                self._delete("section = ? AND key = ?", REMOVED, key)
+            yield
+        self.unswept = False
 
     def put_binding(self, binding: BindingDefinition) -> None:
         target = encode_value([binding.destination_type, binding.destination])
@@ -364,6 +393,8 @@ class Catalog:
         values = {each.name: getattr(record, each.name) for each in fields(record)}
         key = encode_value([_ordered(values[name]) for name in _SECTIONS[section][1]])
         vhost = values.get("vhost")
+        if self.unswept and section == "bindings":
+            self._delete("section = ? AND key = ?", section, key)  # a void one, whose number would stay
         self._number += 1
         row: tuple[object, ...] = (
             section,
@@ -381,17 +412,44 @@ class Catalog:
                 self._change_of_digest -= digest_of(old)
                 new = (*old[:5], *row[5:7], *old[7:])
             self._change_of_digest += digest_of(new)
-        self._change(
-            "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
-            "ON CONFLICT DO UPDATE SET record = excluded.record, folder = excluded.folder",
-            *row,
-        )
+        self._change(f"{_INSERT} ON CONFLICT DO UPDATE SET record = excluded.record, folder = excluded.folder", *row)
 
     def _remove(self, section: str, *key: object) -> None:
         self._delete("section = ? AND key = ?", section, encode_value([_ordered(part) for part in key]))
 
-    def _remove_bindings_to(self, kind: str, vhost: str, name: str) -> None:
-        self._delete("target = ? AND vhost = ?", encode_value([kind, name]), encode_value(vhost))
+    def _remove_bindings(self, vhost: str, end: str, value: str | list[str]) -> None:
+        """Remove the bindings with this `end`, "source" or "target", or make them void, if they are many."""
+        condition = f"{end} = ? AND vhost = ? AND section = 'bindings'"
+        values = encode_value(value), encode_value(vhost)
+        if len(self._rows(f"{condition} LIMIT {FEW + 1}", *values)) <= FEW:
+            self._delete(condition, *values)
+            return
+        self._number += 1
+        row: tuple[object, ...] = (
+            REMOVED,
+            encode_value([vhost, end, value, self._number]),
+            values[1],
+            values[0] if end == "source" else None,
+            values[0] if end == "target" else None,
+            "{}",
+            None,
+            self._number,
+        )
+        self._change_of_digest += digest_of(row)
+        self._change(_INSERT, *row)
+        self.unswept = True
+
+    def _void(self) -> Callable[[str, str, str, int], bool] | None:
+        """Whether a binding is void, by its columns; None when no binding is."""
+        last = {
+            (vhost, source, target): number
+            for _, _, vhost, source, target, _, _, number in self._rows("section = ? ORDER BY number", REMOVED)
+        }
+        if not last:
+            return None
+        return lambda vhost, source, target, number: (
+            number < max(last.get((vhost, source, None), 0), last.get((vhost, None, target), 0))
+        )
 
 
 def _ordered(value: object) -> object:
