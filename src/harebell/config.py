@@ -280,6 +280,21 @@ class Limits:
         1800.0, Seconds(), "Time within which a consumer must acknowledge a delivery, unless its queue sets another.",
         live=True,
     )  # fmt: skip
+    session_timeout: float = option(
+        3600.0, Seconds(), "Longest time that a session of AMQP 0-10 outlives its connection.", live=True
+    )
+    max_sessions: int | None = option(
+        10_000, Whole(0, unlimited=True), "Largest number of AMQP 0-10 sessions that outlive their connections, of all "
+        "users; further ones get no timeout; 0 for none.", live=True,
+    )  # fmt: skip
+    max_sessions_per_user: int | None = option(
+        1000, Whole(0, unlimited=True), "Largest number of AMQP 0-10 sessions of one user that outlive their "
+        "connections.", live=True,
+    )  # fmt: skip
+    session_memory: int = option(
+        256 << 20, Size(0), "Largest memory of all AMQP 0-10 sessions without a connection, half of it for one user; "
+        "a session beyond it ends with its connection.", live=True,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,8 +370,10 @@ class Option:
         return isinstance(self.kind, Hosts)
 
     def shown(self, value: object) -> str:
-        """A value as a text; for an option that is a whole number, None is "unlimited"."""
-        return "unlimited" if value is None and isinstance(self.kind, Whole) else shown(value)
+        """A value as a text. A whole number is plain, without the unit of a size, and None is "unlimited"."""
+        if isinstance(self.kind, Whole):
+            return "unlimited" if value is None else str(value)
+        return shown(value)
 
 
 def _options() -> tuple[Option, ...]:

@@ -31,6 +31,7 @@ LOGGERS: Final = (
     "harebell.broker.queue",
     "harebell.broker.recovery",
     "harebell.broker.services",
+    "harebell.broker.session",
     "harebell.broker.store",
     "harebell.broker.vhost",
     "harebell.channels",

@@ -10,19 +10,20 @@ from typing import Any, TypeVar
 import pytest
 
 from harebell.broker import slices
+from harebell.broker.connections import base, consumer_timeouts, unread_input
 from harebell.broker.node import Node
 from harebell.broker.operations.startup import start_node
 from harebell.broker.plugins import Plugins
 from harebell.broker.queues import backlog, contents, expiry, removed
 from harebell.broker.store.data_folder import LastStop
-from harebell.broker.v091 import connection, consumer_timeouts, transactions, unacked, unread_input
+from harebell.broker.v091 import transactions, unacked
 from harebell.broker.v091.connection import Connection
 from harebell.config import Limits
 from harebell.protocol.v091 import Content, Engine, Properties, Role, Table, methods as m
 
 PATIENCE = 10.0
 FINEST = (
-    (connection, "PIECE"), (unread_input, "PIECE"), (unacked, "SHARE"), (unacked, "TAKEN"), (slices, "CHECK"),
+    (base, "PIECE"), (unread_input, "PIECE"), (unacked, "SHARE"), (unacked, "TAKEN"), (slices, "CHECK"),
     (slices, "DISCARD"),
     (contents, "FEED"), (backlog, "FEED"), (removed, "STEP"), (transactions, "STEP"), (transactions, "SHARE"),
     (consumer_timeouts, "STEP"), (expiry, "SHARE"),

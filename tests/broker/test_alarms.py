@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harebell.broker.v091.connection import WAITING_BYTES
+from harebell.broker.connections.base import WAITING_BYTES
 from harebell.protocol.v091 import methods as m
 from harebell.protocol.v091.fields import Table
 from tests.broker.kit import Client, NodeKit

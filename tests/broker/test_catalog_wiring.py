@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from harebell.broker import Broker
+from harebell.broker.connections.base import FLUSH_BYTES
 from harebell.broker.node import CATALOG
 from harebell.broker.operations.definitions import export_definitions, import_definitions
 from harebell.broker.operations.recovery import log as recovery_log
@@ -21,7 +22,6 @@ from harebell.broker.operations.startup import start_node
 from harebell.broker.rules.limits import set_user_limits
 from harebell.broker.store.catalog.catalog import Catalog, CatalogError
 from harebell.broker.store.data_folder import LastStop, mark_running
-from harebell.broker.v091.connection import FLUSH_BYTES
 from harebell.protocol.v091 import methods as m
 from harebell.routing.definitions import (
     BindingDefinition,

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from harebell.broker.connections.base import FLUSH_BYTES
 from harebell.broker.queues.classic import ClassicQueue
 from harebell.broker.store.catalog.catalog import Catalog
 from harebell.broker.store.queue_log import journal
-from harebell.broker.v091.connection import FLUSH_BYTES
 from harebell.protocol.v091 import Content, methods as m
 from harebell.protocol.v091.fields import Table
 from harebell.routing.policies import Policy

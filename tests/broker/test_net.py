@@ -180,7 +180,7 @@ LAST_WORDS = {
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> Iterator[BrokerThread]:
     """A broker that waits for hours until its client closes the socket."""
-    monkeypatch.setattr("harebell.broker.v091.connection.LINGER", 10_000.0)
+    monkeypatch.setattr("harebell.broker.connections.base.LINGER", 10_000.0)
     with BrokerThread() as broker:
         yield broker
 
@@ -229,7 +229,7 @@ def test_a_client_that_is_gone_when_its_answer_comes(broker: BrokerThread, monke
 
 
 def test_a_client_that_never_closes_its_socket_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harebell.broker.v091.connection.LINGER", 0.01)
+    monkeypatch.setattr("harebell.broker.connections.base.LINGER", 0.01)
     with BrokerThread() as broker, connected(broker) as wire:
         wire.call(0, m.ConnectionClose(200, "bye"), m.ConnectionCloseOk)
         while broker.run(lambda: len(broker.broker._transports)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harebell.broker.v091.connection import OUTPUT_BYTES
+from harebell.broker.connections.base import OUTPUT_BYTES
 from harebell.protocol.v091 import methods as m
 from harebell.protocol.v091.codec import encode_method
 from tests.broker.kit import Client, NodeKit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from contextlib import ExitStack
 
 import pytest
@@ -13,9 +14,9 @@ from tests.fixtures.rabbitmq import OLDER
 from tests.wire import PATIENCE, Wire
 
 SASL_HEADER = b"AMQP\3\1\0\0"
+HEADER_0_10 = b"AMQP\1\1\0\x0a"
 
 OTHERS: dict[str, bytes] = {
-    "AMQP 0-10": b"AMQP\1\1\0\x0a",
     "AMQP 1.0": b"AMQP\0\1\0\0",
     "AMQP 1.0 with SASL": b"AMQP\3\1\0\0",
     "AMQP 0-9-2": b"AMQP\0\0\x09\2",
@@ -54,6 +55,14 @@ def test_another_protocol_is_answered_with_the_header(ports: tuple[int, int], ve
         assert last_words(ports[1], OTHERS[name]) == PROTOCOL_HEADER
     elif not name.startswith("AMQP 1.0"):
         assert last_words(ports[1], OTHERS[name]) in (PROTOCOL_HEADER, SASL_HEADER)
+
+
+def test_the_second_dialect_is_spoken_here_and_not_there(ports: tuple[int, int]) -> None:
+    with Wire(ports[0]) as wire:
+        wire.socket.sendall(HEADER_0_10)
+        wire.socket.settimeout(PATIENCE)
+        assert wire.socket.recv(8, socket.MSG_WAITALL) == HEADER_0_10
+    assert last_words(ports[1], HEADER_0_10) in (PROTOCOL_HEADER, SASL_HEADER)
 
 
 @pytest.mark.parametrize("header", [PROTOCOL_HEADER, b"AMQP\1\1\0\x09"], ids=("0-9-1", "0-9"))

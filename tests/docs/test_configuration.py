@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from harebell.broker.connections import base as connection, credit_flow as flow
 from harebell.broker.net import transport
 from harebell.broker.operations.alarms import EASE, MEASURE_MS
 from harebell.broker.store import open_files
-from harebell.broker.v091 import cached_targets, connection, credit_flow as flow
+from harebell.broker.v091 import cached_targets
 from harebell.defaults import MAX_TABLE_DEPTH
 from tools.option_table import PAGE, rendered
 

@@ -45,8 +45,9 @@ class Message:
 
     `keys` are the keys that it was routed by, where its address and CC header do not contain them: after a BCC header,
     which is hidden from consumers, or a dead-letter routing key, which overrules CC. `bcc` are those of them that were
-    in BCC. `died`: this broker dead-lettered it before. `ttl` is its expiration in milliseconds. Nearly no message has
-    any of these, so only a MarkedMessage has attributes for them.
+    in BCC. `died`: this broker dead-lettered it before. `ttl` is its expiration in milliseconds. `origin` is the header
+    segment of an AMQP 0-10 client, where the properties of 0-9-1 do not say the same. Nearly no message has any of
+    these, so only a MarkedMessage has attributes for them.
     """
 
     __slots__ = ("address", "content")
@@ -55,6 +56,7 @@ class Message:
     bcc: tuple[str, ...] = ()
     died: bool = False
     ttl: int | None = None
+    origin: bytes = b""
 
     def __init__(self, address: Address, content: Content) -> None:
         self.address = address
@@ -62,7 +64,7 @@ class Message:
 
 
 class MarkedMessage(Message):
-    __slots__ = ("bcc", "died", "keys", "ttl")
+    __slots__ = ("bcc", "died", "keys", "origin", "ttl")
 
     def __init__(
         self,
@@ -73,6 +75,7 @@ class MarkedMessage(Message):
         *,
         died: bool = False,
         ttl: int | None = None,
+        origin: bytes = b"",
     ) -> None:
         self.address = address
         self.content = content
@@ -80,6 +83,7 @@ class MarkedMessage(Message):
         self.bcc = bcc
         self.died = died
         self.ttl = ttl
+        self.origin = origin
 
 
 class Held:

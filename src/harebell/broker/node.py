@@ -18,7 +18,7 @@ from typing import Final
 
 from harebell.broker.auth import Logins, Users
 from harebell.broker.batch import Batch
-from harebell.broker.clients import Connection
+from harebell.broker.clients import Channel, Connection
 from harebell.broker.counts import Churn
 from harebell.broker.exchanges.delayed import Delays
 from harebell.broker.observers import Listener
@@ -114,6 +114,7 @@ class Node:
         self.plugins = Plugins() if plugins is None else plugins
         self.exchange_types: Mapping[str, ExchangeFactory] = self.plugins.exchange_types
         self.connections: set[Connection] = set()
+        self.detached: set[Channel] = set()  # sessions of AMQP 0-10 without a connection
         self.churn = Churn()
         self.events = events
         self.decorators: list[DecoratorFactory] = [Duplicates.of, LengthLimit.of, Drops.of]
@@ -210,6 +211,11 @@ class Node:
         """Add the connection of a new client."""
         self.connections.add(connection)
         self.churn.connection_created += 1
+
+    def replace_connection(self, old: Connection, new: Connection) -> None:
+        """Let a connection be another one: its client turned out to speak the other dialect."""
+        self.connections.remove(old)
+        self.connections.add(new)
 
     def forget_connection(self, connection: Connection) -> None:
         """Remove a connection whose transport is gone."""

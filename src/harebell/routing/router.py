@@ -126,6 +126,11 @@ class Router:
         """The exchanges, the predeclared ones first; a live view."""
         return self._exchanges.values()
 
+    @property
+    def types(self) -> KeysView[str]:
+        """The exchange types that can be declared."""
+        return self._types.keys()
+
     def has_exchange(self, name: str) -> bool:
         """True when an exchange of that name exists; dead-lettering asks for it first."""
         return name in self._exchanges

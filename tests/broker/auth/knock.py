@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from harebell.broker.connections.phase import Phase
 from harebell.broker.v091.connection import Connection
-from harebell.broker.v091.phase import Phase
 from harebell.protocol.v091 import Engine, Role, methods as m
 from harebell.protocol.v091.fields import Table
 from tests.broker.kit import FakeTransport, NodeKit, connect

@@ -14,8 +14,8 @@ from harebell.broker.auth.passwords import RABBITMQ_SHA256
 from harebell.broker.auth.scram import ITERATIONS, make_keys
 from harebell.broker.auth.throttle import USER, Level
 from harebell.broker.auth.users import SCRAM_KEYS, make_user
+from harebell.broker.connections.phase import Phase
 from harebell.broker.v091.handshake import SILENT_CLOSE_DELAY
-from harebell.broker.v091.phase import Phase
 from harebell.config import DEFAULT_MECHANISMS
 from harebell.errors import InvalidArgument
 from harebell.protocol.v091 import methods as m

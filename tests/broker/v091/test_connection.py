@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from harebell.broker.v091.connection import CLOSING_TIMEOUT
+from harebell.broker.connections.base import CLOSING_TIMEOUT
+from harebell.broker.connections.phase import Phase
 from harebell.broker.v091.handshake import SILENT_CLOSE_DELAY
-from harebell.broker.v091.phase import Phase
 from harebell.errors import ConnectionForced, NotFound
 from harebell.protocol.v091 import Properties, encode_content, methods as m
 from harebell.protocol.v091.codec import FRAME_PREFIX, PROTOCOL_HEADER, encode_frame, encode_method

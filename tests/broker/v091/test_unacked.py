@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from harebell.broker.v091 import connection
+from harebell.broker.connections import base
 from harebell.protocol.v091 import methods as m
 from tests.broker.kit import Client, NodeKit, cut_finely
 
@@ -107,7 +107,7 @@ def test_newer_messages_do_not_overtake(
     holder.events.clear()
     other.send(1, m.BasicConsume("q", "o", no_ack=True))
     cut_finely(monkeypatch)
-    monkeypatch.setattr(connection, "PIECE", 1 << 16)  # a publication is read at once
+    monkeypatch.setattr(base, "PIECE", 1 << 16)  # a publication is read at once
     if way is not run_out_of_time:
         kit.stopwatch.step = 1.0
     way(kit, holder)

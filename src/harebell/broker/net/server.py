@@ -31,6 +31,7 @@ from harebell.broker.plugins import Plugin, Plugins
 from harebell.broker.queues.base import DecoratorFactory
 from harebell.broker.rules.parameters import Component
 from harebell.broker.store.data_folder import LastStop, hold_folder, mark_recovered, mark_running, mark_stopped
+from harebell.broker.v010.sessions import Sessions
 from harebell.config import DEFAULT_MECHANISMS, Limits
 from harebell.errors import HarebellError, InvalidArgument
 
@@ -46,7 +47,7 @@ log = logging.getLogger("harebell.broker")
 
 
 class Broker(Administration):
-    """An AMQP 0-9-1 broker in this process.
+    """A broker for AMQP 0-9-1 and AMQP 0-10 in this process.
 
     host            address or name to listen on, or several; "localhost" is 127.0.0.1 and ::1, so that only this
                     machine can connect, and "*" all addresses; both take what the machine has of IPv4 and IPv6
@@ -117,6 +118,7 @@ class Broker(Administration):
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._lock: TextIO | None = None
         self._node: Node | None = None
+        self._sessions: Sessions | None = None
         self._servers: list[asyncio.Server] = []
         self._transports: set[SocketTransport] = set()
         self._alarm: asyncio.TimerHandle | None = None
@@ -202,6 +204,7 @@ class Broker(Administration):
             )
             if not temporary and node.last_stop is LastStop.POWER_CUT:
                 mark_recovered(folder)
+            self._sessions = Sessions(node)
             node.when_failed = self._store_failed
             self._last_descriptor = last_for_connections()
             self._hurried.clear()
@@ -245,11 +248,15 @@ class Broker(Administration):
         return bound
 
     def _plain(self, node: Node) -> SocketTransport:
-        return SocketTransport(node, self._made, self._lost)
+        return SocketTransport(node, self._kept(), self._made, self._lost)
 
     def _encrypted(self, node: Node) -> TlsStream:
         assert self._tls_context is not None
-        return TlsStream(self._tls_context, SocketTransport(node, self._made, self._lost, self.tls))
+        return TlsStream(self._tls_context, SocketTransport(node, self._kept(), self._made, self._lost, self.tls))
+
+    def _kept(self) -> Sessions:
+        assert self._sessions is not None
+        return self._sessions
 
     async def open_socket(self) -> socket.socket:
         """A socket connected to this broker without a port, for `harebell.connect(sock=await broker.open_socket())`."""
@@ -276,6 +283,9 @@ class Broker(Administration):
             drained = asyncio.Event()
             self._node.drain(drained.set)
             await self._wait(drained, DRAIN_SECONDS)
+            if self._sessions is not None:
+                self._sessions.close()
+                self._sessions = None
             self._node.stop()
             if not await self._all_gone(CLOSE_OK_SECONDS):
                 for transport in tuple(self._transports):

@@ -1,5 +1,7 @@
 """One client's socket: asyncio's protocol on one side, the broker's Connection on the other.
 
+A client is taken for one of AMQP 0-9-1 until its first bytes say that it speaks 0-10.
+
 Heartbeats (specification 4.2.7): one is sent when nothing was sent for half the interval; a client that was silent for
 two intervals is disconnected. Any traffic counts. A client that takes no byte of waiting output for ten intervals is
 disconnected too.
@@ -14,12 +16,15 @@ import socket
 from collections.abc import Callable
 from typing import Final, cast
 
+from harebell.broker.connections.transport import Client
+from harebell.broker.net.dialect import FirstBytes
 from harebell.broker.net.listening import shown_address
 from harebell.broker.net.tls import Tls, certificate_user
 from harebell.broker.net.tls_stream import TlsStream
 from harebell.broker.node import Node
-from harebell.broker.v091.connection import Connection
-from harebell.protocol.v091.codec import HEARTBEAT_FRAME
+from harebell.broker.v010.connection import Connection as Connection010
+from harebell.broker.v010.sessions import Sessions
+from harebell.broker.v091.connection import Connection as Connection091
 
 __all__ = ["SocketTransport"]
 
@@ -41,16 +46,18 @@ class SocketTransport(asyncio.Protocol):
     peer_host = ""
     tls: tuple[str, str] | None = None
     certificate_user: str | None = None
-    connection: Connection  # only when the node accepted the socket
+    connection: Client  # only when the node accepted the socket
 
     def __init__(
         self,
         node: Node,
+        sessions: Sessions,
         made: Callable[[SocketTransport, int], bool],
         lost: Callable[[SocketTransport], None],
         tls: Tls | None = None,
     ) -> None:
-        self._node = node
+        self._node, self._sessions = node, sessions
+        self._first: FirstBytes | None = FirstBytes()
         self._made, self._lost = made, lost
         self._tls = tls
         self._loop = asyncio.get_running_loop()
@@ -93,8 +100,9 @@ class SocketTransport(asyncio.Protocol):
             cipher, protocol, _ = transport.get_extra_info("cipher")
             self.tls = protocol, cipher
             self.certificate_user = certificate_user(transport.get_extra_info("peercert"), self._tls.user)
-        self.connection, self._accepted = Connection(self._node, self), True
-        self._node.add_connection(self.connection)
+        connection = Connection091(self._node, self)
+        self._node.add_connection(connection)
+        self.connection, self._accepted = connection, True
 
     @property
     def in_handshake(self) -> bool:
@@ -103,7 +111,20 @@ class SocketTransport(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._received = True
+        if self._first is not None:
+            told = self._first.add(data)
+            if told is None:
+                return
+            data, foreign = told
+            self._first = None
+            if foreign:
+                self._become_v010()
         self.connection.receive_data(data)
+
+    def _become_v010(self) -> None:
+        connection = Connection010(self._node, self, self._sessions)
+        self._node.replace_connection(self.connection, connection)
+        self.connection = connection
 
     def pause_writing(self) -> None:
         self.connection.writable = False
@@ -201,7 +222,7 @@ class SocketTransport(asyncio.Protocol):
             self.abort()
             return
         if not self._sent:
-            self.write(HEARTBEAT_FRAME)
+            self.write(self.connection.heartbeat_frame)
         self._sent = False
         self._timer = self._loop.call_later(self._half, self._beat)
 

@@ -54,7 +54,7 @@ class Home(Protocol):
 
 
 class Owner(Protocol):
-    """The connection of an exclusive queue."""
+    """The connection of an exclusive queue, or in AMQP 0-10 the session."""
 
     pid: str
     user: str
@@ -78,7 +78,8 @@ class Queue(ABC):
         self.exclusive = exclusive
         self.auto_delete = auto_delete
         self.arguments = arguments
-        self.owner = owner  # the connection of an exclusive queue
+        self.owner = owner  # the connection or the session of an exclusive queue
+        self.ends_with_owner = False  # an auto-delete queue that is deleted with its owner, not with its last consumer
         self.settings = settings
         self.counts = QueueCounts()
         self.consumers = Consumers(single=bool(self.settings.single_active_consumer))
@@ -128,10 +129,11 @@ class Queue(ABC):
         """
 
     @abstractmethod
-    def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:
+    def requeue(self, entries: Iterable[Back], *, failed: bool, counted: bool = True) -> None:
         """Return delivered messages to their old places.
 
         `failed`: they were rejected, or taken from their consumer; otherwise it gave them back (for delayed retry).
+        Unless `counted`, the delivery does not count, as if there had been none.
         """
 
     @abstractmethod
@@ -307,7 +309,7 @@ class Queue(ABC):
     def remove_consumer(self, consumer: Consumer) -> None:
         """Remove a consumer; an auto-delete queue is deleted with its last one."""
         if self.consumers.remove(consumer) and not self.deleted:
-            if self.auto_delete and not self.consumers:
+            if self.auto_delete and not self.consumers and not self.ends_with_owner:
                 self._unused()
             else:
                 self.renew_lease()

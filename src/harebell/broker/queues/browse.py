@@ -36,7 +36,7 @@ WALK: Final = 64  # ... and one for so many skipped: reading the whole queue wal
 
 
 class View(Queue):
-    """One browsing consumer's view of `source`. Acknowledging or requeueing a message opens the consumer's window."""
+    """The view of the queue `source` for one browsing consumer. An acknowledgement or a requeue opens its window."""
 
     type = "view"
 
@@ -45,29 +45,29 @@ class View(Queue):
             source.vhost, source.name, durable=False, exclusive=False, auto_delete=False, arguments={}, owner=None,
             settings=QueueSettings(consumer_timeout=source.settings.consumer_timeout),
         )  # fmt: skip
-        self._source = source
+        self.source = source
         self._cursors: dict[int, _Cursor] = {}  # by priority
         self._until: int | None = None  # position of the first message that is not shown
 
     def add_consumer(self, consumer: Consumer) -> None:
         super().add_consumer(consumer)
         if consumer.arguments[BROWSE] == "once":
-            self._until = self._source.contents.end
-        self._source.finish_enriching()  # a view reads one form of contents
-        self._source.views.append(self)
+            self._until = self.source.contents.end
+        self.source.finish_enriching()  # a view reads one form of contents
+        self.source.views.append(self)
 
     def remove_consumer(self, consumer: Consumer) -> None:
         super().remove_consumer(consumer)
-        if self in self._source.views:
-            self._source.views.remove(self)
+        if self in self.source.views:
+            self.source.views.remove(self)
 
     @property
     def message_count(self) -> int:
-        return self._source.message_count
+        return self.source.message_count
 
     def deliver_share(self) -> bool:
         """Show messages up to the consumer's window, for one share of time."""
-        if not self._source.drop_expired():
+        if not self.source.drop_expired():
             return False
         share = self.batch.slices.share.begin()
         for consumer in tuple(self.consumers):
@@ -84,11 +84,11 @@ class View(Queue):
         return True
 
     def _next(self) -> Held | None:
-        backlog = self._source.backlog
+        backlog = self.source.backlog
         for level in range(backlog.top if backlog is not None else 0, -1, -1):
             if level not in self._cursors:
                 self._cursors[level] = _Cursor(level)
-            held = self._cursors[level].next(self._source, self._until)
+            held = self._cursors[level].next(self.source, self._until)
             if held is not None:
                 return held
         return None
@@ -114,7 +114,7 @@ class View(Queue):
     def take(self, getter: Getter | None = None, fits: Callable[[Held], bool] | None = None) -> Held | None:
         return None
 
-    def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:
+    def requeue(self, entries: Iterable[Back], *, failed: bool, counted: bool = True) -> None:
         pass
 
     def reject(self, entries: Iterable[Back]) -> None:

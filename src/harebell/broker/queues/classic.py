@@ -316,14 +316,14 @@ class ClassicQueue(Queue):
         for judge in self.judges:
             judge.returning()
 
-    def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:
+    def requeue(self, entries: Iterable[Back], *, failed: bool, counted: bool = True) -> None:
         if self.deleted:
             return
         entries = list(entries)
         limit = delivery_limit(self.settings)
         for position, message in entries:
             held = to_held(message, position)
-            held.count += 1
+            held.count += counted
             if self.journal is not None:
                 self.journal.returned(held)
             if (limit is not None and held.count > limit) or (self._refused and self._fits_nobody(held)):
@@ -338,6 +338,22 @@ class ClassicQueue(Queue):
         if self.views:
             self._refresh_views([position for position, _ in entries])
         self.schedule()
+
+    def take_at(self, position: int) -> Held | None:
+        """Take the ready message at that place, for a consumer that browsed it; None when it is not there (any more).
+
+        The queue has a backlog (`enrich`).
+        """
+        backlog = self.backlog
+        for level in range(0 if backlog is None else len(backlog.levels)):
+            assert backlog is not None
+            found = backlog.after(level, position, 1, backlog.end)
+            if found and found[0].position == position:
+                backlog.remove(found[0])
+                if self.journal is not None:
+                    self.journal.fed(position, 1, False)
+                return found[0]
+        return None
 
     def refused(self, position: int) -> None:
         if len(self._refused) >= MOST_REFUSED:

@@ -290,6 +290,9 @@ class GroupQueue(ClassicQueue):
             self.journal.fed(held.position, 1, getter is None and (fits is None or fits(held)))
         return held
 
+    def take_at(self, position: int) -> Held | None:
+        return None  # a message that was browsed has no holder of its group
+
     def as_held(self, held: Held) -> Held:
         grouped = GroupHeld(held.message, held.position, held.deadline)
         grouped.count = held.count
@@ -298,9 +301,9 @@ class GroupQueue(ClassicQueue):
     def acked(self, message: Given | None) -> None:
         self._release((message,))
 
-    def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:
+    def requeue(self, entries: Iterable[Back], *, failed: bool, counted: bool = True) -> None:
         entries = list(entries)
-        super().requeue(entries, failed=failed)
+        super().requeue(entries, failed=failed, counted=counted)
         self._release(message for _, message in entries)
 
     def reject(self, entries: Iterable[Back]) -> None:

@@ -214,7 +214,7 @@ class StreamQueue(Queue):
     def take(self, getter: Getter | None = None, fits: Callable[[Held], bool] | None = None) -> Held | None:
         raise NotImplemented540(f"basic.get not supported by stream queues {self}")
 
-    def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:
+    def requeue(self, entries: Iterable[Back], *, failed: bool, counted: bool = True) -> None:
         """Do nothing: the log still has the messages, and their consumer is gone."""
 
     def reject(self, entries: Iterable[Back]) -> None:

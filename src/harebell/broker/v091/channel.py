@@ -11,6 +11,9 @@ import secrets
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeAlias
 
+from harebell.broker.connections.consume_arguments import check_consume_arguments
+from harebell.broker.connections.consumer_timeouts import ConsumerTimeouts
+from harebell.broker.connections.settling import rejected_in_steps, returning
 from harebell.broker.counts import ChannelCounts
 from harebell.broker.message import Held
 from harebell.broker.operations.leases import LeaseRequest
@@ -20,15 +23,13 @@ from harebell.broker.queues.classic import ClassicQueue
 from harebell.broker.rules.limits import check_consumers
 from harebell.broker.slices import Work
 from harebell.broker.v091.confirms import Confirms
-from harebell.broker.v091.consume_arguments import check_consume_arguments
 from harebell.broker.v091.consumer import UNLIMITED, Consumer, Entry
-from harebell.broker.v091.consumer_timeouts import ConsumerTimeouts
 from harebell.broker.v091.direct_reply_to import PSEUDO_QUEUE, ReplyQueue
 from harebell.broker.v091.link import Link
 from harebell.broker.v091.publisher import Publisher
 from harebell.broker.v091.topology import HANDLERS as TOPOLOGY_HANDLERS, Topology
 from harebell.broker.v091.transactions import Settlement, Transactions
-from harebell.broker.v091.unacked import Unacked, check_negative, rejected_in_steps
+from harebell.broker.v091.unacked import Unacked, check_negative
 from harebell.errors import (
     ChannelMisused,
     CommandInvalid,
@@ -197,7 +198,7 @@ class Channel:
                 f"delivery acknowledgement on channel {self.number} timed out. Timeout value used: {timeout} ms. "
                 "This timeout value can be configured, see consumers doc guide to learn more"
             )
-        yield from self.unacked.returning(self.unacked.shares_of(sorted(overdue)), self._give_back_late)
+        yield from returning(self.unacked.shares_of(sorted(overdue)), self._give_back_late)
 
     def _give_back_late(self, taken: dict[int, Entry]) -> None:
         self.unacked.reject(taken, requeue=True, failed=True)
@@ -390,7 +391,7 @@ class Channel:
         yield from self.unacked.checked(tag, "basic.nack and basic.reject", requeue=requeue)
         if requeue:
             queues = {consumer.queue for consumer in self.consumers.values()}
-            yield from self.unacked.returning(shares, lambda taken: self._nack_share(taken, requeue=True), queues)
+            yield from returning(shares, lambda taken: self._nack_share(taken, requeue=True), queues)
         else:
             for share in shares:
                 for taken in rejected_in_steps(share):

@@ -70,7 +70,7 @@ class ReplyQueue(Queue):
     def take(self, getter: Getter | None = None, fits: Callable[[Held], bool] | None = None) -> Held | None:
         return None
 
-    def requeue(self, entries: Iterable[Back], *, failed: bool) -> None:
+    def requeue(self, entries: Iterable[Back], *, failed: bool, counted: bool = True) -> None:
         pass
 
     def reject(self, entries: Iterable[Back]) -> None:

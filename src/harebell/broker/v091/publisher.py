@@ -14,6 +14,7 @@ from collections.abc import Generator
 from typing import Final, Protocol
 
 from harebell.broker.clients import Channel
+from harebell.broker.connections.fan_out import FEW, is_wide, publish_in_steps
 from harebell.broker.forwarding import Sink, hashed_properties, whole_message
 from harebell.broker.message import Address, MarkedMessage, Message
 from harebell.broker.operations.system_services import Service, has_service
@@ -47,9 +48,6 @@ MAX_EXPIRATION: Final = 315_360_000_000  # milliseconds: ten years, RabbitMQ's l
 _COPIES: Final = b"CC"  # in CC and BCC, in headers
 _PER_MESSAGE: Final = CORRELATION_ID | MESSAGE_ID | TIMESTAMP  # these differ in every message
 _UNKNOWN: Final = -1
-FEW: Final = 8  # queues of one message, above which its time is looked at
-WIDE: Final = 128  # ..., above which they get it in steps
-STEP: Final = 8  # queues of a step
 MAX_KNOWN: Final = 32  # different harmless properties that a channel remembers
 MAX_KNOWN_SIZE: Final = 512  # bytes of each
 
@@ -190,23 +188,14 @@ class Publisher:
             return self.deliver(target, message, queues)
         self._channel.counts.publish += 1
         self._connection.vhost.count_publications(target.address.exchange, queues, 1)
-        accepted, batch = True, self._connection.batch
         if service is not None:
             yield from service.serve(message)
             queues = tuple(queue for queue in queues if queue is not service)
-        for start in range(0, len(queues), STEP):
-            for queue in queues[start : start + STEP]:
-                accepted &= queue.publish(message)
-            batch.relieve()
-            yield
-        batch.cover_earlier()
-        return accepted
+        return (yield from publish_in_steps(self._connection.batch, message, queues))
 
     def _is_wide(self, target: Target, queues: tuple[Sink, ...]) -> bool:
         """Whether the queues get the message in steps; one that must not wait goes to all at once."""
-        count = len(queues)
-        wide = count > WIDE or (target.stored and self._connection.batch.writes_long(count))
-        return wide and not target.immediate
+        return not target.immediate and is_wide(self._connection.batch, len(queues), stored=target.stored)
 
     def deliver(self, target: Target, message: Message, queues: tuple[Sink, ...]) -> bool:
         """Publish a routed message to its queues, or return it. Returns whether every queue took it."""

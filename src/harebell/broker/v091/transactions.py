@@ -14,6 +14,8 @@ from functools import partial
 from itertools import islice
 from typing import Final, Protocol
 
+from harebell.broker.connections.fan_out import existing
+from harebell.broker.connections.settling import rejected_in_steps, returning
 from harebell.broker.counts import ChannelCounts
 from harebell.broker.forwarding import Sink
 from harebell.broker.message import Message
@@ -22,7 +24,7 @@ from harebell.broker.slices import Work
 from harebell.broker.v091.confirms import Confirms
 from harebell.broker.v091.consumer import Entry
 from harebell.broker.v091.publisher import Publisher, Target
-from harebell.broker.v091.unacked import Unacked, rejected_in_steps
+from harebell.broker.v091.unacked import Unacked
 from harebell.broker.vhost import VirtualHost
 from harebell.errors import AmqpError, PreconditionFailed
 from harebell.protocol.v091 import methods as m
@@ -95,7 +97,9 @@ class Transactions:
         refusal: AmqpError | None = None  # a service's: the rest of the transaction is committed, as after a rejection
         for number, (target, message, queues) in enumerate(publications, 1):
             try:
-                accepted &= yield from publisher.deliver_in_steps(target, message, self._still_there(queues))
+                accepted &= yield from publisher.deliver_in_steps(
+                    target, message, existing(self._channel.vhost.queues, queues)
+                )
             except AmqpError as error:
                 refusal = refusal or error
             stored |= target.stored or target.per_message
@@ -113,7 +117,7 @@ class Transactions:
         for settlement in settlements:
             shares = _shares(settlement.taken)
             if settlement.requeue:
-                yield from self._unacked.returning(shares, partial(self._apply, settlement, settled))
+                yield from returning(shares, partial(self._apply, settlement, settled))
             else:
                 for share in shares:
                     for taken in (share,) if settlement.positive else rejected_in_steps(share):
@@ -164,21 +168,6 @@ class Transactions:
         if self._publisher.transaction is None:
             raise PreconditionFailed("channel is not transactional")
         return self._publisher.transaction
-
-    def _still_there(self, sinks: tuple[Sink, ...]) -> tuple[Sink, ...]:
-        """The sinks by name: a queue that was declared again replaces the old one, deleted ones are left out."""
-        if not any(isinstance(sink, Queue) and sink.deleted for sink in sinks):
-            return sinks
-        there: list[Sink] = []
-        for sink in sinks:
-            if isinstance(sink, Queue) and sink.deleted:
-                queue = self._channel.vhost.queues.get(sink.name)
-                if queue is not None:
-                    queue.enrich()  # the new queue does not know yet that such messages come
-                    there.append(queue)
-            else:
-                there.append(sink)
-        return tuple(there)
 
 
 def _shares(taken: dict[int, Entry]) -> Iterator[dict[int, Entry]]:

@@ -2,17 +2,17 @@
 
 One table for consumers and basic.get, because delivery tags are the channel's. Tags grow, so the table is in tag
 order and a `multiple` takes from its front. Many deliveries are settled in shares, so that other clients have their
-turns in between; a queue to which many return delivers nothing meanwhile (`returning`), so that newer messages do not
-overtake them.
+turns in between (`connections.settling`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice, takewhile
 from typing import Final, Protocol
 
+from harebell.broker.connections.settling import SHARE, returning
 from harebell.broker.counts import ChannelCounts
 from harebell.broker.message import to_held
 from harebell.broker.queues.base import Back, Queue
@@ -20,11 +20,9 @@ from harebell.broker.slices import Work
 from harebell.broker.v091.consumer import Consumer, Entry
 from harebell.errors import PreconditionFailed
 
-__all__ = ["Unacked", "check_negative", "rejected_in_steps"]
+__all__ = ["Unacked", "check_negative"]
 
 
-SHARE: Final = 512  # deliveries settled in one step
-LETTERS: Final = 8  # ..., where they are dead-lettered
 TAKEN: Final = 8192  # delivery tags looked up at a time
 
 
@@ -89,30 +87,6 @@ class Unacked:
                 if entry is not None:
                     taken[tag] = entry
             yield taken
-
-    def returning(
-        self,
-        shares: Iterable[dict[int, Entry]],
-        give_back: Callable[[dict[int, Entry]], None],
-        queues: Iterable[Queue] = (),
-    ) -> Work:
-        """Give shares of deliveries back to their queues, which deliver nothing until the last one has returned.
-
-        A queue is held from its first delivery on, `queues` from the first share on.
-        """
-        held = dict.fromkeys(queues)
-        for queue in held:
-            queue.hold()
-        try:
-            for taken in shares:
-                for queue in {entry[0] for entry in taken.values()}.difference(held):
-                    queue.hold()
-                    held[queue] = None
-                give_back(taken)
-                yield
-        finally:
-            for queue in held:
-                queue.release()
 
     def checked(self, tag: int, methods: str, *, requeue: bool) -> Work:
         """As `check_negative`, for the deliveries up to a tag (0: all), in steps."""
@@ -212,14 +186,14 @@ class Unacked:
         `queues`: those that deliver nothing until all have returned, besides those to which the first ones do.
         """
         also = queues if len(self.entries) > SHARE else ()
-        return self.returning(self.shares(0), lambda taken: self._give_back(taken.values(), True, failed), also)
+        return returning(self.shares(0), lambda taken: self._give_back(taken.values(), True, failed), also)
 
     def redeliver_all(self) -> Work:
         """basic.recover(requeue=false): deliver each message again, with a new tag, to the same consumer.
 
         Deliveries of basic.get, or of a cancelled consumer, return to the queue. RabbitMQ answers 540 here.
         """
-        return self.returning(self.shares(0), lambda taken: self._redeliver(taken.values()))
+        return returning(self.shares(0), lambda taken: self._redeliver(taken.values()))
 
     def _redeliver(self, entries: Collection[Entry]) -> None:
         for queue in {entry[0] for entry in entries}:
@@ -272,16 +246,6 @@ class Unacked:
                 queue.requeue(back, failed=failed)
             else:
                 queue.reject(back)
-
-
-def rejected_in_steps(taken: dict[int, Entry]) -> Iterator[dict[int, Entry]]:
-    """The deliveries of a share that are rejected in one step: few, if each may become a letter to many queues."""
-    if all(entry[0].settings.dead_letter_exchange is None for entry in taken.values()):
-        yield taken
-        return
-    entries = iter(taken.items())
-    while part := dict(islice(entries, LETTERS)):
-        yield part
 
 
 def _shares(unacked: Unacked, last: int) -> Iterator[dict[int, Entry]]:

@@ -513,6 +513,11 @@ class Engine:
         """Send a heartbeat. Raises LocalProtocolError before tune-ok and once the connection is closing."""
         self.send_control(0, k.ConnectionHeartbeat())
 
+    @property
+    def pending(self) -> int:
+        """The number of pieces for the transport: 0 when there is nothing to send."""
+        return len(self._outgoing)
+
     def data_to_send(self) -> bytes:
         """Everything sent since the last call, as bytes for the transport."""
         data = b"".join(self._outgoing)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
@@ -286,7 +287,9 @@ def _wall_clock() -> int:
 
 def _encode_marks(message: Message) -> bytes:
     """The parts of a MarkedMessage beside its address and content, in bytes."""
-    marks = {"keys": message.keys, "bcc": message.bcc, "died": message.died, "ttl": message.ttl}
+    marks: dict[str, object] = {"keys": message.keys, "bcc": message.bcc, "died": message.died, "ttl": message.ttl}
+    if message.origin:
+        marks["origin"] = b64encode(message.origin).decode()
     data = json.dumps({name: value for name, value in marks.items() if value}).encode()
     return data if len(data) <= MAX_MARKS else json.dumps({"died": message.died}).encode()
 
@@ -301,4 +304,5 @@ def _decode_marks(marks: bytes, address: Address, content: Content) -> MarkedMes
         tuple(told.get("bcc", ())),
         died=told.get("died", False),
         ttl=told.get("ttl"),
+        origin=b64decode(told.get("origin", "")),
     )

@@ -5,54 +5,66 @@ while the client does not take its output. Other channels are processed during a
 acknowledge deliveries while it may not publish; RabbitMQ does not read a connection that has published. The order of a
 channel is preserved: an acknowledgement never overtakes an earlier publication, nor does a close of the channel or the
 connection.
+
+Each dialect says by which types it knows a publication and the close of a connection.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
-
-from harebell.protocol.v091 import Content, methods as m
-from harebell.protocol.v091.engine import Event
+from typing import Final, Generic, Protocol, TypeVar
 
 __all__ = ["DeferredInput"]
 
 METHOD_BYTES: Final = 64  # the size of a method in this count; a publication counts its frames
 
+T = TypeVar("T")
 
-class DeferredInput:
-    """Events that wait; `size` is their approximate number of bytes."""
 
-    __slots__ = ("_channels", "_events", "size")
+class Publication(Protocol):
+    """A message in its frames."""
 
-    def __init__(self) -> None:
+    frames: bytes
+
+
+class DeferredInput(Generic[T]):
+    """Events that wait; `size` is their approximate number of bytes.
+
+    publication  the type of a message that a client publishes
+    close        the type that ends the connection
+    """
+
+    __slots__ = ("_channels", "_close", "_events", "_publication", "size")
+
+    def __init__(self, publication: type[Publication], close: type[object]) -> None:
         self.size = 0
-        self._events: list[Event] = []
+        self._publication, self._close = publication, close
+        self._events: list[tuple[int, T]] = []
         self._channels: set[int] = set()
 
     def __bool__(self) -> bool:
         return bool(self._events)
 
-    def sift(self, events: Iterable[Event]) -> list[Event]:
+    def sift(self, events: Iterable[tuple[int, T]]) -> list[tuple[int, T]]:
         """The events that may be processed during an alarm; the others are deferred."""
         channels, free = self._channels, []
         for each in events:
             number, event = each
-            if number in channels or (channels and isinstance(event, m.ConnectionClose)):
+            if number in channels or (channels and isinstance(event, self._close)):
                 self._defer(each)
-            elif type(event) is Content:
+            elif type(event) is self._publication:
                 channels.add(number)
                 self._defer(each)
             else:
                 free.append(each)
         return free
 
-    def add(self, events: Iterable[Event]) -> None:
+    def add(self, events: Iterable[tuple[int, T]]) -> None:
         """Defer all of these events."""
         for each in events:
             self._defer(each)
 
-    def take(self) -> list[Event]:
+    def take(self) -> list[tuple[int, T]]:
         """Take out all deferred events, in the order in which they arrived."""
         events = self._events
         self.clear()
@@ -62,7 +74,7 @@ class DeferredInput:
         self.size, self._events = 0, []
         self._channels.clear()
 
-    def _defer(self, each: Event) -> None:
+    def _defer(self, each: tuple[int, T]) -> None:
         event = each[1]
         self._events.append(each)
-        self.size += len(event.frames) if isinstance(event, Content) else METHOD_BYTES
+        self.size += len(event.frames) if isinstance(event, self._publication) else METHOD_BYTES

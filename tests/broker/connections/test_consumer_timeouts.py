@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, strategies as st
 
-from harebell.broker.v091 import consumer_timeouts
-from harebell.broker.v091.consumer_timeouts import ConsumerTimeouts
+from harebell.broker.connections import consumer_timeouts
+from harebell.broker.connections.consumer_timeouts import ConsumerTimeouts
 from harebell.broker.v091.unacked import Unacked
 
 DEFAULT = 50

@@ -1,10 +1,12 @@
-"""The socket of a connection, as the connection uses it."""
+"""The socket of a connection, as the connection uses it, and the connection, as its socket uses it."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["Transport"]
+from harebell.broker.clients import Connection
+
+__all__ = ["Client", "Transport"]
 
 
 class Transport(Protocol):
@@ -34,3 +36,21 @@ class Transport(Protocol):
     def set_heartbeat(self, seconds: int) -> None: ...
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
+
+
+class Client(Connection, Protocol):
+    """The connection of a socket. `writable` is False while the socket takes no more output."""
+
+    writable: bool
+    heartbeat_frame: bytes
+
+    @property
+    def paused(self) -> bool:
+        """Whether the socket is not read: then the client's silence is no sign of a dead one."""
+
+    def receive_data(self, data: bytes) -> None: ...
+    def resume(self) -> None:
+        """The socket takes output again."""
+
+    def lost(self) -> None:
+        """The socket is gone."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from harebell.broker.v091.connection import WAITING_BYTES
-from harebell.broker.v091.credit_flow import LIMIT, CreditFlow
+from harebell.broker.connections.base import WAITING_BYTES
+from harebell.broker.connections.credit_flow import LIMIT, CreditFlow
 from harebell.errors import ConnectionForced
 from harebell.protocol.v091 import methods as m
 from tests.broker.kit import Client, NodeKit

@@ -6,15 +6,21 @@ A delivery costs nothing: the node looks periodically, and notes the channel's l
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable
-from typing import Final
+from collections.abc import Generator, Iterable, Mapping
+from typing import Any, Final, Protocol
 
 from harebell.broker.operations.leases import Leases
-from harebell.broker.v091.unacked import Unacked
 
 __all__ = ["ConsumerTimeouts"]
 
 STEP: Final = 512  # deliveries looked at in one step
+
+
+class Unacked(Protocol):
+    """The unacknowledged deliveries by tag, oldest first; the first part of each is its queue."""
+
+    @property
+    def entries(self) -> Mapping[int, tuple[Any, ...]]: ...
 
 
 class ConsumerTimeouts:

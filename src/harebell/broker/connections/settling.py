@@ -1,0 +1,52 @@
+"""Many deliveries that are settled or returned in shares, so that other clients have their turns in between.
+
+A queue to which many return delivers nothing meanwhile (`returning`), so that newer messages do not overtake them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+from harebell.broker.queues.base import Queue
+from harebell.broker.slices import Work
+
+__all__ = ["SHARE", "rejected_in_steps", "returning"]
+
+SHARE: Final = 512  # deliveries settled in one step
+LETTERS: Final = 8  # ..., where they are dead-lettered
+
+E = TypeVar("E", bound="tuple[Any, ...]")  # a delivery: its first part is its queue
+
+
+def returning(
+    shares: Iterable[dict[int, E]], give_back: Callable[[dict[int, E]], None], queues: Iterable[Queue] = ()
+) -> Work:
+    """Give shares of deliveries back to their queues, which deliver nothing until the last one has returned.
+
+    A queue is held from its first delivery on, `queues` from the first share on.
+    """
+    held = dict.fromkeys(queues)
+    for queue in held:
+        queue.hold()
+    try:
+        for taken in shares:
+            for queue in {entry[0] for entry in taken.values()}.difference(held):
+                queue.hold()
+                held[queue] = None
+            give_back(taken)
+            yield
+    finally:
+        for queue in held:
+            queue.release()
+
+
+def rejected_in_steps(taken: dict[int, E]) -> Iterator[dict[int, E]]:
+    """The deliveries of a share that are rejected in one step: few, if each may become a letter to many queues."""
+    if all(entry[0].settings.dead_letter_exchange is None for entry in taken.values()):
+        yield taken
+        return
+    entries = iter(taken.items())
+    while part := dict(islice(entries, LETTERS)):
+        yield part

@@ -1,0 +1,145 @@
+"""The broker's side of a connection's handshake in AMQP 0-10: start, login, tune, open.
+
+The mechanisms, users, limits and pauses are those of AMQP 0-9-1. A refused login is answered by connection.close with
+320, as there is no other code for it, and RabbitMQ's text.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+import harebell
+from harebell.broker.auth import Access, Login
+from harebell.broker.node import Node
+from harebell.broker.rules.limits import check_connection
+from harebell.broker.v010.field_values import to_table
+from harebell.broker.v010.link import Link
+from harebell.broker.vhost import VirtualHost
+from harebell.errors import AccessRefused, AmqpError, InternalError, InvalidPath, NotAllowed
+from harebell.protocol.v010 import ConnectionState, Control, controls as k
+from harebell.protocol.v010.frames import LARGEST_FRAME
+
+__all__ = ["Handshake"]
+
+MOST_HEARTBEAT: Final = 0xFFFF
+
+
+class Peer(Protocol):
+    """The client's end of the socket. `certificate_user` is the name in its verified TLS certificate."""
+
+    peer: str
+    peer_host: str
+    certificate_user: str | None
+
+
+class OpeningConnection(Link, Protocol):
+    """The connection whose handshake this is."""
+
+    @property
+    def is_opening(self) -> bool: ...
+    def enter(self, vhost: VirtualHost, access: Access) -> None:
+        """End the handshake."""
+
+    def read_on(self) -> None:
+        """Process what the client sent ahead of the broker's last answer."""
+
+
+class Handshake:
+    """The handshake of one connection; it is also the `Applicant` of its login."""
+
+    def __init__(self, connection: OpeningConnection, peer: Peer) -> None:
+        self._connection, self._peer = connection, peer
+        self._node: Node = connection.node
+        self._login: Login | None = None
+
+    def start(self) -> k.ConnectionStart:
+        """The first control that the broker sends."""
+        product, _, version = self._node.limits.announce.partition(" ")
+        properties = {
+            "product": product,
+            "version": version or harebell.__version__,
+            "harebell": harebell.__version__,
+            "platform": "Python",
+            "information": "AMQP 0-10",
+            "cluster_name": self._node.name,
+        }
+        return k.ConnectionStart(properties, list(self._node.logins.offered(self.certificate_user)), ["en_US"])
+
+    def handle(self, control: Control) -> None:
+        """Process the client's control of the handshake. AmqpError when it is refused."""
+        match control:
+            case k.ConnectionStartOk():
+                self._start_ok(control)
+            case k.ConnectionSecureOk() if self._login is not None:
+                self._login.respond(control.response)
+            case k.ConnectionTuneOk():
+                self._connection.heartbeat = control.heartbeat or 0
+            case k.ConnectionOpen():
+                self._open(control.virtual_host or "/")
+            case _:
+                raise NotImplementedError(control.NAME)
+
+    def _start_ok(self, control: k.ConnectionStartOk) -> None:
+        connection = self._connection
+        connection.client_properties = to_table(control.client_properties or {})[0]
+        connection.mechanism = control.mechanism
+        self._login = Login(self._node.logins, self, control.mechanism)
+        self._login.start(control.response)
+
+    def _open(self, name: str) -> None:
+        """Enter the virtual host. Raises InvalidPath, NotAllowed or InternalError."""
+        connection, node = self._connection, self._node
+        vhost = node.vhosts.get(name)
+        if vhost is None:
+            raise InvalidPath(f"vhost {name} not found")
+        check_connection(node, connection, vhost)
+        if node.batch.failed is not None:
+            raise InternalError(f"the broker's store failed: {node.batch.failed.strerror}")
+        if (name, connection.user) not in node.users.permissions:
+            raise NotAllowed(f"access to vhost '{name}' refused for user '{connection.user}'")
+        connection.enter(vhost, Access(node.users, connection.user, name, vhost.router))
+        connection.engine.send_control(0, k.ConnectionOpenOk())
+        node.events.connection_created(connection)
+
+    # -- the applicant of the login ------------------------------------------------------------------------------
+
+    @property
+    def peer(self) -> str:
+        return self._peer.peer
+
+    @property
+    def peer_host(self) -> str:
+        return self._peer.peer_host
+
+    @property
+    def certificate_user(self) -> str | None:
+        return self._peer.certificate_user
+
+    def challenge(self, data: bytes) -> None:
+        self._answer(k.ConnectionSecure(data))
+
+    def admit(self, user: str) -> None:
+        connection, limits = self._connection, self._node.limits
+        connection.user = user
+        self._node.events.authenticated(connection, connection.mechanism, user)
+        frame = min(limits.frame_max, LARGEST_FRAME)
+        most = min(limits.heartbeat * 2, MOST_HEARTBEAT)
+        self._answer(k.ConnectionTune(limits.channel_max, frame, 0, most))
+
+    def refuse(self, mechanism: str, user: str) -> None:
+        connection = self._connection
+        if not connection.is_opening:
+            return
+        self._node.events.authenticated(connection, mechanism, user, f"user '{user}' - invalid credentials")
+        refusal: AmqpError = AccessRefused(
+            f"Login was refused using authentication mechanism {mechanism}. For details see the broker logfile."
+        )
+        connection.close(refusal)
+
+    def _answer(self, control: Control) -> None:
+        connection = self._connection
+        if connection.is_opening and connection.engine.state is ConnectionState.AWAIT_TUNE:
+            connection.engine.send_control(0, control)
+            connection.has_output(0)
+            timers = self._node.timers
+            timers.at(timers.now(), connection.read_on)

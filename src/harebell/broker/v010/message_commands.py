@@ -1,0 +1,211 @@
+"""The class message in a session, but for transfers: subscriptions, their credit, and what becomes of deliveries.
+
+Deliveries are settled at once where they are few, and in slices where they are many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol, TypeAlias
+
+from harebell.broker.auth import Access
+from harebell.broker.connections.consume_arguments import check_consume_arguments
+from harebell.broker.connections.settling import SHARE
+from harebell.broker.node import Node
+from harebell.broker.queues.base import Queue
+from harebell.broker.queues.browse import BROWSE, View
+from harebell.broker.queues.classic import ClassicQueue
+from harebell.broker.rules.limits import check_consumers
+from harebell.broker.slices import Work
+from harebell.broker.v010.commands import LATER, Outcome
+from harebell.broker.v010.deliveries import Deliveries, select
+from harebell.broker.v010.subscription import Subscription, SubscriptionSession
+from harebell.broker.v010.topology import table_of
+from harebell.broker.v010.transactions import Transactions
+from harebell.errors import (
+    AccessRefused,
+    NotAllowed,
+    NotFound,
+    NotImplemented as NotImplemented540,
+    ResourceLocked,
+    WrongArgument,
+)
+from harebell.protocol.v010 import Command, Struct, commands as c
+from harebell.protocol.v010.domains import AcceptMode, AcquireMode
+from harebell.protocol.v010.serial import narrow_ranges, wide_ranges
+from harebell.protocol.v010.structs import Acquired
+from harebell.protocol.v010.values import MAX_RANGES, Ranges
+
+__all__ = ["HANDLERS", "MessageCommands"]
+
+
+class MessageSession(SubscriptionSession, Protocol):
+    """The session of the commands."""
+
+    node: Node
+    access: Access
+    subscriptions: dict[str, Subscription]
+    deliveries: Deliveries
+    transactions: Transactions
+
+    @property
+    def next_number(self) -> int:
+        """The number of the broker's next command."""
+
+    def remove(self, subscription: Subscription) -> None:
+        """End a subscription."""
+
+    def work(self, number: int, command: Command, work: Work) -> None:
+        """Execute a long command in slices; the connection's input waits until that is done."""
+
+    def complete(self, low: int, high: int) -> None: ...
+    def result(self, number: int, result: Struct) -> None:
+        """Send the result of a command, and complete it."""
+
+
+class Queues(Protocol):
+    """The queues that the session may use."""
+
+    def queue(self, name: str, command: str) -> Queue:
+        """The queue that a command names."""
+
+
+class MessageCommands:
+    """The handlers of one session."""
+
+    def __init__(self, session: MessageSession, queues: Queues) -> None:
+        self._session = session
+        self._topology = queues
+
+    def _subscribe(self, number: int, command: c.MessageSubscribe) -> Outcome:
+        tag = command.destination or ""
+        queue = self._topology.queue(command.queue, "message.subscribe")
+        if tag in self._session.subscriptions:
+            raise NotAllowed(f"message.subscribe: there is a subscription '{tag}' already")
+        if command.resume_id is not None:
+            raise NotImplemented540("message.subscribe: resume-id is not implemented")
+        if command.accept_mode not in tuple(AcceptMode) or command.acquire_mode not in tuple(AcquireMode):
+            raise WrongArgument("message.subscribe: unknown accept-mode or acquire-mode")
+        if self._session.transactions.selected and command.accept_mode == AcceptMode.NONE:
+            raise NotAllowed("message.subscribe: accept-mode none in a transactional session")
+        check_consumers(self._session.node.limits, len(self._session.subscriptions))
+        self._session.access.read_queue("consume", queue.name)
+        arguments = table_of(command.arguments, "message.subscribe")
+        if BROWSE in arguments:
+            raise WrongArgument(f"message.subscribe: acquire-mode not-acquired browses, not the argument '{BROWSE}'")
+        check_consume_arguments(arguments, queue.type, str(queue), exclusive=command.exclusive)
+        if command.acquire_mode == AcquireMode.NOT_ACQUIRED and isinstance(queue, ClassicQueue):
+            queue = View(queue)
+            arguments[BROWSE] = True
+        queue.check_consume(False, 1)
+        subscription = Subscription(self._session, queue, command, arguments)
+        try:
+            queue.add_consumer(subscription)
+        except AccessRefused as error:  # 0-9-1's code for a queue with an exclusive consumer
+            raise ResourceLocked(error.detail) from None
+        self._session.subscriptions[tag] = subscription
+        self._session.node.events.consumer_created(subscription)
+        return None
+
+    def _cancel(self, number: int, command: c.MessageCancel) -> Outcome:
+        self._session.remove(self._subscription(command.destination, command))
+        return None
+
+    def _flow(self, number: int, command: c.MessageFlow) -> Outcome:
+        self._subscription(command.destination, command).flow(command.unit, command.value)
+        return None
+
+    def _set_flow_mode(self, number: int, command: c.MessageSetFlowMode) -> Outcome:
+        self._subscription(command.destination, command).set_mode(command.flow_mode)
+        return None
+
+    def _stop(self, number: int, command: c.MessageStop) -> Outcome:
+        self._subscription(command.destination, command).stop()
+        return None
+
+    def _flush(self, number: int, command: c.MessageFlush) -> Outcome:
+        subscription = self._subscription(command.destination, command)
+        self._session.work(number, command, self._flushing(number, subscription))
+        return LATER
+
+    def _flushing(self, number: int, subscription: Subscription) -> Work:
+        """Deliver what is there and what the credit covers, then take the rest of the credit away."""
+        queue = subscription.queue
+        while not queue.deleted and not queue.deliver_share():
+            yield
+        subscription.stop()
+        self._session.complete(number, number)
+
+    def _subscription(self, tag: str | None, command: Command) -> Subscription:
+        subscription = self._session.subscriptions.get(tag or "")
+        if subscription is None:
+            raise NotFound(f"{command.NAME}: there is no subscription '{tag or ''}'")
+        return subscription
+
+    def _numbers(self, ranges: Ranges, table: dict[int, Any], command: Command) -> list[int]:
+        """The deliveries of the table that a command names."""
+        try:
+            return select(table, wide_ranges(ranges, self._session.next_number))
+        except ValueError as error:
+            raise WrongArgument(f"{command.NAME}: {error}") from None
+
+    def _settle(self, number: int, command: Command, count: int, work: Work) -> Outcome:
+        """Settle deliveries: few at once, many in slices."""
+        if count > SHARE:
+            self._session.work(number, command, self._settling(number, work))
+            return LATER
+        for _ in work:
+            pass
+        return None
+
+    def _settling(self, number: int, work: Work) -> Work:
+        yield from work
+        self._session.complete(number, number)
+
+    def _accept(self, number: int, command: c.MessageAccept) -> Outcome:
+        deliveries = self._session.deliveries
+        numbers = self._numbers(command.transfers, deliveries.entries, command)
+        if self._session.transactions.selected:
+            for share in deliveries.shares(numbers):
+                self._session.transactions.accept(share)
+            return None
+        return self._settle(number, command, len(numbers), deliveries.accepting(deliveries.shares(numbers)))
+
+    def _reject(self, number: int, command: c.MessageReject) -> Outcome:
+        deliveries = self._session.deliveries
+        numbers = self._numbers(command.transfers, deliveries.entries, command)
+        return self._settle(number, command, len(numbers), deliveries.rejecting(deliveries.shares(numbers)))
+
+    def _release(self, number: int, command: c.MessageRelease) -> Outcome:
+        deliveries = self._session.deliveries
+        numbers = self._numbers(command.transfers, deliveries.entries, command)
+        counted = command.set_redelivered
+        work = deliveries.releasing(deliveries.shares(numbers), failed=False, counted=counted)
+        return self._settle(number, command, len(numbers), work)
+
+    def _acquire(self, number: int, command: c.MessageAcquire) -> Outcome:
+        numbers = self._numbers(command.transfers, self._session.deliveries.browsed, command)
+        self._session.work(number, command, self._acquiring(number, numbers))
+        return LATER
+
+    def _acquiring(self, number: int, numbers: list[int]) -> Work:
+        acquired: list[int] = []
+        yield from self._session.deliveries.acquiring(numbers, acquired)
+        pairs = [(each, each) for each in sorted(acquired)[:MAX_RANGES]]
+        self._session.result(number, Acquired(narrow_ranges(pairs)))
+
+
+Handler: TypeAlias = "Callable[[MessageCommands, int, Any], Outcome]"  # each takes the command type that is its key
+
+HANDLERS: Final[dict[type[Command], Handler]] = {
+    c.MessageAccept: MessageCommands._accept,
+    c.MessageReject: MessageCommands._reject,
+    c.MessageRelease: MessageCommands._release,
+    c.MessageAcquire: MessageCommands._acquire,
+    c.MessageSubscribe: MessageCommands._subscribe,
+    c.MessageCancel: MessageCommands._cancel,
+    c.MessageSetFlowMode: MessageCommands._set_flow_mode,
+    c.MessageFlow: MessageCommands._flow,
+    c.MessageFlush: MessageCommands._flush,
+    c.MessageStop: MessageCommands._stop,
+}

@@ -1,0 +1,331 @@
+"""The publishing side of a session: from message.transfer to queues, and what the client is told of it.
+
+A publisher sends the same command and the same delivery-properties again and again, so their bytes are the key of a
+cache of routes (`Target`), which is emptied when the topology changes. Often the whole header is the same: then its
+frame is the key of what is known of it (`_Known`), and nothing of the message is read.
+
+A message that no queue takes (the router has tried alternate exchanges) is dropped where its discard-unroutable is set,
+rejected where its accept-mode is explicit and was given, and else dropped: so do Qpid's brokers, whose clients leave
+accept-mode out and cannot read a message.reject. The broker sets delivery-properties.exchange, and changes nothing else
+of a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Final, Protocol
+
+from harebell.broker.auth import Access
+from harebell.broker.batch import Batch
+from harebell.broker.clients import Channel
+from harebell.broker.connections.fan_out import FEW, is_wide, publish_in_steps
+from harebell.broker.counts import ChannelCounts
+from harebell.broker.forwarding import Sink, hashed_properties, whole_message
+from harebell.broker.message import Address, MarkedMessage, Message
+from harebell.broker.node import Node
+from harebell.broker.operations.system_services import Requester, Service, has_service
+from harebell.broker.slices import CHECK, Work
+from harebell.broker.v010.completions import ACCEPT, COMPLETE, REFUSED, Completions
+from harebell.broker.v010.messages import MAX_TTL, ForeignContent, is_exact, properties_of
+from harebell.broker.vhost import VirtualHost
+from harebell.errors import AccessRefused, ResourceError
+from harebell.protocol.v010 import Command, Content, commands as c, structs as s
+from harebell.protocol.v010.codec import decode_struct
+from harebell.protocol.v010.content import DELIVERY
+from harebell.protocol.v010.domains import AcceptMode, RejectCode
+from harebell.protocol.v010.frames import FRAME_HEADER, LARGEST_FRAME
+from harebell.protocol.v091 import Properties, Table
+from harebell.routing import SYSTEM_EXCHANGE, Route
+from harebell.routing.exchanges.exchange import Dependence
+
+__all__ = ["MAX_HEADER", "Publisher", "Target"]
+
+MAX_HEADER: Final = 120 << 10  # bytes of a header segment: converted, it has to fit one frame of 0-9-1
+MAX_TARGETS: Final = 4096  # of one session
+MAX_KNOWN: Final = 256  # different headers that a session remembers
+MAX_KNOWN_SIZE: Final = 1024  # bytes of each
+_WHOLE_HEADERS: Final = frozenset({b"\x03\x02", b"\x07\x02"})  # flags and type of the only frame of a header
+
+
+class PublisherSession(Requester, Channel, Protocol):
+    """The session of a publisher."""
+
+    node: Node
+    batch: Batch
+    vhost: VirtualHost
+    access: Access
+    counts: ChannelCounts
+
+    @property
+    def completions(self) -> Completions: ...
+    def hold_back(self, target: Target, message: Message, queues: tuple[Sink, ...]) -> bool:
+        """Let a routed message wait for the commit, in a transaction. Returns whether there is one."""
+
+    def work(self, number: int, command: Command, work: Work) -> None:
+        """Execute a long command in slices; the connection's input waits until that is done."""
+
+    def spend(self, count: int) -> None:
+        """Count publications to `count` queues: after a slice of them, the connection's further input waits."""
+
+
+class Target:
+    """The route of a command and its delivery-properties, valid until the topology changes.
+
+    delivery  the delivery-properties to store, encoded; None: as they came
+    """
+
+    __slots__ = (
+        "address", "count", "delivery", "direct", "explicit", "immediate", "per_message", "queues", "service",
+        "stored", "told", "ttl",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        command: c.MessageTransfer,
+        properties: s.DeliveryProperties,
+        queues: tuple[Sink, ...],
+        *,
+        per_message: bool = False,
+        direct: tuple[Sink, ...] = (),
+        service: Service | None = None,
+    ) -> None:
+        self.address = Address(command.destination or "", properties.routing_key or "")
+        if service is not None:
+            direct = (*direct, service)
+        self.direct, self.service = direct, service
+        self.queues = (*direct, *queues)
+        self.per_message = per_message
+        self.stored = per_message or any(queue.stored for queue in queues)
+        self.explicit = command.accept_mode == AcceptMode.EXPLICIT
+        self.told = self.explicit and not properties.discard_unroutable
+        self.immediate = properties.immediate
+        ttl = properties.ttl
+        self.ttl = None if ttl is None or ttl > MAX_TTL else ttl
+        self.delivery: bytes | None = None
+        if properties.exchange != self.address.exchange or properties.redelivered:
+            properties.exchange, properties.redelivered = self.address.exchange, False
+            self.delivery = properties.encode()
+        self.count = 0
+
+
+class _Known:
+    """What is known of a command and a header frame: their target, and whether 0-9-1 can say the same.
+
+    head  the header frame to store; None: as it came
+    """
+
+    __slots__ = ("exact", "head", "target")
+
+    def __init__(self, target: Target, exact: bool, head: bytes | None) -> None:
+        self.target = target
+        self.exact = exact
+        self.head = head
+
+
+class Publisher:
+    """The publisher of one session."""
+
+    def __init__(self, session: PublisherSession) -> None:
+        self._session = session
+        self._targets: dict[tuple[bytes, bytes], Target] = {}
+        self._known: dict[tuple[bytes, bytes], _Known] = {}
+        self._topology = session.vhost.router.version
+
+    def publish(self, number: int, content: Content) -> None:
+        """Execute a transfer: route the message to its queues. Raises AmqpError when it is refused."""
+        session = self._session
+        if self._topology != session.vhost.router.version:
+            self._forget_targets()
+        frames = content.frames
+        size = int.from_bytes(frames[2:4], "big")  # of the first frame, which nearly always has the whole header
+        known = self._known.get((content.command, frames[:size]))
+        if known is None:
+            target, exact, content = self._read(content, size)
+        else:
+            target, exact = known.target, known.exact
+            if known.head is not None:
+                content = Content(content.channel, content.command, known.head + frames[size:], content.body_size)
+        message, queues = self._routed(target, content, exact)
+        if not queues:
+            session.completions.add(number, self._unroutable(target), stored=False)
+        elif session.hold_back(target, message, queues):
+            session.completions.add(number, ACCEPT if target.explicit else COMPLETE, stored=False)
+        elif target.service is not None or self._is_wide(target, queues):
+            session.work(number, c.MessageTransfer(), self._fan_out(number, target, message, queues))
+            session.spend(CHECK)
+        else:
+            outcome = self._deliver(target, message, queues)
+            session.completions.add(number, outcome, stored=target.stored)
+            if len(queues) > FEW:
+                session.spend(len(queues))
+
+    def _fan_out(self, number: int, target: Target, message: Message, queues: tuple[Sink, ...]) -> Work:
+        accepted = yield from self.deliver_in_steps(target, message, queues)
+        self._session.completions.add(number, _outcome(target, accepted), stored=True)
+
+    def deliver_in_steps(
+        self, target: Target, message: Message, queues: tuple[Sink, ...]
+    ) -> Generator[None, None, bool]:
+        """Publish a routed message to its queues, to many in steps. Returns whether every queue took it."""
+        service = target.service
+        if service is None and not self._is_wide(target, queues):
+            return self._deliver(target, message, queues) not in (REFUSED, RejectCode.UNSPECIFIED)
+        self._count(target, queues)
+        if service is not None:
+            yield from service.serve(message)
+            queues = tuple(queue for queue in queues if queue is not service)
+        return (yield from publish_in_steps(self._session.batch, message, queues))
+
+    def _is_wide(self, target: Target, queues: tuple[Sink, ...]) -> bool:
+        return not target.immediate and is_wide(self._session.batch, len(queues), stored=target.stored)
+
+    def _deliver(self, target: Target, message: Message, queues: tuple[Sink, ...]) -> int:
+        """Publish a routed message to its queues. Returns the outcome for its completion."""
+        if target.immediate:
+            queues = tuple(queue for queue in queues if queue.can_deliver())
+        if not queues:
+            return self._unroutable(target)
+        if queues is target.queues:
+            target.count += 1
+        else:
+            self._count(target, queues)
+        accepted = True
+        for queue in queues:
+            if not queue.publish(message):
+                accepted = False
+        return _outcome(target, accepted)
+
+    def _unroutable(self, target: Target) -> int:
+        counts = self._session.counts
+        self._count(target, ())
+        if not target.told:
+            counts.drop_unroutable += 1
+            return ACCEPT if target.explicit else COMPLETE
+        counts.return_unroutable += 1
+        return RejectCode.IMMEDIATE if target.immediate and target.queues else RejectCode.UNROUTABLE
+
+    def _count(self, target: Target, queues: tuple[Sink, ...]) -> None:
+        self._session.counts.publish += 1
+        self._session.vhost.count_publications(target.address.exchange, queues, 1)
+
+    def flush_counts(self) -> None:
+        """Add the counts of the targets to the session, its exchanges and its queues."""
+        for target in self._targets.values():
+            if target.count:
+                count, target.count = target.count, 0
+                self._session.counts.publish += count
+                self._session.vhost.count_publications(target.address.exchange, target.queues, count)
+
+    def _forget_targets(self) -> None:
+        self.flush_counts()
+        self._targets.clear()
+        self._known.clear()
+        self._topology = self._session.vhost.router.version
+
+    # -- routing -------------------------------------------------------------------------------------------------
+
+    def _resolve(self, content: Content, delivery: bytes) -> Target:
+        session = self._session
+        command = content.decode_command()
+        assert isinstance(command, c.MessageTransfer)
+        properties = decode_struct(s.DeliveryProperties, delivery, content.channel)
+        exchange, key = command.destination or "", properties.routing_key or ""
+        session.access.publish(exchange, key)
+        vhost = session.vhost
+        reply_queue = vhost.reply_queues.get(key) if not exchange else None
+        if reply_queue is not None:
+            target = Target(command, properties, (), direct=(reply_queue,))
+        elif exchange == SYSTEM_EXCHANGE and has_service(session.node, key):
+            target = Target(command, properties, (), service=Service(session, key))
+        else:
+            route = vhost.router.route(exchange, key)
+            queues = tuple(vhost.queues[name] for name in route.queues)
+            by_message = vhost.router.exchange(exchange).depends_on is Dependence.MESSAGE
+            target = Target(command, properties, queues, per_message=not route.cacheable or by_message)
+        if vhost.trace is not None:
+            target.per_message = True
+        if len(self._targets) >= MAX_TARGETS:
+            self._forget_targets()
+        self._targets[content.command[4:], delivery] = target
+        return target
+
+    def _read(self, content: Content, size: int) -> tuple[Target, bool, Content]:
+        """Read and check command and header. Returns the target, and the message as it is stored.
+
+        The second value says whether 0-9-1 can say the same, where that may matter.
+        """
+        structs = dict(content.structs())
+        delivery = structs.get(DELIVERY, b"\0\0")
+        target = self._targets.get((content.command[4:], delivery))
+        if target is None:
+            target = self._resolve(content, delivery)
+        content.check()
+        if len(content.frames) - content.body_size > MAX_HEADER:
+            raise ResourceError(f"a header of more than {MAX_HEADER} bytes")
+        properties = content.message_properties
+        self._check_user(properties.user_id)
+        exact = is_exact(content) if target.stored else True
+        stored, head = content, None
+        if target.delivery is not None:
+            stored = content.with_delivery(target.delivery, LARGEST_FRAME)
+            head = stored.frames[: int.from_bytes(stored.frames[2:4], "big")]
+        small = FRAME_HEADER < size <= MAX_KNOWN_SIZE and content.frames[:2] in _WHOLE_HEADERS
+        if small and not _differs_each_time(properties, content):
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            self._known[content.command, content.frames[:size]] = _Known(target, exact, head)
+        return target, exact, stored
+
+    def _check_user(self, user_id: bytes | None) -> None:
+        session = self._session
+        if user_id is None or user_id == session.user.encode("utf-8", "surrogateescape"):
+            return
+        if not session.access.impersonates:
+            raise AccessRefused(f"user-id is {user_id!r}, but the authenticated user is '{session.user}'")
+
+    def _routed(self, target: Target, content: Content, exact: bool) -> tuple[Message, tuple[Sink, ...]]:
+        """The message and its queues."""
+        queues = target.queues
+        foreign = ForeignContent(content)
+        message: Message
+        if target.ttl is not None or not exact:
+            message = MarkedMessage(target.address, foreign, ttl=target.ttl, origin=b"" if exact else content.header)
+        else:
+            message = Message(target.address, foreign)
+        route: Route | None = None
+        if target.per_message:
+            keys = (target.address.routing_key,)
+            properties, _ = properties_of(content)
+            vhost = self._session.vhost
+            route = self._route(target, keys, properties, content)
+            queues = (*target.direct, *(vhost.queues[name] for name in route.queues))
+            if vhost.trace is not None:
+                vhost.trace.published(self._session, message, keys, properties, route.queues)
+        if target.ttl is not None:
+            for queue in queues:
+                queue.enrich()
+        if route is not None and (route.delayed or route.remembered):
+            queues = (*queues, *self._session.vhost.exchange_sinks(route, (target.address.routing_key,)))
+        return message, queues
+
+    def _route(self, target: Target, keys: tuple[str, ...], properties: Properties, content: Content) -> Route:
+        headers: Table = properties.headers or {}
+        return self._session.vhost.router.route_keys(
+            target.address.exchange,
+            keys,
+            lambda: headers,
+            lambda: hashed_properties(properties),
+            lambda: whole_message(properties, content.body),
+        )
+
+
+def _outcome(target: Target, accepted: bool) -> int:
+    if accepted:
+        return ACCEPT if target.explicit else COMPLETE
+    return RejectCode.UNSPECIFIED if target.explicit else REFUSED
+
+
+def _differs_each_time(properties: s.MessageProperties, content: Content) -> bool:
+    if properties.message_id is not None or properties.correlation_id is not None:
+        return True
+    return content.delivery_properties.timestamp is not None

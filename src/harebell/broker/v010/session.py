@@ -1,0 +1,598 @@
+"""The broker's side of a session: commands are executed once, completed and answered; it outlives its connection.
+
+A handler is found by the type of the command (`HANDLERS`, at the end; `topology` handles declarations,
+`message_commands` subscriptions and deliveries). It raises AmqpError to refuse: then the session ends with
+execution.exception and session.detach. `publisher` publishes, `deliveries` has the deliveries, `completions` what waits
+for the disk, `transactions` what waits for a commit.
+
+While the session has no connection, nothing is delivered to it, its deliveries stay with it, and what it executes goes
+on; what it has sent and has yet to report is kept (`protocol.v010.session`), and sent when it is attached again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+from harebell.broker.connections.consumer_timeouts import ConsumerTimeouts
+from harebell.broker.counts import ChannelCounts
+from harebell.broker.forwarding import Sink
+from harebell.broker.message import Message
+from harebell.broker.operations.leases import LeaseRequest
+from harebell.broker.queues.base import Queue
+from harebell.broker.slices import Work
+from harebell.broker.timers import Timers
+from harebell.broker.v010.commands import LATER, Outcome
+from harebell.broker.v010.completions import Completions
+from harebell.broker.v010.deliveries import MOST_BROWSED, Deliveries
+from harebell.broker.v010.link import Link
+from harebell.broker.v010.message_commands import HANDLERS as MESSAGE_HANDLERS, MessageCommands
+from harebell.broker.v010.messages import Outgoing
+from harebell.broker.v010.publisher import Publisher, Target
+from harebell.broker.v010.refusals import exception
+from harebell.broker.v010.subscription import Entry, SentTransfer, Subscription, Window
+from harebell.broker.v010.topology import HANDLERS as TOPOLOGY_HANDLERS, Topology
+from harebell.broker.v010.transactions import Transactions
+from harebell.errors import (
+    AmqpError,
+    LocalProtocolError,
+    NotAllowed,
+    NotImplemented as NotImplemented540,
+    PreconditionFailed,
+    RemoteProtocolError,
+    ResourceDeleted,
+    ResourceError,
+)
+from harebell.protocol.v010 import (
+    AttachmentState,
+    Command,
+    Content,
+    Control,
+    OversizedContent,
+    Struct,
+    commands as c,
+    controls as k,
+)
+from harebell.protocol.v010.frames import command_frames
+from harebell.protocol.v010.sending import SendingHalf
+from harebell.protocol.v010.serial import narrow
+from harebell.protocol.v010.session import Again, Session as State
+
+__all__ = ["Sent", "Session"]
+
+MOST_UNCOMPLETED: Final = 49_152  # commands not complete at the client, above which it gets no transfers
+MOST_COMMANDS: Final = 65_536  # ..., above which it gets no answers either
+MOST_BYTES: Final = 64 << 20  # bytes of transfers that are kept to be sent again, above which the client gets no more
+MANY: Final = 4096  # transfers whose completion is processed in slices
+REPLAYED: Final = 64  # commands sent again in one step
+COMMAND_BYTES: Final = 64  # about the size of a command without content
+FEW: Final = 16  # subscriptions that end in one slice for certain
+
+Sent: TypeAlias = "SentTransfer | Command"
+
+
+class Session:
+    """One session of one user in one virtual host.
+
+    session_name   its name
+    connection     the one that it is attached to, or was attached to last; `number` is the channel there
+    attached       whether it has a connection now
+    timeout        seconds that it outlives a connection
+    ended          nothing more is executed or delivered
+    working        commands that are executed in slices
+    """
+
+    def __init__(self, connection: Link, number: int, name: bytes) -> None:
+        self.node = connection.node
+        self.batch = connection.batch
+        self.vhost = connection.vhost
+        self.access = connection.access
+        self.user = connection.user
+        self.session_name = name
+        self.connection: Link = connection
+        self.number = number
+        self.pid = connection.node.new_pid()
+        self.counts = ChannelCounts()
+        self.attached = self.ended = False
+        self.timeout = 0
+        self.working = 0
+        self.outgoing = Outgoing()
+        self.subscriptions: dict[str, Subscription] = {}
+        self.deliveries = Deliveries(self.counts)
+        self.completions = Completions(self)
+        self.publisher = Publisher(self)
+        self.transactions = Transactions(self)
+        self.exclusive_queues: list[Queue] = []
+        # Bytes are bounded by `room`: who has room gets a whole share of messages.
+        self._state: State[Sent] = State(name, SendingHalf(max_commands=MOST_COMMANDS, max_bytes=1 << 62))
+        self._new = True  # it had no state when it was attached last
+        self._topology = Topology(self)
+        self._messages = MessageCommands(self, self._topology)
+        self._timeouts = ConsumerTimeouts(self.deliveries)
+        self._behind: list[Sent] | None = None  # sent while commands of earlier are being sent again
+        self._deleting: set[Queue] = set()
+        self._failure: AmqpError | None = None  # to be told when it is attached again
+
+    # -- as a channel, for lists and events ----------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The name in log lines and for services."""
+        return f"session {self.session_name!r} of user '{self.user}'"
+
+    @property
+    def timers(self) -> Timers:
+        return self.node.timers
+
+    @property
+    def consumers(self) -> Mapping[str, Subscription]:
+        return self.subscriptions
+
+    @property
+    def confirming(self) -> bool:
+        return True
+
+    @property
+    def transactional(self) -> bool:
+        return self.transactions.selected
+
+    @property
+    def unconfirmed(self) -> int:
+        return self.completions.outstanding
+
+    @property
+    def uncommitted(self) -> int:
+        return len(self.transactions.publications)
+
+    @property
+    def unacked_count(self) -> int:
+        return len(self.deliveries.entries)
+
+    def unacked_queues(self) -> Iterator[Queue]:
+        return (entry[0] for entry in tuple(self.deliveries.entries.values()))
+
+    def flush_counts(self) -> None:
+        """Bring `counts` up to date."""
+        self.publisher.flush_counts()
+        for subscription in self.subscriptions.values():
+            subscription.flush_counts()
+
+    @property
+    def kept_bytes(self) -> int:
+        """About the bytes of memory that the session holds: what may be sent again, and what is not committed."""
+        return self._state.sending.pending_bytes + sum(
+            message.content.body_size for _, message, _ in self.transactions.publications
+        )
+
+    # -- attachment ----------------------------------------------------------------------------------------------
+
+    def attach(self, connection: Link, number: int) -> None:
+        """Attach the session to a channel whose engine has said so."""
+        self.connection, self.number, self.attached = connection, number, True
+        self.access = connection.access
+        self._new = not self._state.has_state
+        for control in self._state.attached():
+            self._control(control)
+        if self._failure is not None:
+            self.fail(self._failure)
+
+    def detach(self) -> None:
+        """The session has no connection any more; what it holds stays."""
+        self.attached = False
+        self._behind = None
+        self._state.detached()
+
+    def receive_control(self, control: Control) -> None:
+        """Process a control of the client. Raises RemoteProtocolError for what cannot be."""
+        if isinstance(control, k.SessionExpected) and not control.commands and self._new:
+            # The client may have begun at once, and have been answered: nothing is lost, it expects the first command.
+            first = narrow(self._state.sending.first)
+            control = k.SessionExpected(((first, first),))
+        was_ready = self._state.ready
+        reaction = self._state.receive_control(control)
+        if reaction.lost:
+            self.connection.work(self.number, control, self._starting_over())
+            return
+        again = sum(isinstance(said, Again) for said in reaction.to_send)
+        if again > REPLAYED:
+            self._behind = []
+            self.work_on(control, self._replaying(reaction.to_send))
+        else:
+            for said in reaction.to_send:
+                self._say(said)
+        if reaction.complete:
+            numbers = self.deliveries.windowed(reaction.complete)
+            if len(numbers) > MANY:
+                self.work_on(control, self.deliveries.completing(numbers))
+            else:
+                self.deliveries.completed(numbers)
+        if self._state.ready and not was_ready:
+            self.schedule()
+        self.connection.reports(self.number)
+
+    def _replaying(self, said: Iterable[Control | Again[Sent]]) -> Work:
+        for count, each in enumerate(said, 1):
+            if not self.attached:
+                return
+            self._say(each)
+            if count % REPLAYED == 0:
+                yield
+        behind, self._behind = self._behind or [], None
+        for sent in behind:
+            self._put(sent)
+        self.schedule()
+
+    def _say(self, said: Control | Again[Sent]) -> None:
+        if isinstance(said, Again):
+            self._put(said.item)
+        else:
+            self._control(said)
+
+    def _starting_over(self) -> Work:
+        """The client has lost its state of the session: end this one's, and begin again with the numbers going on."""
+        yield from self._releasing()
+        if self.attached and not self.ended:
+            controls, _ = self._state.start_over()
+            for control in controls:
+                self._control(control)
+
+    @property
+    def next_number(self) -> int:
+        """The number of the broker's next command."""
+        return self._state.sending.next
+
+    def schedule(self) -> None:
+        """Let the queues of all subscriptions deliver."""
+        for subscription in self.subscriptions.values():
+            subscription.queue.schedule()
+
+    def report(self) -> None:
+        """Send what is due at the end of a batch: completions, and the questions for the client's."""
+        if self.listens:
+            for control in self._state.due():
+                self._control(control)
+
+    @property
+    def listens(self) -> bool:
+        """Whether the client takes commands and controls of the session now: it has not sent detach or close."""
+        return self.attached and self.connection.engine.attachments.get(self.number) is AttachmentState.ATTACHED
+
+    def room(self) -> int:
+        """The number of transfers that may be sent now."""
+        state = self._state
+        if not self.connection.writable or not state.ready or self._behind is not None or not self.listens:
+            return 0
+        sending = state.sending
+        return MOST_UNCOMPLETED - sending.incomplete if sending.pending_bytes < MOST_BYTES else 0
+
+    # -- executing -----------------------------------------------------------------------------------------------
+
+    def execute(self, command: Command | Content | OversizedContent) -> None:
+        """Execute what the client sent, if it has not come before."""
+        if isinstance(command, OversizedContent):
+            sync = command.command[3:4] == b"\1"
+        else:
+            sync = command.sync or type(command) is c.ExecutionSync
+        try:
+            number = self._state.receiving.receive(sync)
+            if number is None:
+                self.connection.reports(self.number)
+                return
+        except RemoteProtocolError as error:
+            self.fail(error.answer)
+            return
+        try:
+            if isinstance(command, Content):
+                if command.command[:2] != c.MessageTransfer.KEY:
+                    raise NotImplemented540("the classes file and stream are not implemented")
+                self.publisher.publish(number, command)
+            elif isinstance(command, OversizedContent):
+                raise ResourceError(f"a message of more than {command.limit} bytes")
+            else:
+                self._handle(number, command)
+        except AmqpError as error:
+            self.fail(error, number, _known(command))
+        except RemoteProtocolError as error:
+            self.fail(error.answer, number, _known(command))
+
+    def _handle(self, number: int, command: Command) -> None:
+        kind = type(command)
+        outcome: Outcome
+        if (handler := HANDLERS.get(kind)) is not None:
+            outcome = handler(self, number, command)
+        elif (of_messages := MESSAGE_HANDLERS.get(kind)) is not None:
+            outcome = of_messages(self._messages, number, command)
+        elif (declaring := TOPOLOGY_HANDLERS.get(kind)) is not None:
+            outcome = declaring(self._topology, number, command)
+        else:
+            raise NotImplemented540(f"{command.NAME} is not implemented")
+        if isinstance(outcome, Struct):
+            self.result(number, outcome)
+        elif outcome is not LATER:
+            self.complete(number, number)
+
+    def complete(self, low: int, high: int) -> None:
+        """Note that these commands are complete."""
+        self._state.receiving.complete(low, high)
+        if self.attached:
+            self.connection.reports(self.number)
+            self.connection.has_output(0)
+
+    def result(self, number: int, result: Struct) -> None:
+        """Send the result of a command, and complete it."""
+        self.send_command(c.ExecutionResult(narrow(number), result.packed()))
+        self.complete(number, number)
+
+    def work(self, number: int, command: Command, work: Work) -> None:
+        """Execute a long command in slices; the connection's input waits until that is done."""
+        self.work_on(command, self._executing(number, command, work))
+
+    def work_on(self, event: Control | Command, work: Work) -> None:
+        self.working += 1
+        self.connection.work(self.number, event, self._working(work))
+
+    def _working(self, work: Work) -> Work:
+        try:
+            yield from work
+        finally:
+            self.working -= 1
+
+    def _executing(self, number: int, command: Command, work: Work) -> Work:
+        try:
+            yield from work
+        except AmqpError as error:
+            self.fail(error, number, command)
+
+    def spend(self, count: int) -> None:
+        self.connection.spend(count)
+
+    # -- sending -------------------------------------------------------------------------------------------------
+
+    def send_command(self, command: Command) -> None:
+        """Send a command to the client, now or when the session is attached again."""
+        if self.ended:
+            return
+        try:
+            self._state.sending.send(command, COMMAND_BYTES)
+        except LocalProtocolError:
+            self._overrun()
+            return
+        if self._state.ready and self.listens:
+            self._put_or_wait(command)
+
+    def transfer(self, sent: SentTransfer) -> int:
+        """Send a transfer. Returns its number."""
+        number = self._state.sending.send(sent, len(sent.content.frames))
+        self._put(sent)
+        return number
+
+    def flush_transfers(self) -> None:
+        """Note that transfers were sent: they go out with the batch."""
+        if self._state.sending.flush_due:
+            self.connection.reports(self.number)
+        if len(self.deliveries.browsed) > 2 * MOST_BROWSED:
+            self.deliveries.forget_oldest()
+
+    def _put_or_wait(self, sent: Sent) -> None:
+        if self._behind is not None:
+            self._behind.append(sent)
+        else:
+            self._put(sent)
+
+    def _put(self, sent: Sent) -> None:
+        """Write a command on the connection."""
+        connection, number = self.connection, self.number
+        engine = connection.engine
+        if isinstance(sent, Command):
+            engine.send_command(number, sent)
+            connection.has_output(COMMAND_BYTES)
+            return
+        content, most = sent.content, engine.max_frame_size
+        frames = content.frames
+        if content.channel != number or len(frames) > most:
+            frames = content.frames_for(number, most)
+        engine.send_pieces((command_frames(number, sent.payload, most, content=True), frames))
+        connection.has_output(len(frames))
+
+    def _control(self, control: Control) -> None:
+        self.connection.engine.send_control(self.number, control)
+        self.connection.has_output(COMMAND_BYTES)
+
+    def _overrun(self) -> None:
+        """The client completes nothing, and there is no room for another answer to it."""
+        error = ResourceError(f"{self.name}: the client does not complete the broker's commands")
+        if self.attached:
+            self.connection.close(error)
+        else:
+            self._failure = error
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def fail(self, error: AmqpError, number: int | None = None, command: Command | None = None) -> None:
+        """End the session by an exception: what is complete is reported, then the exception, then detach is sent."""
+        if self.ended:
+            return
+        self._failure = error
+        if not self.attached:
+            return
+        state = self._state
+        if number is None and state.receiving.next is not None and error.class_id:
+            number = state.receiving.next  # of a command that could not be read
+        if self.listens:
+            for control in state.due(idle=True):
+                self._control(control)
+            if not state.ready:
+                self._begin()
+            self._put(exception(error, None if number is None else narrow(number), command))
+            self._control(k.SessionDetach(self.session_name))
+        self.connection.leave(self.number, ended=True)
+        self.batch.slices.run(self.ending())
+
+    def _begin(self) -> None:
+        """Send the commands so far, though the client has not said what it expects: the session ends."""
+        sending = self._state.sending
+        self._control(k.SessionCommandPoint(narrow(sending.first if self._new else sending.next), 0))
+        for sent in sending.unsafe() if self._new else ():
+            self._put(sent)
+
+    def ending(self) -> Work:
+        """End the session: subscriptions, transaction and deliveries, in this order; messages return as redelivered."""
+        if self.ended:
+            return
+        self.ended, self.attached = True, False
+        yield from self._releasing()
+        self.publisher.flush_counts()
+        self.vhost.counts.add(self.counts)
+        self.node.churn.channel_closed += 1
+        self.node.events.channel_closed(self)
+
+    def _releasing(self) -> Work:
+        queues = [subscription.queue for subscription in self.subscriptions.values()]
+        held = queues if len(queues) > FEW else []
+        for queue in held:
+            queue.hold()  # newer messages must not overtake those that return
+        try:
+            for subscription in tuple(self.subscriptions.values()):
+                if not subscription.cancelled:
+                    self.remove(subscription)
+                    yield
+            self.transactions.rollback()
+            deliveries = self.deliveries
+            deliveries.windows.clear()
+            deliveries.browsed.clear()
+            shares = deliveries.shares(list(deliveries.entries))
+            yield from deliveries.releasing(shares, failed=True, counted=True, queues=held)
+        finally:
+            for queue in held:
+                queue.release()
+        for queue in tuple(self.exclusive_queues):
+            if queue.ends_with_owner:
+                yield from self.vhost.deleting((queue,))
+            else:
+                queue.owner, queue.exclusive = None, False
+        self.exclusive_queues.clear()
+
+    def remove(self, subscription: Subscription) -> None:
+        """End a subscription."""
+        self._forget(subscription)
+        subscription.queue.remove_consumer(subscription)
+
+    def _forget(self, subscription: Subscription) -> None:
+        subscription.cancelled = True
+        self.subscriptions.pop(subscription.tag, None)
+        subscription.flush_counts()
+        self.node.events.consumer_deleted(subscription)
+
+    def queue_deleted(self, subscription: Subscription) -> None:
+        """A subscription's queue is gone: its session ends, unless it has deleted the queue itself.
+
+        It ends later, because the queue is being deleted now. Specification: message.subscribe, rule queue-deletion.
+        """
+        self._forget(subscription)
+        if subscription.queue in self._deleting or self.ended:
+            return
+        error = ResourceDeleted(f"{subscription.queue} was deleted, subscription '{subscription.tag}' has ended")
+        self.timers.at(self.timers.now(), lambda: self.fail(error))
+
+    def deletes(self, queue: Queue) -> None:
+        """Note that the session deletes a queue: its own subscriptions end without an error."""
+        self._deleting = {each for each in self._deleting if not each.deleted} | {queue}
+
+    # -- acknowledgement timeouts and leases ---------------------------------------------------------------------
+
+    def lease(self, channel: int, asked: LeaseRequest) -> list[int]:
+        """Grant deliveries a lease; a delivery tag is a command id. Returns them."""
+        entries = self.deliveries.entries
+        tags = [tag for tag in entries if tag <= asked.delivery_tag] if asked.multiple else [asked.delivery_tag]
+        if not all(tag in entries for tag in tags):
+            raise PreconditionFailed(f"unknown delivery tag {asked.delivery_tag}")
+        self._timeouts.lease(tags, self.timers.now(), asked.timeout)
+        return tags
+
+    def give_back_overdue(self, now: int, default: int, least: int) -> Work:
+        """End the session, if deliveries were not settled within their queue's consumer timeout."""
+        last = self._state.sending.next - 1
+        overdue: Generator[None, None, dict[int, int]] = self._timeouts.overdue(now, last, default, least)
+        found = yield from overdue
+        if found:
+            timeout = next(iter(found.values()))
+            self.fail(PreconditionFailed(f"a delivery was not accepted, released or rejected within {timeout} ms"))
+
+    # -- the class execution -----------------------------------------------------------------------------------
+
+    def _sync(self, number: int, command: c.ExecutionSync) -> Outcome:
+        self._state.receiving.complete_in_order(number)
+        self.connection.reports(self.number)
+        return LATER
+
+    def _answered(self, number: int, command: c.ExecutionResult) -> Outcome:
+        raise NotAllowed(f"{command.NAME}: the broker sends no command that has a result")
+
+    def _failed(self, number: int, command: c.ExecutionException) -> Outcome:
+        """The client could not execute a command of the broker: the session ends."""
+        raise NotAllowed(f"the client has failed: {command.error_code} {command.description or ''}")
+
+    # -- the class tx --------------------------------------------------------------------------------------------
+
+    def _tx_select(self, number: int, command: c.TxSelect) -> Outcome:
+        if any(subscription.no_ack for subscription in self.subscriptions.values()):
+            raise NotAllowed("tx.select: a subscription has accept-mode none")
+        self.transactions.select()
+        return None
+
+    def _tx_commit(self, number: int, command: c.TxCommit) -> Outcome:
+        self.transactions.check(command.NAME)
+        self.work(number, command, self.transactions.commit(number))
+        return LATER
+
+    def _tx_rollback(self, number: int, command: c.TxRollback) -> Outcome:
+        self.transactions.check(command.NAME)
+        self.transactions.rollback()
+        return None
+
+    def hold_back(self, target: Target, message: Message, queues: tuple[Sink, ...]) -> bool:
+        """Let a routed message wait for the commit, in a transaction. Returns whether there is one."""
+        if self.transactions.selected:
+            self.transactions.publications.append((target, message, queues))
+        return self.transactions.selected
+
+    # -- for subscriptions ---------------------------------------------------------------------------------------
+
+    @property
+    def entries(self) -> dict[int, Entry]:
+        return self.deliveries.entries
+
+    @property
+    def windows(self) -> dict[int, Window]:
+        return self.deliveries.windows
+
+    @property
+    def browsed(self) -> dict[int, Entry]:
+        return self.deliveries.browsed
+
+    @property
+    def watched(self) -> bool:
+        return self.deliveries.watched
+
+    @watched.setter
+    def watched(self, watched: bool) -> None:
+        self.deliveries.watched = watched
+
+    def watch_acks(self) -> None:
+        self.deliveries.watched = True
+
+
+def _known(command: Command | Content | OversizedContent) -> Command | None:
+    return command if isinstance(command, Command) else c.MessageTransfer()
+
+
+Handler: TypeAlias = "Callable[[Session, int, Any], Outcome]"  # each takes the command type that is its key
+
+HANDLERS: Final[dict[type[Command], Handler]] = {
+    c.ExecutionSync: Session._sync,
+    c.ExecutionResult: Session._answered,
+    c.ExecutionException: Session._failed,
+    c.TxSelect: Session._tx_select,
+    c.TxCommit: Session._tx_commit,
+    c.TxRollback: Session._tx_rollback,
+}

@@ -1,0 +1,109 @@
+"""The transactions of one session (tx): transfers and message.accept take effect at the commit, or never.
+
+As with Qpid, message.reject and message.release take effect at once. A commit publishes first and accepts then; it is
+complete when the disk has both (see `v091.transactions`, whose two steps on disk these are). After a rollback the
+messages that were accepted are still acquired, and a new transaction has begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+from typing import Final, Protocol
+
+from harebell.broker.batch import Batch
+from harebell.broker.connections.fan_out import existing
+from harebell.broker.forwarding import Sink
+from harebell.broker.message import Message
+from harebell.broker.queues.base import Queue
+from harebell.broker.slices import Work
+from harebell.broker.v010.completions import COMPLETE, Completions
+from harebell.broker.v010.deliveries import Deliveries
+from harebell.broker.v010.publisher import Publisher, Target
+from harebell.broker.v010.subscription import Entry
+from harebell.broker.vhost import VirtualHost
+from harebell.errors import IllegalState, PreconditionFailed
+
+__all__ = ["Transactions"]
+
+STEP: Final = 32  # publications of one step
+
+
+class TransactionalSession(Protocol):
+    """The session of the transactions."""
+
+    vhost: VirtualHost
+    batch: Batch
+    ended: bool
+
+    @property
+    def publisher(self) -> Publisher: ...
+    @property
+    def deliveries(self) -> Deliveries: ...
+    @property
+    def completions(self) -> Completions: ...
+
+
+class Transactions:
+    """The transactions of one session. `selected` from tx.select on."""
+
+    def __init__(self, session: TransactionalSession) -> None:
+        self._session = session
+        self.selected = False
+        self.publications: list[tuple[Target, Message, tuple[Sink, ...]]] = []
+        self._accepted: list[dict[int, Entry]] = []
+
+    def select(self) -> None:
+        """Make the session transactional. IllegalState when it is already."""
+        if self.selected:
+            raise IllegalState("tx.select: the session is transactional already")
+        self.selected = True
+
+    def accept(self, taken: dict[int, Entry]) -> None:
+        """Let deliveries wait for the commit."""
+        if taken:
+            self._accepted.append(taken)
+
+    def check(self, command: str) -> None:
+        """Raise IllegalState unless the session is transactional."""
+        if not self.selected:
+            raise IllegalState(f"{command}: the session is not transactional, tx.select comes first")
+
+    def commit(self, number: int) -> Work:
+        """Commit; the command completes when that is durable."""
+        session, publisher, batch = self._session, self._session.publisher, self._session.batch
+        publications, self.publications = self.publications, []
+        accepted, stored = True, False
+        for count, (target, message, queues) in enumerate(publications, 1):
+            accepted &= yield from publisher.deliver_in_steps(target, message, existing(session.vhost.queues, queues))
+            stored |= target.stored
+            if count % STEP == 0:
+                batch.relieve()
+                yield
+        taken, self._accepted = self._accepted, []
+        settled: set[Queue] = set()
+        for each in taken:
+            batch.cover_earlier()
+            settled |= session.deliveries.accept(each, when_safe=True)
+            yield
+        batch.cover_earlier()
+        if not accepted:
+            raise PreconditionFailed("tx.commit: a queue refused a message, the rest of the transaction is committed")
+        if settled:
+            batch.when_safe(partial(self._sync_settlements, settled, number))
+        else:
+            session.completions.add(number, COMPLETE, stored=stored)
+
+    def _sync_settlements(self, queues: Collection[Queue], number: int) -> None:
+        """Let the completion wait until the settlements of these queues are on the disk."""
+        for queue in queues:
+            queue.sync_settlements()
+        if not self._session.ended:
+            self._session.completions.add(number, COMPLETE, stored=True)
+
+    def rollback(self) -> None:
+        """Drop the publications; what was accepted is acquired again."""
+        self._session.batch.slices.discard(self.publications)
+        self.publications = []
+        self._session.deliveries.restore(self._accepted)
+        self._accepted = []

@@ -1,0 +1,254 @@
+"""Messages of one dialect in the other: every property, both ways, in memory and on every kind of queue."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, cast
+from uuid import NAMESPACE_OID, UUID, uuid5
+
+import pytest
+from hypothesis import given
+
+from harebell.broker.message import Address
+from harebell.broker.v010.messages import CACHED, Outgoing, content_of, is_exact, properties_of, to_v091
+from harebell.errors import LocalProtocolError
+from harebell.protocol import v010, v091
+from harebell.protocol.v010 import (
+    DeliveryProperties,
+    MessageProperties,
+    commands as c,
+    encode_content,
+    encode_header,
+    structs as s,
+)
+from harebell.protocol.v010.typed_values import Int32, StructValue
+from harebell.protocol.v091 import Properties, methods as m
+from harebell.protocol.v091.content import stored_content
+from tests.broker.v010.kit import ALL, Client, Kit
+from tests.protocol.v010.strategies import of_compound
+from tests.protocol.v091.strategies import properties as any_properties
+
+NOON = datetime(2007, 6, 1, 12, tzinfo=UTC)
+ID = UUID("12345678-1234-5678-1234-567812345678")
+ADDRESS = Address("amq.direct", "key")
+
+PAIRS: list[tuple[Properties, DeliveryProperties, MessageProperties]] = [
+    (Properties(), DeliveryProperties(), MessageProperties()),
+    (Properties(content_type="a/b"), DeliveryProperties(), MessageProperties(content_type="a/b")),
+    (Properties(content_encoding="gzip"), DeliveryProperties(), MessageProperties(content_encoding="gzip")),
+    (Properties(delivery_mode=2), DeliveryProperties(delivery_mode=2), MessageProperties()),
+    (Properties(delivery_mode=1), DeliveryProperties(delivery_mode=1), MessageProperties()),
+    (Properties(priority=7), DeliveryProperties(priority=7), MessageProperties()),
+    (Properties(expiration="60000"), DeliveryProperties(ttl=60_000), MessageProperties()),
+    (Properties(timestamp=NOON), DeliveryProperties(timestamp=NOON), MessageProperties()),
+    (Properties(correlation_id="c"), DeliveryProperties(), MessageProperties(correlation_id=b"c")),
+    (Properties(user_id="guest"), DeliveryProperties(), MessageProperties(user_id=b"guest")),
+    (Properties(app_id="app"), DeliveryProperties(), MessageProperties(app_id=b"app")),
+    (Properties(message_id=str(ID)), DeliveryProperties(), MessageProperties(message_id=ID)),
+    (
+        Properties(message_id="ID:" + str(ID)),
+        DeliveryProperties(),
+        MessageProperties(message_id=ID, application_headers={"x-amqp-0-9-1.message-id": "ID:" + str(ID)}),
+    ),
+    (
+        Properties(message_id="order 7"),
+        DeliveryProperties(),
+        MessageProperties(
+            message_id=uuid5(NAMESPACE_OID, "order 7"),
+            application_headers={"x-amqp-0-9-1.message-id": "order 7"},
+        ),
+    ),
+    (Properties(reply_to="q"), DeliveryProperties(), MessageProperties(reply_to=s.ReplyTo("", "q"))),
+    (
+        Properties(reply_to="k", headers={"x-amqp-0-10.reply-exchange": "x"}),
+        DeliveryProperties(),
+        MessageProperties(reply_to=s.ReplyTo("x", "k"), application_headers={}),
+    ),
+    (Properties(type="t"), DeliveryProperties(), MessageProperties(application_headers={"x-jms-type": "t"})),
+    (
+        Properties(headers={"n": 1, "s": "x", "l": [True, None], "t": {"f": 1.5}}),
+        DeliveryProperties(),
+        MessageProperties(application_headers={"n": Int32(1), "s": "x", "l": [True, None], "t": {"f": 1.5}}),
+    ),
+    (
+        Properties(headers={"x-amqp-0-10.correlation-id": b"\xff\xfe", "x-amqp-0-10.app-id": b"a" * 300}),
+        DeliveryProperties(),
+        MessageProperties(correlation_id=b"\xff\xfe", app_id=b"a" * 300, application_headers={}),
+    ),
+]
+IDS = [repr(pair[0]) for pair in PAIRS]
+
+
+def native(delivery: DeliveryProperties, message: MessageProperties, *more: bytes) -> v010.Content:
+    header = encode_header([delivery, message]) + b"".join(more)
+    return v010.Content(0, b"", encode_content(0, header, b"body", 65_535), 4)
+
+
+def old(properties: Properties) -> v091.Content:
+    frames = v091.encode_content(1, properties, b"body", 131_072)
+    return v091.Content(1, b"", frames, 4)
+
+
+@pytest.mark.parametrize(("old_form", "delivery", "message"), PAIRS, ids=IDS)
+def test_from_0_9_1(old_form: Properties, delivery: DeliveryProperties, message: MessageProperties) -> None:
+    found = content_of(ADDRESS, old(old_form))
+    delivery = DeliveryProperties.decode(delivery.encode())
+    delivery.exchange, delivery.routing_key = "amq.direct", "key"
+    assert found.delivery_properties == delivery
+    assert found.message_properties == message
+    assert found.body == b"body"
+
+
+@pytest.mark.parametrize(("old_form", "delivery", "message"), PAIRS, ids=IDS)
+def test_to_0_9_1(old_form: Properties, delivery: DeliveryProperties, message: MessageProperties) -> None:
+    found = stored_content(1, to_v091(native(delivery, message)))
+    again = found.decode_properties()
+    assert again.encode() == old_form.encode() or (not old_form.headers and again.headers == {})
+    assert found.body == b"body"
+
+
+@given(any_properties)
+def test_any_message_of_0_9_1_comes_back(given_properties: Properties) -> None:
+    given_properties.reserved = None  # 0-9's cluster-id has no place in 0-10
+    if given_properties.expiration is not None:
+        given_properties.expiration = "1234"
+    try:
+        content = old(given_properties)
+    except LocalProtocolError:
+        return
+    found, _ = properties_of(content_of(ADDRESS, content))
+    expected = content.decode_properties()
+    for name in ("content_type", "content_encoding", "delivery_mode", "priority", "expiration", "timestamp", "user_id"):
+        assert getattr(found, name) == getattr(expected, name), name
+    assert (found.correlation_id, found.app_id, found.message_id) == (
+        expected.correlation_id, expected.app_id, expected.message_id,
+    )  # fmt: skip
+    assert found.reply_to == expected.reply_to
+    assert (found.type, found.headers or {}) == (expected.type, expected.headers or {})
+
+
+@given(of_compound(DeliveryProperties), of_compound(MessageProperties))
+def test_any_message_of_0_10_has_a_form_of_0_9_1(delivery: Any, message: Any) -> None:
+    try:
+        content = native(delivery, message)
+    except LocalProtocolError:
+        return
+    frames = to_v091(content)
+    stored_content(1, frames).decode_properties()
+    if is_exact(content):
+        again = content_of(Address(delivery.exchange or "", delivery.routing_key or ""), stored_content(1, frames))
+        left, right = again.message_properties, content.message_properties
+        for name in ("message_id", "correlation_id", "content_type", "content_encoding", "user_id", "app_id"):
+            assert getattr(left, name) == getattr(right, name), name
+        assert (left.application_headers or {}) == (right.application_headers or {})
+
+
+def test_an_origin_comes_back_as_it_is() -> None:
+    unknown = b"\0\0\0\x06\x77\x01\0\0ab"
+    content = native(DeliveryProperties(exchange=""), MessageProperties(application_headers={"u": ID}), unknown)
+    assert not is_exact(content)
+    again = content_of(ADDRESS, stored_content(1, to_v091(content)), content.header)
+    assert again.header == content.header
+    assert again.body == b"body"
+
+
+def test_the_cache_is_bounded() -> None:
+    outgoing = Outgoing()
+    for number in range(3 * CACHED):
+        frames = old(Properties(correlation_id=str(number))).frames
+        first = outgoing.stored(ADDRESS, frames)
+        assert outgoing.stored(ADDRESS, frames) is first
+    large = v091.encode_content(1, Properties(), bytes(100_000), 131_072)
+    assert outgoing.stored(ADDRESS, large).body_size == 100_000
+
+
+# -- between clients ----------------------------------------------------------------------------------------------
+
+KINDS: dict[str, dict[str, Any]] = {
+    "classic": {},
+    "durable": {"durable": True},
+    "quorum": {"durable": True, "arguments": {"x-queue-type": "quorum"}},
+    "limited": {"arguments": {"x-max-length": 1000}},
+    "stream": {"durable": True, "arguments": {"x-queue-type": "stream"}},
+}
+FIRST: v091.Table = {"x-stream-offset": "first"}
+
+
+def declare(kit: Kit, kind: str) -> tuple[Any, Client]:
+    """A client of each dialect, and a queue that both use."""
+    client, older = kit.peer().session(), kit.client()
+    given_kind = KINDS[kind]
+    older.send(1, m.QueueDeclare("q", **given_kind))
+    older.send(1, m.BasicQos(0, 100, False))
+    older.events.clear()
+    return older, client
+
+
+def without_offset(headers: Any) -> dict[str, object]:
+    return {name: value for name, value in (headers or {}).items() if name != "x-stream-offset"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("old_form", "delivery", "message"), PAIRS, ids=IDS)
+def test_interoperation(
+    kit: Kit, kind: str, old_form: Properties, delivery: DeliveryProperties, message: MessageProperties
+) -> None:
+    """From 0-9-1 to both, from 0-10 to both: each gets what its dialect calls it."""
+    older, client = declare(kit, kind)
+    arguments = dict(FIRST) if kind == "stream" else {}
+    older.engine.send_content(1, m.BasicPublish("", "q"), old_form, b"old")
+    older.pump()
+    sent_delivery = DeliveryProperties.decode(delivery.encode())
+    sent_delivery.routing_key = "q"
+    client.wait(client.send((c.MessageTransfer(sync=True), [sent_delivery, message], b"new")))
+    kit.settle()
+    while kit.node.vhosts["/"].queues["q"].message_count < 2:
+        kit.run_sync()
+    client.subscribe("q", size=ALL, acquire_mode=1, arguments=arguments)
+    shown = client.taken()
+    assert [content.body for _, content in shown] == [b"old", b"new"]
+    for _, content in shown:
+        found = content.message_properties
+        assert found.message_id == message.message_id
+        headers = without_offset(found.application_headers)
+        assert headers == (message.application_headers or {})
+        for name in ("correlation_id", "content_type", "content_encoding", "user_id", "app_id"):
+            assert getattr(found, name) == getattr(message, name), name
+        sent = content.delivery_properties
+        assert (sent.delivery_mode, sent.priority, sent.timestamp) == (
+            delivery.delivery_mode, delivery.priority, delivery.timestamp,
+        )  # fmt: skip
+        assert (sent.exchange, sent.routing_key) == ("", "q")
+    older.send(1, m.BasicConsume("q", "c", arguments=arguments))
+    kit.settle()
+    older.receive()
+    taken = [event for _, event in older.events if isinstance(event, v091.Content)]
+    assert [each.body for each in taken] == [b"old", b"new"]
+    for each in taken:
+        properties = each.decode_properties()
+        properties.headers = cast("v091.Table", without_offset(properties.headers))
+        expected = Properties.decode(old_form.encode())
+        expected.headers = expected.headers or {}
+        assert properties.encode() == expected.encode()
+
+
+def test_the_original_bytes_are_handed_on(kit: Kit) -> None:
+    """In memory and from the disk: unknown structs, types that 0-9-1 does not have, properties of 0-10 alone."""
+    client = kit.peer().session()
+    client.call(c.QueueDeclare("q", durable=True))
+    delivery = DeliveryProperties(routing_key="q", exchange="", delivery_mode=2, resume_id="r")
+    message = MessageProperties(4, application_headers={"u": ID, "s": StructValue(0x0604, b"\0\0")})
+    header = encode_header([message, delivery]) + b"\0\0\0\x06\x77\x01\0\0ab"
+    client.wait(client.send((c.MessageTransfer(sync=True), header, b"body")))
+    queue: Any = kit.node.vhosts["/"].queues["q"]
+    client.subscribe("q", acquire_mode=1)
+    assert [content.header for _, content in client.taken()] == [header]
+    (stored,) = queue.journal.peek(0, 1) if queue.journal.paged else [_stored_again(queue)]
+    assert client.peer.connection.channels[0].outgoing.native(stored.message).header == header
+
+
+def _stored_again(queue: Any) -> Any:
+    """The message as a restart would read it."""
+    queue.batch.write()
+    cursor = queue.journal.log.read(0)
+    return queue.journal.held(cursor.read(1)[0])

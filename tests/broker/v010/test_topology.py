@@ -1,0 +1,227 @@
+"""Exchanges, queues and bindings of AMQP 0-10: the rules of the specification by name, and what queries say."""
+
+from __future__ import annotations
+
+import pytest
+
+from harebell.protocol.v010 import Command, commands as c, structs as s
+from harebell.protocol.v091 import methods as m
+from tests.broker.v010.kit import Client, Kit, add_user
+
+SETUP = (
+    c.ExchangeDeclare("x", "direct"),
+    c.ExchangeDeclare("t", "topic", alternate_exchange="x"),
+    c.ExchangeDeclare("h", "headers"),
+    c.QueueDeclare("q"),
+    c.QueueDeclare("full"),
+    c.QueueDeclare("a", alternate_exchange="amq.fanout"),
+    c.ExchangeBind("q", "x", "k"),
+    c.ExchangeBind("q", "amq.topic", "a.*"),
+    c.ExchangeBind("q", "h", "", {"x-match": "all", "n": 1}),
+)
+
+
+@pytest.fixture
+def ready(client: Client) -> Client:
+    for command in SETUP:
+        client.call(command)
+    client.publish("full", b"m")
+    assert client.exception is None
+    return client
+
+
+REFUSED: list[tuple[str, Command, int]] = [
+    ("reserved-names", c.ExchangeDeclare("amq.new", "direct"), 530),
+    ("reserved-names", c.ExchangeDeclare("qpid.new", "direct"), 530),
+    ("exchange-name-required", c.ExchangeDeclare("", "direct"), 542),
+    ("typed", c.ExchangeDeclare("x", "topic"), 530),
+    ("typed", c.ExchangeDeclare("x", "topic", passive=True), 530),
+    ("exchange-type-not-found", c.ExchangeDeclare("new", "strange"), 404),
+    ("pre-existing-exchange", c.ExchangeDeclare("t", "topic", alternate_exchange="amq.direct"), 530),
+    ("not-found", c.ExchangeDeclare("nowhere", "direct", passive=True), 404),
+    ("not-found", c.ExchangeDeclare("new", "direct", alternate_exchange="nowhere"), 404),
+    ("unknown-argument", c.ExchangeDeclare("new", "direct", arguments={"strange": 1}), 540),
+    ("exists", c.ExchangeDelete("nowhere"), 404),
+    ("exchange-name-required", c.ExchangeDelete(""), 542),
+    ("used-as-alternate", c.ExchangeDelete("x"), 530),
+    ("used-as-alternate", c.ExchangeDelete("amq.fanout"), 530),
+    ("exchange-in-use", c.ExchangeDelete("h", if_unused=True), 406),
+    ("default-access", c.ExchangeDelete("amq.direct"), 530),
+    ("empty-queue", c.ExchangeBind("", "x", "k"), 542),
+    ("queue-existence", c.ExchangeBind("nowhere", "x", "k"), 404),
+    ("exchange-existence", c.ExchangeBind("q", "nowhere", "k"), 404),
+    ("exchange-name-required", c.ExchangeBind("q", "", "k"), 542),
+    ("x-match", c.ExchangeBind("q", "h", "", {"n": 1}), 541),
+    ("non-existent-queue", c.ExchangeUnbind("nowhere", "x", "k"), 404),
+    ("non-existent-exchange", c.ExchangeUnbind("q", "nowhere", "k"), 404),
+    ("exchange-name-required", c.ExchangeUnbind("q", "", "k"), 542),
+    ("non-existent-binding-key", c.ExchangeUnbind("q", "x", "other"), 404),
+    ("reserved-prefix", c.QueueDeclare("amq.new"), 530),
+    ("unknown-exchange", c.QueueDeclare("new", alternate_exchange="nowhere"), 404),
+    ("pre-existing-exchange", c.QueueDeclare("a", alternate_exchange="amq.direct"), 530),
+    ("passive", c.QueueDeclare("nowhere", passive=True), 404),
+    ("empty-name", c.QueueDeclare(""), 531),
+    ("unknown-argument", c.QueueDeclare("new", arguments={"qpid.max_count": 3}), 540),
+    ("empty-name", c.QueueDelete(""), 531),
+    ("queue-exists", c.QueueDelete("nowhere"), 404),
+    ("not-empty", c.QueueDelete("full", if_empty=True), 406),
+    ("empty-name", c.QueuePurge(""), 531),
+    ("queue-exists", c.QueuePurge("nowhere"), 404),
+]
+
+
+@pytest.mark.parametrize(
+    ("rule", "command", "code"), REFUSED, ids=[f"{command.NAME}-{rule}-{code}" for rule, command, code in REFUSED]
+)
+def test_refusals(ready: Client, rule: str, command: Command, code: int) -> None:
+    ready.call(command)
+    assert ready.exception is not None, rule
+    assert ready.exception.error_code == code
+    assert (ready.exception.class_code, ready.exception.command_code) == tuple(command.KEY)
+
+
+ALLOWED: list[tuple[str, Command]] = [
+    ("support", c.ExchangeDeclare("amq.direct", "direct", passive=True)),
+    ("sticky", c.ExchangeDeclare("x", "direct", durable=True, auto_delete=True)),
+    ("redeclared-without-alternate", c.ExchangeDeclare("t", "topic")),
+    ("duplicates", c.ExchangeBind("q", "x", "k")),
+    ("pre-existence", c.QueueDeclare("q", durable=True, auto_delete=True)),
+    ("passive", c.QueueDeclare("q", passive=True)),
+    ("if-unused", c.ExchangeDelete("t", if_unused=True)),
+    ("if-empty", c.QueueDelete("q", if_unused=True, if_empty=True)),
+    ("purge", c.QueuePurge("full")),
+    ("unbind", c.ExchangeUnbind("q", "h", "")),
+]
+
+
+@pytest.mark.parametrize(("rule", "command"), ALLOWED, ids=[f"{each[1].NAME}-{each[0]}" for each in ALLOWED])
+def test_what_is_allowed(ready: Client, rule: str, command: Command) -> None:
+    assert ready.call(command) in ready.complete, rule
+    assert ready.exception is None
+
+
+@pytest.mark.parametrize("name", ["amq.direct", "amq.fanout", "amq.topic", "amq.match", "amq.headers", ""])
+def test_required_instances(client: Client, name: str) -> None:
+    found = client.ask(c.ExchangeQuery(name), s.ExchangeQueryResult)
+    assert not found.not_found
+    assert found.durable or not name
+
+
+def test_default_binding(client: Client) -> None:
+    client.call(c.QueueDeclare("q"))
+    client.publish("q", b"m")
+    client.subscribe("q")
+    assert client.bodies() == [b"m"]
+
+
+def test_exchange_query(ready: Client) -> None:
+    found = ready.ask(c.ExchangeQuery("t"), s.ExchangeQueryResult)
+    assert (found.type, found.durable, found.arguments) == ("topic", False, {"alternate-exchange": "x"})
+    assert ready.ask(c.ExchangeQuery("nowhere"), s.ExchangeQueryResult).not_found
+
+
+def test_queue_query(ready: Client) -> None:
+    ready.subscribe("full", messages=None)
+    found = ready.ask(c.QueueQuery("full"), s.QueueQueryResult)
+    assert (found.queue, found.message_count, found.subscriber_count) == ("full", 1, 1)
+    assert ready.ask(c.QueueQuery("a"), s.QueueQueryResult).alternate_exchange == "amq.fanout"
+    assert ready.ask(c.QueueQuery("nowhere"), s.QueueQueryResult).queue == ""
+
+
+def flags(found: s.ExchangeBoundResult) -> str:
+    names = ("exchange_not_found", "queue_not_found", "queue_not_matched", "key_not_matched", "args_not_matched")
+    return " ".join(name for name in names if getattr(found, name))
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (c.ExchangeBound("x", "q", "k"), ""),
+        (c.ExchangeBound("x"), ""),
+        (c.ExchangeBound("nowhere", "none"), "exchange_not_found queue_not_found"),
+        (c.ExchangeBound("x", "none"), "queue_not_found"),
+        (c.ExchangeBound("x", "a"), "queue_not_matched"),
+        (c.ExchangeBound("x", "q", "other"), "key_not_matched"),
+        (c.ExchangeBound("x", "a", "other"), "queue_not_matched key_not_matched"),
+        (c.ExchangeBound("h", "q", None, {"x-match": "all", "n": 1}), ""),
+        (c.ExchangeBound("h", "q", None, {"x-match": "any"}), "args_not_matched"),
+        (c.ExchangeBound("", "q", "q"), ""),
+    ],
+    ids=str,
+)
+def test_exchange_bound(ready: Client, command: Command, said: str) -> None:
+    assert flags(ready.ask(command, s.ExchangeBoundResult)) == said
+
+
+def test_exclusive_queues_belong_to_their_session(kit: Kit, client: Client) -> None:
+    """Rule in-use: declare, bind, subscribe, purge and delete of others are refused with 405."""
+    client.call(c.QueueDeclare("own", exclusive=True))
+    for number, command in enumerate(
+        (
+            c.QueueDeclare("own"),
+            c.QueueDeclare("own", passive=True),
+            c.ExchangeBind("own", "amq.direct", "k"),
+            c.MessageSubscribe("own", "t"),
+            c.QueuePurge("own"),
+            c.QueueDelete("own"),
+        )
+    ):
+        other = client.peer.session(f"other {number}".encode(), 5)
+        other.call(command)
+        assert other.exception is not None
+        assert other.exception.error_code == 405, command
+    old = kit.client()
+    old.send(1, m.QueueDeclare("own"))
+    closed = old.events[-1][1]
+    assert isinstance(closed, m.ChannelClose)
+    assert closed.reply_code == 405
+    client.peer.lose()
+    other = kit.peer().session(b"after")
+    assert other.call(c.QueueDeclare("own", exclusive=True)) in other.complete  # free, and still there
+
+
+def test_exclusive_and_auto_delete_ends_with_the_session(kit: Kit, client: Client) -> None:
+    client.call(c.QueueDeclare("own", exclusive=True, auto_delete=True))
+    client.subscribe("own")
+    client.call(c.MessageCancel("t"))
+    assert "own" in kit.node.vhosts["/"].queues
+    client.peer.lose()
+    assert "own" not in kit.node.vhosts["/"].queues
+
+
+def test_auto_delete_ends_with_the_last_subscriber(kit: Kit, client: Client) -> None:
+    client.call(c.QueueDeclare("shared", auto_delete=True))
+    client.subscribe("shared")
+    assert "shared" in kit.node.vhosts["/"].queues
+    client.call(c.MessageCancel("t"))
+    assert "shared" not in kit.node.vhosts["/"].queues
+
+
+def test_exclusive_needs_a_queue_without_subscribers_of_others(kit: Kit, client: Client) -> None:
+    client.call(c.QueueDeclare("q"))
+    client.subscribe("q")
+    other = kit.peer().session(b"other")
+    other.call(c.QueueDeclare("q", exclusive=True))
+    assert other.exception is not None
+    assert other.exception.error_code == 405
+
+
+def test_a_stream_cannot_be_exclusive(client: Client) -> None:
+    client.call(c.QueueDeclare("s", durable=True, arguments={"x-queue-type": "stream"}))
+    client.call(c.QueueDeclare("s", exclusive=True))
+    assert client.exception is not None
+    assert client.exception.error_code == 406
+
+
+def test_permissions(kit: Kit) -> None:
+    add_user(kit, "eve", "mine.*")
+    for command in (c.QueueDeclare("q"), c.ExchangeDeclare("x", "direct"), c.MessageSubscribe("r", "t")):
+        kit.peer().session(b"s").call(c.QueueDeclare("r"))
+        client = kit.peer(user="eve").session(b"s")
+        client.call(command)
+        assert client.exception is not None
+        assert client.exception.error_code == 403, command
+    client = kit.peer(user="eve").session(b"s")
+    client.publish("mine", b"m", "amq.direct")
+    assert client.exception is not None
+    assert client.exception.error_code == 403

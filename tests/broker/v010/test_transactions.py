@@ -1,0 +1,133 @@
+"""The class tx: transfers and acceptances take effect at the commit, or never."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harebell.protocol.v010 import Command, commands as c, structs as s
+from tests.broker.v010.kit import Client, Kit
+
+DURABLE = pytest.mark.parametrize("durable", [False, True])
+
+
+def count(client: Client, queue: str) -> int:
+    return client.ask(c.QueueQuery(queue), s.QueueQueryResult).message_count
+
+
+@pytest.fixture
+def ready(client: Client, durable: bool) -> Client:
+    for name in ("in", "out"):
+        client.call(c.QueueDeclare(name, durable=durable))
+    client.publish("in", b"1", delivery_mode=2)
+    client.publish("in", b"2", delivery_mode=2)
+    client.call(c.TxSelect())
+    client.subscribe("in")
+    return client
+
+
+@DURABLE
+def test_commit(ready: Client, kit: Kit) -> None:
+    (one, _), (two, _) = ready.taken()
+    ready.publish("out", b"result", delivery_mode=2, accept_mode=0)
+    ready.call(c.MessageAccept(((one, one),)))
+    assert count(ready, "out") == 0
+    session = ready.peer.connection.channels[0]
+    assert (session.transactional, session.uncommitted) == (True, 1)
+    assert ready.call(c.TxCommit()) in ready.complete
+    assert count(ready, "out") == 1
+    ready.peer.lose()
+    other = kit.peer().session(b"other")
+    other.subscribe("in")
+    assert [content.body for _, content in other.taken()] == [b"2"]
+    assert two > one
+
+
+@DURABLE
+def test_rollback_leaves_messages_acquired(ready: Client, kit: Kit) -> None:
+    (one, _), (two, _) = ready.taken()
+    ready.publish("out", b"result", delivery_mode=2)
+    ready.call(c.MessageAccept(((one, two),)))
+    ready.call(c.TxRollback())
+    assert count(ready, "out") == 0
+    assert [channel.unacked_count for channel in ready.peer.connection.channels.values()] == [2]
+    ready.call(c.MessageAccept(((one, one),)))
+    ready.call(c.TxCommit())
+    ready.call(c.MessageRelease(((two, two),)))
+    assert ready.bodies() == [b"2"]
+
+
+@DURABLE
+def test_a_lost_session_rolls_back(ready: Client, kit: Kit) -> None:
+    ((one, _), _) = ready.taken()
+    ready.publish("out", b"result")
+    ready.call(c.MessageAccept(((one, one),)))
+    ready.peer.lose()
+    other = kit.peer().session(b"other")
+    assert (count(other, "in"), count(other, "out")) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("rule", "commands", "code"),
+    [
+        ("exactly-once", (c.TxSelect(), c.TxSelect()), 409),
+        ("select-required", (c.TxCommit(),), 409),
+        ("select-required", (c.TxRollback(),), 409),
+        ("explicit-accepts", (c.MessageSubscribe("q", "t", 1), c.TxSelect()), 530),
+        ("explicit-accepts", (c.TxSelect(), c.MessageSubscribe("q", "t", 1)), 530),
+    ],
+)
+def test_refusals(client: Client, rule: str, commands: tuple[Command, ...], code: int) -> None:
+    client.call(c.QueueDeclare("q"))
+    for command in commands:
+        client.call(command)
+    assert client.exception is not None, rule
+    assert client.exception.error_code == code
+
+
+def test_a_queue_that_refuses_fails_the_commit(client: Client) -> None:
+    client.call(c.QueueDeclare("q", arguments={"x-max-length": 1, "x-overflow": "reject-publish"}))
+    client.call(c.TxSelect())
+    client.publish("q")
+    client.publish("q")
+    client.call(c.TxCommit())
+    assert client.exception is not None
+    assert client.exception.error_code == 406
+
+
+def test_queues_that_were_deleted_since(client: Client) -> None:
+    client.call(c.QueueDeclare("q"))
+    client.call(c.QueueDeclare("r"))
+    client.call(c.TxSelect())
+    client.publish("q", b"m")
+    client.publish("r", b"m")
+    for name in ("q", "r"):
+        client.call(c.QueueDelete(name))
+    client.call(c.QueueDeclare("q"))
+    client.call(c.TxCommit())
+    assert client.exception is None
+    assert count(client, "q") == 1
+
+
+def test_unroutable_transfers_are_rejected_at_once(client: Client) -> None:
+    client.call(c.TxSelect())
+    number = client.publish("nowhere", accept_mode=0)
+    assert number in client.rejected
+
+
+def test_a_commit_is_complete_when_the_disk_has_both(tmp_path: Path) -> None:
+    kit = Kit(tmp_path, sync=True)
+    client = kit.peer().session()
+    client.call(c.QueueDeclare("q", durable=True))
+    client.publish("q", b"in", delivery_mode=2)
+    client.call(c.TxSelect())
+    client.subscribe("q")
+    ((number, _),) = client.taken()
+    client.publish("q", b"out", delivery_mode=2)
+    client.call(c.MessageAccept(((number, number),)))
+    commit = client.send(c.TxCommit(sync=True))
+    assert commit not in client.complete
+    client.wait(commit)
+    assert client.bodies() == [b"out"]
+    kit.stop()
