@@ -1,6 +1,6 @@
 """The tutorial of Channels, word for word, on this layer: its code as its documentation (from Debian) has it, its shell
 session, and its own tests in a browser. What is ours is the one setting that the tutorial leaves to the reader, which
-layer is used, and that the browser has no window.
+layer is used, that the browser has no window, and that a wait of 2 seconds may take longer on a busy machine.
 """
 
 from __future__ import annotations
@@ -36,6 +36,14 @@ class Headless(options.Options):
             self.add_argument(argument)
 
 options.Options = Headless
+
+from selenium.webdriver.support import wait
+
+class Patient(wait.WebDriverWait):
+    def __init__(self, driver, timeout):
+        super().__init__(driver, max(timeout, 120))
+
+wait.WebDriverWait = Patient
 """
 SHELL = """
 import django, doctest, sys
@@ -80,7 +88,7 @@ class Site:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=120,
+            timeout=600,
         )
         assert not done.returncode, done.stdout
 
