@@ -24,6 +24,7 @@ from typing import Final, Literal, NamedTuple
 from harebell.errors import InvalidArgument
 from harebell.routing.pattern_language import BadPattern
 from harebell.routing.patterns import Patterns
+from harebell.routing.qpid_arguments import as_x_arguments
 from harebell.routing.settings import ARGUMENTS, MAX_SEGMENT_SIZE, OVERFLOWS, QueueType, max_age_milliseconds
 from harebell.routing.table_values import Table, erlang_term
 from harebell.routing.wire_limits import check_name, check_value
@@ -281,7 +282,7 @@ def effective(arguments: Table, policy: Policy | None, operator_policy: Policy |
     `arguments` are those of its declaration, checked; the policies those that apply to it.
     """
     settings = merged(policy, operator_policy)
-    for name, argument in arguments.items():
+    for name, argument in as_x_arguments(arguments).items():
         if name not in ARGUMENTS:
             continue
         key = name.removeprefix("x-")

@@ -6,8 +6,10 @@ Rules (RabbitMQ's; texts and order were probed on 3.10.8 and are tested against 
   its range. An argument that belongs to another type of queue only is refused after those; one that no type of queue
   knows is not checked and stays as it is.
 - A group of messages keeps its order, so `x-message-group` and `x-max-priority` exclude each other (not RabbitMQ's
-rule).
+  rule).
 - `x-overflow` drop-lowest-priority (not RabbitMQ's) goes with `x-max-priority` only.
+- `x-priority-base` (not RabbitMQ's) goes with `x-max-priority` only.
+- Arguments of Qpid's are checked and compared as the `x-` arguments that they mean (`qpid_arguments`).
 - A quorum queue and a stream are durable, not exclusive, not auto-deleted, and named by their client.
 - A second declaration is compared by the arguments of the queue's type. `x-queue-type` classic and none are the same.
 
@@ -20,13 +22,15 @@ The broker implements the settings; `harebell.routing.policies` has what policie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from re import ASCII, compile as pattern
 from typing import Final, Literal, NamedTuple, get_args
 
 from harebell.errors import PreconditionFailed
+from harebell.routing.argument_checks import Check, boolean, from_, integer, one_of, string
 from harebell.routing.equivalence import check_arguments
+from harebell.routing.qpid_arguments import as_x_arguments
 from harebell.routing.table_values import Table, type_name
 
 __all__ = [
@@ -64,7 +68,10 @@ MAX_SEGMENT_SIZE: Final = 3_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """The settings of a queue, in milliseconds and bytes. None: not set. A `delivery_limit` below 0 is no limit."""
+    """The settings of a queue, in milliseconds and bytes. None: not set. A `delivery_limit` below 0 is no limit.
+
+    Priorities of messages up to `priority_base` are on level 0, the next one on level 1, and so on to `max_priority`.
+    """
 
     queue_type: QueueType = "classic"
     expires: int | None = None
@@ -75,6 +82,7 @@ class QueueSettings:
     max_length: int | None = None
     max_length_bytes: int | None = None
     max_priority: int | None = None
+    priority_base: int | None = None
     overflow: Overflow | None = None
     queue_mode: Literal["default", "lazy"] | None = None
     queue_version: int | None = None
@@ -94,67 +102,20 @@ class QueueSettings:
     delayed_retry_max: int | None = None
 
 
-# Each check gives the problem of a value, as the error text shows it, or None
-
-Check = Callable[[object], str | None]
-
-
-def _integer(value: object) -> str | None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        return f'"expected integer, got {type_name(value)}"'
-    return None
-
-
-def _from(least: int, most: int | None = None, beyond: str = "value_too_large") -> Check:
-    """An integer from `least`, which is 0 or 1, to `most`."""
-
-    def check(value: object) -> str | None:
-        if isinstance(value, bool) or not isinstance(value, int):
-            return _integer(value)
-        if value < 0:
-            return f"{{value_negative,{value}}}"
-        if value < least:
-            return f"{{value_zero,{value}}}"
-        if most is not None and value > most:
-            return f"{{{beyond},{value}}}"
-        return None
-
-    return check
-
-
-def _one_of(choices: tuple[str, ...], otherwise: str) -> Check:
-    """One of the strings; `otherwise` may show the value as {}."""
-
-    def check(value: object) -> str | None:
-        if not isinstance(value, str):
-            return f"{{unacceptable_type,{type_name(value)}}}"
-        return None if value in choices else otherwise.format(value)
-
-    return check
-
-
-def _string(value: object) -> str | None:
-    return None if isinstance(value, str) else f"{{unacceptable_type,{type_name(value)}}}"
-
-
-def _boolean(value: object) -> str | None:
-    return None if isinstance(value, bool) else f"{{unacceptable_type,{type_name(value)}}}"
-
-
 def _version(value: object) -> str | None:
-    return _from(0)(value) or (None if value in (1, 2) else f"\"unsupported queue version '{value}'\"")
+    return from_(0)(value) or (None if value in (1, 2) else f"\"unsupported queue version '{value}'\"")
 
 
 def _header_name(value: object) -> str | None:
-    return _string(value) or (None if 0 < len(str(value).encode()) < 256 else "invalid_header_name")
+    return string(value) or (None if 0 < len(str(value).encode()) < 256 else "invalid_header_name")
 
 
 def _filter_size(value: object) -> str | None:
-    return _from(0, 255)(value) or (None if isinstance(value, int) and value >= 16 else f"{{value_too_small,{value}}}")
+    return from_(0, 255)(value) or (None if isinstance(value, int) and value >= 16 else f"{{value_too_small,{value}}}")
 
 
 def _max_age(value: object) -> str | None:
-    return _string(value) or (None if max_age_milliseconds(str(value)) is not None else "invalid_max_age")
+    return string(value) or (None if max_age_milliseconds(str(value)) is not None else "invalid_max_age")
 
 
 _AGE: Final = pattern(r"(\d{1,18})([YMDhms])", ASCII)
@@ -182,51 +143,52 @@ _QUEUES: Final = _CLASSIC | _QUORUM
 _ALL: Final = _QUEUES | _STREAM
 
 _LOCATORS: Final = ("client-local", "balanced", "least-leaders", "random")
-_TYPE_CHECK: Final = _one_of(("classic", "quorum", "stream"), "\"unsupported queue type '{}'\"")
+_TYPE_CHECK: Final = one_of(("classic", "quorum", "stream"), "\"unsupported queue type '{}'\"")
 
 ARGUMENTS: Final[Mapping[str, Argument]] = {
     name: Argument(name, check, types)
     for name, check, types in (
-        ("x-expires", _from(1, MAX_TIME), _QUEUES),
-        ("x-message-ttl", _from(0, MAX_TIME), _QUEUES),
-        ("x-dead-letter-exchange", _string, _QUEUES),
-        ("x-dead-letter-routing-key", _string, _QUEUES),
-        ("x-dead-letter-strategy", _one_of(("at-most-once", "at-least-once"), "invalid_dlx_strategy"), _QUEUES),
-        ("x-max-length", _from(0), _QUEUES),
-        ("x-max-length-bytes", _from(0), _ALL),
-        ("x-max-in-memory-length", _from(0), _QUORUM),
-        ("x-max-in-memory-bytes", _from(0), _QUORUM),
-        ("x-max-priority", _from(0, MAX_PRIORITY, "max_value_exceeded"), _CLASSIC),
-        ("x-overflow", _one_of(OVERFLOWS, "invalid_overflow"), _QUEUES),
-        ("x-queue-mode", _one_of(("default", "lazy"), "\"unsupported queue mode '{}'\""), _CLASSIC),
+        ("x-expires", from_(1, MAX_TIME), _QUEUES),
+        ("x-message-ttl", from_(0, MAX_TIME), _QUEUES),
+        ("x-dead-letter-exchange", string, _QUEUES),
+        ("x-dead-letter-routing-key", string, _QUEUES),
+        ("x-dead-letter-strategy", one_of(("at-most-once", "at-least-once"), "invalid_dlx_strategy"), _QUEUES),
+        ("x-max-length", from_(0), _QUEUES),
+        ("x-max-length-bytes", from_(0), _ALL),
+        ("x-max-in-memory-length", from_(0), _QUORUM),
+        ("x-max-in-memory-bytes", from_(0), _QUORUM),
+        ("x-max-priority", from_(0, MAX_PRIORITY, "max_value_exceeded"), _CLASSIC),
+        ("x-priority-base", from_(0, MAX_PRIORITY, "max_value_exceeded"), _CLASSIC),
+        ("x-overflow", one_of(OVERFLOWS, "invalid_overflow"), _QUEUES),
+        ("x-queue-mode", one_of(("default", "lazy"), "\"unsupported queue mode '{}'\""), _CLASSIC),
         ("x-queue-version", _version, _CLASSIC),
-        ("x-single-active-consumer", _boolean, _QUEUES),
+        ("x-single-active-consumer", boolean, _QUEUES),
         ("x-queue-type", _TYPE_CHECK, _ALL),
-        ("x-quorum-initial-group-size", _from(1), _QUORUM),
+        ("x-quorum-initial-group-size", from_(1), _QUORUM),
         ("x-max-age", _max_age, _STREAM),
-        ("x-stream-max-segment-size-bytes", _from(0), _STREAM),
+        ("x-stream-max-segment-size-bytes", from_(0), _STREAM),
         ("x-stream-filter-size-bytes", _filter_size, _STREAM),
-        ("x-initial-cluster-size", _from(1), _STREAM),
-        ("x-queue-leader-locator", _one_of(_LOCATORS, "invalid_queue_locator_arg"), _ALL),
+        ("x-initial-cluster-size", from_(1), _STREAM),
+        ("x-queue-leader-locator", one_of(_LOCATORS, "invalid_queue_locator_arg"), _ALL),
         (
             "x-queue-master-locator",
-            _one_of(("client-local", "min-masters", "random"), "invalid_queue_locator_arg"),
+            one_of(("client-local", "min-masters", "random"), "invalid_queue_locator_arg"),
             _CLASSIC,
         ),
-        ("x-delivery-limit", _integer, _QUEUES),
-        ("x-consumer-timeout", _from(1, MAX_TIME), _QUEUES),
-        ("x-message-deduplication", _boolean, _QUEUES),
-        ("x-deduplication-header", _string, _QUEUES),
-        ("x-cache-size", _from(1), _QUEUES),
-        ("x-cache-ttl", _from(1, MAX_TIME), _QUEUES),
+        ("x-delivery-limit", integer, _QUEUES),
+        ("x-consumer-timeout", from_(1, MAX_TIME), _QUEUES),
+        ("x-message-deduplication", boolean, _QUEUES),
+        ("x-deduplication-header", string, _QUEUES),
+        ("x-cache-size", from_(1), _QUEUES),
+        ("x-cache-ttl", from_(1, MAX_TIME), _QUEUES),
         ("x-message-group", _header_name, _QUEUES),
         (
             "x-delayed-retry-type",
-            _one_of(("disabled", "all", "failed", "returned"), "invalid_delayed_retry_type"),
+            one_of(("disabled", "all", "failed", "returned"), "invalid_delayed_retry_type"),
             _QUEUES,
         ),
-        ("x-delayed-retry-min", _from(1, MAX_TIME), _QUEUES),
-        ("x-delayed-retry-max", _from(1, MAX_TIME), _QUEUES),
+        ("x-delayed-retry-min", from_(1, MAX_TIME), _QUEUES),
+        ("x-delayed-retry-max", from_(1, MAX_TIME), _QUEUES),
     )
 }
 """Every known argument, in the order of the checks. Those that place a queue in a cluster or in memory are checked and
@@ -274,6 +236,8 @@ def queue_settings(
 ) -> QueueSettings:
     """The settings of a new queue with these arguments and flags. Raises PreconditionFailed for those not allowed.
 
+    NotImplemented for an argument of Qpid's that this broker does not have.
+
     `queue` is the queue in the error text: "queue 'q' in vhost '/'". The caller has checked the name
     (`harebell.routing.naming`).
     """
@@ -281,6 +245,7 @@ def queue_settings(
         raise PreconditionFailed(
             f"Cannot declare a server-named queue for type rabbit_{arguments['x-queue-type']}_queue"
         )
+    arguments = as_x_arguments(arguments, queue)
     exchange = arguments.get("x-dead-letter-exchange", "")
     if not isinstance(exchange, str):
         raise PreconditionFailed(f"invalid type '{type_name(exchange)}' for arg 'x-dead-letter-exchange' in {queue}")
@@ -319,6 +284,7 @@ def check_redeclaration(queue: str, received: Table, current: Table) -> None:
     `received` are the arguments of that declaration, `current` those of the queue; `queue` is its name in the text.
     """
     classic = {"x-queue-type": "classic"}
+    received, current = as_x_arguments(received, queue), as_x_arguments(current, queue)
     check_arguments(
         queue, classic | {**received}, classic | {**current}, COMPARED_QUEUE_ARGUMENTS[queue_type(current, queue)]
     )
@@ -333,6 +299,8 @@ def _contradiction(name: str, arguments: Table) -> str | None:
         return "routing_key_but_no_dlx_defined"
     if name == "x-delayed-retry-type" and arguments[name] != "disabled" and "x-delayed-retry-min" not in arguments:
         return "delayed_retry_but_no_min_defined"
+    if name == "x-priority-base" and "x-max-priority" not in arguments:
+        return "priority_base_but_no_max_priority_defined"
     if name == "x-message-group" and "x-max-priority" in arguments:
         return "group_and_max_priority_defined"
     if name == "x-overflow" and arguments[name] == "drop-lowest-priority" and "x-max-priority" not in arguments:

@@ -61,7 +61,7 @@ REFUSED: list[tuple[str, Command, int]] = [
     ("pre-existing-exchange", c.QueueDeclare("a", alternate_exchange="amq.direct"), 530),
     ("passive", c.QueueDeclare("nowhere", passive=True), 404),
     ("empty-name", c.QueueDeclare(""), 531),
-    ("unknown-argument", c.QueueDeclare("new", arguments={"qpid.max_count": 3}), 540),
+    ("unknown-argument", c.QueueDeclare("new", arguments={"strange": 3}), 540),
     ("empty-name", c.QueueDelete(""), 531),
     ("queue-exists", c.QueueDelete("nowhere"), 404),
     ("not-empty", c.QueueDelete("full", if_empty=True), 406),

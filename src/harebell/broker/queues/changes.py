@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from harebell.broker.queues.base import Queue
 from harebell.errors import AccessRefused, InvalidArgument, PreconditionFailed
 from harebell.protocol.v091 import FieldValue, Table
+from harebell.routing.qpid_arguments import as_x_arguments, is_qpid
 from harebell.routing.settings import ARGUMENTS, QueueSettings, queue_settings
 from harebell.routing.wire_limits import check_table
 
@@ -46,11 +47,12 @@ def change_queue(
     for name, value in changes.items():
         if name == "x-queue-type" and (value or "classic") != queue.type:
             raise PreconditionFailed(f"invalid arg '{name}' for {queue}: the type of a queue cannot be changed")
-        if name == "x-message-group" and value != queue.arguments.get(name):
-            raise PreconditionFailed(f"invalid arg '{name}' for {queue}: a queue cannot get or lose its groups")
-        if name not in ARGUMENTS and value is not None:
+        if name not in ARGUMENTS and not is_qpid(name) and value is not None:
             raise PreconditionFailed(f"invalid arg '{name}' for {queue}: unknown argument")
     arguments = changed_arguments(queue, changes)
+    before, after = as_x_arguments(queue.arguments), as_x_arguments(arguments, str(queue))
+    if before.get("x-message-group") != after.get("x-message-group"):
+        raise PreconditionFailed(f"invalid arg 'x-message-group' for {queue}: a queue cannot get or lose its groups")
     queue_settings(
         arguments, str(queue), durable=queue.durable, exclusive=queue.exclusive, auto_delete=queue.auto_delete
     )

@@ -30,7 +30,14 @@ from harebell.broker.queues.decorators import Verdict
 from harebell.broker.queues.delayed_retry import Retries
 from harebell.broker.queues.enriching import Enriching
 from harebell.broker.queues.expiry import Expiry
-from harebell.broker.queues.settings import delivery_limit, is_at_least_once, is_plain, retries_later, retry_delay
+from harebell.broker.queues.settings import (
+    delivery_limit,
+    is_at_least_once,
+    is_plain,
+    levels,
+    retries_later,
+    retry_delay,
+)
 from harebell.broker.queues.turns import Consumers
 from harebell.broker.slices import Share
 from harebell.broker.store.queue_log.journal import Journal
@@ -90,6 +97,8 @@ class ClassicQueue(Queue):
         self.expiry: Expiry | None = None  # with a backlog
         self._enriching: Enriching | None = None  # the contents, while they move into a backlog
         self._plain = True  # without a backlog and a journal
+        self._levels = levels(settings)  # by the priority of a message; None: one for all
+        self._leveled = self._levels  # of the backlog
         self._refused: dict[int, int] = {}  # how many consumers' frames a message did not fit, by its position
         self._retries: Retries | None = None
         self._dead_letters: DeadLetters | None = None
@@ -133,6 +142,7 @@ class ClassicQueue(Queue):
 
     def _begin_enriching(self) -> Enriching:
         backlog = Backlog(self.settings.max_priority or 0)
+        self._leveled = self._levels
         backlog.journal = self.journal
         self._enriching = self.contents = Enriching(self.line, backlog, self._priority, self._deadline)
         return self._enriching
@@ -154,7 +164,7 @@ class ClassicQueue(Queue):
         backlog, self._enriching = enriching.backlog, None
         backlog.end = self.line.end
         self.use_backlog(backlog)
-        self._relevel(self.settings.max_priority or 0)
+        self._relevel(self.settings)
         self.notify_enqueued()
         self._arm_expiry()
         self._refresh_views()
@@ -177,13 +187,15 @@ class ClassicQueue(Queue):
     def reconfigure(self, settings: QueueSettings) -> None:
         if not is_plain(settings):
             self.enrich()
-        self._relevel(settings.max_priority or 0)
+        self._relevel(settings)
         super().reconfigure(settings)
         self._equip()
 
-    def _relevel(self, top: int) -> None:
-        if self.backlog is not None and self.backlog.top != top:
-            self.backlog.relevel(top, lambda held: min(held.message.content.priority, top))
+    def _relevel(self, settings: QueueSettings) -> None:
+        self._levels = levels(settings)
+        if self.backlog is not None and self._leveled != self._levels:
+            self._leveled = self._levels
+            self.backlog.relevel(settings.max_priority or 0, lambda held: self._priority(held.message))
 
     # -- the delivery path ---------------------------------------------------------------------------------------
 
@@ -207,10 +219,10 @@ class ClassicQueue(Queue):
         settings = self.settings
         if self.judges and (verdict := self.judge(message)) is not Verdict.ADMIT:
             return verdict is Verdict.DISCARD
-        ttl, top = settings.message_ttl, settings.max_priority
+        ttl, levels = settings.message_ttl, self._levels
         if message.ttl is not None:  # as in `_deadline`, which would be a call per message
             ttl = message.ttl if ttl is None else min(ttl, message.ttl)
-        priority = 0 if top is None else min(message.content.priority, top)
+        priority = 0 if levels is None else levels[message.content.priority]
         deadline = 0 if ttl is None else self.timers.now() + ttl
         held = self.held_type(message, backlog.end, deadline, priority)
         backlog.end += 1
@@ -235,7 +247,7 @@ class ClassicQueue(Queue):
         return self.timers.now() + min(ttls) if ttls else 0
 
     def _priority(self, message: Message) -> int:
-        return min(message.content.priority, self.settings.max_priority or 0)
+        return 0 if self._levels is None else self._levels[message.content.priority]
 
     def can_deliver(self) -> bool:
         self.deliver()

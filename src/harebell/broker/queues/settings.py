@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final
 
 from harebell.errors import NotImplemented as NotImplemented540
-from harebell.routing.settings import QueueSettings
+from harebell.routing.settings import MAX_PRIORITY, QueueSettings
 
 __all__ = [
     "can_drop",
@@ -13,6 +14,7 @@ __all__ = [
     "delivery_limit",
     "is_plain",
     "is_at_least_once",
+    "levels",
     "retries_later",
     "retry_delay",
 ]
@@ -37,6 +39,18 @@ def is_plain(settings: QueueSettings) -> bool:
         and not retries_later(settings)
         and settings.message_group is None
     )
+
+
+def levels(settings: QueueSettings) -> tuple[int, ...] | None:
+    """The level in the queue of a message of each priority from 0 to 255; None where all are on one level."""
+    if settings.max_priority is None:
+        return None
+    return _levels(settings.priority_base or 0, settings.max_priority)
+
+
+@cache
+def _levels(base: int, top: int) -> tuple[int, ...]:
+    return tuple(min(max(priority - base, 0), top) for priority in range(MAX_PRIORITY + 1))
 
 
 def can_drop(settings: QueueSettings) -> bool:

@@ -33,6 +33,7 @@ from harebell.errors import (
 from harebell.protocol.v010 import Command, Map, commands as c, structs as s
 from harebell.protocol.v091 import Table
 from harebell.routing import Exchange, to_queue
+from harebell.routing.qpid_arguments import is_qpid
 from harebell.routing.table_values import canonical
 
 __all__ = ["HANDLERS", "Topology", "table_of"]
@@ -57,9 +58,14 @@ class TopologySession(Owner, Protocol):
         """Note that the session deletes a queue: its own subscriptions end without an error."""
 
 
-def table_of(arguments: Map | None, what: str) -> Table:
-    """The arguments as a table. NotImplemented for those that this broker does not know."""
+def table_of(arguments: Map | None, what: str, known: Callable[[str], bool] = lambda _: False) -> Table:
+    """The arguments as a table. NotImplemented for those that this broker does not know.
+
+    `known` says of a name without "x-" whether it is checked elsewhere.
+    """
     for name in arguments or ():
+        if known(name):
+            continue
         if not name.startswith("x-") or name == "x-apache-selector":
             raise NotImplemented540(f"{what}: the argument '{name}' is not implemented")
     return to_table(arguments or {})[0]
@@ -209,7 +215,7 @@ class Topology:
 
     def _queue_declare(self, number: int, command: c.QueueDeclare) -> Outcome:
         name = self._named(command.queue, "queue.declare")
-        arguments = table_of(command.arguments, "queue.declare")
+        arguments = table_of(command.arguments, "queue.declare", is_qpid)
         if command.passive:
             self._vhost.queue(name, self._session).renew_lease()
             return None

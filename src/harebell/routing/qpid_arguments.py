@@ -1,0 +1,136 @@
+"""Qpid's names of queue arguments: what each means in `x-` arguments, and those that are refused.
+
+Rules (Qpid's C++ broker, unless a line says otherwise):
+
+- `qpid.max_count` and `qpid.max_size` are limits on ready messages; 0 is no limit. Without `qpid.policy_type` and
+  without `x-overflow` a queue refuses messages beyond them, where an `x-` limit alone drops the head.
+- `qpid.policy_type`: reject, ring, or flow_to_disk. The last limits memory, not the queue: the limits have no effect
+  then, because the broker keeps a long backlog of a durable queue on disk anyway.
+- `qpid.priorities` is a number of levels. Ten priorities of a message fall onto them as the specification of AMQP 0-10
+  has it (rule priority-level-implementation): with two levels 0 to 4 and 5 to 9.
+- `qpid.group_header_key` needs `qpid.shared_msg_group`: a group belongs to a consumer until its messages are settled.
+  A message without the header belongs to no group (Qpid's C++ broker gives it to a group of its own).
+- An argument may be given by both names, with the same meaning only (not Qpid's rule).
+- Any other name that begins with "qpid." is refused: it asks for what this broker does not have.
+
+A queue's arguments stay as they were given; this module is asked wherever they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from harebell.errors import NotImplemented as NotImplemented540, PreconditionFailed
+from harebell.routing.argument_checks import Check, from_, one_of, string
+from harebell.routing.table_values import Table, canonical, type_name
+
+__all__ = ["PREFIX", "QPID_ARGUMENTS", "UNAVAILABLE", "QpidArgument", "as_x_arguments", "is_qpid"]
+
+PREFIX: Final = "qpid."
+PRIORITIES: Final = 10
+"""The priorities of a message in AMQP 0-10, and the most levels of a queue that tell them apart."""
+
+_LIMITS: Final = ("qpid.max_count", "qpid.max_size")
+_POLICY: Final = "qpid.policy_type"
+_GROUP: Final = "qpid.group_header_key"
+_SHARED: Final = "qpid.shared_msg_group"
+_OVERFLOWS: Final[Mapping[object, str]] = {"reject": "reject-publish", "ring": "drop-head"}
+
+
+class QpidArgument(NamedTuple):
+    """An argument of Qpid's: the check of its value, and what a checked value means in `x-` arguments."""
+
+    check: Check
+    means: Callable[[object], Table]
+
+
+def _limit(name: str) -> QpidArgument:
+    return QpidArgument(from_(0), lambda value: {name: value} if value else {})
+
+
+def _levels(value: object) -> Table:
+    levels = int(str(value))
+    return {"x-max-priority": levels - 1, "x-priority-base": PRIORITIES // 2 - (levels + 1) // 2}
+
+
+def _flag(value: object) -> str | None:
+    return None if isinstance(value, int) else f"{{unacceptable_type,{type_name(value)}}}"
+
+
+_PRIORITIES: Final = QpidArgument(from_(1, PRIORITIES, "max_value_exceeded"), _levels)
+
+QPID_ARGUMENTS: Final[Mapping[str, QpidArgument]] = {
+    "qpid.max_count": _limit("x-max-length"),
+    "qpid.max_size": _limit("x-max-length-bytes"),
+    _POLICY: QpidArgument(
+        one_of((*map(str, _OVERFLOWS), "flow_to_disk", "ring_strict", "self_destruct"), "invalid_policy_type"),
+        lambda value: {"x-overflow": _OVERFLOWS[value]} if value in _OVERFLOWS else {},
+    ),
+    "qpid.priorities": _PRIORITIES,
+    "x-qpid-priorities": _PRIORITIES,
+    _GROUP: QpidArgument(string, lambda value: {"x-message-group": value}),
+    _SHARED: QpidArgument(_flag, lambda _: {}),
+}
+"""Every argument of Qpid's that a queue may have, in the order of the checks."""
+
+UNAVAILABLE: Final[Mapping[str, str]] = {
+    "qpid.file_count": "the broker decides about files of its own",
+    "qpid.file_size": "the broker decides about files of its own",
+    "qpid.fairshare": "levels of priority are served strictly",
+}
+"""Arguments of Qpid's that are refused, with the reason; so is any other of that prefix."""
+
+_POLICIES_UNAVAILABLE: Final[Mapping[object, str]] = {
+    "ring_strict": "a full queue drops its head or refuses messages, whatever its consumers hold; use ring or reject",
+    "self_destruct": "a full queue is not deleted; use ring or reject",
+}
+
+
+def is_qpid(name: str) -> bool:
+    """Whether the argument's name is one of Qpid's."""
+    return name.startswith(PREFIX) or name in QPID_ARGUMENTS
+
+
+def as_x_arguments(arguments: Table, queue: str = "the queue") -> Table:
+    """The arguments with those of Qpid's as the `x-` arguments that they mean; the same table when it has none.
+
+    `queue` is the queue in the error text: "queue 'q' in vhost '/'". PreconditionFailed for a value that is not
+    allowed, and for an argument with two meanings; NotImplemented for what this broker does not have.
+    """
+    if not any(map(is_qpid, arguments)):
+        return arguments
+    _check(arguments, queue)
+    meant = {name: value for name, value in arguments.items() if not is_qpid(name)}
+    for name, argument in QPID_ARGUMENTS.items():
+        if name not in arguments or (name in _LIMITS and arguments.get(_POLICY) == "flow_to_disk"):
+            continue
+        for x_name, value in argument.means(arguments[name]).items():
+            if x_name in meant and canonical(meant[x_name]) != canonical(value):
+                raise PreconditionFailed(
+                    f"invalid arg '{name}' for {queue}: it means {x_name} {value}, and {x_name} is {meant[x_name]}"
+                )
+            meant[x_name] = value
+    limited = any(arguments.get(name) for name in _LIMITS)
+    if limited and _POLICY not in arguments and arguments.get("x-queue-type") != "stream":
+        meant.setdefault("x-overflow", _OVERFLOWS["reject"])
+    return meant
+
+
+def _check(arguments: Table, queue: str) -> None:
+    for name, argument in QPID_ARGUMENTS.items():
+        problem = argument.check(arguments[name]) if name in arguments else None
+        if problem is not None:
+            raise PreconditionFailed(f"invalid arg '{name}' for {queue}: {problem}")
+    for name in arguments:
+        if is_qpid(name) and name not in QPID_ARGUMENTS:
+            reason = next((text for begin, text in UNAVAILABLE.items() if name.startswith(begin)), "unknown argument")
+            raise NotImplemented540(f"arg '{name}' for {queue}: {reason}")
+    policy = arguments.get(_POLICY)
+    if policy in _POLICIES_UNAVAILABLE:
+        raise NotImplemented540(f"arg '{_POLICY}' for {queue}: {policy}: {_POLICIES_UNAVAILABLE[policy]}")
+    if bool(arguments.get(_SHARED)) is not (_GROUP in arguments):
+        raise NotImplemented540(
+            f"args '{_GROUP}' and '{_SHARED}' for {queue}: both are needed, because the messages of a group go to one "
+            "consumer until they are settled, and then to any"
+        )

@@ -1,0 +1,122 @@
+"""What each argument of Qpid's means; tests/broker/v010/test_queue_arguments.py declares queues with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from harebell.errors import AmqpError, NotImplemented as NotImplemented540, PreconditionFailed
+from harebell.routing.policies import Policy, effective
+from harebell.routing.qpid_arguments import QPID_ARGUMENTS, as_x_arguments, is_qpid
+from harebell.routing.settings import QueueSettings, check_redeclaration, queue_settings
+
+Q = "queue 'q' in vhost '/'"
+Table = Mapping[str, object]
+
+MEANT: list[tuple[Table, Table]] = [
+    ({}, {}),
+    ({"x-max-length": 3, "strange": 1}, {"x-max-length": 3, "strange": 1}),
+    ({"qpid.max_count": 3}, {"x-max-length": 3, "x-overflow": "reject-publish"}),
+    ({"qpid.max_size": 3}, {"x-max-length-bytes": 3, "x-overflow": "reject-publish"}),
+    ({"qpid.max_count": 0, "qpid.max_size": 0}, {}),
+    ({"qpid.max_count": 3, "qpid.policy_type": "reject"}, {"x-max-length": 3, "x-overflow": "reject-publish"}),
+    ({"qpid.max_count": 3, "qpid.policy_type": "ring"}, {"x-max-length": 3, "x-overflow": "drop-head"}),
+    ({"qpid.max_count": 3, "qpid.max_size": 3, "qpid.policy_type": "flow_to_disk"}, {}),
+    ({"qpid.policy_type": "flow_to_disk", "x-max-length": 3}, {"x-max-length": 3}),
+    ({"qpid.max_count": 3, "x-overflow": "drop-head"}, {"x-max-length": 3, "x-overflow": "drop-head"}),
+    ({"qpid.policy_type": "ring", "x-max-length": 3}, {"x-max-length": 3, "x-overflow": "drop-head"}),
+    ({"qpid.max_count": 3, "x-max-length": 3}, {"x-max-length": 3, "x-overflow": "reject-publish"}),
+    ({"qpid.max_size": 3, "x-queue-type": "stream"}, {"x-max-length-bytes": 3, "x-queue-type": "stream"}),
+    ({"qpid.priorities": 1}, {"x-max-priority": 0, "x-priority-base": 4}),
+    ({"qpid.priorities": 2}, {"x-max-priority": 1, "x-priority-base": 4}),
+    ({"x-qpid-priorities": 3}, {"x-max-priority": 2, "x-priority-base": 3}),
+    ({"qpid.priorities": 10, "x-qpid-priorities": 10}, {"x-max-priority": 9, "x-priority-base": 0}),
+    ({"qpid.group_header_key": "g", "qpid.shared_msg_group": 1}, {"x-message-group": "g"}),
+    ({"qpid.group_header_key": "g", "qpid.shared_msg_group": True}, {"x-message-group": "g"}),
+    ({"qpid.shared_msg_group": 0}, {}),
+]
+
+REFUSED: list[tuple[Table, type[AmqpError], str]] = [
+    ({"qpid.max_count": -1}, PreconditionFailed, "'qpid.max_count' for {}: {value_negative,-1}"),
+    ({"qpid.max_size": "3"}, PreconditionFailed, "'qpid.max_size' for {}: \"expected integer, got longstr\""),
+    ({"qpid.policy_type": "other"}, PreconditionFailed, "'qpid.policy_type' for {}: invalid_policy_type"),
+    ({"qpid.policy_type": "ring_strict"}, NotImplemented540, "'qpid.policy_type' for {}: ring_strict: a full queue"),
+    ({"qpid.policy_type": "self_destruct"}, NotImplemented540, "'qpid.policy_type' for {}: self_destruct: a full"),
+    ({"qpid.priorities": 0}, PreconditionFailed, "'qpid.priorities' for {}: {value_zero,0}"),
+    ({"x-qpid-priorities": 11}, PreconditionFailed, "'x-qpid-priorities' for {}: {max_value_exceeded,11}"),
+    ({"qpid.priorities": 2, "x-qpid-priorities": 3}, PreconditionFailed, "'x-qpid-priorities' for {}: it means"),
+    ({"qpid.group_header_key": 1}, PreconditionFailed, "'qpid.group_header_key' for {}: {unacceptable_type"),
+    ({"qpid.shared_msg_group": "x"}, PreconditionFailed, "'qpid.shared_msg_group' for {}: {unacceptable_type"),
+    ({"qpid.group_header_key": "g"}, NotImplemented540, "both are needed"),
+    ({"qpid.shared_msg_group": 1}, NotImplemented540, "both are needed"),
+    (
+        {"qpid.max_count": 3, "x-max-length": 4},
+        PreconditionFailed,
+        "'qpid.max_count' for {}: it means x-max-length 3, and x-max-length is 4",
+    ),
+    (
+        {"qpid.policy_type": "ring", "x-overflow": "reject-publish"},
+        PreconditionFailed,
+        "'qpid.policy_type' for {}: it means x-overflow drop-head, and x-overflow is reject-publish",
+    ),
+    ({"qpid.file_count": 8}, NotImplemented540, "'qpid.file_count' for {}: the broker decides about files"),
+    ({"qpid.file_size": 8}, NotImplemented540, "'qpid.file_size' for {}: the broker decides about files"),
+    ({"qpid.fairshare": 8}, NotImplemented540, "'qpid.fairshare' for {}: levels of priority are served strictly"),
+    ({"qpid.fairshare-3": 8}, NotImplemented540, "'qpid.fairshare-3' for {}: levels of priority are served"),
+    ({"qpid.strange": 8}, NotImplemented540, "'qpid.strange' for {}: unknown argument"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "meant"), MEANT, ids=[str(arguments) for arguments, _ in MEANT])
+def test_what_arguments_mean(arguments: Table, meant: Table) -> None:
+    assert as_x_arguments(arguments, Q) == meant
+
+
+@pytest.mark.parametrize(("arguments", "error", "text"), REFUSED, ids=[str(row[0]) for row in REFUSED])
+def test_refusals(arguments: Table, error: type[AmqpError], text: str) -> None:
+    with pytest.raises(error) as caught:
+        queue_settings(arguments, Q)
+    assert text.replace("{}", Q) in str(caught.value)
+
+
+def test_each_argument_has_a_row() -> None:
+    assert {name for arguments, _ in MEANT for name in arguments if is_qpid(name)} == set(QPID_ARGUMENTS)
+
+
+def test_without_any_the_table_is_the_same_object() -> None:
+    arguments = {"x-max-length": 3}
+    assert as_x_arguments(arguments) is arguments
+
+
+def test_settings() -> None:
+    assert queue_settings({"qpid.max_count": 3, "qpid.priorities": 2}, Q) == QueueSettings(
+        max_length=3, overflow="reject-publish", max_priority=1, priority_base=4
+    )
+
+
+def test_policies_are_merged_with_the_meaning() -> None:
+    policy = Policy("/", "p", "", {"max-length": 2, "overflow": "drop-head"})
+    values = {key: setting.value for key, setting in effective({"qpid.max_count": 3}, policy, None).items()}
+    assert values == {"max-length": 2, "overflow": "reject-publish"}
+
+
+def test_a_second_declaration_is_compared_by_the_meaning() -> None:
+    current = {"qpid.max_count": 3, "qpid.policy_type": "ring"}
+    check_redeclaration(Q, {"x-max-length": 3, "x-overflow": "drop-head"}, current)
+    with pytest.raises(PreconditionFailed, match="inequivalent arg 'x-max-length'"):
+        check_redeclaration(Q, {**current, "qpid.max_count": 4}, current)
+
+
+@pytest.mark.parametrize("levels", range(1, 11))
+def test_priorities_fall_onto_levels_in_order(levels: int) -> None:
+    meant = as_x_arguments({"qpid.priorities": levels})
+    base, top = meant["x-priority-base"], meant["x-max-priority"]
+    assert isinstance(base, int)
+    assert isinstance(top, int)
+    seen = [min(max(priority - base, 0), top) for priority in range(10)]
+    assert seen == sorted(seen)
+    assert set(seen) == set(range(levels))
+    lowest, highest = 5 - (levels + 1) // 2, 4 + levels // 2  # the specification's rule
+    assert seen[: lowest + 1] == [0] * (lowest + 1)
+    assert set(seen[highest:]) == {levels - 1}
