@@ -223,6 +223,9 @@ class Session:
         self.schedule()
 
     def _say(self, said: Control | Again[Sent]) -> None:
+        """Send it, unless the client has sent detach or close in the same piece of input."""
+        if not self.listens:
+            return
         if isinstance(said, Again):
             self._put(said.item)
         else:
@@ -234,7 +237,7 @@ class Session:
         if self.attached and not self.ended:
             controls, _ = self._state.start_over()
             for control in controls:
-                self._control(control)
+                self._say(control)
 
     @property
     def next_number(self) -> int:
