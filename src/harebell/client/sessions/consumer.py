@@ -114,16 +114,16 @@ class Consumer:
                 raise errors.ChannelClosed(f"consumer '{self.tag}' could not subscribe: make another one")
             await asyncio.wait([self._starting])  # another task subscribes
         self._starting = self._loop.create_future()
-        self._core.subscribe(self._subscription)
+        self._core.deliveries.subscribe(self._subscription)
         call = Call(self._loop)
         try:
             await self._core.call("message.subscribe", *self._commands, timeout=self._timeout, call=call)
         except BaseException:
             self._starting.cancel()
             if call.number is None:
-                self._core.unsubscribe(self._subscription)
+                self._core.deliveries.unsubscribe(self._subscription)
             else:
-                self._core.abandon(self._subscription)
+                self._core.deliveries.abandon(self._subscription)
             raise
         self._starting.set_result(None)
 
@@ -133,7 +133,7 @@ class Consumer:
         if self._subscribed and self._core.reason is None and self._core.lost is None:
             await self._core.call("message.cancel", Sent(c.MessageCancel(self.tag, sync=True)), timeout=timeout)
         if not subscription.finished:
-            self._core.unsubscribe(subscription)
+            self._core.deliveries.unsubscribe(subscription)
             self._core.flush()
 
     @property
@@ -149,7 +149,7 @@ class Consumer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if kind is not None and issubclass(kind, asyncio.CancelledError):
-            self._core.abandon(self._subscription)  # a cancelled task does not wait for the network
+            self._core.deliveries.abandon(self._subscription)  # a cancelled task does not wait for the network
             return
         try:
             await self.cancel()
@@ -168,10 +168,10 @@ class Consumer:
             await asyncio.sleep(0)
         if not self._subscription.buffer:
             await self._subscription.filled()
-        return self._core.take(self._subscription)
+        return self._core.deliveries.take(self._subscription)
 
     def __del__(self) -> None:
         # `async for` has no way to say that it was left; the last reference going away says it.
         subscription: Subscription | None = getattr(self, "_subscription", None)
         if subscription is not None and self._subscribed and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._core.abandon, subscription)
+            self._loop.call_soon_threadsafe(self._core.deliveries.abandon, subscription)

@@ -19,14 +19,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from functools import partial
 from typing import Any, Final, Protocol, cast
 
 from harebell import errors
 from harebell.client.core.slots import copy_of
 from harebell.client.sessions.calls import Call, Rejection, Sent, Waiting
+from harebell.client.sessions.deliveries import Deliveries
+from harebell.client.sessions.gate import Gate
 from harebell.client.sessions.messages import Delivery
-from harebell.client.sessions.settlements import Settlements, ranges_of
-from harebell.client.sessions.subscription import Subscription
 from harebell.client.sessions.transport import SessionTransport
 from harebell.client.transport.deadlines import EXPIRED, Deadlines
 from harebell.protocol.v010 import (
@@ -46,15 +47,13 @@ from harebell.protocol.v010.frames import command_frames
 from harebell.protocol.v010.sending import SendingHalf
 from harebell.protocol.v010.serial import wide, wide_ranges
 from harebell.protocol.v010.session import Again, Session as State
-from harebell.protocol.v010.structs import Acquired
 
 __all__ = ["Home", "SessionCore"]
 
-MOST_COMMANDS: Final = 49_152  # incomplete commands, above which callers wait; settlements may go up to the next
-HARDLY_COMMANDS: Final = 65_536
+MOST_COMMANDS: Final = 65_536  # incomplete commands: as many as a broker of ours takes
+ENOUGH_COMMANDS: Final = 49_152  # ..., above which callers wait; settlements do not
+RESERVE: Final = 64  # commands that are issued together, at most
 MOST_BYTES: Final = 64 << 20  # bytes of incomplete commands, above which callers wait
-MOST_ENTERING: Final = 64  # callers that are let through the gate in one turn
-MOST_ROUTES: Final = 1024  # payloads of transfers whose subscription is remembered
 
 
 class Home(Protocol):
@@ -110,18 +109,14 @@ class SessionCore:
         self._channel = 0
         self._lost_here = False  # on this attachment the broker has said that it has no state
         self._waiting: dict[int, Waiting] = {}
-        self._subscriptions: dict[str, Subscription] = {}
-        self._routes: dict[bytes, Subscription | None] = {}
-        self._settlements = Settlements()
+        self.deliveries = Deliveries(self)
         self._deferred: deque[tuple[Sent, Waiting | None]] = deque()  # to be issued as soon as there is room
-        self._held = 0  # deliveries that are to be settled
-        self._gate: deque[asyncio.Future[object]] = deque()
-        self._entering = 0
+        self._gate = Gate(self.loop, self.check, self._may_issue)
         self._changed: list[asyncio.Future[object]] = []
         self._detaching: asyncio.Future[object] | None = None
 
     def _new_state(self) -> State[Sent]:
-        return State(self.wire_name, SendingHalf(max_commands=HARDLY_COMMANDS, max_bytes=1 << 62))
+        return State(self.wire_name, SendingHalf(max_commands=MOST_COMMANDS, max_bytes=1 << 62))
 
     # -- what it is --------------------------------------------------------------------------------------------------
 
@@ -207,9 +202,9 @@ class SessionCore:
             unknown = len(self._state.sending.unsafe())
             self.lost = errors.SessionStateLost(
                 f"the broker has no state of session '{self.name}': {unknown} commands may or may not have been "
-                f"executed, {self._held} deliveries come again; start_over() goes on without them",
+                f"executed, {self.deliveries.held} deliveries come again; start_over() goes on without them",
                 unknown,
-                self._held,
+                self.deliveries.held,
             )
             self._forget(self.lost)
         self._change()
@@ -219,13 +214,8 @@ class SessionCore:
         waiting, self._waiting = self._waiting, {}
         for each in (*waiting.values(), *(late for _, late in self._deferred if late is not None)):
             each.failed(reason)
-        subscriptions, self._subscriptions = self._subscriptions, {}
-        for subscription in subscriptions.values():
-            subscription.end(reason)
-        self._routes.clear()
-        self._settlements.clear()
         self._deferred.clear()
-        self._held = 0
+        self.deliveries.end(reason)
         self.selected, self.transaction = False, None
 
     async def start_over(self, deadline: float) -> None:
@@ -279,60 +269,25 @@ class SessionCore:
         for future in changed:
             if not future.done():
                 future.set_result(None)
-        self._open_gate()
+        self._gate.open()
 
     async def enter(self, deadline: float, what: str) -> None:
         """Wait until a command may be issued. Raises as `check`, and DeadlineExceeded: nothing was sent then."""
-        self.check()
-        if not self._gate and not self._entering and self._may_issue():
-            self._issue_deferred()
-            return
-        put = self._gate.append
-        while True:
-            future: asyncio.Future[object] = self.loop.create_future()
-            put(future)
-            try:
-                await self.wait(future, deadline, what)
-            except BaseException:
-                if future in self._gate:
-                    self._gate.remove(future)
-                elif future.done() and not future.cancelled() and future.result() is not EXPIRED:
-                    self._through()  # it was let through, and is cancelled
-                raise
-            self._through()
-            self.check()
-            if self._may_issue():
-                self._issue_deferred()
-                return
-            put = self._gate.appendleft
-
-    def _through(self) -> None:
-        """A caller that was let through goes on."""
-        self._entering -= 1
-        if not self._entering:
-            self.loop.call_soon(self._open_gate)
+        await self._gate.enter(partial(self.wait, deadline=deadline, what=what))
+        self._issue_deferred()
 
     def _may_issue(self) -> bool:
         sending = self._state.sending
         return (
             self.usable
-            and sending.incomplete < MOST_COMMANDS
+            and sending.incomplete < ENOUGH_COMMANDS
             and sending.pending_bytes < MOST_BYTES
             and self._transport is not None
             and not self._transport.writing_paused
         )
 
-    def _open_gate(self) -> None:
-        """Let callers through: a few at a time while commands may be issued, all where they are to fail."""
-        failing = self.reason is not None or self.lost is not None
-        while self._gate and (failing or (self._entering < MOST_ENTERING and self._may_issue())):
-            future = self._gate.popleft()
-            if not future.done():
-                self._entering += 1
-                future.set_result(True)
-
     def writable(self) -> None:
-        self._open_gate()
+        self._gate.open()
 
     # -- issuing -----------------------------------------------------------------------------------------------------
 
@@ -367,6 +322,11 @@ class SessionCore:
         self._put(sent)
         return number
 
+    def complete(self, number: int) -> None:
+        """A transfer of the broker's is complete."""
+        self._state.receiving.complete(number)
+        self.flush()
+
     def flush(self) -> None:
         """Have the output written with the loop's next turn."""
         if self._transport is not None:
@@ -374,7 +334,7 @@ class SessionCore:
 
     def defer(self, command: Command, waiting: Waiting | None = None) -> None:
         """Issue a command as soon as there is room, behind all settlements so far, and before what is issued later."""
-        for settlement in self._settlements.commands():
+        for settlement in self.deliveries.settlements.commands():
             self._deferred.append((Sent(settlement), None))
         self._deferred.append((Sent(command), waiting))
         self.flush()
@@ -383,12 +343,16 @@ class SessionCore:
         """Issue what was deferred, and the settlements that were gathered, where there is room."""
         if self.usable:
             self._issue_deferred()
-            if self._settlements and self._state.sending.incomplete < HARDLY_COMMANDS - 16:
-                for command in self._settlements.commands():
+            if self.deliveries.settlements and self._room():
+                for command in self.deliveries.settlements.commands():
                     self.issue(Sent(command))
 
+    def _room(self) -> bool:
+        """Whether there is room for what cannot wait."""
+        return self._state.sending.incomplete < MOST_COMMANDS - RESERVE
+
     def _issue_deferred(self) -> None:
-        while self._deferred and self._state.sending.incomplete < HARDLY_COMMANDS - 16:
+        while self._deferred and self._room():
             self.issue(*self._deferred.popleft())
 
     def before_write(self) -> None:
@@ -409,99 +373,6 @@ class SessionCore:
         self._transport.engine.send_control(self._channel, control)
         self._transport.flush()
 
-    # -- subscriptions and deliveries --------------------------------------------------------------------------------
-
-    def subscribe(self, subscription: Subscription) -> None:
-        """Have the transfers of its destination; message.subscribe is issued next."""
-        self._subscriptions[subscription.tag] = subscription
-        self._routes.clear()
-
-    def unsubscribe(self, subscription: Subscription) -> None:
-        """Give back what was not taken, and what still comes."""
-        if self._subscriptions.pop(subscription.tag, None) is not None:
-            self._routes.clear()
-        for delivery in subscription.buffer:
-            self._give_back(delivery)
-        subscription.end(None)
-
-    def abandon(self, subscription: Subscription) -> None:
-        """End a subscription without waiting for it."""
-        if self.reason is None and self.lost is None and subscription.tag in self._subscriptions:
-            self.unsubscribe(subscription)
-            self.defer(c.MessageCancel(subscription.tag))
-
-    def take(self, subscription: Subscription) -> Delivery:
-        """The next delivery of a subscription that has one."""
-        delivery = subscription.buffer.popleft()
-        if delivery.settled or not delivery.acquired:
-            self._complete(delivery.number)
-        return delivery
-
-    def _give_back(self, delivery: Delivery) -> None:
-        if not delivery.settled:
-            delivery.settled = True
-            if delivery.acquired:
-                self._settlements.release(delivery.number, set_redelivered=False)
-                self._held -= 1
-        self._complete(delivery.number)
-
-    def _complete(self, number: int) -> None:
-        self._state.receiving.complete(number)
-        self.flush()
-
-    def _settles(self, delivery: Delivery, what: str) -> None:
-        if self.reason is not None:
-            self.check()
-        if delivery.generation != self.generation or self.lost is not None:
-            raise errors.SessionStateLost(
-                f"{what}: the broker has no state of session '{self.name}' any more, and delivers the message again"
-            )
-        if delivery.settled or not delivery.acquired:
-            why = "is settled already" if delivery.settled else "is not acquired: acquire() comes first"
-            raise errors.LocalProtocolError(f"{what}: delivery {delivery.number} {why}")
-
-    def _settled(self, delivery: Delivery) -> None:
-        delivery.settled = True
-        self._held -= 1
-        self._complete(delivery.number)
-
-    def accept(self, delivery: Delivery) -> None:
-        self._settles(delivery, "accept")
-        self.check_transaction("accept")
-        self._settlements.accept(delivery.number)
-        self._settled(delivery)
-        if self.transaction is not None:
-            self.transaction.append(delivery)
-
-    def release(self, delivery: Delivery, *, set_redelivered: bool) -> None:
-        self._settles(delivery, "release")
-        self._settlements.release(delivery.number, set_redelivered=set_redelivered)
-        self._settled(delivery)
-
-    def reject(self, delivery: Delivery, text: str | None) -> None:
-        self._settles(delivery, "reject")
-        self._settlements.reject(delivery.number, text)
-        self._settled(delivery)
-
-    def acquired_again(self, deliveries: list[Delivery]) -> None:
-        """A transaction was rolled back: what was accepted in it can be settled again."""
-        for delivery in deliveries:
-            if delivery.generation == self.generation and delivery.settled:
-                delivery.settled = False
-                self._held += 1
-
-    async def acquire(self, delivery: Delivery, timeout: float | None) -> bool:
-        if delivery.acquired:
-            raise errors.LocalProtocolError(f"acquire: delivery {delivery.number} is acquired")
-        if delivery.generation != self.generation:
-            return False
-        command = c.MessageAcquire(ranges_of([delivery.number])[0], sync=True)
-        call = await self.call(command.NAME, Sent(command), timeout=timeout)
-        if isinstance(call.result, Acquired) and call.result.transfers:
-            delivery.acquired, delivery.settled = True, False
-            self._held += 1
-        return delivery.acquired
-
     def check_transaction(self, what: str) -> None:
         """Raise LocalProtocolError where the session is transactional and no transaction is open."""
         if self.selected and self.transaction is None:
@@ -518,7 +389,9 @@ class SessionCore:
         elif self.reason is not None:
             return
         elif isinstance(event, Content):
-            self._transfer(event)
+            number = self._state.receiving.receive(event.sync)
+            if number is not None:
+                self.deliveries.receive(number, event)
         elif isinstance(event, Command):
             self._execute(event)
         else:
@@ -526,35 +399,6 @@ class SessionCore:
             raise errors.RemoteProtocolError(
                 errors.ResourceError, f"a message of more than {limit} bytes", 4, 1, self._channel, "channel"
             )
-
-    def _transfer(self, content: Content) -> None:
-        number = self._state.receiving.receive(content.sync)
-        if number is None:
-            return
-        try:
-            subscription = self._routes[content.command]
-        except KeyError:
-            command = cast(c.MessageTransfer, content.decode_command())
-            if len(self._routes) >= MOST_ROUTES:
-                self._routes.clear()
-            subscription = self._routes[content.command] = self._subscriptions.get(command.destination or "")
-        if subscription is None:  # it was cancelled meanwhile
-            self._settlements.release(number, set_redelivered=False)
-            self._complete(number)
-            return
-        held = not (subscription.no_ack or subscription.browsing)
-        self._held += held
-        subscription.add(
-            Delivery(
-                content,
-                self,
-                subscription.tag,
-                number,
-                self.generation,
-                acquired=not subscription.browsing,
-                settled=subscription.no_ack,
-            )
-        )
 
     def _execute(self, command: Command) -> None:
         number = self._state.receiving.receive(command.sync or type(command) is c.ExecutionSync)
@@ -658,7 +502,7 @@ class SessionCore:
         if self._state.ready and not was_ready:
             self._change()
         else:
-            self._open_gate()
+            self._gate.open()
 
     # -- the end -----------------------------------------------------------------------------------------------------
 

@@ -313,16 +313,16 @@ class Session:
             commands = subscribe_commands(subscription, queue, FlowMode.CREDIT, 1, None)
             commands += [Sent(c.MessageFlush(subscription.tag)), Sent(c.MessageCancel(subscription.tag, sync=True))]
             attempts = core.attempts
-            core.subscribe(subscription)
+            core.deliveries.subscribe(subscription)
             try:
                 await core.call("message.flush", *commands, timeout=deadline - core.loop.time())
                 if subscription.buffer:
-                    return core.take(subscription)
+                    return core.deliveries.take(subscription)
                 if core.attempts == attempts:
                     return None
                 # The broker may have flushed while there was no connection, to nobody: ask again.
             finally:
-                core.unsubscribe(subscription)
+                core.deliveries.unsubscribe(subscription)
 
     # -- topology ----------------------------------------------------------------------------------------------------
 

@@ -91,7 +91,7 @@ class Transaction:
         """Have it rolled back, before anything else is issued."""
         call = Call(self._loop)
         self._core.defer(c.TxRollback(sync=True), call)
-        self._core.acquired_again(self._accepted)
+        self._core.deliveries.acquired_again(self._accepted)
         return call
 
     def _end(self) -> None:
