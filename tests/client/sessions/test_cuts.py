@@ -70,7 +70,7 @@ DIALOGUES: dict[str, tuple[Dialogue, str]] = {
     "transactions": (transactions, "out"),
     "pull": (pull, "out"),
 }
-STRIDE = 7  # octets between two cuts; co-prime with the sizes of frames' heads
+STRIDE = 7  # octets between two cuts; 1 takes five minutes, and finds nothing more
 
 
 async def run(dialogue: Dialogue, queue: str, after: int | None, direction: Direction) -> tuple[int, list[bytes], int]:
@@ -102,10 +102,10 @@ async def test_a_cut_after_any_octet_changes_nothing(name: str, direction: Direc
     dialogue, queue = DIALOGUES[name]
     octets, found, dialled = await run(dialogue, queue, None, direction)
     assert (found, dialled) == (WANTED, 1)
-    cuts = 0
-    for first in range(0, octets, STRIDE * 4):
-        runs = [run(dialogue, queue, after, direction) for after in range(first, min(first + STRIDE * 4, octets), STRIDE)]
+    places, cuts = range(0, octets, STRIDE), 0
+    for at in range(0, len(places), 4):
+        runs = [run(dialogue, queue, after, direction) for after in places[at : at + 4]]
         for _, found, dialled in await asyncio.gather(*runs):
             assert found == WANTED
             cuts += dialled - 1
-    assert cuts >= octets // STRIDE - 1  # the last octets may come after the end
+    assert cuts >= len(places) - 1  # the last octets may come after the end

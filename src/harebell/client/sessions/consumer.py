@@ -108,38 +108,46 @@ class Consumer:
     async def start(self) -> None:
         """Subscribe, unless that is done. NotFound for a missing queue (the session ends with it), DeadlineExceeded."""
         while self._starting is not None:
-            if self._starting.done() and not self._starting.cancelled():
-                return
             if self._starting.done():
-                raise errors.ChannelClosed(f"consumer '{self.tag}' could not subscribe: make another one")
+                return
             await asyncio.wait([self._starting])  # another task subscribes
-        self._starting = self._loop.create_future()
-        self._core.deliveries.subscribe(self._subscription)
+        starting = self._starting = self._loop.create_future()
+        subscription = self._subscription
+        self._core.deliveries.subscribe(subscription)
         call = Call(self._loop)
         try:
             await self._core.call("message.subscribe", *self._commands, timeout=self._timeout, call=call)
         except BaseException:
-            self._starting.cancel()
             if call.number is None:
-                self._core.deliveries.unsubscribe(self._subscription)
+                self._core.deliveries.unsubscribe(subscription)
             else:
-                self._core.deliveries.abandon(self._subscription)
+                self._core.deliveries.abandon(subscription)
+            self._subscription = Subscription(
+                self._loop, subscription.tag, no_ack=subscription.no_ack, browsing=subscription.browsing
+            )
+            self._starting = None
             raise
-        self._starting.set_result(None)
+        finally:
+            starting.set_result(None)
 
     async def cancel(self, *, timeout: float | None = None) -> None:
         """End the subscription; what was not taken is released. In a session that has ended, or twice, no error."""
         subscription = self._subscription
         if self._subscribed and self._core.reason is None and self._core.lost is None:
             await self._core.call("message.cancel", Sent(c.MessageCancel(self.tag, sync=True)), timeout=timeout)
+        returned = len(subscription.buffer)
         if not subscription.finished:
             self._core.deliveries.unsubscribe(subscription)
-            self._core.flush()
+        if returned and not subscription.no_ack:
+            await self._core.call("message.release", Sent(c.ExecutionSync(sync=True)), timeout=timeout)
+
+    @property
+    def _started(self) -> bool:
+        return self._starting is not None and self._starting.done()
 
     @property
     def _subscribed(self) -> bool:
-        started = self._starting is not None and self._starting.done() and not self._starting.cancelled()
-        return started and not self._subscription.finished
+        return self._started and not self._subscription.finished
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -161,7 +169,7 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Delivery:
-        if self._starting is None or not self._starting.done() or self._starting.cancelled():
+        if not self._started:
             await self.start()
         self._handed += 1
         if not self._handed % FAIR:

@@ -53,6 +53,7 @@ __all__ = ["Home", "SessionCore"]
 MOST_COMMANDS: Final = 65_536  # incomplete commands: as many as a broker of ours takes
 ENOUGH_COMMANDS: Final = 49_152  # ..., above which callers wait; settlements do not
 RESERVE: Final = 64  # commands that are issued together, at most
+LEAVABLE: Final = (AttachmentState.ATTACHED, AttachmentState.ATTACHING_BY_CLIENT)
 MOST_BYTES: Final = 64 << 20  # bytes of incomplete commands, above which callers wait
 
 
@@ -363,15 +364,21 @@ class SessionCore:
 
     def _put(self, sent: Sent) -> None:
         transport = self._transport
-        assert transport is not None  # `usable` and the engine's events say so
+        if transport is None or not self.attached:
+            return  # the broker has sent detach in the same piece of input
         number, most = self._channel, transport.engine.max_frame_size
         content = encode_content(number, sent.header, sent.body, most) if sent.header or sent.body else b""
         transport.engine.send_pieces((command_frames(number, sent.payload, most, bool(content)), content))
 
     def _control(self, control: Control) -> None:
-        assert self._transport is not None  # as above
-        self._transport.engine.send_control(self._channel, control)
-        self._transport.flush()
+        """Send a control of the attached session; where it is not any more, nobody would read it."""
+        if self.attached:
+            self._say(control)
+
+    def _say(self, control: Control) -> None:
+        if self._transport is not None:
+            self._transport.engine.send_control(self._channel, control)
+            self._transport.flush()
 
     def check_transaction(self, what: str) -> None:
         """Raise LocalProtocolError where the session is transactional and no transaction is open."""
@@ -463,7 +470,7 @@ class SessionCore:
     def _receive_control(self, control: Control) -> None:
         match control:
             case k.SessionDetach():
-                self._control(k.SessionDetached(self.wire_name, DetachCode.NORMAL))
+                self._say(k.SessionDetached(self.wire_name, DetachCode.NORMAL))
                 self._detached(DetachCode.NORMAL)
             case k.SessionDetached():
                 self._detached(control.code)
@@ -549,9 +556,10 @@ class SessionCore:
         if self.usable:
             for control in self._state.due(idle=True):
                 self._control(control)
-        if not keep:
-            self._control(k.SessionRequestTimeout(0))
-        self._control(k.SessionDetach(self.wire_name))
+        if self._transport is not None and self._transport.engine.attachments.get(self._channel) in LEAVABLE:
+            if not keep:
+                self._say(k.SessionRequestTimeout(0))
+            self._say(k.SessionDetach(self.wire_name))
 
 
 _REASONS: Final[dict[int, str]] = {
