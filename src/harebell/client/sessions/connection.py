@@ -294,7 +294,7 @@ class Connection:
         if self._reason is not None:
             return
         self._reason = reason
-        if self._reviving is not None:
+        if self._reviving is not None and self._reviving is not asyncio.current_task():
             self._reviving.cancel()
         for core in tuple(self._cores.values()):
             core.end(copy_of(reason))

@@ -80,6 +80,8 @@ class Consumer:
             raise errors.InvalidArgument(f"window_bytes is {window_bytes}: 1 to {MOST_CREDIT} are possible")
         self._core = core
         self._loop = core.loop
+        self._starting: asyncio.Future[None] | None = None
+        self._handed = 0
         self._queue = queue
         self._timeout = timeout
         self._subscription = Subscription(core.loop, tag, no_ack=no_ack, browsing=browsing)
@@ -92,8 +94,6 @@ class Consumer:
             exclusive=exclusive,
             arguments=arguments,
         )
-        self._starting: asyncio.Future[None] | None = None
-        self._handed = 0
 
     @property
     def tag(self) -> str:

@@ -274,7 +274,7 @@ class SessionCore:
 
     async def enter(self, deadline: float, what: str) -> None:
         """Wait until a command may be issued. Raises as `check`, and DeadlineExceeded: nothing was sent then."""
-        await self._gate.enter(partial(self.wait, deadline=deadline, what=what))
+        await self._gate.enter(partial(self.wait, deadline=deadline, what=f"{what} was held back"))
         self._issue_deferred()
 
     def _may_issue(self) -> bool:

@@ -145,9 +145,9 @@ class Session:
     ) -> None:
         """Publish one message; it is in every queue it was routed to, and on disk where it has to be.
 
-        Nacked when a queue refuses it, Unroutable when a mandatory one reached no queue. After DeadlineExceeded it will
-        still be published once, if `incomplete` was counted; a session that is closed in time waits for that.
-        LocalProtocolError and InvalidArgument when it does not fit the wire: nothing is sent.
+        Nacked when a queue refuses it, Unroutable when a mandatory one reached no queue. DeadlineExceeded says whether
+        it was held back, and is not sent; else it stays in the session and is published once, as it is when this call
+        is cancelled. LocalProtocolError and InvalidArgument when it does not fit the wire: nothing is sent.
         """
         core = self._core
         sent = transfer(message, exchange, routing_key, mandatory=mandatory, sync=True)
