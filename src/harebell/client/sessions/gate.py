@@ -22,7 +22,7 @@ class Gate:
     may_pass  whether a command may be issued this moment
     """
 
-    __slots__ = ("_check", "_entering", "_loop", "_may_pass", "_queue")
+    __slots__ = ("_check", "_entering", "_loop", "_may_pass", "_queue", "_tickets")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, check: Callable[[], None], may_pass: Callable[[], bool]
@@ -30,7 +30,8 @@ class Gate:
         self._loop = loop
         self._check = check
         self._may_pass = may_pass
-        self._queue: deque[asyncio.Future[object]] = deque()
+        self._queue: deque[tuple[int, asyncio.Future[object]]] = deque()  # by ticket
+        self._tickets = 0
         self._entering = 0  # were let through, and have not gone on yet
 
     async def enter(self, wait: Callable[[asyncio.Future[object]], Awaitable[object]]) -> None:
@@ -38,15 +39,17 @@ class Gate:
         self._check()
         if not self._queue and not self._entering and self._may_pass():
             return
-        put = self._queue.append
+        self._tickets += 1
+        ticket = self._tickets
         while True:
             future: asyncio.Future[object] = self._loop.create_future()
-            put(future)
+            waiting = (ticket, future)
+            self._queue.insert(self._place(ticket), waiting)
             try:
                 await wait(future)
             except BaseException:
-                if future in self._queue:
-                    self._queue.remove(future)
+                if waiting in self._queue:
+                    self._queue.remove(waiting)
                 elif future.done() and not future.cancelled() and future.result() is not EXPIRED:
                     self._entered()  # it was let through, and is cancelled
                 raise
@@ -54,12 +57,18 @@ class Gate:
             self._check()
             if self._may_pass():
                 return
-            put = self._queue.appendleft
+
+    def _place(self, ticket: int) -> int:
+        """Where a caller belongs: at the end, or, if others have filled the room before its turn, near the front."""
+        queue = self._queue
+        if not queue or queue[-1][0] < ticket:
+            return len(queue)
+        return next(at for at, (other, _) in enumerate(queue) if other > ticket)
 
     def open(self) -> None:
         """Let callers through, as many as may pass now; all of them where they are to fail."""
         while self._queue and (self._fails() or (self._entering < MOST_ENTERING and self._may_pass())):
-            future = self._queue.popleft()
+            _, future = self._queue.popleft()
             if not future.done():
                 self._entering += 1
                 future.set_result(True)
