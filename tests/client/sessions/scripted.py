@@ -57,6 +57,10 @@ class Peer:
         self.write()
         self._writer.write(data)
 
+    def hang_up(self) -> None:
+        """Cut the connection."""
+        self._writer.transport.abort()
+
     def _answer(self, event: object) -> None:
         match event:
             case k.ConnectionStartOk():

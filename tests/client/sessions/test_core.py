@@ -9,7 +9,6 @@ import pytest
 
 from harebell import errors
 from harebell.client.sessions import connect
-from harebell.client.sessions.core import SessionCore
 from harebell.protocol.v010 import Command, Content, Control, commands as c, controls as k
 from harebell.protocol.v010.domains import DetachCode
 from harebell.protocol.v010.frames import control_frames
@@ -173,6 +172,49 @@ async def test_the_broker_closes_the_connection() -> None:
         assert k.ConnectionCloseOk() in peers[0].seen
 
 
+async def test_a_first_attach_that_was_cut_waits_for_the_lost_connection() -> None:
+    """The broker has attached the session to a connection that is lost, and does not know of the loss yet."""
+    attaches = 0
+
+    def on(peer: Peer, event: object) -> bool:
+        nonlocal attaches
+        if not isinstance(event, k.SessionAttach):
+            return False
+        attaches += 1
+        if attaches == 1:
+            peer.bytes(b"")
+            peer.hang_up()
+        elif attaches < 4:
+            assert not event.force
+            peer.control(k.SessionDetached(event.name, DetachCode.SESSION_BUSY))
+        return attaches < 4
+
+    async with scripted(on) as (url, _), connect(url, backoff=FAST, timeout=20) as connection:
+        async with connection.session("s") as session:
+            await session.sync()
+        assert attaches == 4
+        waiting = asyncio.ensure_future(connection.session("t").__aenter__())
+        attaches = 0
+        await until(lambda: attaches == 2)
+        await connection.close()
+        with pytest.raises(errors.ChannelClosed):
+            await waiting
+
+
+async def test_starting_over_waits_for_a_connection() -> None:
+    def end(peer: Peer) -> None:
+        peer.hang_up()
+
+    async with scripted(upon(Content, end)) as (url, peers), connect(url, backoff=FAST, timeout=20) as connection:
+        async with connection.session("s") as session:
+            with pytest.raises(errors.SessionStateLost):
+                await session.publish(b"m", "", "q")
+            peers[-1].hang_up()
+            await until(lambda: connection.state == "reconnecting")
+            await session.start_over()
+            await session.sync()
+
+
 async def test_a_message_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     def send(peer: Peer) -> None:
         peer.state.sending.send(c.ExecutionSync(), 1)
@@ -181,11 +223,7 @@ async def test_a_message_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> N
     on = upon(c.MessageFlow, send)
     async with scripted(on) as (url, _), connect(url, backoff=None) as connection:
         session = await connection.session("s")
-        core = session._core
-        assert isinstance(core, SessionCore)
-        transport = connection._transport
-        assert transport is not None
-        monkeypatch.setattr(transport.engine, "max_message_size", 100)
+        monkeypatch.setattr(connection._recovery.transport.engine, "max_message_size", 100)
         with pytest.raises(errors.RemoteProtocolError, match="more than 100 bytes"):
             async with session.consume("q") as consumer:
                 await anext(consumer)

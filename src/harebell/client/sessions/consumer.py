@@ -106,7 +106,7 @@ class Consumer:
         return len(self._subscription.buffer)
 
     async def start(self) -> None:
-        """Subscribe, unless that is done. NotFound for a missing queue (the session ends with it), DeadlineExceeded."""
+        """Subscribe if that is not done. NotFound for a missing queue (the session ends with it), DeadlineExceeded."""
         while self._starting is not None:
             if self._starting.done():
                 return
