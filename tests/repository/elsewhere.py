@@ -154,6 +154,7 @@ ELSEWHERE: Final[dict[str, str]] = {
     "client/recovery/transactions.py": "client/recovery/test_features.py",
     "client/sessions/calls.py": "client/sessions/test_session.py",
     "client/sessions/deliveries.py": "client/sessions/test_consumer.py",
+    "client/sessions/descriptions.py": "client/sessions/test_session.py",
     "client/sessions/messages.py": "client/sessions/test_session.py",
     "client/sessions/recovery.py": "client/sessions/test_connection.py",
     "client/sessions/subscription.py": "client/sessions/test_consumer.py",

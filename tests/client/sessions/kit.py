@@ -39,6 +39,6 @@ async def subscribers(session: Session, queue: str, count: int) -> None:
 
     async def has() -> bool:
         found = await session.queue_query(queue)
-        return found is not None and found.subscriber_count == count
+        return found is not None and found.consumer_count == count
 
     await eventually(has)

@@ -129,7 +129,7 @@ async def test_a_dropped_iterator_cancels(session: Session, other: Session) -> N
 
     async def returned() -> bool:
         found = await other.queue_query("q")
-        return found is not None and (found.subscriber_count, found.message_count) == (0, 9)
+        return found is not None and (found.consumer_count, found.message_count) == (0, 9)
 
     await eventually(returned)
     assert await drained(other, "q") == bodies[1:]

@@ -116,9 +116,8 @@ async def test_queues(session: Session) -> None:
     await session.queue_declare("q", durable=True, alternate_exchange="amq.fanout", arguments={"x-max-length": 5})
     found = await session.queue_query("q")
     assert found is not None
-    assert (found.queue, found.durable, found.message_count, found.subscriber_count) == ("q", True, 0, 0)
+    assert (found.name, found.durable, found.message_count, found.consumer_count) == ("q", True, 0, 0)
     assert found.alternate_exchange == "amq.fanout"
-    assert found.arguments is not None
     assert found.arguments["x-max-length"] == 5
     await session.queue_declare("q", passive=True)
     await session.publish(b"1", "", "q")

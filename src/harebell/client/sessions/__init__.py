@@ -8,17 +8,17 @@ transport       one transport: the engine, the handshake
 
 from harebell.client.sessions.connection import Connection, connect
 from harebell.client.sessions.consumer import Consumer
+from harebell.client.sessions.descriptions import ExchangeDescription, QueueDescription
 from harebell.client.sessions.messages import Delivery
 from harebell.client.sessions.session import Session
 from harebell.client.sessions.transaction import Transaction
-from harebell.protocol.v010.structs import ExchangeQueryResult, QueueQueryResult
 
 __all__ = [
     "Connection",
     "Consumer",
     "Delivery",
-    "ExchangeQueryResult",
-    "QueueQueryResult",
+    "ExchangeDescription",
+    "QueueDescription",
     "Session",
     "Transaction",
     "connect",

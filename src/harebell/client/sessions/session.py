@@ -17,6 +17,7 @@ from harebell.client.messages import Message, Publication
 from harebell.client.sessions.calls import Batch, Call, Sent
 from harebell.client.sessions.consumer import Consumer, subscribe_commands
 from harebell.client.sessions.core import SessionCore
+from harebell.client.sessions.descriptions import ExchangeDescription, QueueDescription, exchange_of, queue_of
 from harebell.client.sessions.messages import Delivery, transfer
 from harebell.client.sessions.subscription import Subscription
 from harebell.client.sessions.transaction import Transaction
@@ -348,10 +349,9 @@ class Session:
             c.QueueDeclare(name, alternate_exchange, passive, durable, exclusive, auto_delete, more, sync=True), timeout
         )
 
-    async def queue_query(self, name: str, *, timeout: float | None = None) -> QueueQueryResult | None:
-        """What the queue is, with its messages and subscribers at this moment; None when it is missing."""
-        found = await self._ask(c.QueueQuery(name, sync=True), QueueQueryResult, timeout)
-        return found if found.queue else None
+    async def queue_query(self, name: str, *, timeout: float | None = None) -> QueueDescription | None:
+        """What the queue is, with its messages and consumers at this moment; None when it is missing."""
+        return queue_of(await self._ask(c.QueueQuery(name, sync=True), QueueQueryResult, timeout))
 
     async def message_count(self, name: str, *, timeout: float | None = None) -> int:
         """How many messages are ready in the queue at this moment. NotFound, and the session goes on."""
@@ -420,10 +420,9 @@ class Session:
             c.ExchangeDeclare(name, type, alternate_exchange, passive, durable, auto_delete, more, sync=True), timeout
         )
 
-    async def exchange_query(self, name: str, *, timeout: float | None = None) -> ExchangeQueryResult | None:
+    async def exchange_query(self, name: str, *, timeout: float | None = None) -> ExchangeDescription | None:
         """What the exchange is; None when it is missing."""
-        found = await self._ask(c.ExchangeQuery(name, sync=True), ExchangeQueryResult, timeout)
-        return None if found.not_found else found
+        return exchange_of(name, await self._ask(c.ExchangeQuery(name, sync=True), ExchangeQueryResult, timeout))
 
     async def exchange_delete(self, name: str, *, if_unused: bool = False, timeout: float | None = None) -> None:
         """Delete the exchange and its bindings. NotFound when it is missing."""
