@@ -272,6 +272,14 @@ class SessionCore:
                 future.set_result(None)
         self._gate.open()
 
+    def enter_nowait(self) -> bool:
+        """Whether commands may be issued at once; what was deferred is issued then. Else `enter` waits, or says why."""
+        if not self._gate.free:
+            return False
+        if self._deferred:
+            self._issue_deferred()
+        return True
+
     async def enter(self, deadline: float, what: str) -> None:
         """Wait until a command may be issued. Raises as `check`, and DeadlineExceeded: nothing was sent then."""
         await self._gate.enter(partial(self.wait, deadline=deadline, what=f"{what} was held back"))
@@ -298,7 +306,8 @@ class SessionCore:
         All are issued, or none: then `call`, which may be given, has no number.
         """
         deadline = self.deadline(timeout)
-        await self.enter(deadline, what)
+        if not self.enter_nowait():
+            await self.enter(deadline, what)
         self.settle()
         for command in commands[:-1]:
             self.issue(command)
@@ -364,8 +373,8 @@ class SessionCore:
 
     def _put(self, sent: Sent) -> None:
         transport = self._transport
-        if transport is None or not self.attached:
-            return  # the broker has sent detach in the same piece of input
+        if transport is None:
+            return  # the broker has ended the session in the same piece of input
         number, most = self._channel, transport.engine.max_frame_size
         content = encode_content(number, sent.header, sent.body, most) if sent.header or sent.body else b""
         transport.engine.send_pieces((command_frames(number, sent.payload, most, bool(content)), content))

@@ -34,10 +34,15 @@ class Gate:
         self._tickets = 0
         self._entering = 0  # were let through, and have not gone on yet
 
+    @property
+    def free(self) -> bool:
+        """Whether a caller may issue commands at once: nobody is before it."""
+        return not self._queue and not self._entering and self._may_pass()
+
     async def enter(self, wait: Callable[[asyncio.Future[object]], Awaitable[object]]) -> None:
         """Wait until the caller may issue commands, which it does at once. Raises what `check` and `wait` raise."""
         self._check()
-        if not self._queue and not self._entering and self._may_pass():
+        if self.free:
             return
         self._tickets += 1
         ticket = self._tickets

@@ -154,7 +154,8 @@ class Session:
         sent = transfer(message, exchange, routing_key, mandatory=mandatory, sync=True)
         core.check_transaction("publish")
         deadline = core.deadline(timeout)
-        await core.enter(deadline, "message.transfer")
+        if not core.enter_nowait():
+            await core.enter(deadline, "message.transfer")
         call = Call(core.loop)
         call.number = number = core.issue(sent, call)
         await core.answered(call, deadline, "message.transfer")
@@ -212,7 +213,8 @@ class Session:
             await core.wait(batch.change(), deadline, "publish_many")
         if batch.error is not None:
             raise batch.error
-        await core.enter(deadline, "publish_many")
+        if not core.enter_nowait():
+            await core.enter(deadline, "publish_many")
         batch.incomplete[core.issue(sent, batch)] = (position, exchange, routing_key)
         if not (position + 1) % between:
             core.issue(Sent(c.ExecutionSync(sync=True)))
