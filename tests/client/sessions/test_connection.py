@@ -213,6 +213,25 @@ async def test_takeover(connection: Connection, broker: Broker) -> None:
                 assert await drained(taken, "q") == [b"m"]  # what the other held has returned
 
 
+async def test_another_program_has_gone_on(connection: Connection, broker: Broker, proxy: FaultProxy) -> None:
+    async with connect(broker.url) as second:
+        session = await connection.session("s")
+        await session.queue_declare("q")
+        proxy.refuse()
+        proxy.cut(reset=True)
+        async with second.session("s", force=True) as taken:
+            await taken.publish(b"m", "", "q")
+            proxy.accept()
+            with pytest.raises(errors.HarebellError) as lost:
+                while True:
+                    await session.sync()
+            assert isinstance(lost.value, errors.SessionStateLost)
+            assert isinstance(session.closed_reason, errors.SessionStateLost)
+            assert "another program" in str(lost.value)
+            await until(lambda: taken.is_closed)  # the first one took the session by force, to go on with it
+            assert isinstance(taken.closed_reason, errors.SessionDetached)
+
+
 async def test_a_session_is_kept_for_the_next(connection: Connection, broker: Broker) -> None:
     async with connection.session("s", keep=True) as session:
         await session.queue_declare("q")

@@ -241,6 +241,26 @@ async def test_a_transfer_for_nobody_is_released() -> None:
             await until(lambda: any(isinstance(event, c.MessageRelease) for event in peers[0].seen))
 
 
+async def test_settlements_and_completions_of_a_turn_are_few() -> None:
+    def send(peer: Peer) -> None:
+        for _ in range(100):
+            peer.state.sending.send(c.ExecutionSync(), 1)
+            peer.engine.send_content(0, c.MessageTransfer("consumer-1"), b"", b"m")
+
+    async with scripted(upon(c.MessageFlow, send)) as (url, peers), connect(url, backoff=None) as connection:
+        async with connection.session("s") as session:
+            async with session.consume("q", window=100) as consumer:
+                await until(lambda: consumer.buffered == 100)
+                peers[0].seen.clear()
+                for _ in range(100):
+                    (await anext(consumer)).accept()
+                await session.sync()
+            accepts = [event for event in peers[0].seen if isinstance(event, c.MessageAccept)]
+            assert [each.transfers for each in accepts] == [((0, 99),)]
+            reports = [event.commands for event in peers[0].seen if isinstance(event, k.SessionCompleted)]
+            assert reports == [((0, 99),)]
+
+
 async def test_a_query_without_a_result() -> None:
     async with scripted(nothing) as (url, _), connect(url, backoff=None) as connection:
         async with connection.session("s") as session:

@@ -136,7 +136,7 @@ class Connection:
             try:
                 await core.opened(core.deadline(None))
             except BaseException:
-                core.hang_up(keep=False)
+                core.hang_up(keep=name is not None)  # one of that name may be another program's
                 raise
             return Session(core, keep=keep)
 

@@ -137,11 +137,12 @@ class SessionCore:
         return transport is not None and transport.engine.attachments.get(self._channel) is AttachmentState.ATTACHED
 
     def check(self) -> None:
-        """Raise ChannelClosed when the session has ended, SessionStateLost while its state is lost."""
+        """Raise ChannelClosed when the session has ended, SessionStateLost when its state is lost."""
+        lost = self.reason or self.lost
+        if isinstance(lost, errors.SessionStateLost):
+            raise copy_of(lost)
         if self.reason is not None:
             raise errors.ChannelClosed(f"session '{self.name}' has ended: {self.reason}") from self.reason
-        if self.lost is not None:
-            raise copy_of(self.lost)
 
     # -- attaching ---------------------------------------------------------------------------------------------------
 
@@ -209,6 +210,18 @@ class SessionCore:
             )
             self._forget(self.lost)
         self._change()
+
+    def _continued(self, error: errors.RemoteProtocolError) -> None:
+        """The broker expects what was never sent: another program has gone on with the session, by its name."""
+        unknown, held = len(self._state.sending.unsafe()), self.deliveries.held
+        reason = errors.SessionStateLost(
+            f"another program has gone on with session '{self.name}': {unknown} commands may or may not have been "
+            f"executed, {held} deliveries come again; open another session ({error})",
+            unknown,
+            held,
+        )
+        self._say_detach(keep=True)
+        self.end(reason)
 
     def _forget(self, reason: errors.HarebellError) -> None:
         """Nothing that was begun goes on."""
@@ -498,7 +511,13 @@ class SessionCore:
         if isinstance(control, k.SessionExpected) and not self._state.has_state:
             self.resumed = bool(control.commands)
         was_ready = self._state.ready
-        reaction = self._state.receive_control(control)
+        try:
+            reaction = self._state.receive_control(control)
+        except errors.RemoteProtocolError as error:
+            if not isinstance(control, k.SessionExpected):
+                raise
+            self._continued(error)
+            return
         if reaction.lost:
             self._state_lost()
             return
