@@ -13,6 +13,7 @@ from harebell import errors
 from harebell.broker import Broker
 from harebell.client.recovery.policy import Backoff
 from harebell.client.sessions import Connection, Session, connect
+from harebell.config import Limits
 from harebell.protocol.v010.domains import DetachCode
 from harebell.testing import EmbeddedBroker, FaultProxy
 from tests.client.sessions.kit import FAST, drained, until
@@ -174,8 +175,9 @@ async def test_several_sessions_on_one_connection(connection: Connection, proxy:
 
 
 async def test_names_and_timeouts(connection: Connection) -> None:
-    with pytest.raises(errors.InvalidArgument, match="timeout"):
-        connection.session(timeout=-1)
+    for timeout in (-1, 1 << 32, 0.5):
+        with pytest.raises(errors.InvalidArgument, match="timeout"):
+            connection.session(timeout=timeout)  # type: ignore[arg-type]
     with pytest.raises(errors.InvalidArgument, match="name"):
         connection.session("")
     async with connection.session(timeout=100_000) as session:
@@ -183,6 +185,18 @@ async def test_names_and_timeouts(connection: Connection) -> None:
         assert session.timeout == 3600  # what the broker grants at most
     with pytest.raises(errors.ResourceError):
         await connection.session("s" * 2000)
+
+
+async def test_a_broker_that_keeps_no_session_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    async with Broker(limits=Limits(max_sessions=0)) as broker, connect(broker.url) as connection:
+        async with connection.session("frail") as session:
+            await session.sync()
+            assert session.timeout == 0
+        assert "does not keep session 'frail'" in caplog.text
+        caplog.clear()
+        async with connection.session("modest", timeout=0) as session:
+            await session.sync()
+        assert "modest" not in caplog.text
 
 
 async def test_a_connection_has_so_many_channels(broker: Broker) -> None:

@@ -58,7 +58,7 @@ class Waiting(Protocol):
     """What waits for the completion of commands."""
 
     def completed(self, number: int) -> None: ...
-    def resulted(self, number: int, result: Struct) -> None: ...
+    def resulted(self, result: Struct) -> None: ...
     def rejected(self, number: int, rejection: Rejection) -> None: ...
     def failed(self, error: errors.HarebellError) -> None:
         """The session has ended, or its state is lost."""
@@ -79,7 +79,7 @@ class Call:
         if not self.future.done():
             self.future.set_result(None)
 
-    def resulted(self, number: int, result: Struct) -> None:
+    def resulted(self, result: Struct) -> None:
         self.result = result
 
     def rejected(self, number: int, rejection: Rejection) -> None:
@@ -114,7 +114,7 @@ class Batch:
             self.failures[position] = rejection.error(number, exchange, routing_key)
         self._wake()
 
-    def resulted(self, number: int, result: Struct) -> None:
+    def resulted(self, result: Struct) -> None:
         """Nothing: a transfer has no result."""
 
     def rejected(self, number: int, rejection: Rejection) -> None:

@@ -125,14 +125,14 @@ class Connection:
         Raises (when awaited) SessionDetached when another connection has the session, ResourceError when the broker
         takes no more of them, DeadlineExceeded.
         """
-        if not 0 <= timeout <= MOST_TIMEOUT:
-            raise errors.InvalidArgument(f"timeout is {timeout}: 0 to {MOST_TIMEOUT} seconds are possible")
+        if not 0 <= timeout <= MOST_TIMEOUT or timeout != int(timeout):
+            raise errors.InvalidArgument(f"timeout is {timeout}: 0 to {MOST_TIMEOUT} whole seconds are possible")
         chosen = uuid.uuid4().hex if name is None else name
         if not 0 < len(chosen.encode()) <= MOST_NAME:
             raise errors.InvalidArgument(f"the name of a session has 1 to {MOST_NAME} bytes")
 
         async def make() -> Session:
-            core = self._recovery.new_session(chosen, timeout, force=force)
+            core = self._recovery.new_session(chosen, int(timeout), force=force)
             try:
                 await core.opened(core.deadline(None))
             except BaseException:

@@ -18,6 +18,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from functools import partial
 from typing import Any, Final, Protocol, cast
@@ -49,6 +50,8 @@ from harebell.protocol.v010.serial import wide, wide_ranges
 from harebell.protocol.v010.session import Again, Session as State
 
 __all__ = ["Home", "SessionCore"]
+
+logger = logging.getLogger("harebell.client")
 
 MOST_COMMANDS: Final = 65_536  # incomplete commands: as many as a broker of ours takes
 ENOUGH_COMMANDS: Final = 49_152  # ..., above which callers wait; settlements do not
@@ -105,7 +108,7 @@ class SessionCore:
         self._force = force
         self.attempts = 0  # attaches sent
         self._attached_once = False
-        self._state = self._new_state()
+        self._state: State[Sent] = State(self.wire_name, SendingHalf(max_commands=MOST_COMMANDS, max_bytes=1 << 62))
         self._transport: SessionTransport | None = None
         self._channel = 0
         self._lost_here = False  # on this attachment the broker has said that it has no state
@@ -115,9 +118,6 @@ class SessionCore:
         self._gate = Gate(self.loop, self.check, self._may_issue)
         self._changed: list[asyncio.Future[object]] = []
         self._detaching: asyncio.Future[object] | None = None
-
-    def _new_state(self) -> State[Sent]:
-        return State(self.wire_name, SendingHalf(max_commands=MOST_COMMANDS, max_bytes=1 << 62))
 
     # -- what it is --------------------------------------------------------------------------------------------------
 
@@ -464,7 +464,7 @@ class SessionCore:
         if waiting is not None and command.value is not None:
             result = unpack_struct(command.value, self._channel)
             if isinstance(result, Struct):
-                waiting.resulted(wide(command.command_id, self._state.sending.next), result)
+                waiting.resulted(result)
 
     def _rejected(self, transfers: tuple[tuple[int, int], ...], rejection: Rejection) -> None:
         try:
@@ -502,6 +502,8 @@ class SessionCore:
                 self._attached()
             case k.SessionTimeout():
                 self.granted = control.timeout
+                if self.granted == 0 < self._timeout and self._detaching is None:
+                    logger.warning("the broker does not keep session '%s' over a lost connection", self.name)
             case k.SessionRequestTimeout():
                 self._control(k.SessionTimeout(0))  # this end lasts as long as its process
             case _:
