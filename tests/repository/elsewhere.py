@@ -157,6 +157,7 @@ ELSEWHERE: Final[dict[str, str]] = {
     "client/sessions/descriptions.py": "client/sessions/test_session.py",
     "client/sessions/messages.py": "client/sessions/test_session.py",
     "client/sessions/recovery.py": "client/sessions/test_connection.py",
+    "client/sessions/refusals.py": "client/sessions/test_core.py",
     "client/sessions/subscription.py": "client/sessions/test_consumer.py",
     "client/sessions/transport.py": "client/sessions/test_core.py",
     "client/transport/deadlines.py": "client/test_adversity.py",

@@ -25,6 +25,7 @@ from typing import Any, Final, Protocol, cast
 
 from harebell import errors
 from harebell.client.core.slots import copy_of
+from harebell.client.sessions import refusals
 from harebell.client.sessions.calls import Call, Rejection, Sent, Waiting
 from harebell.client.sessions.deliveries import Deliveries
 from harebell.client.sessions.gate import Gate
@@ -175,13 +176,13 @@ class SessionCore:
         if self.reason is not None:
             return
         if self._detaching is not None and not self._detaching.done():
-            self.end(self.closed_error())
+            self.end(refusals.closed(self.name))
             self._detaching.set_result(True)
             return
         if code == DetachCode.SESSION_BUSY and not self._attached_once and self.attempts > 1:
             self._home.attach_later(self)  # an attach was cut: the lost connection has the session
             return
-        self.end(errors.SessionDetached(f"session '{self.name}': {_REASONS.get(code, 'detached')}", code))
+        self.end(refusals.detached(self.name, code))
 
     def _leave(self) -> None:
         if self._transport is not None:
@@ -201,27 +202,15 @@ class SessionCore:
     def _state_lost(self) -> None:
         self._lost_here = True
         if self.lost is None:
-            unknown = len(self._state.sending.unsafe())
-            self.lost = errors.SessionStateLost(
-                f"the broker has no state of session '{self.name}': {unknown} commands may or may not have been "
-                f"executed, {self.deliveries.held} deliveries come again; start_over() goes on without them",
-                unknown,
-                self.deliveries.held,
-            )
+            self.lost = refusals.state_lost(self.name, len(self._state.sending.unsafe()), self.deliveries.held)
             self._forget(self.lost)
         self._change()
 
     def _continued(self, error: errors.RemoteProtocolError) -> None:
         """The broker expects what was never sent: another program has gone on with the session, by its name."""
-        unknown, held = len(self._state.sending.unsafe()), self.deliveries.held
-        reason = errors.SessionStateLost(
-            f"another program has gone on with session '{self.name}': {unknown} commands may or may not have been "
-            f"executed, {held} deliveries come again; open another session ({error})",
-            unknown,
-            held,
-        )
+        unknown = len(self._state.sending.unsafe())
         self._say_detach(keep=True)
-        self.end(reason)
+        self.end(refusals.continued(self.name, unknown, self.deliveries.held, error))
 
     def _forget(self, reason: errors.HarebellError) -> None:
         """Nothing that was begun goes on."""
@@ -437,7 +426,7 @@ class SessionCore:
             case c.ExecutionResult():
                 self._result(command)
             case c.ExecutionException():
-                self._failed(command)
+                self.end(refusals.exception(self.name, command))
                 return
             case c.MessageReject():
                 self._rejected(command.transfers, Rejection(command.code, command.text or "rejected"))
@@ -478,16 +467,6 @@ class SessionCore:
                 waiting = self._waiting.get(number)
                 if waiting is not None:
                     waiting.rejected(number, rejection)
-
-    def _failed(self, command: c.ExecutionException) -> None:
-        """The broker could not execute a command: the session ends."""
-        class_code, code = command.class_code or 0, command.command_code or 0
-        error = errors.from_reply(command.error_code, command.description or "", class_code, code, "channel")
-        cls = c.COMMANDS.get(bytes((class_code, code)))
-        what = cls.NAME if cls is not None else "a command"
-        which = "" if command.command_id is None else f", command {command.command_id}"
-        error.add_note(f"{what}{which} of session '{self.name}'")
-        self.end(error)
 
     def _receive_control(self, control: Control) -> None:
         match control:
@@ -577,10 +556,7 @@ class SessionCore:
             if self._transport is not None:
                 self.settle()
                 self._say_detach(keep=keep)
-            self.end(self.closed_error())
-
-    def closed_error(self) -> errors.HarebellError:
-        return errors.ChannelClosed(f"session '{self.name}' was closed by this client")
+            self.end(refusals.closed(self.name))
 
     def _say_detach(self, *, keep: bool) -> None:
         if self.usable:
@@ -590,12 +566,3 @@ class SessionCore:
             if not keep:
                 self._say(k.SessionRequestTimeout(0))
             self._say(k.SessionDetach(self.wire_name))
-
-
-_REASONS: Final[dict[int, str]] = {
-    DetachCode.NORMAL: "the broker has detached it",
-    DetachCode.SESSION_BUSY: "another connection has it",
-    DetachCode.TRANSPORT_BUSY: "the channel has another session",
-    DetachCode.NOT_ATTACHED: "the broker does not have it attached",
-    DetachCode.UNKNOWN_IDS: "the broker does not know commands that were named",
-}
