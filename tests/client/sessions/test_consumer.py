@@ -244,3 +244,23 @@ async def test_get(session: Session, other: Session, proxy: FaultProxy) -> None:
     delivery.accept()
     await session.sync()
     assert await other.message_count("q") == 0
+
+
+async def test_get_while_the_broker_cannot_write(
+    connection: Connection, session: Session, other: Session, proxy: FaultProxy
+) -> None:
+    """The broker ends a flush early when its output waits: the queue is not empty for that."""
+    await session.queue_declare("big")
+    await filled(session, 1)
+    async with connection.session() as second:
+        async with second.consume("big", window=100, no_ack=True) as consumer:
+            with proxy.stalled("to_client"):
+                await other.publish_many([Publication(bytes(1 << 20), "", "big") for _ in range(20)])
+                getting = asyncio.ensure_future(session.get("q"))
+                await until(lambda: session.incomplete > 1)
+                await other.sync()
+            delivery = await getting
+            assert delivery is not None
+            assert delivery.body == b"0"
+            for _ in range(20):
+                await anext(consumer)

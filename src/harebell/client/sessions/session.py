@@ -313,19 +313,19 @@ class Session:
         core, deadline = self._core, self._core.deadline(timeout)
         while True:
             subscription = Subscription(core.loop, self._new_tag("get"), no_ack=no_ack, browsing=False)
+            tag, attempts = subscription.tag, core.attempts
             commands = subscribe_commands(subscription, queue, FlowMode.CREDIT, 1, None)
-            commands += [Sent(c.MessageFlush(subscription.tag)), Sent(c.MessageCancel(subscription.tag, sync=True))]
-            attempts = core.attempts
+            commands += map(Sent, (c.MessageFlush(tag), c.MessageCancel(tag, sync=True)))
             core.deliveries.subscribe(subscription)
             try:
                 await core.call("message.flush", *commands, timeout=deadline - core.loop.time())
                 if subscription.buffer:
                     return core.deliveries.take(subscription)
-                if core.attempts == attempts:
-                    return None
-                # The broker may have flushed while there was no connection, to nobody: ask again.
             finally:
                 core.deliveries.unsubscribe(subscription)
+            if core.attempts == attempts:
+                return None
+            # The broker may have flushed while there was no connection, to nobody: ask again.
 
     # -- topology ----------------------------------------------------------------------------------------------------
 
