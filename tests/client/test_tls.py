@@ -115,4 +115,4 @@ async def test_verify_none(tls_port: int) -> None:
 
 async def test_plain_text_to_a_tls_port(tls_port: int) -> None:
     with pytest.raises((errors.ConnectionLost, errors.RemoteProtocolError)):
-        await harebell.connect(f"amqp://localhost:{tls_port}/", timeout=5)
+        await harebell.connect(f"amqp://localhost:{tls_port}/", timeout=60)

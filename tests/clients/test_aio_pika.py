@@ -49,7 +49,7 @@ async def test_passive_get_empty_and_errors() -> None:
     async with Broker() as broker, await aio_pika.connect(broker.url) as connection:
         channel = await connection.channel()
         queue = await channel.declare_queue("q", auto_delete=True)
-        assert await queue.get(fail=False, timeout=5) is None
+        assert await queue.get(fail=False, timeout=60) is None
         with pytest.raises(aio_pika.exceptions.ChannelNotFoundEntity):
             await channel.declare_queue("nope", passive=True)
 

@@ -228,8 +228,8 @@ def test_events(application: Application) -> None:
         app.send_task("tasks.echo", [2])
     asked.append(celery.utils.uuid())
     app.send_task("tasks.echo", [3], task_id=asked[0])
-    assert done.wait(30)
-    listener.join(10)
+    assert done.wait(120)
+    listener.join(60)
     assert [each for each in seen if each != "task-sent"] == ["task-received", "task-started", "task-succeeded"]
 
 
@@ -238,11 +238,11 @@ def test_remote_control(application: Application) -> None:
     application.start()
     app = application.app
     assert app.send_task("tasks.echo", [1]).get(timeout=60) == 1
-    assert [list(answer.values()) for answer in app.control.ping(timeout=5)] == [[{"ok": "pong"}]]
-    limited = app.control.rate_limit("tasks.echo", "100/s", reply=True, timeout=5)
+    assert [list(answer.values()) for answer in app.control.ping(timeout=60, limit=1)] == [[{"ok": "pong"}]]
+    limited = app.control.rate_limit("tasks.echo", "100/s", reply=True, timeout=60, limit=1)
     assert [list(answer.values()) for answer in limited] == [[{"ok": "new rate limit set successfully"}]]
-    revoked = app.send_task("tasks.echo", [2], countdown=1)
-    app.control.revoke(revoked.id, reply=True, timeout=5)
+    revoked = app.send_task("tasks.echo", [2], countdown=5)
+    app.control.revoke(revoked.id, reply=True, timeout=60, limit=1)
     with pytest.raises(celery.exceptions.TaskRevokedError):
         revoked.get(timeout=60)
     assert app.send_task("tasks.echo", [3]).get(timeout=60) == 3

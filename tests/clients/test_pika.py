@@ -42,7 +42,7 @@ def test_consume_and_cancel(channel: BlockingChannel) -> None:
     for number in range(10):
         channel.basic_publish("", "q", b"%d" % number)
     got = []
-    for method, _, body in channel.consume("q", inactivity_timeout=5):
+    for method, _, body in channel.consume("q", inactivity_timeout=60):
         assert method is not None
         got.append(body)
         channel.basic_ack(method.delivery_tag)
@@ -73,7 +73,7 @@ def test_a_stream(channel: BlockingChannel) -> None:
         channel.basic_publish("", "s", b"%d" % number)
     channel.basic_qos(prefetch_count=4)
     got = []
-    for method, properties, body in channel.consume("s", arguments={"x-stream-offset": 5}, inactivity_timeout=5):
+    for method, properties, body in channel.consume("s", arguments={"x-stream-offset": 5}, inactivity_timeout=60):
         assert method is not None
         got.append((properties.headers["x-stream-offset"], body))
         channel.basic_ack(method.delivery_tag)

@@ -63,7 +63,6 @@ ELSEWHERE: Final[dict[str, str]] = {
     "broker/v010/link.py": "broker/v010/test_connection.py",
     "broker/v010/message_commands.py": "broker/v010/test_subscription.py",
     "broker/v010/refusals.py": "broker/v010/test_connection.py",
-    "broker/v010/sessions.py": "broker/v010/test_session.py",
     "broker/v091/cached_targets.py": "broker/operations/test_statistics.py",
     "broker/v091/direct_reply_to.py": "broker/v091/test_publisher.py",
     "broker/v091/handshake.py": "broker/auth/test_login.py",

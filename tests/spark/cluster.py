@@ -23,6 +23,7 @@ import psutil
 
 from harebell.errors import MissingDependency, ServerUnavailable
 from harebell.spark.runtime.java import find_java
+from tests.fixtures.spark import FROM_ARCHIVE
 from tests.torture.server import free_port
 
 __all__ = ["QUICK_START", "ConnectServer", "SparkCluster", "bare_environment", "spark_home"]
@@ -30,7 +31,7 @@ __all__ = ["QUICK_START", "ConnectServer", "SparkCluster", "bare_environment", "
 START_SECONDS: Final = 120.0  # a JVM on a machine under load
 EXECUTOR: Final = "CoarseGrainedExecutorBackend"
 # The C1 compiler and the serial collector: a JVM is ready sooner, and does not live long enough to miss the others.
-QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK_START: Final = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {FROM_ARCHIVE}"
 REGISTERED: Final = re.compile(r"Registering worker ")
 
 

@@ -221,13 +221,13 @@ def test_a_lost_connection_requeues_nothing(kit: Kit) -> None:
     ((number, _),) = client.taken()
     client.peer.lose()
     assert kit.node.vhosts["/"].queues["q"].message_count == 1
-    assert [channel.unacked_count for channel in kit.node.detached] == [1]
+    assert [each.unacked_count for each in kit.sessions.detached()] == [1]
     again = kit.peer().session(b"s", 5, state=client.state)
     assert not again.lost
     assert again.bodies() == [b"2"]  # the first one is not sent again; it is complete, so that there is credit
     again.call(c.MessageAccept(((number, number),)))
     assert [channel.unacked_count for channel in again.peer.connection.channels.values()] == [1]
-    assert kit.node.detached == set()
+    assert list(kit.sessions.detached()) == []
 
 
 def test_expiry_returns_what_was_held_as_redelivered(kit: Kit) -> None:
@@ -290,7 +290,7 @@ def test_bounds_in_bytes(tmp_path: Path) -> None:
     client.publish("q", bytes(6000))
     client.subscribe("q")
     client.peer.lose()
-    assert kit.node.detached == set()
+    assert list(kit.sessions.detached()) == []
     again = kit.peer().session(b"s", state=client.state)
     assert again.lost
     kit.stop()
