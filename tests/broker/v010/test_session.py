@@ -312,6 +312,22 @@ def test_other_controls_are_answered_or_passed_over(kit: Kit) -> None:
     assert client.exception.error_code == ErrorCode.INVALID_ARGUMENT
 
 
+def test_what_comes_with_a_detach_is_not_answered(kit: Kit) -> None:
+    peer = kit.peer()
+    client = peer.session()
+    for control in (
+        k.SessionRequestTimeout(0),
+        k.SessionFlush(expected=True, confirmed=True, completed=True),
+        k.SessionDetach(b"s"),
+    ):
+        peer.engine.send_control(0, control)
+    peer.pump()
+    kit.settle()
+    assert not client.attached
+    assert peer.closed is None
+    assert kit.sessions.find(peer.connection, b"s") is None  # the timeout was granted all the same
+
+
 # -- resuming after a cut at every octet --------------------------------------------------------------------------
 
 

@@ -226,18 +226,18 @@ class Session:
         self.schedule()
 
     def _say(self, said: Control | Again[Sent]) -> None:
-        if isinstance(said, Again):
-            self._put(said.item)
-        else:
+        """Send it, unless the client has sent detach or close in the same piece of input."""
+        if isinstance(said, Control) and self.listens:
             self._control(said)
+        elif isinstance(said, Again) and self.listens:
+            self._put(said.item)
 
     def _starting_over(self) -> Work:
         """The client has lost its state of the session: end this one's, and begin again with the numbers going on."""
         yield from self._releasing()
         if self.attached and not self.ended:
-            controls, _ = self._state.start_over()
-            for control in controls:
-                self._control(control)
+            for control in self._state.start_over()[0]:
+                self._say(control)
 
     @property
     def next_number(self) -> int:
@@ -260,10 +260,10 @@ class Session:
         """Whether the client takes commands and controls of the session now: it has not sent detach or close."""
         return self.attached and self.connection.engine.attachments.get(self.number) is AttachmentState.ATTACHED
 
-    def room(self) -> int:
-        """The number of transfers that may be sent now."""
+    def room(self, *, pressed: bool = False) -> int:
+        """The number of transfers that may be sent now; `pressed`: even if the socket takes no more output now."""
         state = self._state
-        if not self.connection.writable or not state.ready or self._behind is not None or not self.listens:
+        if not (self.connection.writable or pressed) or not state.ready or self._behind is not None or not self.listens:
             return 0
         sending = state.sending
         return MOST_UNCOMPLETED - sending.incomplete if sending.pending_bytes < MOST_BYTES else 0
